@@ -64,12 +64,15 @@ class Exchange:
     def call(self, process: Process, effect: fx.CallPeer) -> None:
         """Send the request of *effect*."""
         world, network = self._world, self._network
+        # Before the network decides: oracles judge what the node did, whether the message arrives
+        # or not.
         for check in world.checks.duties:
             check.duty(process, effect)
         machine = network.machine_of(effect.to)
         self.message_count += 1
         self._trace.event(world.now, SENT, process.serial, effect.call_id)
         call = OpenCall(process, effect.call_id, machine, effect.request)
+        # The refusal is a message itself: it takes as long as one, and may be lost.
         if network.is_refused(process.machine, machine):
             world.transmit(machine, process.machine, self._refused, call)
         else:
@@ -77,6 +80,7 @@ class Exchange:
 
     def answer(self, process: Process, effect: fx.AnswerPeer) -> None:
         """Send the response of *effect* to the process that waits for it."""
+        # Before the call is forgotten: `NamesKept` looks up here to whom the process answers.
         for check in self._world.checks.duties:
             check.duty(process, effect)
         call = process.answering.pop(effect.token, None)
@@ -97,7 +101,7 @@ class Exchange:
         for call in process.answering.values():
             self._world.transmit(process.machine, call.caller.machine, self._lost, call)
         for peer in process.peers:
-            if peer.running:
+            if peer.running:  # one that has ended before stays among the peers
                 arguments = peer, process
                 self._world.transmit(process.machine, peer.machine, self._cut_off, arguments)
 
@@ -109,12 +113,14 @@ class Exchange:
                 world.transmit(machine, caller.machine, self._refused, call)
             return
         request = call.request
+        # Only a message that arrives is encoded, because encoding is slow.
         if self.coding.is_due(caller.machine, machine):
             try:
                 request = self.coding.request(request, caller.machine, machine)
             except BodyError:
                 world.transmit(machine, caller.machine, self._garbled, call)
                 return
+        # A request opens a connection, which either end may break.
         process.peers[caller] = caller.peers[process] = None
         self._trace.event(world.now, ARRIVED, process.serial, call.call_id)
         self._tokens += 1
@@ -124,7 +130,7 @@ class Exchange:
     def _answered(self, argument: tuple[OpenCall, Response]) -> None:
         call, response = argument
         caller = call.caller
-        if not caller.running:
+        if not caller.running:  # an answer to a process that has ended goes nowhere
             return
         if self.coding.is_due(call.machine, caller.machine):
             try:
@@ -147,11 +153,12 @@ class Exchange:
         self._failed(call, "lost")
 
     def _garbled(self, call: OpenCall) -> None:
+        # As in the product: bytes that cannot be decoded are no evidence that a process is gone.
         self._failed(call, "failed")
 
     def _cut_off(self, argument: tuple[Process, Process]) -> None:
         peer, ended = argument
-        peer.peers.pop(ended, None)
+        peer.peers.pop(ended, None)  # None: revived meanwhile, without its connections
         self._world.give(peer, Disconnected(ended.address))
 
 
@@ -178,6 +185,7 @@ class Coding:
 
     def is_due(self, a: int, b: int) -> bool:
         """Return whether to encode the next message from *a* to *b*."""
+        # Damage is done to bytes, so there have to be bytes.
         if self._world.network.may_damage(a, b):
             return True
         return self._share > 0 and self._random.random() < self._share
@@ -185,6 +193,8 @@ class Coding:
     def request(self, request: Request, a: int, b: int) -> Request:
         """Return *request* as it arrives. Raises `BodyError` if it arrives damaged."""
         body, endpoint = self.codec.encode_request(request), endpoint_of(request)
+        # A frame has a checksum, so a node never acts on damaged bytes. But its decoder may well
+        # see them, and must raise nothing but `BodyError`; what it makes of them does not matter.
         if self._is_damaged(body, a, b):
             self.codec.decode_request(endpoint, self._damaged(body))
             raise BodyError("the frame's checksum is wrong")
@@ -201,19 +211,16 @@ class Coding:
     def _is_damaged(self, body: bytes, a: int, b: int) -> bool:
         self.encoded_count += 1
         self.body_bytes += len(body)
+        # An empty body has no byte to damage.
         return bool(body) and self._world.network.is_damaged(a, b, self._world.now)
 
     def _damaged(self, body: bytes) -> bytes:
-        """Return *body* with wrong bytes or without its end, as bad memory and bad peers make it.
-
-        Frames have a checksum, so a node never acts on such a body. But its decoder may well see
-        it, and must raise nothing but `BodyError`.
-        """
+        """Return *body* with wrong bytes or without its end."""
         draw = self._random
         damaged = bytearray(body)
         if draw.random() < 0.5:  # noqa: PLR2004 - half are changed, half are cut short
             del damaged[draw.randrange(len(damaged)) :]
         for _ in range(draw.randint(1, DAMAGED_BYTES_MAX)):
-            if damaged:
+            if damaged:  # everything may have been cut off
                 damaged[draw.randrange(len(damaged))] = draw.randrange(256)
         return bytes(damaged)

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from ringpop_sim.plans.plan import Cut, Delay, Impair, Link, Nodes
 
+# With this shape the mean is finite and the variance is not, so very late messages keep coming.
 TAIL_SHAPE: Final = 1.5
+# Without an end of the tail, no oracle could say by when an answer must have arrived
+# (`late_us_max`).
 TAIL_FACTOR_MAX: Final = 200.0
 STRANGERS: Final = 1 << 20
 """Machines with this number or a higher one do not exist; calls to them time out."""
@@ -33,13 +36,17 @@ class VirtualNetwork:
 
     def __init__(self, link: Link, seed: int, machines: int) -> None:
         self._link = link
+        # Python hashes a text seed in the same way in every process, whatever PYTHONHASHSEED is.
+        # The method is bound once, because each message draws.
         self._random = random.Random(f"network {seed}").random
         self._impaired: dict[int, list[Impair]] = {}
         self._beside: dict[int, int] = {}
+        # Counters, because cuts may overlap: a pair is whole again when its last cut ends.
         self._blocked: Counter[tuple[int, int]] = Counter()
         self._refused: Counter[tuple[int, int]] = Counter()
         self._silent: set[int] = set()
         self._machine_count = machines
+        # Addresses stay known when their process has ended.
         self._machine_of: dict[Address, int] = {}
 
     # Machines.
@@ -82,6 +89,7 @@ class VirtualNetwork:
         """End *cut*."""
         pairs = self._pairs(cut)
         pairs.subtract(self._directions(cut))
+        # A pair with the count 0 would still be in the counter, and count as cut.
         for pair in [pair for pair, count in pairs.items() if count <= 0]:
             del pairs[pair]
 
@@ -123,6 +131,7 @@ class VirtualNetwork:
             return True
         if not self._impaired:
             return False
+        # Also while the fault is flipped off: `is_damaged` looks at the instant.
         return any(i.corrupt for machine in (a, b) for i in self._impaired.get(machine, ()))
 
     def delays_us(self, a: int, b: int, now: int) -> tuple[int, ...]:
@@ -164,9 +173,11 @@ class VirtualNetwork:
         """Draw one delay in microseconds from *delay*."""
         span = delay.high_us - delay.low_us
         if delay.kind == "uniform":
-            return delay.low_us + int(self._random() * (span + 1))
+            return delay.low_us + int(self._random() * (span + 1))  # both ends may be drawn
         if delay.kind == "exponential":
             return delay.low_us + int(span * _exponential(self._random()))
+        # 1 minus the draw is never 0, which has no such power. The fraction makes the mean of the
+        # factor 1, so that the mean of the delay is *span* as for other kinds.
         factor = (1.0 - self._random()) ** (-1.0 / TAIL_SHAPE) * (TAIL_SHAPE - 1.0) / TAIL_SHAPE
         return delay.low_us + int(span * min(factor, TAIL_FACTOR_MAX))
 
@@ -177,4 +188,4 @@ def _is_on(impair: Impair, now: int) -> bool:
 
 def _exponential(share: float) -> float:
     """Return the quantile *share* of the exponential distribution with mean 1."""
-    return -log1p(-share)
+    return -log1p(-share)  # a draw is never 1, so this is finite

@@ -27,6 +27,7 @@ def schedule(world: World) -> None:
     for operation in world.plan.operations:
         if isinstance(operation, p.Discovery) and operation.at_us == 0:
             _discover(world, operation, None)  # before the first node reads its hosts
+    # Before the operations: those that begin at 0 find processes to act on.
     for number in range(world.plan.nodes):
         if number not in late:
             world.push(0, functools.partial(_start, world), number)
@@ -47,7 +48,9 @@ def _instants(operation: p.Operation) -> list[tuple[int | None, int]]:
 
 def _begin(world: World, operation: p.Operation, node: int | None) -> None:
     named = [node] if node is not None else sorted(set(operation.nodes_named()))
+    # Before anything else, so that what the fault itself causes counts as disturbed.
     world.disturb(named)
+    # Before the fault: `NamesKept` looks at which processes run until then.
     for check in world.checks:
         check.fault_began(operation, named)
     undo = _DO[type(operation)](world, operation, node)
@@ -55,12 +58,15 @@ def _begin(world: World, operation: p.Operation, node: int | None) -> None:
     def end(_argument: object) -> None:
         if undo is not None:
             undo()
+        # After the undo, because paused processes have to run again for `NamesKept`.
         for check in world.checks:
             check.fault_ended(operation, named)
+        # Last, because the undo itself makes the nodes act.
         world.leave_alone(named)
 
     if operation.for_us:
         world.push(world.now + operation.for_us, end)
+    # These are over when they are done. Any other fault without a duration never ends.
     elif isinstance(operation, p.Start | p.Rumour):
         end(None)
 
@@ -93,6 +99,7 @@ def _each(
 
 def _cut(world: World, operation: p.Cut, _node: int | None) -> Undo:
     left, right = _machines(world, operation.left), _machines(world, operation.right)
+    # Kept for the undo: by then nodes may run at other machines.
     network, here = world.network, dataclasses.replace(operation, left=left, right=right)
     network.cut(here)
     return lambda: network.mend(here)
@@ -113,6 +120,7 @@ def _slow(world: World, operation: p.Slow, _node: int | None) -> Undo:
 
 
 def _pause(world: World, operation: p.Pause, _node: int | None) -> Undo:
+    # A process that is paused already belongs to another pause, which resumes it.
     processes = [o for o in _named(world, operation.nodes) if o.life is Life.RUNNING]
     return _each(processes, world.pause, world.resume)
 
@@ -137,6 +145,7 @@ def _start_late(world: World, _operation: p.Start, node: int | None) -> Undo:
 def _crash(world: World, operation: p.Crash, node: int | None) -> Undo:
     assert node is not None
     world.wall_offset_us[node] = world.wall_offset_us.get(node, 0) + operation.clock_us
+    # Kept for the undo, which revives this very process; by then another may have the number.
     found = _named(world, (node,))
     for process in found:
         world.end(process, silent=operation.silent)
@@ -144,6 +153,7 @@ def _crash(world: World, operation: p.Crash, node: int | None) -> Undo:
     def undo() -> None:
         if operation.memory == "kept" and found:
             process = found[0]
+            # Another fault may have revived or replaced it.
             if not process.running and process.machine not in world.at:
                 world.revive(process)
         else:
@@ -156,6 +166,8 @@ def _stop(world: World, _operation: p.Stop, node: int | None) -> Undo:
     assert node is not None
     for process in _named(world, (node,)):
         world.do(process, lambda n, now: n.evict_self(now))
+        # Normally the node ends itself after its farewell. As in the product, the wait for that is
+        # limited.
         world.push(world.now + FAREWELL_US_MAX, _end, (world, process))
 
     def undo() -> None:
@@ -178,7 +190,7 @@ def _twin(world: World, operation: p.Twin, _node: int | None) -> Undo:
         world.network.place(machine, place)
 
     def start(_argument: object) -> None:
-        if over:
+        if over:  # a start that is on the heap cannot be taken back
             return
         if machine not in world.at:
             world.start(number, machine, second=True)
@@ -217,6 +229,7 @@ def _clock(world: World, operation: p.Clock, _node: int | None) -> Undo:
     return _each(
         _named(world, operation.nodes),
         lambda process: process.drift(operation.drift_ppm, world.now),
+        # Only the speed is right again; the clock keeps its error.
         lambda process: process.drift(0, world.now),
     )
 
@@ -239,6 +252,8 @@ def _rumour(world: World, operation: p.Rumour, _node: int | None) -> Undo:
     about = world.numbered.get(operation.about)
     if about is None or (operation.elsewhere and world.dialect.names_are_addresses):
         return None
+    # In the present incarnation, because only the member itself issues new ones (S2). So it can
+    # refute the lie with the next one.
     row = replace(about.node.local, status=STATUS_BY_LABEL[operation.status])
     if operation.elsewhere:
         host, port = address_of(STRANGERS)
@@ -254,6 +269,7 @@ def _rumour(world: World, operation: p.Rumour, _node: int | None) -> Undo:
             None,
             (MemberChange(member=row, source="rumour", source_incarnation=0),),
         )
+        # Nodes count their calls from 1, so the answer to call 0 reaches no call of the node.
         world.exchange.hear(process, OpenCall(process, 0, STRANGERS, request))
     return None
 
@@ -273,4 +289,5 @@ _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
     p.Discovery: _discover,
     p.Rumour: _rumour,
 }
-"""What does each kind of operation, to one node only if it is staggered, and returns its undo."""
+"""The function that does each kind of operation, for one node if nodes follow one another.
+It returns what undoes the operation."""

@@ -56,6 +56,8 @@ class Process:
     slow_us: int = 0
     wakes_at: int | None = None
     inbox: list[Input] = field(default_factory=list)
+    # Not a set: its order would follow from addresses in memory, and broken connections are
+    # reported in this order.
     peers: dict[Process, None] = field(default_factory=dict)
     answering: dict[int, OpenCall] = field(default_factory=dict)
     _drift_ppm: int = 0
@@ -74,17 +76,20 @@ class Process:
         """Return the world's time at which the process's clock shows *at*, or a moment later."""
         at -= self._drifted_us
         if self._drift_ppm:
+            # Rounded up: a microsecond too early nothing would be due yet, and the process would be
+            # woken at this instant without end.
             at = self._drift_from + -((self._drift_from - at) * PPM // (PPM + self._drift_ppm))
         return at
 
     def drift(self, ppm: int, now: int) -> None:
         """Make the process's clock run fast by *ppm* millionths from *now* on."""
+        # What has drifted so far stays, so that the clock does not jump.
         self._drifted_us = self.time(now) - now
         self._drift_ppm, self._drift_from = ppm, now
 
     def slow(self, by_us: int) -> None:
         """Make the process act *by_us* later on everything."""
-        self.slow_us += by_us
+        self.slow_us += by_us  # a sum, because faults may overlap, and each takes back its own part
 
     @property
     def running(self) -> bool:

@@ -24,15 +24,17 @@ def state_of(machine: object) -> dict[str, object]:
 def attributes_of(thing: object) -> Iterator[tuple[str, object]]:
     """Return the attributes of *thing* with their names, those in slots first."""
     if isinstance(thing, random.Random):
+        # Its state is hundreds of numbers, of which only the equality matters.
         yield "state_hash", hash(thing.getstate())
         return
+    # A class names only its own slots, not those of its bases.
     slots = [slot for kind in type(thing).__mro__ for slot in getattr(kind, "__slots__", ())]
     for name in [*slots, *getattr(thing, "__dict__", ())]:
-        yield name, getattr(thing, name, None)
+        yield name, getattr(thing, name, None)  # a slot may never have been assigned
 
 
 def _object_state(thing: object, path: str, met: dict[int, str]) -> dict[str, object]:
-    met[id(thing)] = path
+    met[id(thing)] = path  # before its attributes, which may lead back to it
     return {
         name.lstrip("_"): _state(value, f"{path}.{name.lstrip('_')}", met)
         for name, value in attributes_of(thing)
@@ -47,6 +49,7 @@ def _state(thing: object, path: str, met: dict[int, str]) -> object:
     if isinstance(thing, list | deque | tuple):
         items = [_state(item, f"{path}[{at}]", met) for at, item in enumerate(thing)]
         changed = any(item is not before for item, before in zip(items, thing, strict=True))
+        # A named tuple of plain values keeps its type, and its names.
         return items if changed or not isinstance(thing, tuple) else thing
     if _is_value(thing):
         return thing

@@ -20,6 +20,7 @@ DIGEST_EVENTS: Final = 10_000
 """A digest is kept each time after this many events, so that a divergence can be located."""
 SENT, ARRIVED, ANSWERED, FAILED, WOKEN = range(5)
 """The kinds of events in the digest."""
+# Of one byte order and size, so that stored cases have the same digest on every machine.
 _EVENT: Final = struct.Struct("<qqqq").pack
 
 
@@ -47,6 +48,7 @@ class Trace:
 
     def fact(self, now: int, process: Process, effect: Effect) -> None:
         """Add a fact that a node reported to the digest and, if they are kept, to the records."""
+        # Also if facts are not kept: the digest must not depend on whether somebody looks.
         self._hash.update(_brief(effect).encode())
         if self._keep:
             self.records.append((now, process, effect))
@@ -77,7 +79,7 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - any field
         return value.name.lower()
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, tuple) and hasattr(value, "port"):
+    if isinstance(value, tuple) and hasattr(value, "port"):  # an address, before other tuples
         return str(value)
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]

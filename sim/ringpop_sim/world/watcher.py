@@ -68,7 +68,7 @@ class Watcher:
     wants_facts: ClassVar[bool] = False
     wants_inputs: ClassVar[bool] = False
     wants_duties: ClassVar[bool] = False
-    wants_messages: bool = False
+    wants_messages: bool = False  # not of the class: a trace may be with or without messages
 
     def started(self, _process: Process) -> None:
         """*process* has started; for a revived process, it runs again."""

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ringpop_sim.plans.plan import Plan
     from ringpop_sim.world.watcher import Watcher
 
-WALL_MS: Final = 1_700_000_000_000
+WALL_MS: Final = 1_700_000_000_000  # in November 2023: incarnations look like real ones
 CLUSTER: Final = "simulated"
-FAREWELL_US_MAX: Final = 3 * s
+FAREWELL_US_MAX: Final = 3 * s  # that of a daemon, see `ringpop_py.node.end`
 FRAME_BYTES: Final = 100
 """How many bytes a TChannel call or answer adds to its body: frame, headers, checksum (counted on
 traces of real nodes, where it is 85 to 110)."""
@@ -57,6 +57,7 @@ class VirtualTime:
     def push(self, at: int, action: Callable[[Any], None], argument: object = None) -> None:
         """Schedule the call of *action* with *argument* at the instant *at*."""
         self._pushed += 1
+        # The number decides between equal instants, so that the heap never compares functions.
         heapq.heappush(self._events, (at, self._pushed, action, argument))
 
     def run(self, until_us: int) -> None:
@@ -106,6 +107,7 @@ class World(VirtualTime):
         self.wall_offset_us: dict[int, int] = {}
         self.disturbed: Counter[int] = Counter()
         self.quiet_since: dict[int, int] = {}
+        # Last, because checks read the plan and push events when they are made.
         self.checks = Watchers(checks(self) if checks is not None else ())
 
     # Processes.
@@ -113,6 +115,7 @@ class World(VirtualTime):
     @property
     def running(self) -> list[Process]:
         """The processes that have not ended, in the order in which they were started."""
+        # A revived process stands at the end of `at`.
         return sorted(self.at.values(), key=lambda process: process.serial)
 
     def start(
@@ -136,6 +139,8 @@ class World(VirtualTime):
             ring_points=100,
             dialect=self.dialect,
             config=self.config,
+            # By process, not by node: a restarted process must not repeat the draws of its former
+            # life. And each has a stream of its own, so that no other node's draws depend on it.
             rng=random.Random(f"node {self.seed} {serial}"),
             now=self.now,
         )
@@ -145,6 +150,7 @@ class World(VirtualTime):
         if not (second and before is not None and before.running):
             self.numbered[number] = process
         self.processes.append(process)
+        # Before the first effects, which checks can attribute only to a process that they know.
         for check in self.checks:
             check.started(process)
         self._carry_out(process, node.start(self._hosts(number), self.now))
@@ -157,13 +163,14 @@ class World(VirtualTime):
         process.life = Life.ENDED
         del self.at[process.machine]
         if self.numbered[process.number] is process:
+            # A twin that still runs is the process of that number now.
             heirs = (other for other in self.running if other.number == process.number)
             self.numbered[process.number] = next(heirs, process)
         if silent:
             self.network.silence(process.machine)
         else:
             self.exchange.break_off(process)
-        process.answering.clear()
+        process.answering.clear()  # last, because the callers learn of the end from it
         for check in self.checks:
             check.ended(process)
 
@@ -171,6 +178,8 @@ class World(VirtualTime):
         """Continue an ended process from its state, as a machine restored from a snapshot does."""
         assert not process.running
         process.life = Life.RUNNING
+        # What had arrived was lost with the machine, and so were its connections. A wake-up from
+        # before is void: `_woken` compares.
         process.inbox.clear()
         process.peers.clear()
         process.wakes_at = None
@@ -221,6 +230,7 @@ class World(VirtualTime):
             process.inbox.append(message)
 
     def _receive(self, process: Process, message: Input) -> None:
+        # Before the node acts, because the facts that follow rest on this input.
         for check in self.checks.inputs:
             check.input(process, message)
         self._carry_out(process, process.node.receive(message, process.time(self.now)))
@@ -245,22 +255,27 @@ class World(VirtualTime):
                 self._fact(process, effect)
                 if kind is fx.StatusChanged:
                     changed.append(effect.member.name)  # type: ignore[union-attr]
+        # After all facts of the call: in the product, too, the ring follows what changes together
+        # as a whole.
         if changed:
             for check in self.checks.facts:
                 check.members_changed(process, changed)
         deadline = process.node.next_deadline
         if deadline is not None and process.running:
             at = process.world_time(deadline) + process.slow_us
+            # A later deadline needs no event: the wake-up that is pending finds it.
             if process.wakes_at is None or at < process.wakes_at:
                 process.wakes_at = at
+                # A deadline may be past after a pause.
                 self.push(max(at, self.now), self._woken, (process, at))
 
     def _woken(self, argument: tuple[Process, int]) -> None:
         process, at = argument
+        # A sooner wake-up has replaced this one, which stays on the heap.
         if process.wakes_at != at:
             return
         process.wakes_at = None
-        if process.life is not Life.RUNNING:
+        if process.life is not Life.RUNNING:  # a paused process acts on its timers when it resumes
             return
         deadline = process.node.next_deadline
         if deadline is not None:
@@ -279,9 +294,11 @@ class World(VirtualTime):
         self.trace.fact(self.now, process, effect)
         for check in self.checks.facts:
             check.fact(process, effect)
+        # An event of its own: a node must not be called while its effects are being carried out.
         if isinstance(effect, fx.HostsWanted):
             hosts = self._hosts(process.number)
             self.push(self.now, self._hosts_read, (process, hosts))
+        # Only after the other effects of this call, which may be its last messages.
         elif isinstance(effect, fx.Evicted) or (isinstance(effect, fx.NameTaken) and effect.lost):
             self.push(self.now, self._ended_itself, process)
 
@@ -298,7 +315,9 @@ class World(VirtualTime):
         delays_us = self.network.delays_us(a, b, now)
         for delay_us in delays_us:
             self._pushed += 1
+            # As `push`, but without a call for every message.
             heapq.heappush(self._events, (now + delay_us, self._pushed, action, argument))
+        # Also for a message that is lost: it has no delays.
         for check in self.checks.messages:
             check.message(a, b, action.__name__.strip("_"), argument, delays_us)
 
@@ -313,7 +332,7 @@ class World(VirtualTime):
         for number in numbers:
             self.disturbed[number] -= 1
             if self.disturbed[number] <= 0:
-                del self.disturbed[number]
+                del self.disturbed[number]  # a count of 0 would still be in the counter
                 self.quiet_since[number] = self.now
 
     def left_alone_for_us(self, process: Process) -> int:
