@@ -28,7 +28,7 @@ class Check(Watcher):
     """
 
     invariants: ClassVar[tuple[str, ...]] = ()
-    BROKEN_MAX: ClassVar[int] = 20
+    BROKEN_MAX: ClassVar[int] = 20  # a fault often breaks it again at each later event
 
     def __init__(self, world: World) -> None:
         self.world = world

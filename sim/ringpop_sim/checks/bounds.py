@@ -26,13 +26,14 @@ USUAL_LOSS_MAX: Final = 0.15
 QUIET_LOSS_MAX: Final = 0.005
 """Up to this share of lost messages, false suspicions are so rare that checksums agree between
 them."""
-USUAL_DRIFT_PPM_MAX: Final = 100_000
+USUAL_DRIFT_PPM_MAX: Final = 100_000  # a tenth
 PERIODS_TO_DETECT: Final = 64
 """Within this many periods some node probes any given member, except in one run of 10**27."""
 HEAL_TURNS: Final = 10
 """No node takes a given turn of healing with probability exp(-3), and a split needs two turns."""
 FAST_HEAL_TURNS: Final = 40
 """In each turn a side tries about three addresses, and the processes at some of them are dead."""
+# Half of the time for which turns stay short (`RECENTLY_S`).
 FAST_HEAL_FAULT_US_MAX: Final = 60_000_000
 
 
@@ -51,6 +52,7 @@ class Bounds:
         self.config = config if dialect.extends else config.plain()
         self._period_us = microseconds(config.period_s)
         self._timeout_us = microseconds(config.ping_timeout_s + config.ping_req_timeout_s)
+        # A node that considers itself slow multiplies its time-outs by this at most.
         self._slowed = self.config.local_health_max + 1 if self.config.local_health else 1
 
     @cached_property
@@ -73,17 +75,15 @@ class Bounds:
         config = self.config
         longest = microseconds(config.suspect_s)
         if config.confirmations:
-            nodes = max(10, self._plan.nodes)
+            nodes = max(10, self._plan.nodes)  # the logarithm of fewer is below 1
             longest = round(longest * math.log10(nodes) * max(1.0, config.suspect_factor))
         return longest
 
     @property
     def detection_us(self) -> int:
-        """See the class. Each probe of a dead member makes a round longer by its time-outs.
-
-        While no node has changes to gossip, half as many rounds are enough, because the first
-        node that notices wakes the others.
-        """
+        """See the class. Each probe of a dead member makes a round longer by its time-outs."""
+        # By its rotation, each node probes a given member within two rounds. In a large cluster,
+        # some node does so much sooner.
         periods = min(2 * self._plan.nodes, PERIODS_TO_DETECT)
         dead = min(self._dead_count, periods)
         if 2 * dead >= self._plan.nodes:  # survivors may be deaf, so they wait longer to be sure
@@ -94,13 +94,16 @@ class Bounds:
 
     @property
     def _resting_us(self) -> int:
-        """What resting adds to a period: half a quiet one, for half as many rounds are enough."""
+        """What resting adds to a period."""
         config = self.config
+        # While no node has changes to gossip, half as many rounds are enough, because the first
+        # node that notices wakes the others. So half of each quiet period counts.
         return microseconds(config.quiet_period_s) // 2 if config.quiet else 0
 
     @property
     def spread_us(self) -> int:
         """See the class."""
+        # Many times the 0.88 ln n + 0.38 periods that a change takes (`theory.spread`).
         periods = 10 + 6 * math.ceil(math.log(self._plan.nodes + 1))
         return periods * self._period_us * 2 + self._timeout_us
 
@@ -113,6 +116,7 @@ class Bounds:
         """
         config = self.config
         slow_us = HEAL_TURNS * microseconds(config.heal_period_s)
+        # After a longer fault, the time of short turns may be over when the cut ends.
         fast = config.fast_heal and self._longest_us <= FAST_HEAL_FAULT_US_MAX
         turns_us = FAST_HEAL_TURNS * microseconds(config.heal_fast_s) if fast else slow_us
         return min(slow_us, turns_us) + 2 * self.spread_us
@@ -144,6 +148,7 @@ class Bounds:
 def late_us_max(delay: Delay) -> int:
     """Return how long a message takes one way at most, except for one message in 10**13."""
     span = delay.high_us - delay.low_us
+    # Of exponential delays, one in 10**13 is longer than 30 times the mean.
     factor = {"uniform": 1.0, "exponential": 30.0, "long-tail": TAIL_FACTOR_MAX}[delay.kind]
     return delay.low_us + round(span * factor)
 
@@ -158,4 +163,5 @@ def _share_above(delay: Delay, limit_us: float) -> float:
         return max(0.0, 1 - beyond / span) if span else 0.0
     if delay.kind == "exponential":
         return math.exp(-beyond / span)
+    # With the shape 1.5, the least value is a third of the mean (`VirtualNetwork.delay_us`).
     return min(1.0, span / (3 * beyond)) ** 1.5 if beyond else 1.0

@@ -31,6 +31,7 @@ class Calm:
         link = world.plan.link
         reliable = not (link.loss or link.corrupt)
         self.late_us = late_us_max(link.delay)
+        # Twice, for a ping and its answer.
         self.delivers = reliable and 2 * self.late_us < microseconds(config.ping_timeout_s)
         slowed = config.local_health_max + 1 if config.local_health else 1
         waiting_us = microseconds(config.ping_timeout_s + config.ping_req_timeout_s)
@@ -44,13 +45,11 @@ class Calm:
 
     @property
     def lasts_us(self) -> int:
-        """The time in microseconds for which the world has been calm; 0 while a fault is active.
-
-        A fault on a process that has ended for good no longer counts.
-        """
+        """The time in microseconds for which the world has been calm; 0 while a fault is active."""
         world = self._world
         if not self.delivers:
             return 0
+        # A fault that never ends is over with its process.
         for number in world.disturbed:
             process = world.numbered.get(number)
             if process is None or process.running:

@@ -53,7 +53,7 @@ class DampingIsFair(Check):
         self._flapped_at: dict[str, int] = {}
 
     def started(self, process: Process) -> None:
-        self._scores.setdefault(process, {})
+        self._scores.setdefault(process, {})  # a revived process goes on with its scores
 
     def fact(self, process: Process, effect: Effect) -> None:
         if not self._on:
@@ -69,6 +69,7 @@ class DampingIsFair(Check):
             self._voted(process, effect)
 
     def _clock(self, process: Process) -> int:
+        # By the clock by which the node halves its scores: its own, without its stalls.
         return process.time(self.world.now) - self._stalled_us.get(process, 0)
 
     def _score(self, process: Process, name: str) -> float:
@@ -88,6 +89,8 @@ class DampingIsFair(Check):
             score = self._score(process, name) + config.damp_penalty
             scores[name] = min(score, config.damp_score_max), self._clock(process)
         if after.damping != (before.damping if before is not None else 0):
+            # A verdict moves the score at every node that receives it, so that their scores stay
+            # close.
             score, limit = self._score(process, name), config.damp_reuse
             score = max(score, config.damp_suppress) if after.damped else min(score, limit)
             scores[name] = score, self._clock(process)
@@ -97,6 +100,7 @@ class DampingIsFair(Check):
 
     def _voted(self, process: Process, vote: fx.DampVoted) -> None:
         score, suppress = self._score(process, vote.name), self._config.damp_suppress
+        # The node rounds its score to whole points at each penalty, and this check does not.
         if abs(score - vote.score) > 2 + SCORE_SLACK * score:
             detail = f"{vote.score}, but the changes that it saw amount to {score:.0f}"
             self.broke("L5", f"{process.name} scores {vote.name} at {detail}")
@@ -107,9 +111,11 @@ class DampingIsFair(Check):
         process, name, damping = verdict
         now = self.world.now
         row = process.node.members.get(name)
+        # Released, or judged again since.
         if row is None or row.damping != damping or not process.running:
             return
         again_at = self._flapped_at.get(name, 0) + self._bound_us
+        # It has flapped again since, so its time of calm began anew.
         if again_at > now:
             self.world.push(again_at, self._due, verdict)
         elif self.world.left_alone_for_us(process) > self._bound_us:
@@ -119,6 +125,7 @@ class DampingIsFair(Check):
 
 def _flaps(before: Member | None, after: Member) -> bool:
     """Return whether a change costs a penalty: planned ones, arrivals and labels do not."""
+    # Written anew, because the product's own rule (`scores.is_flap`) is what is checked.
     if before is None or Status.LEAVE in (before.status, after.status):
         return False
     if Status.TOMBSTONE in (before.status, after.status):

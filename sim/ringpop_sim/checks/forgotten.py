@@ -60,7 +60,7 @@ class EvictedForgotten(Check):
         if not isinstance(effect, fx.StatusChanged):
             return
         if effect.before is None:
-            self._names[process] = self._names.get(process, 1) + 1
+            self._names[process] = self._names.get(process, 1) + 1  # 1: itself
         elif effect.after is None and self._looks_left:
             self._looks_left -= 1
             due = process, effect.before.name
@@ -80,6 +80,7 @@ class EvictedForgotten(Check):
         for process in self.world.at.values():
             node = process.node
             count = len(node._core.timers)  # noqa: SLF001 - no public view of the timers is needed
+            # Generous, because the heap keeps cancelled timers until it has doubled (`Timers`).
             most = TIMERS_MIN + TIMERS_PER_MEMBER * max(
                 self._names.get(process, 1), self.world.plan.nodes
             )
@@ -92,9 +93,11 @@ def places_of(node: Node, name: str) -> list[str]:
     """Return the paths in *node* at which *name* stands, except those that are `ALLOWED`."""
     found = []
     seen: set[int] = set()
+    # Breadth first, so that the path that is reported is the shortest to that object.
     front: deque[tuple[str, Any]] = deque([("node", node)])
     while front:
         path, value = front.popleft()
+        # Before *seen*: one text may stand at several places.
         if isinstance(value, str):
             if value == name and not any(allowed in path for allowed in ALLOWED):
                 found.append(path)

@@ -48,11 +48,14 @@ class Converges(Check):
         self._bounds = Bounds(world.plan, world.config, world.dialect)
         self._due_at = world.plan.quiet_at_us + self._bounds.settle_us
         if self._applies():
+            # A microsecond later, because the last fault's end is pushed only when the fault
+            # begins, and so comes after this event if both are due at one instant.
             world.push(world.plan.quiet_at_us + 1, self._look)
 
     def _applies(self) -> bool:
         plan = self.world.plan
         endless = any(isinstance(o, FOR_GOOD) and not o.for_us for o in plan.operations)
+        # Takeovers add names, and moves do where a name is an address.
         grows = self.world.config.members_max >= 2 * plan.nodes + len(plan.operations)
         in_time = self._due_at <= plan.until_us
         return in_time and grows and not endless and self._bounds.usual
@@ -93,9 +96,10 @@ def agree(processes: Iterable[Process], *, wholly: bool) -> bool:
         return False
     for process in found:
         members = process.node.members
-        others = len(names) - (process.name in names)
+        others = len(names) - (process.name in names)  # a process that left is not in *names*
         if not process.node.ready or members.pingable_count != others:
             return False
+        # In any order, because nothing but yes or no comes of it.
         for name in names:
             row = members.get(name)
             if row is None or not row.status.reachable:
@@ -177,6 +181,7 @@ class CrashesFound(Check):
         self._ended_at.pop(process.name, None)
 
     def ended(self, process: Process) -> None:
+        # A twin goes on, so the name is not gone.
         if any(other.name == process.name for other in self.world.at.values()):
             return
         self._ended_at[process.name] = self.world.now
@@ -193,6 +198,7 @@ class CrashesFound(Check):
         ended_at = self._ended_at.get(dead.name)
         if ended_at is None or ended_at + bound_us > world.now:
             return  # it runs again, or has ended again
+        # A disturbed node may have missed everything, and most helpers have to be sound.
         calm = [o for o in world.running if self._is_calm(o, bound_us)]
         if 2 * len(calm) < len(world.at):
             return

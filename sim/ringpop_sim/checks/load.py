@@ -82,6 +82,7 @@ class MessagesBounded(Check):
             if changes:
                 count = len(changes)
                 self._limit(process, count, self._changes_max)
+                # Of pings, a node does not count those that got no answer.
                 if kind is Ack or kind is PingReqAck:
                     self._count_sent(process, changes)
         elif kind is Sync or kind is SyncAck:
@@ -103,14 +104,15 @@ class MessagesBounded(Check):
         for change in changes:
             name = change.member.name
             before = sent.get(name)
+            # Dissemination sends the same object again; an equal one is a new change.
             count = before[1] + 1 if before is not None and before[0] is change else 1
             sent[name] = change, count
-            if count > self._factor:
+            if count > self._factor:  # no limit is lower, so most changes need no logarithm
                 self._limit_sent(process, name, count)
 
     def _limit_sent(self, process: Process, name: str, count: int) -> None:
         most = self._factor * max(1, math.ceil(math.log10(len(self.world.processes) + 1)))
-        if count == most + 1:
+        if count == most + 1:  # once, and not again with each further answer
             self.broke("S12", f"{process.name} sent one change of {name} with {count} answers")
 
     def _measure(
@@ -127,7 +129,7 @@ class MessagesBounded(Check):
             body = codec.encode_response(effect.response)
         allowed = MESSAGE_BYTES + count * ITEM_BYTES_MAX
         if isinstance(message, Sync):
-            allowed += len(message.sums)
+            allowed += len(message.sums)  # not rows: they grow with the number of buckets
         if len(body) > min(allowed, self._bytes_max):
             what = f"{type(message).__name__} of {process.name}"
             self.broke("S12", f"a {what} with {count} rows has {len(body)} bytes")
@@ -166,6 +168,7 @@ class RestIsQuiet(CalmCheck):
     def _look(self, _argument: object) -> None:
         world, before = self.world, self._before
         world.push(world.now + LOOK_US, self._look)
+        # Counts from before an unsteady time say nothing about rest.
         self._before = None
         steady = min(self._calm.lasts_us, world.now - self._changed_at) > self._settles_us
         if not steady or not agree(world.running, wholly=True):
@@ -187,7 +190,7 @@ class RestIsQuiet(CalmCheck):
 
     def _nothing_synced(self, before: dict[Process, int]) -> None:
         for process, count in _syncs(self.world).items():
-            if count > before.get(process, count):
+            if count > before.get(process, count):  # a new process has nothing to compare with
                 self.broke("S13", f"at rest, {process.name} synced its list")
 
     def _load(self, elapsed_us: int, messages: int) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
+# The node and this check each round the end of an interruption to milliseconds, from another zero.
 ROUNDING_MS: Final = 2
 HELPERS_US: Final = 10 * s
 """A helper's report about the keeper of a name may be this old, however slow all nodes are."""
@@ -87,14 +88,14 @@ class NamesKept(Check):
     # Since when processes have run.
 
     def started(self, process: Process) -> None:
-        if process not in self._tenures:
+        if process not in self._tenures:  # a revived process goes on, after an interruption
             incarnation = process.node.local.incarnation
             self._born[process] = incarnation, process.time(self.world.now)
             self._tenures[process] = _Tenure(incarnation, process.number not in self._slow)
 
     def ended(self, process: Process) -> None:
         self._ended_at[process] = self.world.now
-        self._stopped_at.setdefault(process, self.world.now)
+        self._stopped_at.setdefault(process, self.world.now)  # unless a pause has stopped it before
 
     def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
         if isinstance(operation, p.Pause):
@@ -104,6 +105,8 @@ class NamesKept(Check):
                     self._stopped_at[process] = self.world.now
 
     def fault_ended(self, _operation: Operation, _nodes: Sequence[int]) -> None:
+        # Now, because a tenure counts from the instant at which the process goes on. A copy,
+        # because `_tenure` removes entries.
         for process in list(self._stopped_at):
             self._tenure(process)
 
@@ -113,6 +116,7 @@ class NamesKept(Check):
         if process.life is not Life.RUNNING or process not in self._stopped_at:
             return before
         lasted_us = self.world.now - self._stopped_at.pop(process)
+        # No member is declared faulty in that time, so none was replaced.
         if lasted_us < self._short_us:
             return before
         born_ms, born_at = self._born[process]
@@ -129,6 +133,7 @@ class NamesKept(Check):
         call = process.answering.get(effect.token)
         if call is not None:
             vouched = _Vouched(effect.response.joined, self._tenure(process))
+            # As it was when it answered: the loser can judge by nothing later.
             self._vouched[process, call.caller] = vouched
 
     def fact(self, process: Process, effect: Effect) -> None:
@@ -143,6 +148,7 @@ class NamesKept(Check):
         if self._is_circle(process):
             self.broke("S15", f"{what}, which lost it to that one")
         vouched = self._vouched.get((keeper, process))
+        # Only a helper has reached the keeper, so its tenure is unknown.
         if effect.since_ms is None and not process.node.ready:
             ended_at = self._ended_at.get(keeper, self.world.now)
             if not keeper.running and self.world.now - ended_at > HELPERS_US:
@@ -150,7 +156,7 @@ class NamesKept(Check):
                 self.broke("S15", f"{what}, which ended {after_s:.1f} s before")
         elif vouched is None:
             self.broke("S15", f"{what}, which it had not asked")
-        elif vouched.joined < process.node.ready:
+        elif vouched.joined < process.node.ready:  # bools: it had not joined, and the loser had
             self.broke("S15", f"{what}, which had not joined yet")
         elif vouched.joined == process.node.ready:
             self._compare(process, keeper, vouched.tenure, what)
@@ -159,6 +165,7 @@ class NamesKept(Check):
         """Return the process that keeps the name instead of *loser*: it runs, or ended last."""
         place = effect.theirs.name, effect.theirs.address
         others = (o for o in self.world.processes if o is not loser)
+        # By address, because a machine that was restored from a snapshot is an older process.
         there = [process for process in others if (process.name, process.address) == place]
         return max(there, key=lambda o: (o.running, self._ended_at.get(o, 0)), default=None)
 

@@ -29,7 +29,7 @@ FOLLOWED_FIRST, FOLLOWED_EACH = 3, 5
 `FOLLOWED_EACH`-th one."""
 NODES_MAX: Final = 64
 """In larger clusters no rings are followed, because that costs too much."""
-REMEMBERED_MAX: Final = 4096
+REMEMBERED_MAX: Final = 4096  # each is a whole list, so memory needs a limit
 
 Rows = tuple["Member", ...]
 
@@ -75,12 +75,14 @@ class EqualListsEqualRings(Check):
         self._damp_share = world.config.damp_share
         self._follows = world.plan.nodes <= NODES_MAX
         self._placements: dict[Process, Placement] = {}
+        # A dict keeps an order, so that all take turns, the same in every run.
         self._changed: dict[Process, None] = {}
         self._rows_of: dict[int, Rows] = {}
         self._fresh: dict[tuple[tuple[str, str], ...], HashRing] = {}
         world.push(LOOK_US, self._look)
 
     def started(self, process: Process) -> None:
+        # By serial, so that in small clusters and after many restarts some are followed.
         chosen = process.serial <= FOLLOWED_FIRST or process.serial % FOLLOWED_EACH == 0
         if self._follows and chosen and process not in self._placements:
             self._placements[process] = Placement(process.node)
@@ -106,9 +108,11 @@ class EqualListsEqualRings(Check):
     def _compare(self, process: Process) -> None:
         members = process.node.members
         rows = tuple(
+            # Without tombstones, which the checksum does not count.
             sorted((m for m in members if m.status is not Status.TOMBSTONE), key=lambda m: m.name)
         )
         if len(self._rows_of) > REMEMBERED_MAX:
+            # Some pairs of lists are then never compared; nothing is reported wrongly.
             self._rows_of.clear()
         known = self._rows_of.setdefault(members.checksum, rows)
         if known != rows:
@@ -141,7 +145,7 @@ class EqualListsEqualRings(Check):
         key = tuple(sorted(owners.items()))
         ring = self._fresh.get(key)
         if ring is None:
-            if len(self._fresh) > REMEMBERED_MAX // 16:
+            if len(self._fresh) > REMEMBERED_MAX // 16:  # a ring is larger than a list
                 self._fresh.clear()
             ring = self._fresh[key] = HashRing(owners, dialect=self.world.dialect)
         return ring

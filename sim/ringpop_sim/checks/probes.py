@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
 GONE: Final = ("refused", "lost", "replaced")
 """How a call fails if the machine itself reports that the process is gone."""
+# Not the product's numbers: with them, a wrong number there would go unnoticed.
 WITNESSES: Final = 2
 UNHEARD_ROUNDS: Final = 3
 """After this many rounds without an answer from any member, silence accuses, as in SWIM."""
 OPEN_PINGS_MAX: Final = 256
+# An answer to a call before these is not judged.
 OVER_MAX: Final = 64
 NACKED, SILENT, OPEN = "nacked", "silent", "open"
 NOBODY = "nobody"
@@ -137,6 +139,7 @@ class ProbesFail(Check):
         if current is None or current.asked_at != now:
             members = process.node.members
             row = members.get(target)
+            # The target itself cannot be a helper.
             others = members.pingable_count - (row is not None and members.is_pingable(row))
             failed = self._ping_failed(process, target, address)
             current = probing.rounds[target] = _Round(now, others, failed)
@@ -148,8 +151,11 @@ class ProbesFail(Check):
         """Return whether a ping to *target* has just failed; each failure counts once."""
         probing, clock = self._of[process], process.time(self.world.now)
         ended_at, by = probing.ended.pop(address, (-1, ""))
+        # An answer of another process says that the target is not there. One without a name counts
+        # as the target's.
         if ended_at == self.world.now and by not in ("", target):
             return True
+        # No input reports a time-out: the node finds it by its own clock, and so does this check.
         for call_id, ping in probing.pings.items():
             if ping.to == address and clock - ping.sent_at >= ping.timeout_us:
                 del probing.pings[call_id]
@@ -183,9 +189,10 @@ class ProbesFail(Check):
 
     def _answered(self, process: Process, call_id: int, response: Response) -> None:
         probing = self._of[process]
-        probing.unheard_rounds = 0
+        probing.unheard_rounds = 0  # a late answer, too, shows that a peer reaches this node
         ping = probing.pings.pop(call_id, None)
         if ping is not None:
+            # A refusal is not an answer to a ping, so it counts as a failure.
             source = response.source if type(response) is Ack else NOBODY
             probing.ended[ping.to] = self.world.now, source
             return
@@ -197,6 +204,7 @@ class ProbesFail(Check):
             current.helpers[call_id] = SILENT
         elif not response.ping_ok:
             current.helpers[call_id] = NACKED
+        # After its time-out the node may have ended the round without this answer.
         elif process.time(self.world.now) - asked_at < timeout_us:
             current.acked = True
 
@@ -215,6 +223,7 @@ class ProbesFail(Check):
             self._weigh(process, effect.member, effect.probe)
         if not isinstance(effect, fx.StatusChanged):
             return
+        # A change at the instant of a late answer, with no other input since, is due to it.
         if self._of[process].deaf_at == self.world.now:
             self._changed_by_late_answer(process, effect)
         after = effect.after
@@ -242,6 +251,7 @@ class ProbesFail(Check):
     def _accused(self, process: Process, name: str, address: Address) -> None:
         probing = self._of[process]
         what = f"{process.name} suspects {name}"
+        # A round supports one accusation only.
         current = probing.rounds.pop(name, None)
         nobody_to_ask = process.node.members.pingable_count <= 1
         if nobody_to_ask and self._ping_failed(process, name, address):
@@ -317,6 +327,7 @@ class PausesEndWell(Check):
         if not isinstance(operation, p.Pause) or not operation.for_us or not self._calm.delivers:
             return False
         left_us = microseconds(self.world.config.suspect_s) - self._spread_us()
+        # By identity: two equal pauses are two faults.
         others = [o for o in self.world.plan.operations if o is not operation]
         return operation.for_us < left_us and not any(
             self._overlap(operation, other) for other in others

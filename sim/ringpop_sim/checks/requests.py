@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ringpop_sim.world.watcher import RequestAttempt, RequestEnded, TrafficRequest
     from ringpop_sim.world.world import World
 
-RINGS_MAX: Final = 512
-ENDED_MAX: Final = 100_000
+RINGS_MAX: Final = 512  # rings take much memory
+ENDED_MAX: Final = 100_000  # limits memory; a second end after so many others goes unnoticed
 
 
 class OwnersHandle(Check):
@@ -161,12 +161,14 @@ class RequestsSucceed(CalmCheck):
         traffic = self.world.plan.traffic
         assert traffic is not None
         in_time = 2 * self._calm.late_us + traffic.service_us < traffic.timeout_us
+        # A second longer than the request, so that nothing from before it is in progress.
         steady = self._calm.lasts_us > lasted_us and now - self._changed_at > lasted_us
         if in_time and steady and request.caller.running and self._serves():
             self.broke("L6", f"request {request.number} failed: {ended.error}")
 
     def _serves(self) -> bool:
         running = self.world.running
+        # All may have left by command, and then no node owns a key.
         return agree(running, wholly=True) and any(
             process.node.local.status.reachable for process in running
         )

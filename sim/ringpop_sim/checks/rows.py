@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SWEEP_US: Final = 5 * s
 """How often each whole list is compared with the events of its node."""
+# The node rounds a suspicion's length in several steps, `suspicion_us` only at the end.
 ROUNDING_US: Final = 10
 RUMOUR: Final = "rumour"
 """The name of the sender of every `plan.Rumour`."""
@@ -73,6 +74,7 @@ class RowsRise(Check):
             self._rows[process] = {member.name: member for member in process.node.members}
 
     def ended(self, process: Process) -> None:
+        # The last chance, because `_sweep` looks only at processes that run.
         self._compare(process)
 
     def fact(self, process: Process, effect: Effect) -> None:
@@ -120,7 +122,7 @@ class RowsRise(Check):
                     detail = f"{process.name} has {_text(rows.get(name))}, but its events say"
                     self.broke("S1", f"{detail} {_text(told.get(name))}")
                     break
-            self._rows[process] = rows
+            self._rows[process] = rows  # so that one row is reported once, not at every sweep
         checksum = checksum_for(self.world.dialect)
         for member in held:
             checksum.replace(member.name, member)
@@ -187,6 +189,7 @@ class Refutations(Check):
         self._claims: list[tuple[Process, Member]] = []
 
     def input(self, process: Process, message: Input) -> None:
+        # This hook is called before a node acts, so by now it has acted on the input before.
         if self._claims:
             self._settle()
         if type(message) is Asked:
@@ -213,6 +216,7 @@ class Refutations(Check):
 
     def _settle(self) -> None:
         for process, claim in self._claims:
+            # Again, because this very message may have made it begin to end, or lose its name.
             if process.running and self._binds(process, claim):
                 local = _text(process.node.local)
                 self.broke("S3", f"{process.name} received {_text(claim)} and stays {local}")
@@ -229,6 +233,7 @@ class Refutations(Check):
                 self._compare(process, before, after)
 
     def _compare(self, process: Process, before: Member, after: Member) -> None:
+        # Others pass the verdicts on damping, and the node accepts them without a new incarnation.
         judged = after.damping > before.damping
         same = (before.incarnation, before.status, before.labels)
         if judged and same == (after.incarnation, after.status, after.labels):
@@ -294,6 +299,7 @@ class StatusesLast(Check):
 
     def _count(self, process: Process, change: StatusChanged) -> None:
         """Count the other members that *process* considers reachable."""
+        # Not read from the node's list, which already has all changes of the call.
         for row, by in ((change.before, -1), (change.after, 1)):
             if row is not None and row.name != process.name and row.status.reachable:
                 self._others[process] += by
@@ -320,6 +326,7 @@ class StatusesLast(Check):
 
     def _prove(self, process: Process, member: Member) -> None:
         version = member.name, member.incarnation
+        # Later evidence does not prolong the suspicion.
         self._proven_at[process].setdefault(version, self._clock(process))
 
     def _changed(self, process: Process, change: StatusChanged) -> None:
@@ -333,7 +340,7 @@ class StatusesLast(Check):
             after.status,
             after.incarnation,
         )
-        if unchanged:
+        if unchanged:  # only labels, damping or the address
             return
         if after.name == process.name:
             if after.status is Status.FAULTY and process.node.evicting:
@@ -343,6 +350,7 @@ class StatusesLast(Check):
             self._timed(process, change, after)
         elif after.status is Status.FAULTY:
             self._repeated(process, change, after)
+        # After the check: a faulty row must not vouch for itself.
         if after.status is Status.FAULTY:
             self._said.add((after.name, after.incarnation))
         self._keep(process, change, after)
@@ -352,6 +360,7 @@ class StatusesLast(Check):
         if after.status is Status.ALIVE:
             since.pop(after.name, None)
         else:
+            # The number at the beginning, because later arrivals do not change its length.
             clock, members = self._clock(process), self._others[process] + 1
             since[after.name] = _Since(after.status, after.incarnation, clock, members)
         if change.via == "probe":
