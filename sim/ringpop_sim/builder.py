@@ -108,7 +108,7 @@ class Sim:
 
     @property
     def plan(self) -> Plan:
-        """Return the plan so far. It ends at `run`'s *until*, or when all should agree.
+        """The plan so far. It ends at `run`'s *until*, or when all should agree.
 
         Raises:
             PlanError: the plan cannot be run.
@@ -117,6 +117,7 @@ class Sim:
         if self._until_us is not None:
             return replace(self._plan, until_us=self._until_us, operations=operations)
         last_us = max((operation.at_us for operation in operations), default=0)
+        # With an end for now, because only a plan says when its last fault ends.
         plan = replace(self._plan, until_us=max(last_us, 1), operations=operations)
         return replace(plan, until_us=plan.quiet_at_us + plan.settle_us)
 
@@ -147,6 +148,7 @@ class Fault:
 
     def heal(self, *, after: float) -> Fault:
         """Undo the operation *after* its beginning."""
+        # Operations are frozen, so another one takes the place, which never changes.
         self._operations[self._place] = replace(self.operation, for_us=_us(after))
         return self
 

@@ -71,7 +71,7 @@ class Violation:
     """A key with a history that no single copy could have had.
 
     Attributes:
-        stuck: where the search came furthest, the first operation to return that found no place.
+        stuck: the first operation to return among those that found no place in the longest order.
         value: what the key held there.
         placed: the operations before it, in the order in which they were placed.
     """
@@ -196,13 +196,14 @@ class _Search:
             self._at.setdefault(number, []).append(at)
 
     def _ordered_events(self) -> list[tuple[float, bool, int]]:
-        """Return (instant, is a return, operation) in order; events of one instant overlap."""
+        """Return (instant, is a return, operation) in order."""
         events: list[tuple[float, bool, int]] = []
         for number, operation in enumerate(self._operations):
             if operation.returned_at is not None:
                 assert operation.called_at <= operation.returned_at, operation
                 events.append((operation.called_at, False, number))
                 events.append((operation.returned_at, True, number))
+        # False comes before True: a call at the instant of another's return overlaps it.
         return sorted(events)
 
     def violation(self) -> Violation | None:
@@ -215,6 +216,7 @@ class _Search:
         while self._next[-1] != len(self._events):  # a closed operation has no place yet
             if not stack[-1].candidates:
                 if len(stack) > len(furthest):
+                    # A copy: the search goes on.
                     furthest, stuck = list(stack), self._first_return()
                 undone = stack.pop().chosen
                 if undone < 0:
@@ -237,11 +239,7 @@ class _Search:
         return None
 
     def _candidates(self, mask: int) -> list[int]:
-        """Return what may be next after those in *mask*, with the first to try at the end.
-
-        Open operations are tried last, because most took no effect, or took it soon. If several
-        would do the same, the first stands for all.
-        """
+        """Return what may be next after those in *mask*, with the first to try at the end."""
         closed: list[int] = []
         at, until = self._next[-1], float("inf")
         while at != len(self._events):
@@ -254,10 +252,12 @@ class _Search:
         alike: dict[tuple[str, Hashable], int] = {}
         for number in self._open:
             operation = self._operations[number]
-            if operation.called_at > until:
+            if operation.called_at > until:  # and so are all later ones, in the order of calls
                 break
             if not mask >> number & 1:
+                # Those that would do the same can change places, so the first stands for all.
                 alike.setdefault((operation.name, operation.argument), number)
+        # Open operations are tried last, because most took no effect, or took it soon.
         return [*reversed(alike.values()), *reversed(closed)]
 
     def _after(self, value: Hashable, number: int) -> Hashable:
@@ -282,6 +282,7 @@ class _Search:
 
     def _put_back(self, number: int) -> None:
         """Undo the latest `_take_out` that is not undone yet."""
+        # In the opposite order of their removal, when each one's neighbours are linked again.
         for at in reversed(self._at.get(number, ())):
             self._next[self._previous[at]] = self._previous[self._next[at]] = at
 

@@ -81,6 +81,7 @@ def ringpop_sim(request: pytest.FixtureRequest) -> Sims:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Check, after a test that has passed so far, the invariants of its clusters."""
+    # A test that failed raises here: its own error is shown, not what its clusters did.
     outcome = yield
     sims = getattr(item, "funcargs", {}).get("ringpop_sim")
     if isinstance(sims, Sims):

@@ -40,6 +40,7 @@ RELATIONS: Final[dict[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
 }
 _TEXT: Final = re.compile(r"(\w+)(?: ([\d,-]+))? (==|<=|>=) (\d+(?:\.\d+)?)")
+# Six digits at most, because a range is written out: one of billions would fill the memory.
 _RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 
 

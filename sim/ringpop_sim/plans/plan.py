@@ -25,7 +25,7 @@ Memory = Literal["lost", "kept"]
 
 NODES_MAX: Final = 20_000
 UNTIL_US_MAX: Final = 1000 * hours
-DRIFT_PPM_MAX: Final = 500_000
+DRIFT_PPM_MAX: Final = 500_000  # less than PPM, so that every clock moves on
 SETTLE_US: Final = 60 * s
 FOR_EVER: Final = 0
 """The duration of a fault that is never undone."""
@@ -139,7 +139,7 @@ class Operation:
             value = getattr(self, field.name)
             if field.name.startswith(("loss", "duplicate", "corrupt")):
                 _require_share(f"{self.kind}: {field.name}", value)
-            if field.name.endswith("_us") and field.name != "clock_us":
+            if field.name.endswith("_us") and field.name != "clock_us":  # a clock may be set back
                 _require(ok=value >= 0, message=f"{self.kind}: {field.name} must be 0 or more")
 
     @property
@@ -158,6 +158,7 @@ class Operation:
         """Yield all nodes that the operation names."""
         for field in fields(self):
             value = getattr(self, field.name)
+            # Not `listed`: a hosts list does not disturb the nodes that it names.
             if field.name in ("nodes", "left", "right"):
                 yield from value
             elif field.name == "about" or (field.name == "beside" and value is not None):
@@ -250,7 +251,7 @@ class Start(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover(Operation):
-    """Kill *about* and start a process with a new name at its address; *nodes* is not used."""
+    """Kill *about*, and start a process with a new name at its address."""
 
     kind: ClassVar[str] = "takeover"
     about: int
@@ -385,7 +386,7 @@ class Plan:
         names = get_args(DialectName)
         _require(ok=self.dialect in names, message=f"dialect must be one of {', '.join(names)}")
         _require_share("codec_share", self.codec_share)
-        self.gossip()
+        self.gossip()  # for its errors: now, not in the middle of a run
         for number, operation in enumerate(self.operations):
             wrong = [node for node in operation.nodes_named() if not 0 <= node < self.nodes]
             where = f"operation {number} ({operation.kind})"

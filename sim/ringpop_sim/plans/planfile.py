@@ -49,7 +49,7 @@ def read_text(path: str | Path) -> str:
     """Return the text of the file at *path*. Raises PlanError."""
     try:
         with Path(path).open("rb") as file:
-            body = file.read(FILE_BYTES_MAX + 1)
+            body = file.read(FILE_BYTES_MAX + 1)  # one more, to see that there is more
         if len(body) > FILE_BYTES_MAX:
             raise PlanError(f"{path}: a plan must have {FILE_BYTES_MAX >> 20} MiB at most")
         return body.decode("utf-8")
@@ -151,7 +151,7 @@ def _scalar(value: object, hint: Any, field: Field[Any], where: str) -> Any:  # 
         return _microseconds(value, where)
     if hint is float:
         return _number(value, where)
-    if type(value) is not hint:
+    if type(value) is not hint:  # `isinstance` would take true for a whole number
         what = {int: "a whole number", bool: "true or false", str: "text"}[hint]
         raise PlanError(f"{where}: must be {what}, not {_shown(value)}")
     return value
@@ -160,6 +160,7 @@ def _scalar(value: object, hint: Any, field: Field[Any], where: str) -> Any:  # 
 def _microseconds(value: object, where: str) -> int:
     if type(value) is int:
         return value * s
+    # The size first: `int` of 1e999999 would have a million digits.
     if isinstance(value, Decimal) and value.is_finite() and -s * s < value < s * s:
         exact = value * s
         if exact == int(exact):
@@ -230,6 +231,7 @@ def _lines(
 def _text(value: object, *, in_us: bool = False) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(_text(item, in_us=in_us) for item in value)}]"
+    # Before numbers: `repr` would write True, which is not TOML.
     if isinstance(value, bool):
         return "true" if value else "false"
     if in_us:

@@ -57,6 +57,7 @@ def divergences(first_seed: int, seeds: int, shape: Shape | None = None) -> list
                 pair = HASH_SEEDS[0], hash_seed
                 after = _equal_count(found[0][seed], digests[seed]) * DIGEST_EVENTS
                 facts = _first_difference(seed, pair, shape)
+                # One pair of courses is enough to see that they differ.
                 different.append(Divergence(seed, pair, after, facts))
                 break
     return different
@@ -88,6 +89,7 @@ def _digests(output: str) -> dict[int, list[str]]:
 def _started(hash_seed: int, *arguments: str) -> subprocess.Popen[str]:
     environment = dict(os.environ)
     environment["PYTHONHASHSEED"] = str(hash_seed)
+    # A fresh interpreter must find this very package, also in a checkout that is not installed.
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     order = "backwards" if hash_seed % 2 else "forwards"
     return subprocess.Popen(  # noqa: S603 - this program itself; the arguments are numbers
@@ -105,6 +107,7 @@ def _outputs(hash_seeds: Sequence[int], *arguments: str) -> list[str]:
         outputs = [process.communicate(timeout=PROCESS_S_MAX)[0] for process in processes]
     finally:
         for process in processes:
+            # After a time-out, too, no process may be left behind.
             process.kill()
             process.communicate()
     for process in processes:

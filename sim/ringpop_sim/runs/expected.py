@@ -113,6 +113,7 @@ class Expected(Check):
         process = self.world.numbered.get(number)
         if process is None:
             return True
+        # A node that runs alone is in no other ring, so it counts as left out.
         others = (other.node.members for other in self.world.at.values() if other is not process)
         for members in others:
             row = members.get(process.name)

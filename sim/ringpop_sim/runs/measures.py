@@ -53,6 +53,7 @@ class Measures(Check):
         self._look_for_convergence()
 
     def _count_false(self, effect: fx.StatusChanged) -> None:
+        # A message only repeats the verdict of a timer.
         if effect.via != "timer" or effect.after is None:
             return
         for subject in self.world.at.values():

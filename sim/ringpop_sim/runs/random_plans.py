@@ -48,7 +48,9 @@ TIMES: Final[tuple[tuple[str, float | int | bool], ...]] = (
 OTHER_TIMES: Final[tuple[tuple[tuple[str, float | int | bool], ...], ...]] = (
     (("suspect_s", 0.6),),
     (("period_s", 0.2),),
+    # So short that members are evicted within the plan, and come back.
     (("faulty_s", 4.0), ("tombstone_s", 2.0)),
+    # So low that a few restarts damp a member, and so short that it is released again.
     (("damp_suppress", 1500), ("damp_reuse", 800), ("damp_half_life_s", 4.0)),
     (("ping_req_size", 1),),
 )
@@ -66,7 +68,7 @@ def random_plan(
         name=name,
         about=f"drawn from seed {seed}",
         nodes=nodes,
-        until_us=1 * hours,
+        until_us=1 * hours,  # for now: the bounds follow from the plan itself
         settle_us=CALM_US,
         calm_us=CALM_US,
         dialect="ringpop" if draw.chance(0.15) else "native",
@@ -78,6 +80,7 @@ def random_plan(
         operations=tuple(operations),
     )
     bounds = Bounds(plan, plan.gossip(), dialect_named(plan.dialect))
+    # A second more, so that the bound has passed when the plan ends.
     return replace(plan, until_us=plan.quiet_at_us + bounds.settle_us + 1 * s)
 
 
@@ -103,6 +106,7 @@ class _Draw:
 
     def link(self) -> p.Link:
         return p.Link(
+            # Mostly none, because several oracles claim nothing if messages are lost or doubled.
             loss=self.rng.choice((0.0, 0.0, 0.0, 0.02, 0.1)),
             delay=self.rng.choice(DELAYS),
             duplicate=self.rng.choice((0.0, 0.0, 0.0, 0.1)),
@@ -209,6 +213,7 @@ def _crash(draw: _Draw) -> list[Operation]:
         p.Crash(
             at_us=draw.at(),
             for_us=for_us,
+            # Only one node, if for good: oracles judge the nodes that are left.
             nodes=draw.some(1 if for_us == 0 else None),
             silent=draw.chance(0.4),
             memory="kept" if draw.chance(0.2) else "lost",
@@ -238,6 +243,7 @@ def _join_storm(draw: _Draw) -> list[Operation]:
     if draw.storm:
         return _pause(draw)
     draw.storm = True
+    # Not all, and in one storm only, so that the late ones find a cluster to join.
     late = draw.some(draw.nodes - 1)
     stagger_us = draw.rng.choice((0, 0, 100 * ms))
     return [p.Start(at_us=draw.at(), nodes=late, stagger_us=stagger_us)]
@@ -260,6 +266,7 @@ def _twin(draw: _Draw) -> list[Operation]:
     if draw.chance(0.5):
         return [twin]
     asleep_us = draw.rng.randrange(100 * ms, 2 * s)
+    # Faults begin at 2 s or later, so this one never begins before the plan.
     return [p.Pause(at_us=at_us - asleep_us, for_us=asleep_us + for_us, nodes=(about,)), twin]
 
 

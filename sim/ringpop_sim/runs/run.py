@@ -141,7 +141,7 @@ class Run:
             keep_trace=keep_trace,
         )
         self._crash: Broken | None = None
-        schedule(world)
+        schedule(world)  # before the traffic, so that nodes are there at its first instant
         self.traffic = TrafficSource(world, self.rings) if plan.traffic is not None else None
 
     def _checks(self, world: World, kinds: Sequence[type[Check]]) -> list[Check]:
@@ -172,6 +172,7 @@ class Run:
         self._try(lambda: self.world.run(until_us))
 
     def _try(self, act: Callable[[], None]) -> None:
+        # An event was cut short, so the state of the world says nothing about the protocol.
         if self._crash is not None:
             return
         try:
@@ -187,6 +188,7 @@ class Run:
         while plan.calm_us and now < plan.until_us and not self.crashed:
             self.advance(now)
             agreed_before, agreed = agreed, agree(world.running, wholly=True)
+            # Twice, with the time of calm between: nodes may agree for a moment by chance.
             if agreed_before and agreed:
                 return
             now += plan.calm_us if agreed else LOOK_US

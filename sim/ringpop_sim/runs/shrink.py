@@ -32,7 +32,7 @@ AFTER_US: Final = 100 * ms
 IN_TIME: Final = ("L", "E")
 """The first letters of invariants that say what must be true by when."""
 NODES_FIELDS: Final = ("nodes", "left", "right", "listed")
-MAY_BE_EMPTY: Final = ("listed",)
+MAY_BE_EMPTY: Final = ("listed",)  # a node that finds no hosts is a case of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,7 @@ class _Search:
 
     def accepts(self, plan: Plan) -> bool:
         """Return whether *plan* breaks the invariant with some seed; if so, keep it as the best."""
+        # The seed that broke the last plan first, because it is the likeliest; and each only once.
         for seed in dict.fromkeys((self.seed, *self._seeds)):
             self.tried_count += 1
             outcome = outcome_of(plan, seed, self._checks)
@@ -125,11 +126,9 @@ class _Search:
         return True
 
     def _moves(self) -> tuple[Callable[[Plan], Iterator[Plan]], ...]:
-        """Return the moves to try.
-
-        If the invariant is about time, the protocol's own times stay as they are: with slower
-        ones, any plan would break it.
-        """
+        """Return the moves to try."""
+        # If the invariant is about time, the protocol's own times stay as they are: with slower
+        # ones, any plan would break it.
         timely = self._invariant.startswith(IN_TIME)
         return tuple(move for move in _MOVES if not (timely and move is _usual_settings))
 
@@ -161,6 +160,7 @@ def _shortened(before: Plan, after: Plan) -> Plan:
 def _fewer_operations(plan: Plan) -> Iterator[Plan]:
     """Leave out ever shorter stretches of the operations."""
     operations = plan.operations
+    # From all of them on: often much of a random plan does not matter, and one run shows it.
     size = len(operations)
     while size > 0:
         for first in range(0, len(operations), size):
@@ -185,6 +185,7 @@ def _fewer_nodes(plan: Plan) -> Iterator[Plan]:
     """Leave out the nodes that no operation names, then each other node."""
     named = {node for o in plan.operations for node in o.nodes_named()}
     unnamed = [node for node in range(plan.nodes) if node not in named]
+    # Nodes that no operation names may still be needed, as observers and helpers.
     for kept in (0, 1, 2):
         if plan.nodes - len(unnamed[kept:]) >= 1 and len(unnamed[kept:]) > 1:
             yield _without_nodes(plan, unnamed[kept:])
@@ -212,6 +213,7 @@ def _renumbered(operation: Operation, number_of: dict[int, int]) -> Operation | 
         value = getattr(operation, field.name)
         if field.name in NODES_FIELDS:
             rest = tuple(number_of[node] for node in value if node in number_of)
+            # Without nodes the fault would do nothing.
             if not rest and field.name not in MAY_BE_EMPTY:
                 return None
             changed[field.name] = rest
@@ -262,6 +264,7 @@ def _plainer(operation: Operation) -> Iterator[Operation]:
         elif field.name in ("at_us", "for_us"):
             for unit_us in (s, 100 * ms):
                 rounded = value // unit_us * unit_us
+                # A duration of 0 would be for ever.
                 if rounded != value and (rounded or field.name == "at_us"):
                     yield replace(operation, **{field.name: rounded})
         elif field.default is not MISSING and value != field.default:

@@ -27,6 +27,7 @@ SEED_S_MAX: Final = 120.0
 WORKER: Final = "worker"
 """The name of the invariant that a run ends in time, and its process survives it."""
 FIRST_SEEDS: Final = 5
+# A forked worker would keep the pipes of the others open, and their ends would go unnoticed.
 _CONTEXT: Final = multiprocessing.get_context("spawn")
 
 
@@ -170,7 +171,7 @@ class _Swarm:
         try:
             self._workers = [self._hired() for _ in range(self._core_count)]
             for worker in list(self._workers):
-                self._ask(worker)
+                self._ask(worker)  # removes a worker for which there is no seed
             while self._workers:
                 self._hear()
         finally:
@@ -197,6 +198,7 @@ class _Swarm:
 
     def _hear(self) -> None:
         """Receive the results of workers, and end those that were silent for too long."""
+        # Not for ever: if all workers hang, the clock still has to be looked at.
         heard = wait([worker.pipe for worker in self._workers], timeout=1.0)
         for worker in list(self._workers):
             if worker.pipe in heard:
@@ -219,6 +221,7 @@ class _Swarm:
         self._workers.remove(worker)
         self._dismiss(worker)
         broken = (Broken(WORKER, 0, why),)
+        # An empty digest, because the last one is that of the run.
         self._count(RunOutcome(worker.seed, ("",), 0, 0.0, 0.0, converged=False, broken=broken))
         another = self._hired()
         self._workers.append(another)
@@ -232,7 +235,7 @@ class _Swarm:
 
     @staticmethod
     def _dismiss(worker: _Worker) -> None:
-        worker.pipe.close()
+        worker.pipe.close()  # which ends the worker's loop
         worker.process.join(timeout=1.0)
         if worker.process.is_alive():
             worker.process.kill()
@@ -244,6 +247,7 @@ def _work(pipe: Connection[Any, Any], shape: Shape) -> None:
     while True:
         try:
             seed = pipe.recv()
+        # Ctrl-C reaches all processes of a terminal. Only the parent reports it.
         except (EOFError, OSError, KeyboardInterrupt):
             return
         try:

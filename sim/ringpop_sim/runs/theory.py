@@ -128,11 +128,13 @@ class Probes(Check):
             return
         if not isinstance(effect.request, Ping):
             return
+        # This ping is sent for the node that asked for help.
         if self._helping_at.get(process.serial) == self.world.now:
             return
         target = self._names[effect.to]
         self.begun.append((self.world.now, process.name, target))
         row = process.node.members.get(target)
+        # Only these probes can make a member suspect; that of a suspect changes nothing.
         self.of_alive_count += row is not None and row.status is Status.ALIVE
 
     def fact(self, _process: Process, effect: Effect) -> None:
@@ -206,8 +208,9 @@ def first_detection(
         for index in range(runs):
             victim = run.world.numbered[index % nodes]
             crashed_at = run.world.now
+            # Broken connections would have it probed immediately, out of turn (decision 9).
             run.world.end(victim, silent=True)
-            found.begun.clear()
+            found.begun.clear()  # probes from before the crash
             found.counting = True
             while not any(target == victim.name for _, _, target in found.begun):
                 run.advance(run.world.now + PERIOD_US // 50)
@@ -215,6 +218,8 @@ def first_detection(
             waits.append((at - crashed_at + PERIOD_US) / PERIOD_US)
             found.counting = False
             run.world.start(victim.number, victim.machine)
+            # Until the victim is a member again, and half periods more or less, so that the next
+            # crash comes in another phase of the others' periods.
             run.advance(run.world.now + (2 * nodes + 7 * index % 13) * PERIOD_US // 2)
         theory = 2 - 1 / nodes
         # A wait is about uniform over a period; its standard error is added to the bound.
@@ -270,11 +275,13 @@ def spread(
         for index in range(runs):
             teller = run.world.numbered[(7 * index) % nodes]
             began = run.world.now
-            labels = (("rumour", str(index)),)
+            labels = (("rumour", str(index)),)  # a change that disturbs nothing else
             run.world.do(teller, lambda node, now, labels=labels: node.set_labels(labels, now))  # type: ignore[misc]
             while not _all_know(run.world, teller.name, labels):
                 run.advance(run.world.now + PERIOD_US // 20)
             lasted.append((run.world.now - began) / PERIOD_US)
+            # 30 periods, after which nobody repeats the change; and a tenth more each time, so that
+            # changes begin in different phases of a period.
             run.advance(run.world.now + (30 * 10 + index) * PERIOD_US // 10)
         theory = 0.88 * math.log(nodes) + 0.38
         mean = statistics.fmean(lasted)
@@ -324,15 +331,18 @@ def _time_to_refute(world: World, accusers: int) -> int:
     _pause_all_but(world, observer)
     row = replace(suspect.node.local, status=Status.SUSPECT)
     for index in range(accusers):
+        # From n2 on: n0 observes, and n1 is the suspect.
         _tell(world, MemberChange(member=row, source=f"n{index + 2}", source_incarnation=1))
     began = world.now
     while (found := observer.node.members.get(suspect.name)) and found.status is Status.SUSPECT:
+        # Steps far below the bound, which is 1 % of half a minute or more.
         world.run(world.now + s // 20)
     return world.now - began
 
 
 def _pause_all_but(world: World, observer: Process) -> None:
     """Pause all other nodes, so that *observer* receives no accusations but forged ones."""
+    # Nor may it probe them itself: a paused process does not answer.
     world.do(observer, lambda node, now: node.stop_gossip(now))
     for process in world.running:
         if process is not observer:
@@ -363,7 +373,7 @@ def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> li
             world, observer = run.world, run.world.numbered[0]
             row = world.numbered[1].node.local
             _pause_all_but(world, observer)
-            times = 3000 // every_s
+            times = 3000 // every_s  # ten half-lives: the score has settled
             for index in range(times):
                 newer = replace(row, incarnation=row.incarnation + index + 1)
                 _tell(world, MemberChange(member=newer, source=row.name, source_incarnation=1))
@@ -394,6 +404,7 @@ def healing(seed: int, effort: float = 1.0, sizes: Sequence[int] = (2, 10, 30)) 
             plan = Plan(nodes=nodes, until_us=(80 + cut_s) * s, operations=(cut,), codec_share=0.0)
             for index in range(runs):
                 took_s = Run(plan, seed + index, ()).finish().converged_s
+                # Halves that never merge are beyond any limit.
                 worst = max(worst, math.inf if took_s is None else took_s)
             where = f"n = {nodes}, cut for {cut_s} s"
             rows.append(TheoryRow("healed (s)", where, 5.0, worst, 0.0, runs, is_limit=True))

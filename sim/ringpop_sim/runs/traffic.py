@@ -47,6 +47,7 @@ class Rings(Check):
 
     def members_changed(self, process: Process, names: Sequence[str]) -> None:
         if self._follows:
+            # All that changed together in one step, as the product's ring follows it.
             self._placements[process.serial].follow(names)
 
     def of(self, process: Process) -> HashRing:
@@ -86,6 +87,7 @@ class TrafficSource:
 
     def _next(self, _argument: object) -> None:
         gap_us = self._rng.expovariate(self._traffic.per_second) * s
+        # At least 1, so that time passes at any rate.
         self._world.push(self._world.now + 1 + int(gap_us), self._next)
         callers = [p for p in self._world.running if p.life is Life.RUNNING and p.node.ready]
         keys = [self._key() for _ in range(self._traffic.keys_each)]
@@ -120,6 +122,7 @@ class TrafficSource:
         if not caller.running:
             self._end(request, "its caller ended")
             return
+        # No event tells the traffic that a process continues, so it looks again.
         if caller.life is Life.PAUSED:
             self._world.push(self._world.now + s // 10, self._go, request)
             return
@@ -140,6 +143,7 @@ class TrafficSource:
         request.open_attempt, request.owner = request.attempt_count, step.owner
         row = caller.node.members.get(step.owner)
         assert row is not None, f"{step.owner} is in the ring and not in the list"
+        # Each message of an attempt has its number, so that a late one cannot end the next attempt.
         number = request.attempt_count
         machine = world.network.machine_of(row.address)
         arguments = (request, number, machine, ring.checksum)
@@ -159,7 +163,7 @@ class TrafficSource:
             if not world.network.is_silent(machine):
                 world.transmit(machine, request.caller.machine, self._refused, (request, number))
             return
-        if owner.life is Life.PAUSED:
+        if owner.life is Life.PAUSED:  # the request waits in its socket
             world.push(world.now + s // 10, self._arrived, arguments)
             return
         ring = self._rings.of(owner)
@@ -174,6 +178,7 @@ class TrafficSource:
 
     def _served(self, arguments: tuple[TrafficRequest, int, Process]) -> None:
         request, number, owner = arguments
+        # The request ran, but its answer is lost with the process.
         ends = self._answered if owner.running else self._lost
         caller = request.caller.machine
         self._world.transmit(owner.machine, caller, ends, (request, number))
@@ -205,6 +210,7 @@ class TrafficSource:
         if request.over or number != request.open_attempt:
             return
         request.open_attempt = 0  # an answer to this attempt is now too late
+        # `RequestsEnd` allows an idempotent request one more run for each of these.
         if error.took_effect == "unknown":
             request.lost_count += 1
         after = request.route.failed(error, seconds(self._world.now))
