@@ -42,7 +42,7 @@ class ClientSurroundings(Protocol):
 class LogClient:
     """Repeats a refused or unanswered request, with the same id, through another node.
 
-    The client itself is told of a success only while it waits; the truth is told of every one.
+    The client learns of a success only while it waits; the truth learns of every success.
     """
 
     def __init__(self, world: ClientSurroundings, number: int, patience: int) -> None:
@@ -75,6 +75,7 @@ class LogClient:
         self._op = (self._number, self._left)
         self._tries = 0
         self._reads = self._world.rng.random() < self._reads_share
+        # Once for all attempts: whichever is answered must show what was sure before the first.
         self._began_with = self._world.truth.sure_count
         if not self._reads:
             self._world.truth.begins(self._op)

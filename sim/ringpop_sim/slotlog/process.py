@@ -229,6 +229,7 @@ class LogProcess:
         """Accept the write *op* of a client."""
         if not self._serves:
             done(REFUSED)
+        # An earlier attempt of the client has landed, at this owner or at one before it.
         elif op in self.fold.seen:
             done(SERVED)
         else:
@@ -313,6 +314,7 @@ class LogProcess:
                 self._forget_epoch()
             case fx.Fenced():
                 self._world.truth.fenced(self.label, self._epoch)
+                # If the outcome is open, the commit may have been in the log, folded and deleted.
                 if self._requests.batch and not fact.commit_open:
                     self._world.truth.refused(self._requests.slot, self._requests.nonce)
                 self._forget_epoch()
@@ -340,6 +342,7 @@ class LogProcess:
     def _told_of_checkpoint(self, fact: fx.CheckpointFact) -> None:
         if isinstance(fact, fx.Collected):
             return
+        # Of this epoch only: a former owner may delete what its own checkpoints build on.
         if isinstance(fact, fx.Checkpointed) and self.online and fact.slot.epoch == self.log.epoch:
             self._snapshots.stands(fact.slot)
         self._snapshots.body, self._snapshots.putting = None, False
@@ -355,7 +358,7 @@ class LogProcess:
     def _not_committed(self) -> None:
         requests = self._requests
         batch, requests.batch = requests.batch, []
-        requests.reads = requests.riding + requests.reads
+        requests.reads = requests.riding + requests.reads  # those came first
         requests.riding = []
         for _, done in batch:
             done(REFUSED)

@@ -58,6 +58,7 @@ class Odds:
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:
         """Return odds drawn from *rng*."""
+        # The odds are drawn in this order; in another, each seed would be another schedule.
         hard = rng.random() < 0.35  # noqa: PLR2004 - a share
 
         def some(most: float) -> float:
@@ -132,11 +133,13 @@ class Road:
             if rng.random() < 0.6:  # noqa: PLR2004 - a share; the other requests never arrived
                 self._carry(delay, None, request, body)
             return
+        # Reported as failed, and carried out long after, when other nodes may have gone on.
         if chance < odds.lost + odds.late:
             self._fail(process, request, delay)
             self._carry(delay + int(rng.random() * 250), None, request, body)
             return
         if isinstance(request, PutSlot | PutCheckpoint | PutMark) and rng.random() < odds.no_room:
+            # And not carried out: a store that answers this has to mean it.
             self._world.after(delay, partial(self._answer, process, request, StoreAnswer.NO_ROOM))
             return
         self._carry(delay, process, request, body)
@@ -147,6 +150,7 @@ class Road:
         """Draw how long *request* takes to the store."""
         rng, odds = self._world.rng, self._world.odds
         delay = 1 + int(rng.random() * 4)
+        # A driver waits before it repeats a request.
         if getattr(request, "attempt", 0):
             delay += 3 + int(rng.random() * 8)
         if self._world.calm:
@@ -173,7 +177,7 @@ class Road:
     ) -> None:
         """Carry out *request* after *delay*; without a *process*, its reply goes nowhere."""
         if isinstance(request, ListLog):
-            if process is not None:
+            if process is not None:  # a list changes nothing, so nobody misses it
                 reply = partial(self._reply, process, request)
                 self._world.after(delay, partial(self._list_all, reply))
         elif isinstance(request, Delete):
@@ -210,6 +214,8 @@ class Road:
     def _deleted(self, process: LogProcess | None, request: Delete) -> None:
         self._reply(process, request, StoreAnswer.DELETED)
         shelf = self.shelf
+        # With records after it, their gap would show that the checkpoint is lost. Here only the
+        # mark can.
         later = max(shelf.slots, default=ORIGIN) > max(shelf.checkpoints, default=ORIGIN)
         if not self.loses_next or self._world.calm or later:
             return
@@ -254,6 +260,7 @@ class Road:
         parts = [shelf.delete_slots, shelf.delete_checkpoints, shelf.delete_marks]
         rng.shuffle(parts)
         if stops:
+            # As by a process that crashed in between.
             parts = parts[: 1 + int(rng.random() * len(parts))]
         self._go_on(deque(partial(part, request) for part in parts), done)
 
@@ -279,4 +286,5 @@ def _look(of: Collection[Slot], into: list[Slot], after: Slot | None, up_to: Slo
 
 
 def _tell(done: Callable[[Listed], None], listed: Listed) -> None:
+    # The parts were read in any order; a store's list is sorted.
     done(Listed(*map(sorted, (listed.slots, listed.checkpoints, listed.marks))))

@@ -102,6 +102,7 @@ class Schedule(_Agenda):
         self._probe: str | None = None
         """The state of the last write, which ends the calm: not asked for, asked for, or SERVED."""
         self._probes = 0
+        # Uniform over so long a time that it is early enough in `HARM_SHARE` of the schedules.
         self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
         self._clients = [LogClient(self, number, self.odds.patience) for number in range(CLIENTS)]
 
@@ -138,6 +139,7 @@ class Schedule(_Agenda):
             self._settle(self._heir, or_stopped=True)
             self.note("world", "what was damaged is repaired")
             self._road.shelf.repair()
+        # A second owner has to find what the first one wrote.
         for heir in (self._heir, (self._heir + 1) % len(self._nodes)):
             self._settle(heir)
             self._drain()
@@ -182,6 +184,7 @@ class Schedule(_Agenda):
         process = self._nodes[self._heir].process
         if process is None or not process.online:
             return False
+        # After all clients, so that this write comes after all of theirs.
         if self._probe is None and all(client.done for client in self._clients):
             self._probe = ""
             self._probes += 1
@@ -197,6 +200,7 @@ class Schedule(_Agenda):
 
     def _drain(self) -> None:
         """Let all that is on its way arrive."""
+        # Fixed before the loop, because nodes push new events without end.
         ends_at = max((at for at, _, _ in self._heap), default=0)
         while self.truth.broken is None and self._heap and self._heap[0][0] <= ends_at:
             self._step()
@@ -211,7 +215,7 @@ class Schedule(_Agenda):
 
     def _tick(self, node: _Node, process: LogProcess) -> None:
         """Do what *process* does by itself from time to time."""
-        if node.process is not process:
+        if node.process is not process:  # an event of a former life
             return
         if not self.calm and self.rng.random() < self.odds.crash:
             self._crash(node, process)
@@ -275,6 +279,7 @@ class Schedule(_Agenda):
 
     def may_take(self, process: LogProcess, claim: Claim) -> bool:
         """See `ProcessSurroundings`. It is right in the calm; before that, it is a node's view."""
+        # A wrong view may cost progress, but must never cost data.
         if not self.calm and self.rng.random() < self.odds.takes:
             return True
         for node in self._nodes:

@@ -83,6 +83,7 @@ class Shelf:
         for slot in request.slots:
             record = self.slots.pop(slot, None)
             self._unreadable.pop(slot, None)
+            # As it was before a bit was flipped, because the truth knows no other.
             record = self._whole.pop(slot, record)
             if record is not None:
                 self._truth.deleted(slot, record)
@@ -107,11 +108,14 @@ class Shelf:
             return
         slot = self._rng.choice(sorted(self.slots))
         key = "/".join(map(str, slot))
+        # As a store keeps it: with the checksum, which has to notice the flip.
         value = bytearray(wrap(_packed(self.slots[slot]), key))
         place = self._rng.randrange(8 * len(value))
         value[place // 8] ^= 1 << place % 8
+        # A record may be flipped twice, and only the first copy is whole.
         self._whole.setdefault(slot, self.slots[slot])
         try:
+            # Unless the checksum is not looked at, which is one of the broken variants, this fails.
             self.slots[slot] = _unpacked(unwrap(bytes(value), key))
         except (RingpopError, ValueError, TypeError) as error:
             self._unreadable[slot] = f"{type(error).__name__}: {error}"
@@ -126,12 +130,11 @@ class Shelf:
             self._truth.harmed = True
 
     def lose(self) -> None:
-        """Lose a record of data that others follow, if there is one.
-
-        The loss of the last record of a log would leave no trace. Without its claims and seals a
-        log fences no owner, so everything relies on a store that keeps these.
-        """
+        """Lose a record of data that others follow, if there is one."""
+        # Without its claims and seals a log fences no owner, so everything relies on a store that
+        # keeps these.
         data = [slot for slot, record in self.slots.items() if isinstance(record, Data)]
+        # The loss of the last record would leave no trace.
         data = sorted(slot for slot in data if slot < max(self.slots))
         if data:
             slot = self._rng.choice(data)

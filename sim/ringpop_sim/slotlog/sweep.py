@@ -111,4 +111,4 @@ def _outcomes(seeds: range, nodes: int | None, jobs: int) -> Iterator[Iterable[S
         yield map(run, seeds)
         return
     with _CONTEXT.Pool(jobs) as pool:
-        yield pool.imap(run, seeds, CHUNK)
+        yield pool.imap(run, seeds, CHUNK)  # in order, so that the failures kept are the first

@@ -80,7 +80,7 @@ class Truth:
         self._owners: dict[int, str] = {}
         self._refused: list[tuple[Slot, str]] = []
         self._sealed: set[int] = set()
-        self._checkpoint = self._mark = Slot(0, -1)
+        self._checkpoint = self._mark = Slot(0, -1)  # before every slot
 
     def breaks(self, invariant: str, detail: str) -> None:
         """Record that *invariant* does not hold; only the first violation is kept."""
@@ -90,7 +90,7 @@ class Truth:
 
     def put(self, slot: Slot, record: Record) -> None:
         """Note that *record* won at *slot*."""
-        if slot not in self.first:
+        if slot not in self.first:  # a put into a slot that was deleted is not the truth
             self.first[slot] = record
             if slot == self._next:
                 self._walk()
@@ -208,12 +208,13 @@ class Truth:
             self.breaks(READ, f"{process} read {fold}, which is not a prefix of {self.items}")
         elif count < sure_count:
             self.breaks(READ, f"{process} read {count} items; {sure_count} were sure before that")
-        self.sure_count = max(self.sure_count, count)
+        self.sure_count = max(self.sure_count, count)  # a later read must see as much
 
     # The end.
 
     def ended(self, fold: Sequence[Op]) -> None:
         """Check the log against *fold* of the last owner, once nothing is in progress."""
+        # Only now, because until the end a late put could have brought it into the log.
         for slot, nonce in self._refused:
             record = self.first.get(slot)
             if isinstance(record, Data) and record.nonce == nonce:
