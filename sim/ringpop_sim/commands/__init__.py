@@ -106,7 +106,7 @@ def found_plan(name: str, seed: int, nodes: int | None) -> Plan:
         return _with_nodes(parse_plan(sys.stdin.read(), "standard input"), nodes)
     if name == RANDOM:
         return random_plan(seed, nodes or NODES_DEFAULT)
-    if name in SCENARIOS:
+    if name in SCENARIOS:  # a file of such a name is found as ./name
         return scenario(name, nodes)
     if not Path(name).exists():
         known = ", ".join([*SCENARIOS, RANDOM])

@@ -112,6 +112,7 @@ def _dump(plan: Plan, options: argparse.Namespace) -> str:
     if run.crashed:
         raise PlanError(f"the run ends before {options.at:g} s: {run.broken[0].detail}")
     processes = {process.name: process for process in run.world.processes}
+    # Of several, the one that runs.
     processes |= {process.name: process for process in run.world.running}
     process = processes.get(options.dump)
     if process is None:
@@ -133,6 +134,7 @@ def _run(plan: Plan, options: argparse.Namespace) -> Result:
 
     run = Run(plan, options.seed, watch=watch)
     try:
+        # Opened before the run, which may take long, so that a wrong path is reported first.
         with Path(options.trace).open("w", encoding="utf-8") as file:
             result = run.finish()
             writers[0].write(result, file)

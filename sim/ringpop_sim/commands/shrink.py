@@ -64,6 +64,7 @@ def main(options: argparse.Namespace) -> int:
     )
     c.say(replay_command(found.plan, found.seed))
     if options.save:
+        # Run once more, because the search keeps no digest.
         write_case(case_of(found.plan, outcome_of(found.plan, found.seed)), options.save)
     return c.BROKEN
 

@@ -92,6 +92,7 @@ def _told(outcome: ScheduleOutcome, nodes: int | None) -> str:
     command = f"bin/ringpop-sim slotlog --schedules 1 --first {outcome.seed}"
     if nodes is not None:
         command += f" --nodes {nodes}"
+    # Run again, because a sweep keeps no traces: they would slow down every schedule.
     trace = run_schedule(outcome.seed, nodes, traced=True).trace
     head = f"\nseed {outcome.seed}: {outcome.broken.invariant}: {outcome.broken.detail}"
     return "\n".join([head, f"replay: {command}", *(f"  {step}" for step in trace)])

@@ -49,6 +49,7 @@ def main(options: argparse.Namespace) -> int:
     seeds = options.seeds
     if seeds is None and options.for_s is None:
         seeds = SEEDS_DEFAULT
+    # Before the swarm, which may take hours.
     directory = _directory(options.save)
     shape = Shape(options.nodes, options.faults)
     line = c.Progress(time.monotonic)

@@ -47,6 +47,7 @@ def main(options: argparse.Namespace) -> int:
         found = LAWS[name](options.seed, options.effort, **more)
         rows += found
         if options.format == "table":
+            # Law by law, because each takes seconds to a minute.
             for row in found:
                 c.say(_line(row))
     if options.format == "json":

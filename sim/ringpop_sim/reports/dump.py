@@ -29,6 +29,7 @@ def dump(process: Process, now: int) -> str:
     healing, vote = state["healer"]["healing"], state["damper"]["vote"]
     timers, its_time = core["timers"], process.time(now)
     due = dict(timers["due"])
+    # Timers are due by the node's clock without its stalls; those are added again.
     at = {token: seconds(at - its_time + core["clock"]["lost_us"]) for at, token in timers["heap"]}
     statuses = [entry for _, entry in rows["status_timers"]["entries"]]
     sections: dict[str, Rows] = {

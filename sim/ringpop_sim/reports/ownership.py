@@ -46,7 +46,7 @@ class KeyOwnership:
         self._members.pop(lane, None)
         self._left_out.pop(lane, None)
         self._serving.discard(lane)
-        self._moves.append((at, lane, 0))
+        self._moves.append((at, lane, 0))  # no members: it looks up no key any longer
 
     def serve(self, lane: int, at: float) -> None:
         """Note that *lane* looks up keys from now on."""

@@ -133,6 +133,7 @@ class TraceWriter(Watcher):
         if self._checksums.get(process.serial) == checksum:
             return
         self._checksums[process.serial] = checksum
+        # As text, because many readers of JSON round numbers above 2**53.
         line: Line = {"checksum": f"{checksum & 0xFFFF_FFFF_FFFF_FFFF:x}"}
         if members.left_out:
             line["left_out"] = list(members.left_out)

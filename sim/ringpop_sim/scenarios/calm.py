@@ -14,6 +14,7 @@ def steady(nodes: int | None) -> Plan:
         name="steady",
         nodes=count,
         until_us=2 * minutes,
+        # A node that runs alone is in no other ring, so it counts as left out.
         expect=("suspects == 0", "views == 1", "left_out == 0" if count > 1 else "running == 1"),
     )
 

@@ -43,6 +43,7 @@ def bridge(nodes: int | None) -> Plan:
 
 def bridge_gone(nodes: int | None) -> Plan:
     """As bridge, but the bridge loses power after the cut: the others detect that by themselves."""
+    # With three nodes, only those that a helper's yes has concerned can find the dead bridge.
     plan = bridge(at_least(3, nodes, 3))
     return replace(
         plan,

@@ -14,6 +14,7 @@ def crash(nodes: int | None) -> Plan:
         nodes=at_least(2, nodes, 10),
         until_us=90 * s,
         traffic=Traffic(per_second=50, from_us=5 * s),
+        # Refused connections are evidence, so a suspicion takes half a second (decision 12).
         expect=("detected_s <= 1", "left_out 1 == 1", "false_faulty == 0"),
         operations=(Crash(at_us=20 * s, nodes=(1,)),),
     )
@@ -35,6 +36,7 @@ def power_loss(nodes: int | None) -> Plan:
 def rolling_restart(nodes: int | None) -> Plan:
     """All nodes are restarted one by one: no request fails, and no node is declared faulty."""
     count = at_least(4, nodes, 30)
+    # Each is back before the next one stops, as a careful operator does it.
     stop = Stop(at_us=10 * s, for_us=2 * s, nodes=everybody(count), stagger_us=3 * s)
     return Plan(
         name="rolling-restart",
@@ -134,7 +136,14 @@ def moved_back(nodes: int | None) -> Plan:
     """A node moves immediately, its clock an hour behind: it still gets its name back."""
     count = at_least(3, nodes, 8)
     restart = Crash(
-        at_us=10 * s, for_us=100 * ms, nodes=(1,), silent=True, moves=True, clock_us=-1 * hours
+        # So soon that all lists have the former life alive, whose silent machine answers nobody.
+        # The clock makes the new row the lower one.
+        at_us=10 * s,
+        for_us=100 * ms,
+        nodes=(1,),
+        silent=True,
+        moves=True,
+        clock_us=-1 * hours,
     )
     return Plan(
         name="moved-back",
@@ -200,6 +209,7 @@ def old_alive(nodes: int | None) -> Plan:
         name="old-alive",
         nodes=count,
         until_us=60 * s,
+        # So short that the dead node is a tombstone long before the rumours end.
         settings=(("suspect_s", 1.0), ("suspect_factor", 1.0), ("faulty_s", 8.0)),
         expect=("left_out 1 == 1", "views == 1"),
         operations=(Crash(at_us=10 * s, nodes=(1,), silent=True), *rumours),
@@ -214,6 +224,8 @@ def missed_news(nodes: int | None) -> Plan:
         name="missed-news",
         nodes=count,
         until_us=25 * s,
+        # A change is repeated so rarely that the node behind the cut misses it. The time-out is
+        # longer than the cut, so that helpers then reach the node and nobody suspects it.
         settings=(("piggyback_factor", 1), ("ping_timeout_s", 1.0)),
         expect=("suspects == 0", "left_out 1 == 1", "views == 1"),
         operations=(
@@ -250,6 +262,7 @@ def leave_and_return(nodes: int | None) -> Plan:
         nodes=count,
         until_us=45 * s,
         traffic=Traffic(per_second=30, from_us=5 * s),
+        # No syncs: gossip alone has to spread the news, and does so in time.
         expect=("deaths == 0", "failed == 0", "left_out == 0", "syncs == 0", "converged_s <= 1.5"),
         operations=(Leave(at_us=10 * s, for_us=15 * s, nodes=(1, 2)),),
     )

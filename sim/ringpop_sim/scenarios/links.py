@@ -23,6 +23,7 @@ def _deaf(name: str, nodes: int | None, for_us: int, *, loss_in: float, flip_us:
     return Plan(
         name=name,
         nodes=count,
+        # Just before the links are good again, and the nodes come back.
         until_us=10 * s + for_us - 1,
         expect=(
             f"deaths {len(bad)}-{count - 1} == 0",

@@ -62,6 +62,7 @@ def twins_across_a_cut(nodes: int | None) -> Plan:
                 left=everybody(count)[:half],
                 right=everybody(count)[half:],
             ),
+            # Restarted sooner than gossip spreads which process keeps the name (decision 39).
             Twin(at_us=25 * s, about=1, again_us=50 * ms, beside=half),
         ),
     )

@@ -77,6 +77,8 @@ def frozen(nodes: int | None) -> Plan:
         expect=("deaths == 0", "converged_s <= 10"),
         operations=(
             Pause(at_us=10 * s, for_us=25 * s, nodes=(1,)),
+            # Some suspect node 1 by then. All wake before it does, with a suspicion that was slept
+            # over.
             Pause(at_us=14 * s, for_us=20_900 * ms, nodes=others(count, 1)),
         ),
     )
@@ -133,6 +135,7 @@ def flapping(nodes: int | None) -> Plan:
     return Plan(
         name="flapping",
         nodes=count,
+        # From its highest value, a score falls to the limit of reuse in two half-lives.
         until_us=restarts[-1].over_at_us + 3 * minutes,
         settings=(("damp_half_life_s", 60.0),),
         expect=("damped 1 == 1", f"damped 0,2-{count - 1} == 0", "left_out == 0"),
@@ -153,7 +156,7 @@ def flapping_many(nodes: int | None) -> Plan:
         name="flapping-many",
         nodes=count,
         until_us=restarts[-1].over_at_us + 15 * s,
-        expect=("damped >= 1", f"left_out <= {max(1, count // 10)}"),
+        expect=("damped >= 1", f"left_out <= {max(1, count // 10)}"),  # `damp_share` is a tenth
         operations=restarts,
     )
 
@@ -165,7 +168,7 @@ def damped(nodes: int | None) -> Plan:
     return Plan(
         name="damped",
         nodes=plan.nodes,
-        until_us=last.until_us + 15 * s,
+        until_us=last.until_us + 15 * s,  # too early for the score to have fallen
         settings=plan.settings,
         expect=("damped 1 == 1", "left_out 1 == 1", "left_out == 1"),
         operations=plan.operations,
