@@ -60,6 +60,7 @@ async def rebalance(node: Address, *, dry_run: bool) -> dict[str, Any]:
             )
             return plan
 
+    # `Client` blocks, and the nodes share this thread.
     return await trio.to_thread.run_sync(ask)
 
 
@@ -88,7 +89,7 @@ async def main() -> None:
         client = Shipping(ships)
         nursery.start_soon(client.run)
         ephesus = await workers.start("ephesus")
-        await trio.sleep(1.5)
+        await trio.sleep(1.5)  # long enough for a rebalance that nobody requested
         assert "ephesus" not in ships.table.counts(), "nobody has asked for it"
         story.tell("ephesus has come, and serves nothing yet; what would a rebalance do?")
         plan = await rebalance(ephesus.address, dry_run=True)  # any node will do
@@ -96,7 +97,7 @@ async def main() -> None:
             story.tell(f"    {line}")
 
         story.tell("so be it")
-        client.slowest_s = 0.0
+        client.slowest_s = 0.0  # from here on, partitions move
         await rebalance(ephesus.address, dry_run=False)
         await until(all_at(ships, *workers.running), "ephesus has its share")
         tell_table(story, ships.table)

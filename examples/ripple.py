@@ -43,6 +43,8 @@ async def work(node: Ringpop, story: Story, life: trio.CancelScope) -> None:
         keyspace = await node.open_keyspace("visits")
         async with trio.open_nursery() as nursery:
             async for event in keyspace.rescale_events():
+                # Also before a gain: the partition may come back in a later epoch, with another
+                # offset.
                 if event.partition in readers:
                     readers.pop(event.partition).cancel()
                 if isinstance(event, Gained):
@@ -89,12 +91,14 @@ async def main() -> None:
             lives[name] = trio.CancelScope()
             nursery.start_soon(work, node, story, lives[name])
         orphans = visits.table.owned_by("w2")
+        # The successors are to begin with checkpoints and the records after them, not with records
+        # alone.
         at_w2 = (await workers.running["w2"].open_keyspace("visits")).table
         await until(lambda: all(at_w2[n].checkpoint.epoch > 0 for n in orphans), "checkpoints")
         story.tell(f"w2 has written checkpoints of {orphans}, and works on")
         await trio.sleep(0.2)
         story.tell(f"w2 dies in the middle of its work; partitions {orphans} are without an owner")
-        lives["w2"].cancel()
+        lives["w2"].cancel()  # its readers die with it
         await workers.kill("w2")
         await until(all_at(visits, "w0", "w1"), "the others take over")
         for name in ("w0", "w1"):

@@ -77,6 +77,7 @@ class Load(Task):
         outcomes = await self._keyspace.update_many([(key, "add", 1) for key in keys])
         for key, outcome in zip(keys, outcomes, strict=True):
             if not isinstance(outcome, Outcome):
+                # No record may fail while groups move: that is what the story is to show.
                 raise outcome
             self.counted[key] += 1
 

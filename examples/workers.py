@@ -51,6 +51,7 @@ class Workers:
         await self._ended[name].wait()
 
     async def _run(self, name: str, *, task_status: trio.TaskStatus[None]) -> None:
+        # Each that runs is a seed; the first worker has none, and starts alone.
         hosts = [Address("127.0.0.1", node.address.port) for node in self.running.values()]
         config = Config(
             name=name,
@@ -64,6 +65,7 @@ class Workers:
             async with open_ringpop(config) as self.running[name]:
                 task_status.started()
                 await stop.wait()
+        # Before the event, so that those who wait for it do not find the worker.
         del self.running[name]
         ended.set()
 
@@ -77,13 +79,14 @@ async def open_workers() -> AsyncIterator[Workers]:
         async with trio.open_nursery() as nursery:
             workers = Workers(nursery, folder)
             yield workers
+            # The story is over, so workers that still run need no farewell.
             nursery.cancel_scope.cancel()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 class Task:
-    """A task in the background that ends after a step once it was asked to stop."""
+    """A background task, which ends after its current step once it is asked to stop."""
 
     def __init__(self) -> None:
         self._stopping = False

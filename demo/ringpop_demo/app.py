@@ -46,6 +46,7 @@ class Fleet:
         Raises:
             ApplicationError: if a column is missing, or is not of numbers.
         """
+        # First, because it raises for a wrong column, and then nothing may have been counted.
         grouped = _grouped(batch)
         for tailnum, *added in zip(*(column.to_pylist() for column in grouped), strict=True):
             before = self.totals.get(tailnum, Totals())
@@ -74,7 +75,7 @@ def create(ringpop: Ringpop) -> None:
             reply = await ringpop.handle_or_proxy(
                 call.body.decode(errors="replace"),
                 Request("/aircraft", call.body),
-                idempotent=True,
+                idempotent=True,  # it only reads
             )
         if isinstance(reply, Reply):
             return reply.body

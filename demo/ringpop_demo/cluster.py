@@ -1,4 +1,4 @@
-"""A cluster of real ringpopd processes on this machine, which are ended in any case."""
+"""A cluster of real ringpopd processes on this machine, none of which outlives its block."""
 
 from __future__ import annotations
 
@@ -98,6 +98,7 @@ class Cluster:
         try:
             self._start()
             self.wait_converged()
+        # `__exit__` is not called if this fails, or if Ctrl-C interrupts it.
         except BaseException:
             self.end()
             raise
@@ -161,6 +162,7 @@ class Cluster:
             return names == alive
 
         self.wait_all(converged, timeout_s, what="see all others")
+        # Members that all see alive may still differ, for example in their incarnations.
         if len({node.ask("/admin/node")["checksum"] for node in self.running}) > 1:
             self.wait_all(
                 lambda _: len({n.ask("/admin/node")["checksum"] for n in self.running}) == 1,
@@ -193,13 +195,14 @@ class Cluster:
         """Raise ClusterError, with the end of its log, if a node has ended unexpectedly."""
         for node in self.nodes:
             code = node.process.poll()
+            # `kill` ends nodes by this signal, so such an end is expected.
             if code is not None and code != -signal.SIGKILL:
                 raise ClusterError(
                     f"{node.name} ended with code {code}; its log:\n{node.log_tail()}"
                 )
 
     def kill(self, node: NodeProcess) -> None:
-        """End *node* as a power failure would."""
+        """Kill *node*, as ``kill -9`` does, and wait for its end."""
         node.process.kill()
         node.process.wait(END_S_MAX)
 
@@ -221,6 +224,7 @@ class Cluster:
 def free_addresses(count: int) -> list[str]:
     """Return unused loopback addresses; another process may take one before we do."""
     with ExitStack() as stack:
+        # All are open at the same time, so that no port is found twice.
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for taken in sockets:
             taken.bind(("127.0.0.1", 0))

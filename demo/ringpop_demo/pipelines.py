@@ -64,11 +64,13 @@ def run_stream(
         def heed(reading: Reading) -> None:
             if reading.batches >= KILL_AFTER_BATCHES and not deaths:
                 events.append((reading.at_s, f"kill -9 {victim.name}"))
+                # In another thread, because the next reading waits for this function.
                 deaths.append(pool.submit(killing.kill))
 
         events: list[tuple[float, str]] = []
         summary = _run(spark, pipeline, interrupts, heed)
         interrupts.check()
+        # A short stream may have ended before enough batches; the node is killed all the same.
         known_s = (deaths[0] if deaths else pool.submit(killing.kill)).result()
     print(f"  all others know it is faulty after {known_s:.2f} s")
     print("the same totals as Spark's own groupBy, though a node died?", flush=True)
@@ -86,6 +88,7 @@ class _Killing:
     def __init__(self, cluster: Cluster, victim: NodeProcess) -> None:
         self._cluster = cluster
         self._victim = victim
+        # Now, while the victim can still be asked.
         self._before = victim.ring().ring
 
     def kill(self) -> float:

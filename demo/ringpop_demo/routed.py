@@ -42,6 +42,7 @@ def route_flights(flights: DataFrame, cluster: Cluster, through: Through) -> tup
     twice = 0
     for node in cluster.running:
         for tailnum, totals in a_map(_invoke(node, "/totals"), "totals").items():
+            # Totals are in memory at the owner only: a key at two nodes was routed wrongly.
             twice += tailnum in held
             held[tailnum] = tuple(totals)
     print(f"flights without a key, not sent: {report.null_keys:,}")

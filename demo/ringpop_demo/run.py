@@ -94,6 +94,7 @@ def _nodes(text: str) -> int:
 
 
 def _demonstrate(options: argparse.Namespace, interrupts: Interrupts) -> int:
+    # What can be wrong with the machine is checked before anything is started.
     check_page(options.plot)
     check_java()
     with tempfile.TemporaryDirectory(prefix="ringpop-demo-") as name:

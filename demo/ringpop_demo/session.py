@@ -29,7 +29,7 @@ def open_spark(
         quick_start: do without the JVM's second compiler; off for jobs that take longer.
     """
     conf = {
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "2",  # 200 by default, far more than the data needs
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": (
             "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" if quick_start else ""
@@ -37,6 +37,7 @@ def open_spark(
     }
     if folder is not None:
         conf |= {"spark.local.dir": str(folder)}
+        # By default Spark makes this folder where the command was run.
         conf |= {"spark.sql.warehouse.dir": str(folder / "warehouse")}
     with open_session(name, master="local[2,3]", conf=conf, folder=folder) as session:
         yield session
