@@ -949,6 +949,29 @@ async def test_a_trace_tells_its_sink_of_each_new_checksum_until_it_is_removed(
         assert told == [traced]
 
 
+async def test_a_sink_is_the_same_however_its_port_is_written(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    told: list[bytes] = []
+    async with cluster(2) as ((a, b), _):
+
+        @b.handler("/sink")
+        def take(call: AppCall) -> bytes:
+            told.append(call.body)
+            return b""
+
+        sink = {"type": "tchannel", "serviceName": "app", "endpoint": "/sink"}
+        padded = {**sink, "hostPort": f"{b.address.host}:0{b.address.port}"}
+        await admin(a, b, "/trace/add", {**TRACE, "sink": padded})
+        usual = {**sink, "hostPort": str(b.address)}
+        await admin(a, b, "/trace/remove", {**TRACE, "sink": usual})
+        a.leave()
+        await trio.sleep(1)
+
+    assert told == []
+
+
 @pytest.mark.parametrize(
     "body",
     [

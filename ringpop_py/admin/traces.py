@@ -13,7 +13,7 @@ import trio
 from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.logs import log
-from ringpop_py.values.declared import Meta, Named, Text, convert
+from ringpop_py.values.declared import Meta, Named, Text, convert, replace
 from ringpop_py.values.packed import encode_value
 from ringpop_py.wire.calls import Answer, Call
 
@@ -121,4 +121,8 @@ def _trace_in(value: object) -> _TraceBody:
     trace = convert(_TraceBody, value, "trace")
     if trace.event != CHECKSUM_EVENT:
         raise ConfigError(f"there is no event {trace.event!r} to trace, only {CHECKSUM_EVENT!r}")
+    if isinstance(trace.sink, CallTrace):
+        # One address can be written in several ways, and sinks are found by their fields.
+        host_port = str(Address.parse(trace.sink.host_port))
+        return replace(trace, sink=replace(trace.sink, host_port=host_port))
     return trace
