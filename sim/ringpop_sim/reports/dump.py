@@ -47,15 +47,7 @@ def dump(process: Process, now: int) -> str:
             if token in due
         ],
         "calls": [(id_, to, _brief(then)) for id_, (to, _, then) in state["calls"]["open"]],
-        "probes": [
-            (
-                number,
-                probe["target"].name,
-                f"ping: {probe['ping_failure'] or 'open'}",
-                *(f"{helper}: {said or 'open'}" for helper, said in probe["said"]),
-            )
-            for number, probe in state["prober"]["open"]
-        ],
+        "probes": [_probe(number, probe) for number, probe in state["prober"]["open"]],
         "namesakes asked": [
             (address, inquiry["helpers_open"], "helpers open")
             for address, inquiry in state["namesakes"]["open"]
@@ -79,6 +71,11 @@ def dump(process: Process, now: int) -> str:
     }
     head = f"{node!r}\n{process.life.value} at {seconds(now):.6f} s"
     return "\n\n".join([head, *(_section(*section) for section in sections.items() if section[1])])
+
+
+def _probe(number: int, probe: dict[str, Any]) -> tuple[object, ...]:
+    said = (f"{helper}: {word or 'open'}" for helper, word in probe["said"])
+    return number, probe["target"].name, f"ping: {probe['ping_failure'] or 'open'}", *said
 
 
 def _itself(core: dict[str, Any], periods: dict[str, Any]) -> Rows:
