@@ -93,8 +93,10 @@ def apart(
         share: the share of the members or of the hosts that counts as `many`.
     """
     rows = list(members)
-    present = {m.address for m in rows if m.status.reachable}
-    names = {m.name for m in rows if m.status.reachable}
+    reachable = [m for m in rows if m.status.reachable]
+    # Plain tuples, which are equal to addresses: all members are looked at, at each turn.
+    present = {(m.host, m.port) for m in reachable}
+    names = {m.name for m in reachable}
     left = {m.address for m in rows if m.status is Status.LEAVE}
     given_up = [m.address for m in rows if is_given_up(m) and m.address not in present]
     evicted = [a for a in forgotten if a not in present]
