@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -104,6 +105,15 @@ def test_a_member_that_was_removed_leaves_no_trace(dialect: Dialect) -> None:
 )
 def test_each_field_of_a_row_matters(dialect: Dialect, other: Member) -> None:
     assert checksum_of([THREE[0]], dialect) != checksum_of([other], dialect)
+
+
+@pytest.mark.parametrize("moved", [{"host": "127.0.0.2"}, {"port": 3009}], ids=["host", "port"])
+def test_a_member_that_moved_counts_with_its_new_address(moved: dict[str, Any]) -> None:
+    """The native checksum keeps the bytes of an address until it changes."""
+    after = replace(THREE[0], **moved)
+
+    assert checksum_of([THREE[0], after], NATIVE) == checksum_of([after], NATIVE)
+    assert checksum_of([after], NATIVE) != checksum_of([THREE[0]], NATIVE)
 
 
 def test_damping_enters_the_native_checksum_only_where_it_is_not_0() -> None:
