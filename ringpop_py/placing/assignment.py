@@ -13,7 +13,7 @@ import numpy as np
 
 from ringpop_py.errors import BodyError, NoOwner, NotEnoughMembers
 from ringpop_py.placing.keys import NOBODY
-from ringpop_py.placing.strategies import capped, in_order
+from ringpop_py.placing.strategies import assign, capped, in_order, strategy_named
 from ringpop_py.values.declared import Declared, Meta, Natural, Text, decode, encode
 from ringpop_py.values.packed import INTEGER_MAX
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
+
+    from ringpop_py.placing.definition import Definition
 
 NAMED_MAX: Final = 10
 """An error names at most this many members."""
@@ -119,6 +121,75 @@ def check_cluster_size(members: Sequence[str], members_min: int, *, assigned: bo
         f"keyspace waits for (min_cluster_size) are here: {named}"
         f"{', …' if len(members) > NAMED_MAX else ''}. Start {members_min - len(members)} more"
     )
+
+
+class Assignments:
+    """Which member should own which partition of one keyspace: by its members, or by a record.
+
+    If a strategy uses only the members, and partitions may move by themselves, no record is needed.
+    For the others, one node records an assignment, and all nodes follow that.
+
+    Attributes:
+        newest: the newest recorded assignment that this node knows.
+        recorded: whether assignments are those in the store.
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self._count = definition.partitions
+        strategy = strategy_named(definition.strategy)
+        self.recorded = strategy.recorded or not definition.automatic
+        self.newest: Assignment | None = None
+
+    def learn(self, assignment: Assignment) -> bool:
+        """Use *assignment*, which another node knew, if it is newer; return whether it is."""
+        # Reads of the store may end out of order.
+        if self.newest is not None and assignment.version <= self.newest.version:
+            return False
+        self.newest = assignment
+        return True
+
+    def owners(self, members: Sequence[str], *, assigned: bool) -> tuple[str, ...] | None:
+        """Return the owner of each partition among *members*; None if it must be recorded first.
+
+        Args:
+            assigned: whether partitions were assigned before.
+
+        Raises:
+            NoOwner: if there are no members.
+            NotEnoughMembers: if there are too few for a first assignment.
+        """
+        check_cluster_size(members, self.definition.min_cluster_size, assigned=assigned)
+        if not self.recorded:
+            return assign(self.definition.strategy, self._count, members)
+        return effective_owners(self.newest, members) if self.newest is not None else None
+
+    def wanted(self, members: Sequence[str]) -> Assignment | None:
+        """Return the assignment to record now without an order; None if there is none.
+
+        This is the first assignment; a new one when members have joined, if partitions move by
+        themselves; and one with the heirs of members that are gone.
+        """
+        if not self.recorded or not members:
+            return None
+        if self.newest is None:
+            return Assignment(1, assign(self.definition.strategy, self._count, members))
+        # Heirs are recorded, too: otherwise members that return would get their partitions back,
+        # with all the moves that this takes.
+        owners = effective_owners(self.newest, members)
+        if self.definition.automatic:
+            owners = self.target(members, owners)
+        if owners == self.newest.owners:
+            return None
+        return Assignment(self.newest.version + 1, owners)
+
+    def target(self, members: Sequence[str], current: Sequence[str]) -> tuple[str, ...]:
+        """Return the owners to which a rebalance from *current* owners should lead."""
+        strategy = self.definition.strategy
+        if strategy == "round_robin":
+            # It is only for the first time: later it would move many partitions for no gain.
+            strategy = "average"
+        return assign(strategy, self._count, members, current)
 
 
 # -- from one to another -------------------------------------------------------------------

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ringpop_py.catalog.assignments import Assignments
 from ringpop_py.errors import ConfigError
 from ringpop_py.jobs.jobs import Jobs
 from ringpop_py.jobs.store import JobStore
 from ringpop_py.jobs.sweep import JobSweep
 from ringpop_py.partition.logstore import LogStore
 from ringpop_py.partition.partition import Partition
+from ringpop_py.placing.assignment import Assignments
 from ringpop_py.shares.checkpointer import Checkpointer
 from ringpop_py.shares.copies import Copies
 from ringpop_py.shares.host import OwningHost

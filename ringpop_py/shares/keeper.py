@@ -13,9 +13,8 @@ from ringpop_py.logs import log
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.catalog.assignments import Assignments
     from ringpop_py.partition.tasks import Worker
-    from ringpop_py.placing.assignment import Assignment
+    from ringpop_py.placing.assignment import Assignment, Assignments
     from ringpop_py.shares.host import Peers
     from ringpop_py.stores.layout import KeyspaceKeys
 

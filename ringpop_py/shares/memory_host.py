@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.catalog.assignments import Assignments
 from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.versioned import TOMBSTONES_MAX
 from ringpop_py.logs import log
 from ringpop_py.partition.memory_partition import MemoryPartition
+from ringpop_py.placing.assignment import Assignments
 from ringpop_py.placing.strategies import strategy_named
 from ringpop_py.shares.host import OwningHost
 from ringpop_py.steward.memory_ownership import MemoryOwnership

@@ -39,12 +39,12 @@ from ringpop_py.wire.calls import NODE_SERVICE, Call
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ringpop_py.catalog.assignments import Assignments
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.keyed.joins import Rule
     from ringpop_py.keyed.mergeable import Content, Part
     from ringpop_py.partition.memory_partition import MemoryPartition
     from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.placing.assignment import Assignments
     from ringpop_py.steward.view import NodeView
 
 HANDOVER_S: Final = 5.0

@@ -39,10 +39,10 @@ from ringpop_py.wire.calls import NODE_SERVICE, Call
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from ringpop_py.catalog.assignments import Assignments
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.config.settings import StateConfig
     from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.placing.assignment import Assignments
     from ringpop_py.slotlog.slots import Claim, Slot
     from ringpop_py.steward.view import NodeView
 

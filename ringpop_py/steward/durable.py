@@ -1,0 +1,464 @@
+"""The partitions of a durable keyspace that this node gains, serves and gives up.
+
+The member that should own a partition does the work. While its owner is there, that is a hand-over:
+follow the log while the owner serves, ask the owner to release the partition, read the rest, claim.
+If the owner is gone, or there was none, it is a take-over. In the end the log decides which member
+is the owner. Views that differ cost time here, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ringpop_py.placing.keys import NOBODY
+from ringpop_py.placing.table import PartitionStatus, TableRow
+from ringpop_py.steward.duties import (
+    Abandon,
+    Acquire,
+    AskToRelease,
+    Changed,
+    Drop,
+    Follow,
+    Got,
+    HeldBy,
+    Over,
+    ReleaseSaid,
+    Seal,
+    Serve,
+    Taken,
+    Trouble,
+)
+from ringpop_py.steward.holdings import RETRY_US, Holdings
+from ringpop_py.swim.member import Status
+
+if TYPE_CHECKING:
+    from ringpop_py.placing.assignment import Assignments
+    from ringpop_py.slotlog.slots import Slot
+    from ringpop_py.steward.duties import Duty, Task
+    from ringpop_py.steward.holdings import Sight
+
+FAILED_US: Final = 1_000_000
+DAMAGED_US: Final = 5_000_000
+"""From one look at a damaged log to the next: an operator may have repaired it."""
+TRUCE_US_MIN: Final = 1_000_000
+TRUCE_US_MAX: Final = 30_000_000
+FORGIVEN_US: Final = 120_000_000
+"""After this time without a fence, the next fence counts as the first."""
+PAUSES_MAX: Final = 1_000
+
+_ONLINE: Final = PartitionStatus.ONLINE
+_GIVEN_UP: Final = (PartitionStatus.MIGRATING, PartitionStatus.OFFLINE)
+
+
+class Way(Enum):
+    """How a partition comes here."""
+
+    HAND_OVER = "hand-over"
+    TAKE_OVER = "take-over"
+
+
+class Step(Enum):
+    """How far a partition on its way here is."""
+
+    WAITS = "waits"  # for an instant, or for news
+    QUEUED = "queued"  # for a place among those that come at a time
+    FOLLOWS = "follows"
+    ASKS = "asks"
+    ACQUIRES = "acquires"
+
+
+@dataclass(slots=True)
+class _Coming:
+    """A partition on its way here.
+
+    Attributes:
+        way: the one that it takes, or has taken last.
+        try_at: until when it waits.
+        patient: whether news do not end the wait.
+        owner, epoch: of a hand-over: who was asked, and for which epoch.
+        asked_at: when that was; the owner stopped to serve at that time at the earliest.
+        sealed: whether that owner has sealed the partition for this node.
+    """
+
+    step: Step = Step.WAITS
+    way: Way = Way.TAKE_OVER
+    try_at: int = 0
+    patient: bool = False
+    owner: str = NOBODY
+    epoch: int = 0
+    asked_at: int = 0
+    sealed: bool = False
+
+
+class _Truce(NamedTuple):
+    wait_us: int
+    until: int
+
+
+@dataclass(slots=True)
+class _Places:
+    """The partitions that come in one way: at most *places* at a time, the others in a queue."""
+
+    places: int
+    queue: deque[int] = field(default_factory=deque)
+
+
+class DurableSteward(Holdings):
+    """What this node should do next about the partitions of one durable keyspace.
+
+    Args:
+        handoffs_max, takeovers_max: how many partitions come at a time from owners that are there,
+            and from others. The first is also how many are released at a time.
+
+    Attributes:
+        holding: the partitions that are here, with the epochs in which this node claimed them:
+            served, or sealed and not yet claimed by another member.
+        handoff_pauses_us: for the last partitions that came from owners that were there, how long
+            no member served them, at most.
+    """
+
+    def __init__(
+        self,
+        keyspace: str,
+        generation: int,
+        assignments: Assignments,
+        sight: Sight,
+        *,
+        handoffs_max: int,
+        takeovers_max: int,
+    ) -> None:
+        super().__init__(keyspace, generation, assignments, sight)
+        self.holding: dict[int, int] = {}
+        self.handoff_pauses_us: list[int] = []
+        self._coming: dict[int, _Coming] = {}
+        self._sealing: dict[int, str] = {}
+        self._releases_max = handoffs_max
+        self._releases_count = 0
+        self._ways = {
+            Way.HAND_OVER: _Places(handoffs_max),
+            Way.TAKE_OVER: _Places(takeovers_max),
+        }
+        self._truces: dict[int, _Truce] = {}
+        self._closing = False
+
+    def __repr__(self) -> str:
+        coming = {number: coming.step.value for number, coming in self._coming.items()}
+        return (
+            f"<DurableSteward {self.table.keyspace!r} at {self._name}: serves {len(self.serving)},"
+            f" coming {coming}, sealing {sorted(self._sealing)}>"
+        )
+
+    @property
+    def coming(self) -> frozenset[int]:
+        """The partitions that are on their way here."""
+        return frozenset(self._coming)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no seal is on its way."""
+        return not self._sealing
+
+    def _has(self, number: int) -> bool:
+        return number in self.holding
+
+    # Gaining.
+
+    @property
+    def _acts(self) -> bool:
+        return not self._closing
+
+    def _is_wanted(self, number: int) -> bool:
+        return self.table[number].desired == self._name and not self._closing
+
+    def _follow_desire(self, number: int, owner: str, now: int) -> None:
+        if owner == self._name and number not in self.serving and number not in self._coming:
+            self._coming[number] = _Coming()
+            self._try(number, now)
+
+    def members_changed(self, now: int) -> list[Task]:
+        """Look at who should own what: the members have changed, or the assignment has."""
+        self._look_at = now
+        for number in tuple(self._coming):  # an owner may be gone
+            self._news(number, now)
+        return self.advance(now)
+
+    def _learnt(self, row: TableRow, now: int) -> None:
+        if row.epoch > self.holding.get(row.partition, row.epoch):
+            # Another node has claimed it. Perhaps this node had sealed it for that; if not, the
+            # next commit here would be fenced.
+            self._let_go(row.partition)
+        self._news(row.partition, now)
+
+    def _news(self, number: int, now: int) -> None:
+        coming = self._coming.get(number)
+        if coming is not None and coming.step is Step.WAITS and not coming.patient:
+            self._try(number, now)
+
+    def _due(self, number: int, now: int) -> None:
+        coming = self._coming.get(number)
+        # A timer may be one of an earlier wait.
+        if coming is not None and coming.step is Step.WAITS and coming.try_at <= now:
+            self._try(number, now)
+
+    def _try(self, number: int, now: int) -> None:
+        """Put a partition into the queue of the way in which it can come."""
+        coming = self._coming[number]
+        if not self._is_wanted(number):
+            self._abandon(number)
+            return
+        coming.way = self._way(number)
+        # Only take-overs wait: an owner that releases the partition is not fenced by us.
+        truce = self._truces.get(number)
+        if coming.way is Way.TAKE_OVER and truce is not None and truce.until > now:
+            self._wait(number, now, min(truce.until - now, RETRY_US))
+            return
+        coming.step = Step.QUEUED
+        self._ways[coming.way].queue.append(number)
+
+    def _way(self, number: int) -> Way:
+        row = self.table[number]
+        served = row.status is _ONLINE and row.owner != self._name and self._is_there(row.owner)
+        return Way.HAND_OVER if served else Way.TAKE_OVER
+
+    def _wait(
+        self, number: int, now: int, wait_us: int = RETRY_US, *, patient: bool = False
+    ) -> None:
+        coming = self._coming[number]
+        coming.step, coming.try_at, coming.patient = Step.WAITS, now + wait_us, patient
+        self._wake_at(coming.try_at, number)
+
+    def _abandon(self, number: int) -> None:
+        del self._coming[number]
+        self._tasks.append(Abandon(number))
+
+    def _fill(self, _now: int) -> None:
+        for way, places in self._ways.items():
+            while places.places and places.queue:
+                number = places.queue.popleft()
+                coming = self._coming.get(number)
+                if coming is None or coming.step is not Step.QUEUED or coming.way is not way:
+                    continue
+                if not self._is_wanted(number):
+                    self._abandon(number)
+                    continue
+                places.places -= 1
+                self._begin(number, coming)
+
+    def _begin(self, number: int, coming: _Coming) -> None:
+        coming.sealed = False
+        if coming.way is Way.TAKE_OVER:
+            self._acquire(number, self._name)
+            return
+        row = self.table[number]
+        coming.owner, coming.epoch = row.owner, row.epoch
+        coming.step = Step.FOLLOWS  # most of the way, while the owner still serves
+        self._tasks.append(Follow(number))
+
+    def _acquire(self, number: int, *given_up: str) -> None:
+        self._coming[number].step = Step.ACQUIRES
+        self._tasks.append(Acquire(number, frozenset(given_up)))
+
+    def done(self, duty: Duty, result: object, now: int) -> list[Task]:
+        """Go on after *duty*, which ended with *result*; see there which results it has."""
+        match duty, result:
+            case Follow(number), Got():
+                coming = self._coming[number]
+                coming.step, coming.asked_at = Step.ASKS, now
+                self._tasks.append(AskToRelease(number, coming.owner, coming.epoch))
+            case ((Follow(number) | Acquire(number)), Trouble()):
+                self._end_try(number, result, now)
+            case AskToRelease(), ReleaseSaid():
+                self._asked(duty, result, now)
+            case Acquire(number), Taken(epoch):
+                self._acquired(number, epoch, now)
+            case Acquire(number), HeldBy(owner, epoch):
+                self._merge([TableRow(number, owner=owner, epoch=epoch, status=_ONLINE)], now)
+                self._not_acquired(number, now)
+            case Acquire(number), Over():
+                self._closing = True
+                self._end_try(number, None, now)
+            case Seal(), ReleaseSaid():
+                self._sealed(duty, result, now)
+            case _:
+                raise AssertionError(duty, result)
+        return self._out(now)
+
+    def _asked(self, duty: AskToRelease, said: ReleaseSaid, now: int) -> None:
+        if said is ReleaseSaid.UNREACHABLE:
+            # A member that left is no longer probed, so membership will not declare it faulty.
+            gone = self._sight.status_of(duty.owner) in (Status.LEAVE, None)
+            said = ReleaseSaid.NOT_MINE if gone else ReleaseSaid.NOT_YET
+        if said is ReleaseSaid.NOT_YET:
+            self._end_try(duty.number, None, now)
+        elif said is ReleaseSaid.SEALED:
+            self._coming[duty.number].sealed = True
+            self._acquire(duty.number)  # after a seal there is no owner to replace
+        else:
+            self._acquire(duty.number, duty.owner)
+
+    def _acquired(self, number: int, epoch: int, now: int) -> None:
+        # While we asked, another member may have claimed the next epoch, and its row has come.
+        if self.table[number].epoch <= epoch:
+            self._hold(number, epoch, now)
+            return
+        self._tasks.append(Abandon(number))  # what was claimed is no longer ours
+        self._end_try(number, None, now)
+
+    def _not_acquired(self, number: int, now: int) -> None:
+        coming, row = self._coming[number], self.table[number]
+        asks = (
+            coming.way is Way.TAKE_OVER
+            and row.status in _GIVEN_UP
+            and row.owner != self._name
+            and self._is_there(row.owner)
+        )
+        self._end_try(number, None, now)
+        if asks and number in self._coming:
+            # Its owner no longer serves it, but the log has no seal: perhaps it could not put one.
+            coming.step, coming.way = Step.QUEUED, Way.HAND_OVER
+            self._ways[Way.HAND_OVER].queue.append(number)
+
+    def _end_try(self, number: int, trouble: Trouble | None, now: int) -> None:
+        """Free the place of a partition that has not come, and wait for the next try."""
+        self._ways[self._coming[number].way].places += 1
+        if not self._is_wanted(number):
+            self._abandon(number)
+        elif trouble is None:
+            self._wait(number, now)
+        elif trouble.damaged:
+            self._tasks.append(Changed())  # requests that wait for it fail with the damage instead
+            self._wait(number, now, DAMAGED_US, patient=True)
+        else:
+            # The store has failed for long, or the disk here is full. Partitions that wait for a
+            # place have their turn during this pause.
+            self._wait(number, now, FAILED_US, patient=True)
+
+    def _hold(self, number: int, epoch: int, now: int) -> None:
+        coming = self._coming.pop(number)
+        self._ways[coming.way].places += 1
+        if coming.sealed:
+            pauses = self.handoff_pauses_us
+            self.handoff_pauses_us = [*pauses[1 - PAUSES_MAX :], now - coming.asked_at]
+        if number in self.holding:
+            self._let_go(number)  # sealed for a member that never claimed it
+        self.holding[number] = epoch
+        self.serving.add(number)
+        self._tasks.append(Serve(number, epoch))
+        row = self.table[number]
+        if epoch > row.epoch:
+            self._put(row.claimed(self._name, epoch))
+        self._tasks.append(Changed())
+        if self._closing:  # `leave` sealed what was here, and this came too late for it
+            self._seal(number, NOBODY)
+
+    # Giving up.
+
+    def release(self, number: int, epoch: int, to: str) -> ReleaseSaid | Seal:
+        """Return the answer to *to*, which asks for a partition and knows our *epoch*.
+
+        If it is a `Seal`, the answer is what comes of that.
+        """
+        if self.failure:
+            return ReleaseSaid.NOT_MINE
+        if number not in self.serving or number in self._sealing:
+            # A partition that we no longer want may be on its way for long, if the store fails.
+            on_its_way = number in self._coming and self._is_wanted(number)
+            return ReleaseSaid.NOT_YET if on_its_way else ReleaseSaid.NOT_MINE
+        if (
+            self.holding[number] > epoch  # *to* does not know our last claim yet
+            # If the views differ, a release would move the partition to and fro.
+            or self.table[number].desired != to
+            or self._releases_count >= self._releases_max
+        ):
+            return ReleaseSaid.NOT_YET
+        self._releases_count += 1
+        self._sealing[number] = to
+        return Seal(number, to)
+
+    def _seal(self, number: int, to: str) -> None:
+        if number not in self._sealing:
+            self._sealing[number] = to
+            self._tasks.append(Seal(number, to))
+
+    def _sealed(self, duty: Seal, said: ReleaseSaid, now: int) -> None:
+        # NOT_YET: it was put off. NOT_MINE: it was lost meanwhile.
+        number = duty.number
+        del self._sealing[number]
+        self._releases_count -= duty.to != NOBODY
+        if said is ReleaseSaid.SEALED:
+            self.serving.discard(number)
+            self._mark_sealed(number, self.holding.get(number, 0), duty.to)
+            self._look_at = now  # this node may want it again by now
+        self._tasks.append(Changed())
+
+    def _mark_sealed(self, number: int, epoch: int, to: str) -> None:
+        """Put the seal into the table, unless the table has a later claim already."""
+        row = self.table[number]
+        if row.owner == self._name and row.epoch == epoch and row.status is _ONLINE:
+            self._put(row.sealed(to))
+
+    def lost(self, number: int, epoch: int, to: str, now: int) -> list[Task]:
+        """Give up a partition that *to*, or an unknown node, has sealed in our *epoch*."""
+        if self.holding.get(number) != epoch:
+            return []  # this node had given it up already, and may have gained it again by now
+        self._fenced(number, now)
+        self._let_go(number)
+        self._mark_sealed(number, epoch, to)
+        self._tasks.append(Changed())
+        self._look_at = now
+        return self._out(now)
+
+    def _fenced(self, number: int, now: int) -> None:
+        """Wait longer with each fence before this node takes the partition back.
+
+        If a network is cut but both sides reach the store, each side considers the other dead and
+        wants its partitions. The log lets one of them write at a time. But a node that was fenced
+        could immediately seal the other's epoch, and so on with every write. So each fence doubles
+        the time that the fenced node waits: the partition stays at either side for longer.
+        """
+        wait_us, until = self._truces.get(number, _Truce(0, -FORGIVEN_US))
+        # Counted from the end of the wait, during which this node did not try.
+        if now - until >= FORGIVEN_US:
+            wait_us = 0
+        wait_us = min(max(2 * wait_us, TRUCE_US_MIN), TRUCE_US_MAX)
+        self._truces[number] = _Truce(wait_us, now + wait_us)
+
+    def _let_go(self, number: int) -> None:
+        del self.holding[number]
+        self.serving.discard(number)
+        self._tasks.append(Drop(number))
+
+    def checkpointed(self, number: int, slot: Slot) -> None:
+        """Note a checkpoint of a partition of this node, for readers of the table."""
+        # Not spread: a row with a new checkpoint only is not news (`TableRow.checkpoint`).
+        self.table.put(self.table[number].checkpointed(slot))
+
+    # Ends.
+
+    def leave(self, now: int) -> list[Task]:
+        """Seal all partitions here, so that others need not detect that this node is gone."""
+        self._closing = True
+        for number in sorted(self.serving):
+            self._seal(number, NOBODY)
+        return self._out(now)
+
+    def drop(self, now: int) -> list[Task]:
+        """As `leave`, because the keyspace was dropped: requests that wait fail."""
+        self.dropped = True
+        self._tasks.append(Changed())  # before the seals, which take long if the store is slow
+        return self.leave(now)
+
+    def failed(self, why: str, now: int) -> list[Task]:
+        """Serve nothing from now on; partitions that are here may still be sealed."""
+        self._closing = True
+        return super().failed(why, now)
+
+    def forget(self, now: int) -> list[Task]:
+        """Forget all partitions that are here."""
+        for number in sorted(self.holding):
+            self._let_go(number)
+        self._tasks.append(Changed())
+        return self._out(now)

@@ -1,0 +1,178 @@
+"""What a steward asks of its driver, what it reports, and what the driver answers: all of it data.
+
+A duty takes time; its driver carries it out, and reports the end by `done`. A fact is carried out
+where it stands, in the order of the list, and has no end to report.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.placing.assignment import Assignment
+    from ringpop_py.placing.table import TableRow
+
+# Duties of a durable keyspace.
+
+
+class Follow(NamedTuple):
+    """Read the log of a partition up to its present end; the result is a `Got` or a `Trouble`."""
+
+    number: int
+
+
+class AskToRelease(NamedTuple):
+    """Ask *owner*, in its *epoch*, to release a partition; the result is a `ReleaseSaid`."""
+
+    number: int
+    owner: str
+    epoch: int
+
+
+class Acquire(NamedTuple):
+    """Claim a partition, unless an owner that is there, and not in *given_up*, holds it.
+
+    The result is `Taken`, `HeldBy`, `Over`, or a `Trouble`.
+    """
+
+    number: int
+    given_up: frozenset[str]
+
+
+class Seal(NamedTuple):
+    """Seal a partition for *to*, or for nobody in particular; the result is a `ReleaseSaid`."""
+
+    number: int
+    to: str
+
+
+class ReadAssignment(NamedTuple):
+    """Read the newest recorded assignment; the result is it, None, or a `Trouble`."""
+
+
+class RecordAssignment(NamedTuple):
+    """Record *assignment* if its version is free; the result is whether it was, or a `Trouble`."""
+
+    assignment: Assignment
+
+
+# Duties of a keyspace in memory mode.
+
+
+class Offer(NamedTuple):
+    """Ask *to* whether it takes a partition; the result is a `Said`, or `NOTHING_TO_GIVE`."""
+
+    number: int
+    to: str
+
+
+class Remind(NamedTuple):
+    """Offer a partition to *to*, only so that it goes on waiting; there is no end to report."""
+
+    number: int
+    to: str
+
+
+class Send(NamedTuple):
+    """Send all parts of a partition to *to*; the result is whether it has taken the last one.
+
+    Before each part, `Steward.taker` says whether *to* is still the one to have it.
+    """
+
+    number: int
+    to: str
+
+
+Duty = Follow | AskToRelease | Acquire | Seal | ReadAssignment | RecordAssignment | Offer | Send
+
+
+# Facts.
+
+
+class Serve(NamedTuple):
+    """From now on this node serves a partition, in *epoch*."""
+
+    number: int
+    epoch: int
+
+
+class Withhold(NamedTuple):
+    """This node no longer serves a partition, but still has it."""
+
+    number: int
+
+
+class Drop(NamedTuple):
+    """This node no longer has a partition, and its state is forgotten."""
+
+    number: int
+
+
+class Abandon(NamedTuple):
+    """A partition that was on its way here will not come."""
+
+    number: int
+
+
+class Tell(NamedTuple):
+    """Other members should know these *rows* soon; without any, that something has changed."""
+
+    rows: Sequence[TableRow] = ()
+
+
+class Changed(NamedTuple):
+    """Who waits for a partition should look again."""
+
+
+Fact = Serve | Withhold | Drop | Abandon | Tell | Changed | Remind
+Task = Duty | Fact
+
+
+# Results.
+
+
+class Got(NamedTuple):
+    """The log was read."""
+
+
+class Taken(NamedTuple):
+    """The partition was claimed, in *epoch*."""
+
+    epoch: int
+
+
+class HeldBy(NamedTuple):
+    """The partition is *owner*'s, in *epoch*."""
+
+    owner: str
+    epoch: int
+
+
+class Over(NamedTuple):
+    """The store says that this generation of the keyspace was dropped."""
+
+
+class Trouble(NamedTuple):
+    """The store, or something in it, could not be used.
+
+    Attributes:
+        damaged: whether what was read is damaged, which only an operator can repair.
+    """
+
+    damaged: bool = False
+
+
+NOTHING_TO_GIVE = "nothing to give"
+
+
+class ReleaseSaid(Enum):
+    """The answer of an owner that is asked to release a partition, or why there is none."""
+
+    SEALED = "sealed"
+    NOT_MINE = "not mine"
+    NOT_YET = "not yet"
+    UNREACHABLE = "unreachable"
+    """There is no process at its address, or no such member. It is never sent."""
