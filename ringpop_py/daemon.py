@@ -18,12 +18,12 @@ from ringpop_py.dialect import dialect_named
 from ringpop_py.discovery.hosts import read_hosts_file
 from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.logs import log
-from ringpop_py.node.driver import now_us
 from ringpop_py.node.ringpop import Ringpop
 from ringpop_py.supervision import keep_running
 from ringpop_py.swim.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
 from ringpop_py.swim.node import Node
 from ringpop_py.transport.channel import Channel
+from ringpop_py.transport.deadlines import now_us
 from ringpop_py.transport.link import CONNECTION
 from ringpop_py.wire.init import HOST_PORT, PROTOCOL, PROTOCOL_VERSION, protocol_refusal
 

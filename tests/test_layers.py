@@ -19,6 +19,10 @@ PURE = sorted(
         ),
         *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "request", "schedule")),
         *(
+            PACKAGE / "steward" / f"{name}.py"
+            for name in ("duties", "durable", "gossip", "hand_over", "holdings", "keeper", "memory")
+        ),
+        *(
             PACKAGE / f"{name}.py"
             for name in ("address", "config/settings", "dialect", "drain", "errors", "farmhash")
         ),

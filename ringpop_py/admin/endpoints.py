@@ -20,8 +20,8 @@ from ringpop_py.admin.traces import Traces
 from ringpop_py.config.settings import NAME_CHARACTERS_MAX
 from ringpop_py.errors import BodyError, ConfigError, KeyspaceError, NoOwner
 from ringpop_py.logs import log
-from ringpop_py.node.driver import now_us
 from ringpop_py.node.events import log_change
+from ringpop_py.transport.deadlines import now_us
 from ringpop_py.values.declared import Meta, Named, Natural, T, Text, convert, converter
 from ringpop_py.values.go_json import GoObject, decode_go_json, go_reader
 from ringpop_py.values.packed import a_map, decode_value, encode_value

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ringpop_py.jobs.jobs import Jobs
+    from ringpop_py.keyspaces.gossip import GossipDriver
     from ringpop_py.keyspaces.shares import Share
     from ringpop_py.shares.host import Host
-    from ringpop_py.steward.table_gossip import TableGossip
     from ringpop_py.transport.channel import IncomingCall
     from ringpop_py.transport.serving import Handler
     from ringpop_py.values.requests import KeyspaceRequest
@@ -57,7 +57,7 @@ class ShareFinder(Protocol):
 class KeyspaceServer:
     """Serves the requests of other nodes for the keyspaces here."""
 
-    def __init__(self, finder: ShareFinder, gossip: TableGossip) -> None:
+    def __init__(self, finder: ShareFinder, gossip: GossipDriver) -> None:
         self._finder = finder
         self._gossip = gossip
         self._missed_until: dict[str, float] = {}
@@ -187,7 +187,7 @@ class KeyspaceServer:
 
     def _answer_gossip(self, incoming: IncomingCall) -> Answer:
         try:
-            return Answer(ok=True, arg3=self._gossip.answer(incoming.arg3))
+            return Answer(ok=True, arg3=self._gossip.heard(incoming.arg3))
         except ConfigError as error:
             raise BadRequest(str(error)) from None
 

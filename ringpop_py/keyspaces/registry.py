@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +12,7 @@ from ringpop_py.drain import Work
 from ringpop_py.errors import ConfigError, KeyspaceUnknown, PartitionUnavailable, StoreUnavailable
 from ringpop_py.keyspaces.client_server import ClientServer, Elsewhere
 from ringpop_py.keyspaces.endpoints import KeyspaceServer
+from ringpop_py.keyspaces.gossip import GossipDriver
 from ringpop_py.keyspaces.shares import Shares, contain
 from ringpop_py.keyspaces.states import States
 from ringpop_py.keyspaces.stored import STORE_LABEL, StoredKeyspaces
@@ -23,7 +22,7 @@ from ringpop_py.placing.strategies import strategy_named
 from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.shares.memory_host import MemoryHost, check_settings
 from ringpop_py.shares.merge_rules import MergeRules
-from ringpop_py.steward.table_gossip import Known, TableGossip
+from ringpop_py.steward.gossip import Known
 from ringpop_py.supervision import keep_running
 from ringpop_py.swim import effects as fx
 from ringpop_py.wire.calls import NODE_SERVICE
@@ -68,8 +67,7 @@ class Keyspaces:
         self._tasks = Spawner(contain, lambda: "this node has ended")
         spawn = self._tasks.spawn
         self._stored = StoredKeyspaces(store, node.config, self._learn) if store else None
-        rng = random.Random(secrets.randbits(64))
-        self.gossip = TableGossip(node, self, rng, spawn, store_id=self.store_id or "")
+        self.gossip = GossipDriver(node, self, store_id=self.store_id or "")
         self.shares = Shares(
             node, self.states, self.merge_rules, self.gossip, stored=self._stored, spawn=spawn
         )
@@ -234,13 +232,13 @@ class Keyspaces:
         """
         async with trio.open_nursery() as nursery:
             self._tasks.open(nursery)
+            nursery.start_soon(keep_running, "the gossip of keyspaces", self.gossip.run)
             if self._stored is not None:
                 tried = trio.Event()
                 nursery.start_soon(self._stored.read, tried)
                 with trio.move_on_after(CATALOG_WAIT_S):
                     await tried.wait()
             task_status.started()
-            await keep_running("the gossip of keyspaces", self.gossip.run)
 
     def _learn(self, entry: CatalogEntry) -> None:
         name = entry.name

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from ringpop_py.catalog.catalog import CatalogEntry
+    from ringpop_py.keyspaces.gossip import GossipDriver
     from ringpop_py.keyspaces.states import States
     from ringpop_py.keyspaces.stored import StoredKeyspaces
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.shares.merge_rules import MergeRules
-    from ringpop_py.steward.table_gossip import TableGossip
     from ringpop_py.steward.view import NodeView
     from ringpop_py.swim.member import Member
 
@@ -129,7 +129,7 @@ class Shares:
         node: NodeView,
         states: States,
         merge_rules: MergeRules,
-        gossip: TableGossip,
+        gossip: GossipDriver,
         *,
         stored: StoredKeyspaces | None,
         spawn: Spawn,

@@ -39,6 +39,7 @@ from ringpop_py.swim.messages import (
     Refusal,
     Response,
 )
+from ringpop_py.transport.deadlines import now_us
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.codec import Codec, codec_for, endpoint_of
 
@@ -74,13 +75,6 @@ _REASONS: Final[tuple[tuple[type[CallError], FailureReason], ...]] = (
     (CallTimeout, "timeout"),
     (PeerDeclined, "declined"),
 )
-
-
-def now_us() -> int:
-    """Return the time of the clock that drives nodes: trio's, in microseconds."""
-    # Rounded, not cut off: a deadline that was converted to seconds must come back as itself.
-    # Otherwise the clock would reach it and nothing would be due.
-    return round(trio.current_time() * MICROSECONDS)
 
 
 def suspended_us() -> int:

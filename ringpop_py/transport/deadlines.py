@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ringpop_py.swim.timers import microseconds
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -25,6 +27,13 @@ FAR_S: Final = 30 * 24 * 3600.0
 
 SILENT_TIMEOUTS_MAX: Final = 3
 """After how many time-outs in a row, with nothing received between, a connection is ended."""
+
+
+def now_us() -> int:
+    """Return the time of the clock that drives state machines: trio's, in microseconds."""
+    # Rounded, not cut off: a deadline that was converted to seconds must come back as itself.
+    # Otherwise the clock would reach it and nothing would be due.
+    return microseconds(trio.current_time())
 
 
 class Timed:

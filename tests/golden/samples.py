@@ -12,11 +12,9 @@ import json
 import random
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import trio
 import xxhash
 
 from ringpop_py.actors import mailboxes
@@ -78,8 +76,8 @@ from ringpop_py.slotlog.records import (
     wrap,
 )
 from ringpop_py.slotlog.slots import Claim, Data, Seal, Slot
+from ringpop_py.steward.gossip import Known, TableGossip, _Offer
 from ringpop_py.steward.hand_over import BLANK, HandOver, HandOverStep
-from ringpop_py.steward.table_gossip import Known, TableGossip, _Offer
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import DAMPING_MAX, Member, Status
@@ -123,7 +121,6 @@ from ringpop_py.values.requests import (
     outcomes_of,
     packed_values_of,
 )
-from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.codec import (
     DAMP_REQ,
     JOIN,
@@ -514,9 +511,7 @@ class _Heard:
     def __init__(self, *known: Known) -> None:
         self.told: list[object] = []
         self._known = {each.definition.name: each for each in known}
-        self.gossip = TableGossip(
-            cast(Any, self), self, random.Random(1), cast(Any, None), store_id="s-é"
-        )
+        self.gossip = TableGossip(self, lambda: ("other",), random.Random(1), store_id="s-é")
 
     def known(self) -> dict[str, Known]:
         return self._known
@@ -543,7 +538,7 @@ def _told(told: list[Any]) -> bytes:
 
 def _heard(body: bytes) -> list[object]:
     heard = _Heard()
-    heard.gossip.answer(body)
+    heard.gossip.heard(body)
     return heard.told
 
 
@@ -561,18 +556,12 @@ def _gossip_answer(_: object) -> bytes:
         _Offer("x", True, 1, False),  # noqa: FBT003
     ]
     answering, asking = _Heard(Known(SMALL, 1, False, _owned(), 9)), _Heard()  # noqa: FBT003
-    return answering.gossip.answer(asking.gossip._encode(offers=offers))
+    return answering.gossip.heard(asking.gossip._encode(offers=offers))
 
 
 def _heard_answer(body: bytes) -> object:
     heard = _Heard()
-
-    async def call(*_: object) -> Answer:
-        return Answer(ok=True, arg3=body)
-
-    channel = SimpleNamespace(call=call)
-    heard.gossip._node = cast(Any, SimpleNamespace(address_of=lambda _: A, channel=channel))
-    answer = trio.run(heard.gossip._call, "other", b"")
+    answer = heard.gossip._told_back(body)
     if answer is None:
         raise BodyError  # which it keeps to itself
     return heard.told, (answer.wants, answer.fingerprints)

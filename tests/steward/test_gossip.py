@@ -1,4 +1,4 @@
-"""`ringpop_py.steward.table_gossip`, and what else comes in from peers: hostile, stale or lost."""
+"""`ringpop_py.steward.gossip`, and what else comes in from peers: hostile, stale or lost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trio
 
 from ringpop_py.errors import BadRequest, BodyError, KeyspaceUnknown, PeerFailed
 from ringpop_py.placing.definition import Definition
-from ringpop_py.steward import table_gossip as gossiping
+from ringpop_py.steward import gossip as gossiping
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import encode
 from ringpop_py.values.packed import encode_value
