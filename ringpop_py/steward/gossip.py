@@ -243,7 +243,10 @@ class TableGossip:
     def _push(self) -> list[Ask]:
         groups = {which: list(rows.values()) for which, rows in self._news.items()}
         self._news.clear()
-        body = self._encode(self._sheets(groups))
+        sheets = self._sheets(groups)
+        if not sheets:  # all of them were dropped; a peer would take it for a comparison's begin
+            return []
+        body = self._encode(sheets)
         targets = self._others()
         if len(targets) > PUSHED_TO_MAX:
             targets = self._rng.sample(targets, PUSHED_TO_MAX)
@@ -318,8 +321,8 @@ class TableGossip:
         """Return what follows after the answer to *step*: what the peer lacks, if anything."""
         known = self._target.known()
         groups: dict[_Generation, list[TableRow]] = {}
-        if step is _Step.DIGESTS and told.wants:
-            wanted = [(name, known[name]) for name in told.wants if name in known]
+        wanted = [(name, known[name]) for name in told.wants if name in known]
+        if step is _Step.DIGESTS and wanted:
             offers = [
                 _Offer(name, *of.order, of.table.digest, tuple(of.table.fingerprints()))
                 for name, of in wanted

@@ -1,317 +1,309 @@
-"""`ringpop_py.steward.gossip`, and what else comes in from peers: hostile, stale or lost."""
+"""`ringpop_py.steward.gossip`: the tables of keyspaces become the same on all nodes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+import random
 
 import pytest
-import trio
 
-from ringpop_py.errors import BadRequest, BodyError, KeyspaceUnknown, PeerFailed
+from ringpop_py.errors import BodyError
 from ringpop_py.placing.definition import Definition
+from ringpop_py.placing.table import Table
 from ringpop_py.steward import gossip as gossiping
-from ringpop_py.values import requests as messages
-from ringpop_py.values.declared import encode
+from ringpop_py.steward.gossip import GATHER_US, PERIOD_US, PUSHED_TO_MAX, Ask
 from ringpop_py.values.packed import encode_value
-from ringpop_py.wire.calls import NODE_SERVICE, Call
-from tests.keyspaces import memory_clusters
-from tests.keyspaces.clusters import a_cluster, all_online
+from tests.steward.gossiping import SECOND, Gossiper, Network
 
-if TYPE_CHECKING:
-    from ringpop_py.node.ringpop import Ringpop
+NAMES = "abcdefghijkl"
+AGREED_AFTER_S = 30
+"""The most seconds (rounds of pings) in which a dozen nodes agree once nothing is lost."""
+RESTED_AFTER_S = 40
+"""The most seconds after which they have no difference left to look at."""
 
-pytestmark = pytest.mark.virtual_time
 
-SETTLED_S: Final = 30.0
-"""Until news have been told as often as they are to be, and nodes rest."""
-ENDPOINTS = (
-    messages.APPLY,
-    messages.READ,
-    messages.SCAN,
-    messages.RELEASE,
-    messages.GOSSIP,
+def two_that_differ() -> tuple[Gossiper, Gossiper]:
+    """Nodes that know one keyspace; *a* knows a claim that *b* does not."""
+    a, b = Gossiper("a", ["b"]), Gossiper("b", ["a"])
+    for node in (a, b):
+        node.create("counts")
+    a.claim("counts", 3)
+    return a, b
+
+
+def turn_of(node: Gossiper, other: Gossiper, now: int = 0) -> list[Ask]:
+    node.gossip.differs(other.name, other.gossip.digest)
+    return node.gossip.advance(now)
+
+
+def answered(node: Gossiper, peer: Gossiper, asks: list[Ask], now: int = 0) -> list[Ask]:
+    (ask,) = asks
+    return node.gossip.done(ask.token, peer.gossip.heard(ask.body), now)
+
+
+# Pushing.
+
+
+def test_rows_of_one_moment_share_a_push() -> None:
+    a, b = Gossiper("a", ["b"]), Gossiper("b", ["a"])
+    a.create("counts")
+    for partition in range(3):
+        a.gossip.spread("counts", 1, [a.claim("counts", partition)], partition)
+
+    assert a.gossip.next_deadline == GATHER_US
+    assert a.gossip.advance(GATHER_US - 1) == []
+    (push,) = a.gossip.advance(GATHER_US)
+    b.gossip.heard(push.body)
+
+    assert b.facts() == a.facts()
+    assert a.gossip.next_deadline is None
+
+
+def test_a_push_goes_to_a_limited_number_of_members() -> None:
+    a = Gossiper("a", [f"m{number:02}" for number in range(100)])
+    a.create("counts")
+    a.gossip.spread("counts", 1, [], 0)
+
+    assert len({push.to for push in a.gossip.advance(GATHER_US)}) == PUSHED_TO_MAX
+
+
+def test_rows_of_an_older_generation_are_not_pushed() -> None:
+    a = Gossiper("a", ["b"])
+    a.create("counts")
+    a.gossip.spread("counts", 1, [a.claim("counts", 0)], 0)
+    a.create("counts", generation=2)
+
+    assert a.gossip.advance(GATHER_US) == []
+
+
+# Comparing.
+
+
+def test_a_comparison_ends_with_the_rows_that_the_peer_lacks() -> None:
+    a, b = two_that_differ()
+
+    fingerprints = answered(a, b, turn_of(a, b))
+    rows = answered(a, b, fingerprints)
+
+    assert repr(a.gossip).endswith("0 rows to push, calls: b rows>")
+    assert answered(a, b, rows) == []
+    assert b.facts() == a.facts()
+
+
+def test_a_comparison_brings_the_rows_that_the_peer_has() -> None:
+    a, b = two_that_differ()
+
+    fingerprints = answered(b, a, turn_of(b, a))
+
+    assert answered(b, a, fingerprints) == []
+    assert b.facts() == a.facts()
+
+
+def test_an_answer_that_comes_too_late_or_again_is_ignored() -> None:
+    a, b = two_that_differ()
+    (ask,) = turn_of(a, b)
+    answer = b.gossip.heard(ask.body)
+
+    (following,) = a.gossip.done(ask.token, answer, 0)
+    assert a.gossip.done(ask.token, answer, 0) == []
+    assert a.gossip.done(following.token, None, 0) == []
+    assert a.gossip.done(following.token, b.gossip.heard(following.body), 0) == []
+
+
+@pytest.mark.parametrize(
+    "answer", [None, b"", b"\xc1", encode_value("msgpack", [[], ["x"], 7, ""])]
 )
-HOSTILE: list[object] = [
-    None,
-    7,
-    [],
-    {},
-    "text",
-    [[], [], []],
-    [[[{"name": "counts"}, 1, False, [["a"], [0]]]], []],
-    [[[{"name": "counts", "partitions": 4}, 1, False, [[], [99, 0, 0, 0, 1, 2, 0, 0]]]], []],
-    [[], [["counts", 1, False, 0, ["no number"]]]],
-    [[], [["counts", 1, False, 0, [1]]]],
-    ["counts", 1, [[99, [["s", 0, [["k", "put", 1]], None]]]]],
-    ["counts", 1, [[0, [["s", -1, [["k", "put", 1]], None]]]]],
-    ["counts", 1, [[0, [["s", 0, [["k", "put"]], None]]]]],
-    ["counts", 1, [[0, ["k"]]], "no boolean"],
-    ["counts", 1, [0, 0], "", None, None, -1, False],
-    ["counts", 1, 99, 1, "a"],
-    ["counts", 1, 0, 1 << 70, "a"],
-]
-
-
-async def call(node: Ringpop, peer: Ringpop, endpoint: str, value: object) -> None:
-    body = value if isinstance(value, bytes) else encode_value("msgpack", value)
-    await node.channel.call(peer.address, Call(NODE_SERVICE, endpoint, b"", body, ttl_s=8))
-
-
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_what_is_no_message_is_refused_and_harms_nothing(endpoint: str) -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        keyspace = await a.open_keyspace("counts", partitions=4)
-        await all_online(keyspace, "a", "b")
-        before = list(keyspace.table)
-        refused = 0
-
-        for value in [b"\xc1", b"\x93", *HOSTILE]:
-            if not isinstance(value, bytes):
-                try:
-                    encode_value("msgpack", value)
-                except OverflowError:
-                    continue
-            try:
-                await call(b, a, endpoint, value)
-            except (BadRequest, PeerFailed, BodyError):
-                refused += 1
-
-        assert refused > 5
-        assert list(keyspace.table) == before
-        await keyspace.put("k", 1)
-        assert await keyspace.get("k") == 1
-
-
-async def test_a_table_that_missed_what_was_pushed_finds_it_by_comparison() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        here = await a.open_keyspace("counts", partitions=8)
-        await all_online(here, "a", "b")
-        there = await b.open_keyspace("counts")
-        await all_online(there, "a", "b")
-        cluster.isolate("b")
-        row = here.table[0]
-        here.table.merge([row.claimed("a", row.epoch + 1)])
-
-        cluster.network.heal()
-        await trio.sleep(5)
-
-        assert there.table.digest == here.table.digest
-
-
-async def test_a_keyspace_that_nobody_made_is_not_looked_for_again_and_again() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        await a.open_keyspace("counts", partitions=1)
-        body = encode(messages.ReadRequest("nothing", 1, ((0, ("k",)),)))
-        before = cluster.store.calls.total()
-
-        for _ in range(200):
-            await call(b, a, messages.READ, body)
-
-        assert cluster.store.calls.total() - before < 50
-
-
-async def test_a_new_keyspace_is_known_everywhere_soon() -> None:
-    async with a_cluster() as cluster:
-        a, b, c = [await cluster.start(name) for name in "abc"]
-        with pytest.raises(KeyspaceUnknown):
-            b.keyspaces.here("counts")
-
-        keyspace = await a.open_keyspace("counts", partitions=6)
-        await all_online(keyspace, "a", "b", "c")
-
-        assert {node.keyspaces.here("counts").host.generation for node in (a, b, c)} == {1}
-
-
-async def test_calls_for_another_generation_say_that_it_is_unknown() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        keyspace = await a.open_keyspace("counts", partitions=4)
-        await all_online(keyspace, "a", "b")
-        body = encode(messages.ReadRequest("counts", 7, ((0, ("k",)),)))
-
-        answer = await b.channel.call(
-            a.address, Call(NODE_SERVICE, messages.READ, b"", body, ttl_s=8)
-        )
-
-        (result,) = messages.decode_results(answer.arg3, 1)
-        assert isinstance(result, KeyspaceUnknown)
-
-
-async def test_a_release_that_nobody_should_ask_for_is_not_granted() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        keyspace = await a.open_keyspace("counts", partitions=4)
-        await all_online(keyspace, "a", "b")
-        ours = keyspace.table.owned_by("a")[0]
-        epoch = keyspace.table[ours].epoch
-
-        for believed in (epoch, epoch - 1):
-            await call(b, a, messages.RELEASE, ["counts", 1, ours, believed, "b"])
-
-        assert keyspace.table[ours].owner == "a"
-        assert keyspace.table[ours].epoch == epoch
-
-
-async def calls_but_pings(*nodes: Ringpop, during_s: float) -> int:
-    """How many calls these nodes make in that time that are not pings."""
-
-    def count() -> int:
-        calls = sum(node.channel.calls_sent for node in nodes)
-        return calls - sum(node.node.counts.pings_sent for node in nodes)
-
-    before = count()
-    await trio.sleep(during_s)
-    return count() - before
-
-
-def digests_of(*nodes: Ringpop) -> set[int]:
-    return {node.keyspaces.gossip.digest for node in nodes}
-
-
-async def test_an_idle_cluster_that_knows_no_keyspace_sends_nothing_but_pings() -> None:
-    async with a_cluster() as cluster:
-        nodes = [await cluster.start(name) for name in "abc"]
-        await trio.sleep(SETTLED_S)
-
-        assert await calls_but_pings(*nodes, during_s=60) == 0
-        assert digests_of(*nodes) == {0}
-
-
-@pytest.mark.parametrize("mode", ["durable", "memory"])
-async def test_keyspaces_cost_an_idle_cluster_no_message(
-    mode: Literal["durable", "memory"],
+def test_what_is_no_answer_ends_the_comparison_and_the_next_ping_begins_another(
+    answer: bytes | None,
 ) -> None:
-    async with a_cluster() as cluster:
-        nodes = [await cluster.start(name) for name in "abc"]
-        for keyspace_name in ("counts", "seen"):
-            keyspace = await nodes[0].open_keyspace(keyspace_name, mode=mode, partitions=8)
-            await all_online(keyspace, "a", "b", "c")
-        await trio.sleep(SETTLED_S)
+    a, b = two_that_differ()
+    (ask,) = turn_of(a, b)
 
-        assert await calls_but_pings(*nodes, during_s=60) == 0
-        assert len(digests_of(*nodes) - {0}) == 1
+    assert a.gossip.done(ask.token, answer, SECOND) == []
+    assert turn_of(a, b, SECOND + PERIOD_US - 1) == []
+    assert len(turn_of(a, b, SECOND + PERIOD_US)) == 1
 
 
-async def test_a_push_that_is_lost_is_made_up_for_at_the_quiet_pace_of_probes() -> None:
-    async with a_cluster() as cluster:
-        nodes = [await cluster.start(name) for name in "abcde"]
-        here = await nodes[0].open_keyspace("counts", partitions=8)
-        await all_online(here, *"abcde")
-        await trio.sleep(SETTLED_S)
-        assert len(digests_of(*nodes)) == 1
-        row = here.table[0]
+def test_there_is_one_comparison_at_a_time_with_the_last_that_differed() -> None:
+    a, b = two_that_differ()
+    asks = turn_of(a, b)
+    a.gossip.differs("c", 1)
+    a.gossip.differs("d", 1)
 
-        here.table.merge([row.claimed("a", row.epoch + 1)])  # which is told to nobody
-        assert len(digests_of(*nodes)) == 2
-        with trio.fail_after(10 * nodes[0].config.gossip.quiet_period_s):
-            while len(digests_of(*nodes)) > 1:
-                await trio.sleep(0.01)
+    assert a.gossip.next_deadline is None
+    (ask,) = asks
+    a.gossip.done(ask.token, None, 5)
+    assert a.gossip.next_deadline == 5 + PERIOD_US
+    (ask,) = a.gossip.advance(5 + PERIOD_US)
+    assert ask.to == "d"
 
 
-async def test_what_a_newcomer_without_a_store_has_to_know_it_knows_when_it_is_ready() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        for number in range(3):
-            await a.open_keyspace(f"m{number}", mode="memory", partitions=8)
-            await b.open_keyspace(f"d{number}", partitions=8)
-        dropped = await a.open_keyspace("dropped", mode="memory", partitions=8)
-        await a.keyspaces.drop(dropped.name)
-        await trio.sleep(SETTLED_S)
-
-        newcomer = await cluster.start("c", has_store=False)
-        await trio.sleep(0.5)
-
-        names = [keyspace.name for keyspace in newcomer.keyspaces.all()]
-        assert names == ["m0", "m1", "m2"]
-        assert newcomer.keyspaces.known().keys() == a.keyspaces.known().keys()
-        assert newcomer.keyspaces.elsewhere("d0") is not None
-
-
-async def test_after_a_cut_both_sides_know_the_same() -> None:
-    async with memory_clusters.a_cluster() as cluster:
-        nodes = await cluster.start(*"abcd")
-        both = await nodes[0].open_keyspace("both", mode="memory", partitions=8)
-        await all_online(both, *"abcd")
-        cluster.cut("ab", "cd")
-        await all_online(both, "a", "b")
-        await nodes[0].open_keyspace("here", mode="memory", partitions=8)
-        await nodes[2].open_keyspace("there", mode="memory", partitions=8)
-        await trio.sleep(SETTLED_S)
-        assert len(digests_of(*nodes)) == 2
-
-        await cluster.heal()
-        await trio.sleep(10)
-
-        for node in nodes:
-            assert [keyspace.name for keyspace in node.keyspaces.all()] == ["both", "here", "there"]
-        assert len(digests_of(*nodes)) == 1
-
-
-async def test_tables_become_the_same_where_no_push_arrives(
+def test_a_bug_of_the_node_ends_one_comparison_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gossiping, "PUSHED_TO_MAX", 0)
-    async with a_cluster() as cluster:
-        nodes = [await cluster.start(name) for name in "abcdef"]
-        keyspace = await nodes[0].open_keyspace("counts", partitions=16)
+    a, b = two_that_differ()
+    (ask,) = answered(b, a, turn_of(b, a))
+    answer = a.gossip.heard(ask.body)
+    with monkeypatch.context() as patch:
+        patch.delattr(Table, "merge")
+        with pytest.raises(AttributeError):
+            b.gossip.done(ask.token, answer, 0)
 
-        await all_online(keyspace, *"abcdef")
-        await nodes[5].open_keyspace("more", mode="memory", partitions=16)
-        await trio.sleep(SETTLED_S)
+    fingerprints = answered(b, a, turn_of(b, a, PERIOD_US), PERIOD_US)
+    answered(b, a, fingerprints, PERIOD_US)
 
-        assert len(digests_of(*nodes)) == 1
-        assert len(nodes[0].keyspaces.all()) == 2
-
-
-async def test_a_difference_that_stays_is_not_looked_at_again_and_again() -> None:
-    async with a_cluster() as cluster:
-        nodes = [await cluster.start(name) for name in "ab"]
-        stranger = await cluster.start("c", has_store=False)
-        keyspace = await nodes[0].open_keyspace("counts", partitions=8)
-        await all_online(keyspace, "a", "b")
-        await trio.sleep(SETTLED_S)
-        assert len(digests_of(*nodes, stranger)) == 2
-
-        assert await calls_but_pings(*nodes, stranger, during_s=60) == 0
-
-        memory = await stranger.open_keyspace("seen", mode="memory", partitions=8)
-        await all_online(memory, "a", "b", "c")
-        assert len(nodes[0].keyspaces.all()) == 2
+    assert b.facts() == a.facts()
 
 
-async def test_where_pings_carry_no_digest_nodes_compare_at_the_quiet_pace() -> None:
-    async with a_cluster(dialect="ringpop") as cluster:
-        nodes = [await cluster.start(name) for name in "abc"]
-        await trio.sleep(SETTLED_S)
-        assert await calls_but_pings(*nodes, during_s=60) == 0
+def test_a_question_goes_to_three_others_and_is_over_when_nothing_follows() -> None:
+    a, b = two_that_differ()
+    b.others = ["c", "d", "e", "f"]
+    assert len({ask.to for ask in b.gossip.ask()}) == 3
+    b.others = ["a"]
 
-        here = await nodes[0].open_keyspace("counts", mode="memory", partitions=8)
-        await all_online(here, *(node.name for node in nodes))
-        await trio.sleep(SETTLED_S)
-        assert len(digests_of(*nodes)) == 1
-        row = here.table[0]
-        here.table.merge([row.claimed(row.owner, row.epoch + 1)])  # which is told to nobody
-        assert len(digests_of(*nodes)) == 2
+    asks = b.gossip.ask()
+    while asks:
+        asks = answered(b, a, asks)
 
-        quiet_s = nodes[0].config.gossip.quiet_period_s
-        await trio.sleep(5 * quiet_s)
-
-        assert len(digests_of(*nodes)) == 1
-        calls = await calls_but_pings(*nodes, during_s=10 * quiet_s)
-        assert 9 * len(nodes) <= calls <= 11 * len(nodes)
+    assert b.facts() == a.facts()
+    assert Gossiper("alone").gossip.ask() == []
 
 
-async def test_a_keyspace_that_a_newer_version_made_hides_no_other() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        label = a.keyspaces.store_id
-        newer = Definition(name="newer").as_record() | {"colour": "red"}
-        known = Definition(name="known", partitions=2).as_record()
-        sheets = [[record, 1, False, [[]], 0] for record in (newer, known)]
+def test_without_digests_in_pings_there_is_a_comparison_each_period() -> None:
+    a, b = Gossiper("a", ["b"], every_us=10 * SECOND), Gossiper("b", ["a"])
+    a.gossip.start(5)
+    assert a.gossip.next_deadline == 5 + 10 * SECOND
 
-        await call(b, a, messages.GOSSIP, [sheets, [], label])
+    assert a.gossip.advance(5 + 10 * SECOND) == []  # there is nothing to compare
+    b.create("counts")
+    a.create("counts")
+    (ask,) = a.gossip.advance(5 + 20 * SECOND)
+    a.gossip.done(ask.token, b.gossip.heard(ask.body), 21 * SECOND)
 
-        assert [keyspace.name for keyspace in a.keyspaces.all()] == ["known"]
+    assert a.gossip.next_deadline == 31 * SECOND
+
+
+# What is learnt.
+
+
+def test_what_is_no_gossip_is_refused() -> None:
+    a, _ = two_that_differ()
+
+    for body in (b"", b"\xc1", encode_value("msgpack", [[], [["counts", 1]], "s"])):
+        with pytest.raises(BodyError):
+            a.gossip.heard(body)
+
+
+def test_durable_keyspaces_of_another_store_are_not_believed() -> None:
+    a = Gossiper("a", ["b", "c"])
+    other, without = Gossiper("b", store_id="other"), Gossiper("c", store_id="")
+    a.create("counts")
+    a.create("seen", mode="memory")
+    for name in ("counts", "seen"):
+        a.gossip.spread(name, 1, [a.claim(name, 0)], 0)
+
+    body = a.gossip.advance(GATHER_US)[0].body
+    for node in (other, without):
+        node.gossip.heard(body)
+
+    assert other.facts().keys() == {"seen"}
+    assert without.facts() == a.facts()
+
+
+def test_a_keyspace_that_a_newer_version_made_hides_no_other() -> None:
+    node = Gossiper("a")
+    newer = Definition(name="newer").as_record() | {"colour": "red"}
+    known = Definition(name="known", partitions=2).as_record()
+    sheets = [[record, 1, False, [[]], 0] for record in (newer, known)]
+
+    node.gossip.heard(encode_value("msgpack", [sheets, [], "s"]))
+
+    assert node.known().keys() == {"known"}
+
+
+# A dozen nodes.
+
+STORES = dict.fromkeys("kl", "other") | {"a": ""}
+"""The stores of nodes that do not have the one that most have."""
+KNOWN_TO = {"seen": "abcdefghijkl", "counts": "abcdefghij", "later": "akl"}
+"""Which nodes know of each keyspace: one in memory mode, and one in each store."""
+
+
+def after_trouble(seed: int) -> Network:
+    """A dozen nodes after a minute of claims, during which messages were lost, late, or doubled.
+
+    A part of the claims were told to nobody.
+    """
+    rng = random.Random(seed)
+    nodes = [Gossiper(n, store_id=STORES.get(n, "s"), seed=rng.randrange(1 << 30)) for n in NAMES]
+    network = Network(nodes, seed)
+    for name, names in KNOWN_TO.items():
+        network.nodes[names[1]].create(name, mode="memory" if name == "seen" else "durable")
+    network.loss = 0.3
+    for _ in range(60):
+        name = rng.choice(sorted(KNOWN_TO))
+        # A node without a store owns no durable partition.
+        owners = NAMES if name == "seen" else KNOWN_TO[name].replace("a", "")
+        node = network.nodes[rng.choice(owners)]
+        if rng.random() < 0.05:
+            node.create(name, mode="memory" if name == "seen" else "durable", generation=2)
+        if name in node.known():
+            row = node.claim(name, rng.randrange(8))
+            if rng.random() < 0.7:
+                network.spread(node, name, [row])
+        network.run(1)
+    network.loss = 0.0
+    return network
+
+
+def agree(network: Network) -> bool:
+    facts = {name: node.facts() for name, node in network.nodes.items()}
+    for keyspace, names in KNOWN_TO.items():
+        knowing = {name for name, known in facts.items() if keyspace in known}
+        first, *others = [facts[name].get(keyspace) for name in names]
+        if knowing != set(names) or any(other != first for other in others):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_after_the_last_loss_all_tables_are_soon_the_same_and_nodes_rest(seed: int) -> None:
+    network = after_trouble(seed)
+    assert not agree(network)
+
+    network.run(AGREED_AFTER_S)
+    assert agree(network)
+    assert len({node.gossip.digest for node in network.nodes.values()}) == 3
+
+    network.run(RESTED_AFTER_S)
+    calls = network.calls
+    network.run(100)
+    assert network.calls == calls
+
+
+def test_pushes_alone_leave_tables_different() -> None:
+    network = after_trouble(1)
+    network.pings = False
+
+    network.run(10 * AGREED_AFTER_S)
+
+    assert not agree(network)
+
+
+def test_nodes_that_forget_what_stays_different_never_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gossiping, "SETTLED_MAX", 1)
+    network = after_trouble(1)
+    network.run(AGREED_AFTER_S + RESTED_AFTER_S)
+    calls = network.calls
+
+    network.run(20)
+
+    assert network.calls > calls + 20
+
+
+def test_the_same_seed_makes_the_same_course() -> None:
+    first, second = after_trouble(3), after_trouble(3)
+
+    assert first.calls == second.calls
+    assert repr(first.nodes["a"].gossip) == repr(second.nodes["a"].gossip)
