@@ -24,7 +24,10 @@ PURE = sorted(
         ),
         *(
             PACKAGE / f"{name}.py"
-            for name in ("address", "config/settings", "dialect", "drain", "errors", "farmhash")
+            for name in (
+                *("address", "config/settings", "dialect", "drain", "errand", "errors"),
+                "farmhash",
+            )
         ),
     ]
 )
