@@ -8,7 +8,7 @@ since the last reading of the log began: what was acknowledged before that is in
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -39,25 +39,19 @@ READINGS_MAX: Final = 4
 
 
 @dataclass(slots=True, eq=False)
-class _Reading:
-    """A reading of a log, which all reads from that copy wait for."""
-
-    done: trio.Event = field(default_factory=trio.Event)
-    error: KeyspaceError | None = None
-
-
-@dataclass(slots=True, eq=False)
 class _Copy:
     """The copy of one partition.
 
     Attributes:
-        reading: the reading under way; meanwhile the state may be anything.
+        reading: set at the end of the reading under way; meanwhile the state may be anything.
+        error: why the last reading has failed.
         complete_at: when the last reading began: what was acknowledged before that is in it.
         read_at: when the last reading ended; None if there was none.
     """
 
     partition: Partition
-    reading: _Reading | None = None
+    reading: trio.Event | None = None
+    error: KeyspaceError | None = None
     complete_at: float = 0.0
     read_at: float | None = None
     used_at: float = 0.0
@@ -129,36 +123,32 @@ class Copies:
 
     async def _have_read(self, copy: _Copy) -> None:
         if copy.reading is None:
-            reading = _Reading()
             # In a task of its own, because others may wait for it if this caller is cancelled.
-            self._spawn(self._read_log, copy, reading)
-            copy.reading = reading
-        reading = copy.reading
-        await reading.done.wait()
-        if reading.error is not None:
+            self._spawn(self._read_log, copy)
+            copy.reading = trio.Event()
+        await copy.reading.wait()
+        if copy.error is not None:
             # A copy of the error: one error raised in several tasks would collect their tracebacks.
-            raise type(reading.error)(str(reading.error))
+            raise type(copy.error)(str(copy.error))
 
-    async def _read_log(self, copy: _Copy, reading: _Reading) -> None:
+    async def _read_log(self, copy: _Copy) -> None:
         try:
             async with self._limiter:
                 began_at = trio.current_time()
                 await copy.partition.copy()
-                copy.complete_at, copy.read_at = began_at, trio.current_time()
-        except KeyspaceError as error:
-            self._failed(copy, reading, error)
-        except BaseException:
+                copy.complete_at, copy.read_at, copy.error = began_at, trio.current_time(), None
+        except BaseException as error:
+            copy.read_at = None
+            copy.partition.leave()
             # Without an error, the tasks that wait would begin a reading that is stopped again.
-            self._failed(copy, reading, PartitionUnavailable("the reading was stopped"))
-            raise
+            stopped = PartitionUnavailable("the reading was stopped")
+            copy.error = error if isinstance(error, KeyspaceError) else stopped
+            if copy.error is stopped:
+                raise
         finally:
-            copy.reading = None
-            reading.done.set()
-
-    def _failed(self, copy: _Copy, reading: _Reading, error: KeyspaceError) -> None:
-        reading.error = error
-        copy.partition.leave()
-        copy.read_at = None
+            done, copy.reading = copy.reading, None
+            assert done is not None
+            done.set()
 
     async def _expire(self) -> None:
         while self._copies:
