@@ -17,7 +17,6 @@ are created on two sides of a partitioned network, all nodes choose the same one
 from __future__ import annotations
 
 import secrets
-from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -29,7 +28,7 @@ from ringpop_py.stores.layout import KeyspaceKeys, catalog_prefix, store_id_key
 from ringpop_py.values.packed import a_map, a_text, decode_value, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ringpop_py.stores.store import Store
 
@@ -88,7 +87,7 @@ class Catalog:
 
     def find(self, name: str) -> CatalogEntry | None:
         """Return the newest generation of *name* that counts; None if there is none."""
-        return next((entry for entry, counts in self._newest_first(name) if counts), None)
+        return self._newest(name)[0]
 
     def generations(self, name: str) -> list[CatalogEntry]:
         """Return all generations of *name* that count, the first one first."""
@@ -108,12 +107,11 @@ class Catalog:
         """
         while True:
             # Use one listing for all decisions: a generation put after it makes our put lose.
-            generations = list(self._newest_first(definition.name))
-            found = next((entry for entry, counts in generations if counts), None)
+            found, newer = self._newest(definition.name)
             if found is not None and not found.dropped:
                 found.definition.check_same(definition)
                 return found
-            restoring = _restoring(generations)
+            restoring = [entry for entry in newer if not entry.dropped]
             if restoring:
                 raise KeyspaceConflict(
                     f"keyspace {definition.name!r} is being {restoring[0].origin}; if the process"
@@ -121,8 +119,8 @@ class Catalog:
                 )
             if found is not None:
                 fence_generation(self.store, self.keys_of(found), found.definition.partitions)
-            newest = generations[0][0].generation if generations else 0
-            self._put(definition, newest + 1, "")
+            newest = newer[0] if newer else found
+            self._put(definition, newest.generation + 1 if newest is not None else 1, "")
 
     def reserve(self, definition: Definition, origin: str) -> CatalogEntry:
         """Create a generation of this *definition* that does not count before `complete`."""
@@ -152,15 +150,8 @@ class Catalog:
         Raises:
             KeyspaceUnknown: if there is no keyspace of this name.
         """
-        restoring: list[CatalogEntry] = []
-        found: CatalogEntry | None = None
-        # No further than the newest that counts: older definitions may be damaged.
-        for entry, counts in self._newest_first(name):
-            if counts:
-                found = entry
-                break
-            if not entry.dropped:
-                restoring.append(entry)
+        found, newer = self._newest(name)
+        restoring = [entry for entry in newer if not entry.dropped]
         for entry in restoring:
             self.mark_dropped(entry)
         # A keyspace that was dropped but not fenced yet is dropped again: the first drop may have
@@ -200,6 +191,16 @@ class Catalog:
             marks.setdefault(int(generation), set()).add(mark)
         return {number: found for number, found in marks.items() if "definition" in found}
 
+    def _newest(self, name: str) -> tuple[CatalogEntry | None, list[CatalogEntry]]:
+        """Return the newest generation that counts, and the newer ones, the newest first."""
+        newer: list[CatalogEntry] = []
+        # No further than the newest that counts: older definitions may be damaged.
+        for entry, counts in self._newest_first(name):
+            if counts:
+                return entry, newer
+            newer.append(entry)
+        return None, newer
+
     def _newest_first(self, name: str) -> Iterator[tuple[CatalogEntry, bool]]:
         """Yield all generations, the newest first, and whether they count."""
         for generation, marks in sorted(self._marks(name).items(), reverse=True):
@@ -216,12 +217,6 @@ class Catalog:
             raise KeyspaceConflict(
                 f"the definition of keyspace {name!r} cannot be read ({key}): {error}"
             ) from None
-
-
-def _restoring(newest_first: Iterable[tuple[CatalogEntry, bool]]) -> list[CatalogEntry]:
-    """Return the generations of a listing that do not count yet."""
-    newer = takewhile(lambda found: not found[1], newest_first)
-    return [entry for entry, _ in newer if not entry.dropped]
 
 
 def created(known: CatalogEntry | None, definition: Definition) -> CatalogEntry:
