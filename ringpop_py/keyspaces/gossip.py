@@ -37,6 +37,7 @@ class GossipDriver:
         if node.config.dialect != "native":
             every_us = microseconds(node.config.gossip.quiet_period_s)
         self._gossip = TableGossip(target, self._others, rng, store_id=store_id, every_us=every_us)
+        self.heard = self._gossip.heard
         self._wake = trio.Event()
 
     @property
@@ -53,10 +54,6 @@ class GossipDriver:
         """See `TableGossip.differs`."""
         self._gossip.differs(other, digest)
         self._wake.set()
-
-    def heard(self, body: bytes) -> bytes:
-        """See `TableGossip.heard`."""
-        return self._gossip.heard(body)
 
     async def ask(self) -> None:
         """Compare with some other members immediately; return when they have answered."""

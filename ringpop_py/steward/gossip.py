@@ -253,22 +253,19 @@ class TableGossip:
         return [self._ask(target, _Step.ROWS, body) for target in targets]
 
     def _take_turn(self, now: int) -> list[Ask]:
+        differing, self._differing = self._differing, None
         if self._every_us is not None:
             self._turn_at = now + self._every_us
-            others = self._others()
-            if not others or not self._target.known():
+            others = self._others() if self._target.known() else ()
+            if not others:
                 return []
             other = others[self._rng.randrange(len(others))]
-        elif self._differing is None:
+        elif differing is None or self._is_settled(*differing):  # since that ping, perhaps
             return []
         else:
-            other, theirs = self._differing
-            self._differing = None
-            ours = self.digest
-            if ours == theirs or self._is_settled(other, theirs):  # since that ping, perhaps
-                return []
+            other, theirs = differing
             self._turn_at = now + PERIOD_US
-            self._turn_digests = ours, theirs
+            self._turn_digests = self.digest, theirs
         ask = self._compare(other)
         self._turn = ask.token
         return [ask]
@@ -351,7 +348,8 @@ class TableGossip:
         self._settled[other] = digests
 
     def _is_settled(self, other: str, theirs: int) -> bool:
-        return self._settled.get(other) == (self.digest, theirs)
+        ours = self.digest
+        return ours == theirs or self._settled.get(other) == (ours, theirs)
 
     # Answering.
 
