@@ -8,6 +8,7 @@ keyspace, then fingerprints of the tables that differ, and then the rows that di
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -294,7 +295,10 @@ class TableGossip:
             return []
         # Removed first: if a bug ends this function, the next comparison has its turn all the same.
         to, step = self._asked.pop(token)
-        told = self._told_back(answer)
+        told = None
+        if answer is not None:  # membership detects dead peers; the next ping shows a difference
+            with suppress(BodyError, ConfigError):
+                told = self._told_back(answer)
         body = self._next_body(step, told) if told is not None else None
         asks = [] if body is None else [self._ask(to, _Step(step + 1), body)]
         if token == self._turn:
@@ -304,14 +308,9 @@ class TableGossip:
                 self._end_turn(to, complete=told is not None, now=now)
         return asks
 
-    def _told_back(self, answer: bytes | None) -> _ToldBack | None:
-        if answer is None:
-            return None  # membership detects dead peers; the next ping shows a difference
-        try:
-            told = decode(_ToldBack, answer)
-            self._take(told.sheets, told.store_id)
-        except (BodyError, ConfigError):
-            return None
+    def _told_back(self, answer: bytes) -> _ToldBack:
+        told = decode(_ToldBack, answer)
+        self._take(told.sheets, told.store_id)
         return told
 
     def _next_body(self, step: _Step, told: _ToldBack) -> bytes | None:
