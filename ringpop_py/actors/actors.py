@@ -38,8 +38,8 @@ from ringpop_py.values.operations import Change, OperationId, Value
 from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
+    from ringpop_py.partition.courier import PartitionRequest
     from ringpop_py.partition.tasks import Spawn
-    from ringpop_py.steward.router import PartitionRequest
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -223,7 +223,7 @@ class Wiring(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """See `ringpop_py.steward.router.PartitionRequest`."""
+    """See `ringpop_py.partition.courier.PartitionRequest`."""
 
     stage: ActorHost
     mail: Mail

@@ -28,9 +28,9 @@ from ringpop_py.catalog.manifests import (
 )
 from ringpop_py.errors import BodyError, ConfigError, KeyspaceConflict, KeyspaceError
 from ringpop_py.logs import log
+from ringpop_py.partition.courier import Courier
 from ringpop_py.partition.tasks import in_parallel
 from ringpop_py.shares.snapshots import SnapshotAsking
-from ringpop_py.steward.router import Router
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.values.declared import Natural, Text, decode, encode
 
@@ -130,14 +130,14 @@ def _begin(catalog: Catalog, keys: KeyspaceKeys, name: str) -> int:
 async def _ask_owners(
     host: DurableHost, number: int, progress: Progress | None, timeout_s: float
 ) -> tuple[EpochFile, ...]:
-    router = Router(host.node, host, random.Random(secrets.randbits(64)))
+    courier = Courier(host.node, host, random.Random(secrets.randbits(64)))
     asking = SnapshotAsking(host.snapshots, number)
     count = host.definition.partitions
     files: dict[int, EpochFile] = {}
 
     async def one(partition: int) -> None:
         deadline = trio.current_time() + timeout_s
-        result = (await router.ask(asking, [partition], deadline))[partition]
+        result = (await courier.ask(asking, [partition], deadline))[partition]
         if isinstance(result, KeyspaceError):
             raise result
         assert isinstance(result, EpochFile)

@@ -25,7 +25,7 @@ from ringpop_py.jobs.applier import JobApplier, is_long
 from ringpop_py.jobs.messages import APPLY_JOB, ApplyJobRequest, Decision, JobProgress
 from ringpop_py.jobs.store import now_us, plan_of
 from ringpop_py.logs import log
-from ringpop_py.steward.router import Router
+from ringpop_py.partition.courier import Courier
 from ringpop_py.values.declared import Natural, convert, encode, replace
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from ringpop_py.jobs.messages import DecideRequest, FinishRequest, StageHead
     from ringpop_py.jobs.store import JobPlan, JobStore
+    from ringpop_py.partition.courier import Destinations
     from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.server import PartitionServer
     from ringpop_py.partition.tasks import Spawn, Worker
-    from ringpop_py.steward.router import Destinations
     from ringpop_py.steward.view import NodeView
 
 STAGING_MAX: Final = 8
@@ -71,7 +71,7 @@ class Jobs:
         self.worker = worker
         self.node = node
         self._applier = JobApplier(store, worker, server)
-        self._router = Router(node, destinations, random.Random(secrets.randbits(64)))
+        self._courier = Courier(node, destinations, random.Random(secrets.randbits(64)))
         self._staging = trio.CapacityLimiter(STAGING_MAX)
         self._spawn = spawn
 
@@ -179,7 +179,7 @@ class Jobs:
         asking = _JobAsking(self, job, plan.decision.token)
         begun_at, goes_on = trio.current_time(), bool(left)
         while goes_on:
-            found = await self._router.ask(asking, left, deadline)
+            found = await self._courier.ask(asking, left, deadline)
             # Another round only after progress; otherwise the caller pauses.
             goes_on = any(found[number] != results.get(number) for number in left)
             results |= found
@@ -214,7 +214,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class _JobAsking:
-    """See `ringpop_py.steward.router.PartitionRequest`."""
+    """See `ringpop_py.partition.courier.PartitionRequest`."""
 
     jobs: Jobs
     job: str

@@ -19,9 +19,9 @@ from ringpop_py.keyed.conditions import conditional_on
 from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.keyspaces.owners import KeyspaceOwners
 from ringpop_py.keyspaces.requests import ColumnsHere, ReadsHere, ScansHere, WritesHere
+from ringpop_py.partition.courier import Courier
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.shares.copies import StaleReader
-from ringpop_py.steward.router import Router
 from ringpop_py.values import requests as messages
 from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
 from ringpop_py.values.requests import ScanRequest
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.actors.actors import Actor, Actors
     from ringpop_py.columns.pages import ColumnsRequest
+    from ringpop_py.partition.courier import PartitionRequest
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import Table
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from ringpop_py.shares.copies import StaleRequest
     from ringpop_py.shares.host import Host
     from ringpop_py.steward.rescale_events import RescaleListener
-    from ringpop_py.steward.router import PartitionRequest
     from ringpop_py.steward.view import NodeView
 
 PAGE_ROWS: Final = 1_000  # a page asks all partitions, whatever its size
@@ -90,8 +90,8 @@ class Keyspace:
     def __init__(self, node: NodeView, host: Host, rng: random.Random, spawn: Spawn) -> None:
         self._node = node
         self._host = host
-        self._router = Router(node, host, rng)
-        self._stale_reader = StaleReader(self._router, host.copies)
+        self._courier = Courier(node, host, rng)
+        self._stale_reader = StaleReader(self._courier, host.copies)
         self.owners = KeyspaceOwners(node, host)
         self.stage = ActorHost(host, spawn)
         self._spawn = spawn
@@ -514,12 +514,12 @@ class Keyspace:
         deadline = self._deadline(timeout_s)
         if request.stale:
             return await self._stale_reader.ask(request, numbers, deadline)
-        return await self._router.ask(request, numbers, deadline), None
+        return await self._courier.ask(request, numbers, deadline), None
 
     async def _results(
         self, request: PartitionRequest, numbers: Iterable[int], timeout_s: float | None
     ) -> dict[int, object]:
-        return await self._router.ask(request, tuple(numbers), self._deadline(timeout_s))
+        return await self._courier.ask(request, tuple(numbers), self._deadline(timeout_s))
 
     def _deadline(self, timeout_s: float | None) -> float:
         timeout_s = self._node.config.state.timeout_s if timeout_s is None else timeout_s

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import trio
 
 from ringpop_py.errors import KeyspaceError, NotEnoughMembers, PartitionUnavailable
-from ringpop_py.steward.router import PartitionRequest
+from ringpop_py.partition.courier import PartitionRequest
 from ringpop_py.values.requests import STALE_OWNER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.partition.courier import Courier
     from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.tasks import Spawn
-    from ringpop_py.steward.router import Router
 
 F = TypeVar("F")
 
@@ -184,8 +184,8 @@ class StaleReader:
         copies: None if there is no store to read from.
     """
 
-    def __init__(self, router: Router, copies: Copies | None) -> None:
-        self._router = router
+    def __init__(self, courier: Courier, copies: Copies | None) -> None:
+        self._courier = courier
         self._copies = copies
 
     async def ask(
@@ -197,13 +197,13 @@ class StaleReader:
         """
         copies = self._copies
         if copies is None:
-            return await self._router.ask(request, numbers, deadline), None
+            return await self._courier.ask(request, numbers, deadline), None
         results, ages_s = copies.read_fresh(request, numbers) if len(copies) else ({}, [])
         rest = [number for number in numbers if number not in results] if results else numbers
         if rest:
             now = trio.current_time()
             soon = now + min(STALE_OWNER_S, (deadline - now) / 2)
-            answered = await self._router.ask(request, rest, soon)
+            answered = await self._courier.ask(request, rest, soon)
             late = [number for number, each in answered.items() if _is_unanswered(each)]
             if not late and not results:  # the common case
                 return answered, None
@@ -228,7 +228,7 @@ class StaleReader:
         async with trio.open_nursery() as nursery:
 
             async def ask_owners() -> None:
-                found = await self._router.ask(request, numbers, deadline)
+                found = await self._courier.ask(request, numbers, deadline)
                 results.update({number: found[number] for number in waiting})
                 passes = {n for n in waiting if _is_unanswered(found[n])}
                 # If nobody could be asked, the answer came too early: a copy may still do better.

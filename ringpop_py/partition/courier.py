@@ -1,0 +1,143 @@
+"""Carries out the errands of a node about the partitions of one keyspace.
+
+What happens to a request is decided by `ringpop_py.errand`; here it becomes calls and waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from ringpop_py.errand import MICROSECONDS, DeadlinePolicy, Errand, LearningRoutes
+from ringpop_py.errors import (
+    BadOperation,
+    BodyError,
+    CallError,
+    OutcomeUnknown,
+    PartitionUnavailable,
+)
+from ringpop_py.values.requests import decode_results
+from ringpop_py.wire.calls import NODE_SERVICE, Call
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from ringpop_py.address import Address
+    from ringpop_py.errand import Ask
+    from ringpop_py.transport.channel import Channel
+
+
+class Home(Protocol):
+    """What a courier needs of its node."""
+
+    channel: Channel
+
+    @property
+    def name(self) -> str:
+        """The name of this node."""
+
+    def address_of(self, name: str) -> Address | None:
+        """Return the address of the member *name*; None if there is no such member."""
+
+
+class Destinations(LearningRoutes[int], Protocol):
+    """The members that serve partitions, as far as one node knows."""
+
+    @property
+    def changed(self) -> trio.Event:
+        """An event that is set at the next change of the table, and replaced then."""
+
+
+class PartitionRequest(Protocol):
+    """A request that is made of parts, one for each partition.
+
+    A part may be done twice without harm: a read changes nothing, and writes have ids.
+
+    Attributes:
+        changes_state: whether it writes.
+    """
+
+    endpoint: str
+    changes_state: bool
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        """Return the body for the partitions *numbers*."""
+
+    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        """Return the result of the part of partition *number*. Raises BodyError."""
+
+    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+        """Serve parts at this node; return their results, as `decode` does, or `Moved`."""
+
+
+class Courier:
+    """Brings the requests of one node for one keyspace to the owners of its partitions."""
+
+    def __init__(self, node: Home, destinations: Destinations, rng: random.Random) -> None:
+        self._node = node
+        self._name = node.name
+        self._destinations = destinations
+        self._read, self._write = (
+            DeadlinePolicy(rng, changes_state=changes_state) for changes_state in (False, True)
+        )
+
+    async def ask(
+        self, request: PartitionRequest, numbers: Sequence[int], deadline: float
+    ) -> dict[int, object]:
+        """Return the result of each part: what *request* decodes, or a `KeyspaceError`."""
+        policy, destinations = (
+            self._write if request.changes_state else self._read,
+            self._destinations,
+        )
+        errand = Errand(numbers, policy, round(deadline * MICROSECONDS))
+        changed: trio.Event | None = None
+        while errand.open:
+            step = errand.next(destinations, round(trio.current_time() * MICROSECONDS))
+            if isinstance(step, int):
+                changed = destinations.changed if changed is None else changed
+                with trio.move_on_at(step / MICROSECONDS):
+                    await changed.wait()
+                changed = None
+            elif step:
+                # From before the round: a change that comes during it ends the next pause.
+                changed = destinations.changed
+                if len(step) == 1:  # the usual case, a request for one key, needs no nursery
+                    await self._carry(request, errand, step[0])
+                    continue
+                async with trio.open_nursery() as nursery:
+                    for ask in step:
+                        nursery.start_soon(self._carry, request, errand, ask)
+        return errand.results
+
+    async def _carry(self, request: PartitionRequest, errand: Errand[int], ask: Ask[int]) -> None:
+        wait_s = ask.wait_us / MICROSECONDS
+        if ask.to == self._name:
+            with trio.move_on_after(wait_s):
+                results = await request.serve_here(ask.parts)
+                errand.answered(ask, results, self._destinations)
+                return
+            # Not PartitionUnavailable: a commit that has begun here may still reach the log.
+            late = OutcomeUnknown("the deadline passed while this node served the request")
+            errand.failed(ask, late)
+            return
+        address = self._node.address_of(ask.to)
+        if address is None:
+            errand.failed(ask, PartitionUnavailable(f"its owner {ask.to} is no longer a member"))
+            return
+        try:
+            body = request.encode(ask.parts)
+        # All that packing can raise: the values are the caller's, of any type and depth.
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            why = f"a key or value in the request cannot be sent: {error}"
+            errand.failed(ask, BadOperation(why))
+            return
+        call = Call(NODE_SERVICE, request.endpoint, b"", body, ttl_s=wait_s)
+        try:
+            answer = await self._node.channel.call(address, call)
+            results = decode_results(answer.arg3, len(ask.parts))
+        except (CallError, BodyError) as error:
+            errand.failed(ask, error)
+        else:
+            errand.answered(ask, results, self._destinations, request.decode)
