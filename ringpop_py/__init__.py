@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.request import Request as Request
     from ringpop_py.ring.hashring import HashRing as HashRing
     from ringpop_py.ring.hashring import moved as moved
-    from ringpop_py.steward.rescale_events import Gained as Gained
-    from ringpop_py.steward.rescale_events import Lost as Lost
+    from ringpop_py.shares.rescale_events import Gained as Gained
+    from ringpop_py.shares.rescale_events import Lost as Lost
     from ringpop_py.swim.effects import StatusChanged as StatusChanged
     from ringpop_py.swim.member import Member as Member
     from ringpop_py.swim.member import Status as Status
@@ -81,7 +81,7 @@ else:
             "placing.table": "Table",
             "proxy.request": "AppCall HttpReply HttpRequest OwnerReply Reply Request",
             "ring.hashring": "HashRing moved",
-            "steward.rescale_events": "Gained Lost",
+            "shares.rescale_events": "Gained Lost",
             "swim.effects": "StatusChanged",
             "swim.member": "Member Status",
             "swim.records": "record_of text_of",

@@ -14,14 +14,12 @@ PURE = sorted(
     [
         *(
             path
-            for name in ("swim", "slotlog", "keyed", "placing", "ring", "values", "wire")
+            for name in (
+                *("swim", "slotlog", "keyed", "placing", "ring", "steward", "values", "wire"),
+            )
             for path in (PACKAGE / name).glob("*.py")
         ),
         *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "request", "schedule")),
-        *(
-            PACKAGE / "steward" / f"{name}.py"
-            for name in ("duties", "durable", "gossip", "hand_over", "holdings", "keeper", "memory")
-        ),
         *(
             PACKAGE / f"{name}.py"
             for name in (

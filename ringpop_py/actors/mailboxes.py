@@ -32,7 +32,7 @@ from ringpop_py.errors import (
 from ringpop_py.keyed.aggregations import check_value
 from ringpop_py.logs import log
 from ringpop_py.placing.table import to_rows
-from ringpop_py.steward.rescale_events import Lost
+from ringpop_py.shares.rescale_events import Lost
 from ringpop_py.values.operations import Change, OperationId, Write
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.values.requests import Moved
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ringpop_py.keyed.aggregations import Absent, Aggregations
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.shares.host import Host
-    from ringpop_py.steward.rescale_events import RescaleEvent
+    from ringpop_py.shares.rescale_events import RescaleEvent
     from ringpop_py.values.operations import Value
     from ringpop_py.values.requests import PartResult
 

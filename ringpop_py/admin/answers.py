@@ -97,7 +97,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
 
 
 def _waits_for(host: AnyHost) -> str | None:
-    why = host.ownership.waits_for
+    why = host.driver.waits_for
     if why is not None:
         return str(why)
     return None if host.table.assigned else "it was opened here just now"
@@ -105,7 +105,7 @@ def _waits_for(host: AnyHost) -> str | None:
 
 def keys_here(host: AnyHost) -> dict[int, int]:
     """Return the number of keys of each partition that is online here."""
-    return {partition.number: len(partition.state) for partition in host.ownership.online()}
+    return {partition.number: len(partition.state) for partition in host.driver.online()}
 
 
 def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
@@ -115,8 +115,8 @@ def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
         "name": ringpop.name,
         "partitions": len(keys),
         "keys": sum(keys.values()),
-        "gaining": len(host.ownership.gaining),
-        "failure": host.ownership.failure or None,
+        "gaining": len(host.driver.coming),
+        "failure": host.driver.failure or None,
     }
     if isinstance(host, DurableHost):
         value |= _durable_here(host)
@@ -124,8 +124,8 @@ def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
 
 
 def _durable_here(host: DurableHost) -> dict[str, object]:
-    pauses_s, written = host.ownership.handoff_pauses_s, host.checkpointer.counts
-    troubles, gaining = host.ownership.troubles(), host.ownership.gaining
+    pauses_s, written = host.driver.handoff_pauses_s, host.checkpointer.counts
+    troubles, gaining = host.driver.troubles(), host.driver.coming
     return {
         "handoffs": {
             "count": len(pauses_s),
@@ -138,7 +138,7 @@ def _durable_here(host: DurableHost) -> dict[str, object]:
             "failed": written.failed_count,
             "bytes": written.bytes_count,
         },
-        "damaged": [number for number in sorted(gaining) if host.ownership.damage(number)],
+        "damaged": [number for number in sorted(gaining) if host.driver.damage(number)],
         "troubles_count": len(troubles),
         "troubles": [
             {"partition": number, "text": str(trouble)}

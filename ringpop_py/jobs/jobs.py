@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.server import PartitionServer
     from ringpop_py.partition.tasks import Spawn, Worker
-    from ringpop_py.steward.view import NodeView
+    from ringpop_py.partition.view import NodeView
 
 STAGING_MAX: Final = 8
 """The most files that a node puts into the store at a time."""

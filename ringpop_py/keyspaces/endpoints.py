@@ -14,11 +14,11 @@ from ringpop_py.jobs import messages as job_messages
 from ringpop_py.jobs.jobs import SETTLE_S
 from ringpop_py.jobs.messages import ApplyJobRequest, DecideRequest, FinishRequest, JobId, StageHead
 from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
+from ringpop_py.shares.durable_driver import ReleaseRequest
 from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.shares.memory_host import MemoryHost
 from ringpop_py.shares.snapshots import SNAPSHOT, SnapshotRequest
 from ringpop_py.steward.hand_over import HAND_OVER, HandOver
-from ringpop_py.steward.ownership import ReleaseRequest
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
@@ -174,7 +174,7 @@ class KeyspaceServer:
         host = (await self._share_or_refusal(request)).host
         if not isinstance(host, DurableHost):
             raise BadRequest(f"keyspace {request.keyspace!r} is not durable")
-        said = await host.ownership.release(request.number, request.epoch, request.to)
+        said = await host.driver.release(request.number, request.epoch, request.to)
         return Answer(ok=True, arg3=encode(said))
 
     async def _take(self, incoming: IncomingCall) -> Answer:
@@ -182,7 +182,7 @@ class KeyspaceServer:
         host = (await self._share_or_refusal(request)).host
         if not isinstance(host, MemoryHost):
             raise BadRequest(f"keyspace {request.keyspace!r} is not in memory mode")
-        said = host.ownership.take(request)
+        said = host.driver.take(request)
         return Answer(ok=True, arg3=encode(said))
 
     def _answer_gossip(self, incoming: IncomingCall) -> Answer:

@@ -20,9 +20,9 @@ from ringpop_py.wire.calls import NODE_SERVICE, Call
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.table import TableRow
     from ringpop_py.steward.gossip import Ask, GossipTarget
-    from ringpop_py.steward.view import NodeView
 
 REACHABLE = frozenset({Status.ALIVE, Status.SUSPECT, Status.LEAVE})
 

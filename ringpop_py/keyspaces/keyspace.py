@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from ringpop_py.columns.pages import ColumnsRequest
     from ringpop_py.partition.courier import PartitionRequest
     from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import Table
     from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
     from ringpop_py.shares.copies import StaleRequest
     from ringpop_py.shares.host import Host
-    from ringpop_py.steward.rescale_events import RescaleListener
-    from ringpop_py.steward.view import NodeView
+    from ringpop_py.shares.rescale_events import RescaleListener
 
 PAGE_ROWS: Final = 1_000  # a page asks all partitions, whatever its size
 

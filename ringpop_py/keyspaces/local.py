@@ -32,7 +32,7 @@ from ringpop_py.placing.table import Table
 from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.forward import Proxy
 from ringpop_py.proxy.owners import RingOwners
-from ringpop_py.steward.rescale_events import Gained, RescaleEvents
+from ringpop_py.shares.rescale_events import Gained, RescaleEvents
 from ringpop_py.values.operations import Change, OperationId, Outcome, Write
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
     from ringpop_py.columns.pages import ColumnsRequest
     from ringpop_py.keyed.aggregations import Aggregation
+    from ringpop_py.partition.view import NodeView
     from ringpop_py.proxy.request import Handler
     from ringpop_py.ring.hashring import HashRing
     from ringpop_py.shares.host import Host
-    from ringpop_py.steward.rescale_events import RescaleEvent
-    from ringpop_py.steward.view import NodeView
+    from ringpop_py.shares.rescale_events import RescaleEvent
     from ringpop_py.stores.store import Store
     from ringpop_py.swim.member import Member, Status
     from ringpop_py.transport.channel import Channel
@@ -147,8 +147,8 @@ class LocalKeyspaces:
         # Its logs are those of a cluster of one member that cannot grow.
         from ringpop_py.catalog.catalog import Catalog  # noqa: PLC0415 - not for the other kind
         from ringpop_py.partition.tasks import Worker  # noqa: PLC0415
+        from ringpop_py.shares.driver import Peers  # noqa: PLC0415
         from ringpop_py.shares.durable_host import DurableHost  # noqa: PLC0415
-        from ringpop_py.shares.host import Peers  # noqa: PLC0415
 
         if definition.mode != "durable":
             raise ConfigError(f"keyspace {definition.name!r}: with a store, keyspaces are durable")
@@ -174,7 +174,7 @@ class LocalKeyspaces:
             on_over=lambda: None,
         )
         self._spawn(host.run)
-        self._closing.append(host.ownership.close)
+        self._closing.append(host.driver.close)
         return host
 
 
@@ -305,7 +305,7 @@ class _LocalKeyspace(Keyspace):
 
 
 class _LocalNode:
-    """The node of local keyspaces, which has no peers. See `ringpop_py.steward.view.NodeView`."""
+    """The node of local keyspaces, which has no peers. See `ringpop_py.partition.view.NodeView`."""
 
     name = NAME
     ready = True

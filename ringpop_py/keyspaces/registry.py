@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.shares import Share
     from ringpop_py.keyspaces.stored import OpenedStore
     from ringpop_py.partition.tasks import Worker
+    from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import TableRow
     from ringpop_py.proxy.owners import KeyOwners
-    from ringpop_py.steward.view import NodeView
 
 CATALOG_WAIT_S: Final = 2.0
 """The most seconds for which the start of a node waits for the keyspaces in its store."""
@@ -298,7 +298,7 @@ class Keyspaces:
         """See `GossipTarget`."""
         share = self.here(name)
         try:
-            share.host.ownership.merge(rows)
+            share.host.driver.merge(rows)
         except Exception as error:  # noqa: BLE001 - a bug, and of this keyspace alone
             share.fail(error)
 

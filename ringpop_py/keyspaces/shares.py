@@ -20,8 +20,8 @@ from ringpop_py.errors import ConfigError
 from ringpop_py.keyspaces.keyspace import Keyspace
 from ringpop_py.logs import log
 from ringpop_py.partition.tasks import Spawner
+from ringpop_py.shares.driver import Peers
 from ringpop_py.shares.durable_host import DurableHost
-from ringpop_py.shares.host import Peers
 from ringpop_py.shares.memory_host import MemoryHost
 from ringpop_py.supervision import one_line
 from ringpop_py.swim.member import FAILED_LABEL, LABEL_VALUE_BYTES_MAX
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.states import States
     from ringpop_py.keyspaces.stored import StoredKeyspaces
     from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.partition.view import NodeView
     from ringpop_py.shares.merge_rules import MergeRules
-    from ringpop_py.steward.view import NodeView
     from ringpop_py.swim.member import Member
 
 ALL_FAILED: Final = "*"
@@ -78,9 +78,9 @@ class Share:
             # Others would take durable partitions over anyway, but only after a while; in memory
             # mode there is no other copy.
             with trio.move_on_after(GIVE_UP_S):
-                await self._run(self.host.ownership.close)
+                await self._run(self.host.driver.close)
             # Also after the time is over: a share that failed must not serve anything.
-            self.host.ownership.let_go()
+            self.host.driver.let_go()
 
     async def _run(self, function: Callable[[], Awaitable[object]]) -> None:
         try:
@@ -110,7 +110,7 @@ class Share:
             self.failure = f"this node's share of keyspace {name!r} has failed: {what}"
             log.error("keyspace-failed", text=self.failure, keyspace=name, exc_info=error)
             # Before the tasks end: requests that they leave behind find the reason.
-            self.host.ownership.fail(self.failure)
+            self.host.driver.fail(self.failure)
             self.keyspace.stage.fail(self.failure)
             self._on_failed()
         self.stop()
@@ -160,7 +160,7 @@ class Shares:
         def make(spawn: Spawn) -> tuple[DurableHost | MemoryHost, Keyspace]:
             host = self._host_for(entry, spawn)
             keyspace = Keyspace(self._node, host, self._rng, spawn)
-            host.ownership.may_leave = keyspace.stage.may_leave
+            host.driver.may_leave = keyspace.stage.may_leave
             return host, keyspace
 
         try:
@@ -248,7 +248,7 @@ class Shares:
         async with trio.open_nursery() as nursery:
             for share in self._shares.values():
                 # Contained: a bug in one keyspace must not keep the others from their hand-over.
-                nursery.start_soon(contain, share.host.ownership.close)
+                nursery.start_soon(contain, share.host.driver.close)
 
 
 async def contain(function: Callable[..., Awaitable[object]], *arguments: object) -> None:

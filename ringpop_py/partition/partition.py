@@ -57,8 +57,8 @@ class Partition:
 
     Args:
         spawn: runs a function in a task of its own.
-        lost: called once, when this node loses ownership without having released it; with the name
-            of the probable owner, or an empty text.
+        lost: called once, when this node loses the partition without having released it; with the
+            name of the probable owner, or an empty text.
 
     Attributes:
         damage: why the last attempt to read the log failed; None if it did not.

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 import trio
 
 from ringpop_py.columns.pages import Room
-from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable, StateDamaged
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StateDamaged
 from ringpop_py.partition.partition import Presence
-from ringpop_py.placing.table import PartitionStatus
+from ringpop_py.placing.table import ServedElsewhere
 from ringpop_py.values.requests import Moved, Scanned
 
 if TYPE_CHECKING:
@@ -55,15 +55,17 @@ class Holder(Protocol[H_co]):
 
     table: Table
     changed: trio.Event
-    dropped: bool
-    failure: str
+
+    @property
+    def failure(self) -> str:
+        """Why nothing is served here any longer; empty while the share has not failed."""
 
     @property
     def partitions(self) -> Mapping[int, H_co]:
         """The partitions at this node, by number."""
 
-    def row_of(self, number: int) -> list[Any]:
-        """Return the row of a partition, for a caller that asked the wrong node."""
+    def is_coming(self, number: int) -> bool:
+        """Return whether to wait for a partition; see `ringpop_py.steward.holdings.Holdings`."""
 
     def damage(self, number: int) -> StateDamaged | None:
         """Return why a partition that is to come here cannot be read; None if it can."""
@@ -72,8 +74,8 @@ class Holder(Protocol[H_co]):
 class PartitionServer(Generic[H]):
     """Serves the partitions of one keyspace that are at this node."""
 
-    def __init__(self, ownership: Holder[H], name: str, wait_s: float) -> None:
-        self._ownership = ownership
+    def __init__(self, holder: Holder[H], name: str, wait_s: float) -> None:
+        self._holder = holder
         self._name = name
         self._wait_s = wait_s
 
@@ -127,7 +129,7 @@ class PartitionServer(Generic[H]):
             # One part that fails does not spoil the others: its error is its result.
             try:
                 results[index] = await serve(await self._find(number), wanted)
-            except _Elsewhere as moved:
+            except ServedElsewhere as moved:
                 results[index] = Moved(moved.row)
             except KeyspaceError as error:
                 results[index] = error
@@ -141,47 +143,24 @@ class PartitionServer(Generic[H]):
         return results
 
     async def _find(self, number: int) -> H:
-        ownership = self._ownership
-        if not 0 <= number < len(ownership.table):
+        holder = self._holder
+        if not 0 <= number < len(holder.table):
             raise PartitionUnavailable(
-                f"keyspace {ownership.table.keyspace!r} has no partition {number}"
+                f"keyspace {holder.table.keyspace!r} has no partition {number}"
             )
-        partition = ownership.partitions.get(number)
-        if (
-            partition is not None
-            and partition.presence is Presence.ONLINE
-            and not ownership.failure
-        ):
+        partition = holder.partitions.get(number)
+        if partition is not None and partition.presence is Presence.ONLINE and not holder.failure:
             return partition  # the usual case, which needs no time limit
         with trio.move_on_after(self._wait_s):
-            while self._is_coming(number):
-                await ownership.changed.wait()
-                partition = ownership.partitions.get(number)
+            while holder.is_coming(number):
+                damage = holder.damage(number)
+                if damage is not None:
+                    raise StateDamaged(str(damage))  # a new one: many callers raise it
+                await holder.changed.wait()
+                partition = holder.partitions.get(number)
                 if partition is not None and partition.presence is Presence.ONLINE:
                     return partition
         raise PartitionUnavailable(f"partition {number} is not online at {self._name}; retry")
-
-    def _is_coming(self, number: int) -> bool:
-        ownership = self._ownership
-        if ownership.dropped:
-            raise KeyspaceUnknown(f"keyspace {ownership.table.keyspace!r} was dropped")
-        row = ownership.table[number]
-        if row.status is PartitionStatus.ONLINE and row.owner != self._name:
-            raise _Elsewhere(ownership.row_of(number))
-        if ownership.failure:
-            raise PartitionUnavailable(ownership.failure)
-        if row.desired != self._name and number not in ownership.partitions:
-            return False
-        damage = ownership.damage(number)
-        if damage is not None:
-            raise StateDamaged(str(damage))  # a new one: many callers raise it
-        return True
-
-
-class _Elsewhere(Exception):
-    def __init__(self, row: list[Any]) -> None:
-        super().__init__()
-        self.row = row
 
 
 def scanned(state: KeyedState, request: ScanRequest) -> Scanned:

@@ -150,6 +150,17 @@ def merged(ours: TableRow, theirs: TableRow) -> TableRow:
     return replace(later, desired=ours.desired, checkpoint=checkpoint)
 
 
+class ServedElsewhere(Exception):
+    """Another member serves the partition: *row*, as `to_rows` makes it, names that member.
+
+    It is raised so that the usual answer, a partition that is here, costs nothing.
+    """
+
+    def __init__(self, row: list[Any]) -> None:
+        super().__init__()
+        self.row = row
+
+
 class Table:
     """The rows of one generation of a keyspace, one for each partition.
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import StateConfig
     from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.tasks import Worker
+    from ringpop_py.shares.durable_driver import DurableDriver
     from ringpop_py.slotlog.slots import Slot
-    from ringpop_py.steward.ownership import Ownership
 
 LOOK_S: Final = 0.25
 """The seconds between two looks at which checkpoints are due."""
@@ -49,10 +49,10 @@ class Checkpointer:
     """Writes the checkpoints of one keyspace's partitions at this node."""
 
     def __init__(
-        self, ownership: Ownership, entry: CatalogEntry, config: StateConfig, worker: Worker
+        self, driver: DurableDriver, entry: CatalogEntry, config: StateConfig, worker: Worker
     ) -> None:
         self.counts = CheckpointCounts()
-        self._ownership = ownership
+        self._driver = driver
         self._entry = entry
         self._config = config
         self._worker = worker
@@ -65,7 +65,7 @@ class Checkpointer:
         """Write what is due, until cancelled."""
         while True:
             await trio.sleep(LOOK_S)
-            partitions = self._ownership.online()
+            partitions = self._driver.online()
             here = set(partitions)
             self._chains = {p: chain for p, chain in self._chains.items() if p in here}
             for partition in partitions:
@@ -133,7 +133,7 @@ class Checkpointer:
         chain.sizes_bytes.append(len(file))
         chain.mark = snapshot.mark
         self.counts.bytes_count += len(file)
-        self._ownership.checkpointed(partition.number, slot)
+        self._driver.checkpointed(partition.number, slot)
         return slot
 
     def _failed(self, partition: Partition) -> None:

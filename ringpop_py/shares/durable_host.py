@@ -17,10 +17,12 @@ from ringpop_py.partition.partition import Partition
 from ringpop_py.placing.assignment import Assignments
 from ringpop_py.shares.checkpointer import Checkpointer
 from ringpop_py.shares.copies import Copies
+from ringpop_py.shares.driver import MembersSeen
+from ringpop_py.shares.durable_driver import DurableDriver
 from ringpop_py.shares.host import OwningHost
-from ringpop_py.shares.keeper import AssignmentKeeper
 from ringpop_py.shares.snapshots import Snapshots
-from ringpop_py.steward.ownership import LOOK_S, Ownership
+from ringpop_py.steward.durable import DurableSteward
+from ringpop_py.steward.keeper import Keeper
 from ringpop_py.stores.layout import KeyspaceKeys
 
 if TYPE_CHECKING:
@@ -29,12 +31,12 @@ if TYPE_CHECKING:
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.partition.tasks import Spawn, Worker
+    from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.definition import Definition
-    from ringpop_py.shares.host import Peers
-    from ringpop_py.steward.view import NodeView
+    from ringpop_py.shares.driver import Peers
 
 
-class DurableHost(OwningHost[Ownership]):
+class DurableHost(OwningHost[DurableDriver]):
     """See `Host`.
 
     Args:
@@ -61,18 +63,27 @@ class DurableHost(OwningHost[Ownership]):
         self._make_state = make_state
         self._spawn = spawn
         self._on_over = on_over
-        ownership = Ownership(
-            node,
-            entry,
+        state = node.config.state
+        steward = DurableSteward(
+            entry.name,
+            entry.generation,
             self.assignments,
-            members=peers.members,
-            make_partition=self._make_partition,
-            spread=peers.spread,
-            is_over=self._is_over,
-            spawn=spawn,
+            MembersSeen(node, peers.members),
+            handoffs_max=state.handoffs_max,
+            takeovers_max=state.takeovers_max,
         )
-        super().__init__(node, entry, peers, ownership)
-        self.checkpointer = Checkpointer(ownership, entry, node.config.state, worker)
+        driver = DurableDriver(
+            steward,
+            Keeper(self.assignments, peers.members, self._acts),
+            node,
+            peers,
+            spawn,
+            make_partition=self._make_partition,
+            is_over=self._is_over,
+            store=(worker, self.keys),
+        )
+        super().__init__(node, entry, peers, driver)
+        self.checkpointer = Checkpointer(driver, entry, node.config.state, worker)
         self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
         self.jobs = Jobs(
             node,
@@ -85,9 +96,6 @@ class DurableHost(OwningHost[Ownership]):
         self._sweep = JobSweep(self.jobs)
         # A copy is only read: it never comes online here, so it cannot be lost.
         self.copies = Copies(lambda n: self._make_partition(n, lambda *_: None), spawn)
-        self.keeper = AssignmentKeeper(
-            self.assignments, self.keys, worker, peers, acts=self._acts, changed=self.wake
-        )
 
     async def run(self) -> None:
         """Gain and give partitions, and write checkpoints, until cancelled.
@@ -104,19 +112,11 @@ class DurableHost(OwningHost[Ownership]):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.checkpointer.run)
             nursery.start_soon(self._sweep.run, partial(self._acts, "/jobs"))
-            if self.assignments.recorded:
-                nursery.start_soon(self.keeper.follow)
-                nursery.start_soon(self.keeper.keep)
-            asked = self.definition.min_cluster_size == 1
-            while True:
-                self._wake = trio.Event()
-                if self.node.ready and not asked:
-                    # Even if there are too few members, others may know that there were enough.
-                    await self._peers.ask()
-                    asked = True
-                self.ownership.look()
-                with trio.move_on_after(LOOK_S):
-                    await self._wake.wait()
+            if self.definition.min_cluster_size > 1:
+                await self.driver.wait_ready()
+                # Even if there are too few members, others may know that there were enough.
+                await self._peers.ask()
+            await self.driver.run()
 
     def _acts(self, what: str = "") -> bool:
         # One member does *what* for all. Members without our store could not. While views differ,
@@ -129,10 +129,6 @@ class DurableHost(OwningHost[Ownership]):
             return False
         self._on_over()
         return True
-
-    async def end(self) -> None:
-        """Give up all partitions: the keyspace was dropped."""
-        await self.ownership.end()
 
     def _make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
         return Partition(
@@ -148,8 +144,8 @@ class DurableHost(OwningHost[Ownership]):
     @property
     def assignment_version(self) -> int:
         """The version of the newest recorded assignment known here; 0 if there is none."""
-        return self.keeper.version
+        return self.driver.keeper.version
 
     def hint_assignment(self, version: int) -> None:
-        """See `AssignmentKeeper.hint`."""
-        self.keeper.hint(version)
+        """See `Keeper.hint`."""
+        self.driver.hint(version)

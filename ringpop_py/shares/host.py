@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
-
-import trio
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ringpop_py.partition.server import PartitionServer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
+
+    import trio
 
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.columns.pages import ColumnsRequest
     from ringpop_py.errors import KeyspaceError
+    from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.definition import Definition
-    from ringpop_py.placing.table import Table, TableRow
+    from ringpop_py.placing.table import Table
     from ringpop_py.shares.copies import Copies
-    from ringpop_py.steward.memory_ownership import MemoryOwnership
-    from ringpop_py.steward.ownership import Ownership
-    from ringpop_py.steward.rescale_events import RescaleEvent, RescaleEvents
-    from ringpop_py.steward.view import NodeView
+    from ringpop_py.shares.driver import Peers
+    from ringpop_py.shares.durable_driver import DurableDriver
+    from ringpop_py.shares.memory_driver import MemoryDriver
+    from ringpop_py.shares.rescale_events import RescaleEvent, RescaleEvents
     from ringpop_py.values.operations import Write
     from ringpop_py.values.requests import ScanRequest
 
-OwnershipT = TypeVar("OwnershipT", bound="Ownership | MemoryOwnership")
-
-
-class Peers(NamedTuple):
-    """How one keyspace at this node sees the other members, and what it sends them.
-
-    Attributes:
-        members: returns the members that may own partitions now, as far as this node knows.
-        spread: gossips these rows, and what else this node knows of the keyspace.
-        ask: asks some other members what they know of keyspaces.
-    """
-
-    members: Callable[[], Sequence[str]]
-    spread: Callable[[Sequence[TableRow]], None]
-    ask: Callable[[], Awaitable[None]]
+DriverT = TypeVar("DriverT", bound="DurableDriver | MemoryDriver")
 
 
 class Host(Protocol):
@@ -93,54 +80,43 @@ class Host(Protocol):
         """Read or scan here; return for each part `Columns`, or a `PartResult`."""
 
 
-class OwningHost(Generic[OwnershipT]):
-    """A `Host` in either mode: partitions come and go by *ownership*, and are served."""
+class OwningHost(Generic[DriverT]):
+    """A `Host` in either mode: partitions come and go by *driver*, and are served."""
 
-    def __init__(
-        self, node: NodeView, entry: CatalogEntry, peers: Peers, ownership: OwnershipT
-    ) -> None:
+    def __init__(self, node: NodeView, entry: CatalogEntry, peers: Peers, driver: DriverT) -> None:
         self.definition = entry.definition
         self.generation = entry.generation
         self.node = node
-        self.ownership = ownership
+        self.driver = driver
         self.members = peers.members
         self._peers = peers
         self._server: PartitionServer[Any] = PartitionServer(
-            ownership, node.name, node.config.state.wait_s
+            driver, node.name, node.config.state.wait_s
         )
         # Attributes instead of methods: one call less for each request.
         self.apply = self._server.apply
         self.read = self._server.read
         self.scan = self._server.scan
         self.columns = self._server.columns
-        self.destination = ownership.destination
-        self.table = ownership.table
-        self.events = ownership.events
-        self._wake = trio.Event()
+        self.destination = driver.destination
+        self.why_nobody = driver.why_nobody
+        self.learn = driver.learn
+        self.already = driver.already
+        self.wake = driver.wake
+        self.table = driver.table
+        self.events = driver.events
 
     @property
     def changed(self) -> trio.Event:
         """See `Host`."""
-        return self.ownership.changed
+        return self.driver.changed
 
-    def already(self) -> list[RescaleEvent]:
-        """See `Host`."""
-        return self.ownership.already()
-
-    def why_nobody(self, partition: int) -> KeyspaceError:
-        """See `Host`."""
-        return self.ownership.why_nobody(partition)
-
-    def learn(self, row: list[Any]) -> None:
-        """See `Host`."""
-        self.ownership.learn(row)
-
-    def wake(self) -> None:
-        """Look soon at who should own what: something has happened that may change it."""
-        self._wake.set()
+    async def end(self) -> None:
+        """Give up all partitions: the keyspace was dropped."""
+        await self.driver.drop()
 
     @property
     def partitions_to_give(self) -> int:
         """The number of partitions here, if there are other members that may own them."""
         others = any(name != self.node.name for name in self.members())
-        return len(self.ownership.partitions) if others else 0
+        return len(self.driver.partitions) if others else 0

@@ -13,9 +13,10 @@ from ringpop_py.logs import log
 from ringpop_py.partition.memory_partition import MemoryPartition
 from ringpop_py.placing.assignment import Assignments
 from ringpop_py.placing.strategies import strategy_named
+from ringpop_py.shares.driver import MembersSeen
 from ringpop_py.shares.host import OwningHost
-from ringpop_py.steward.memory_ownership import MemoryOwnership
-from ringpop_py.steward.ownership import LOOK_S
+from ringpop_py.shares.memory_driver import MemoryDriver
+from ringpop_py.steward.memory import MemorySteward
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
     from ringpop_py.keyed.joins import Rule
     from ringpop_py.keyed.mergeable import MergeableState
     from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.definition import Definition
-    from ringpop_py.shares.host import Peers
+    from ringpop_py.shares.driver import Peers
     from ringpop_py.shares.merge_rules import MergeRules
-    from ringpop_py.steward.view import NodeView
 
 COLLECT_S: Final = 60.0
 """The seconds between two times at which old deletes are forgotten."""
 
 
-class MemoryHost(OwningHost[MemoryOwnership]):
+class MemoryHost(OwningHost[MemoryDriver]):
     """See `Host`.
 
     Args:
@@ -61,17 +62,22 @@ class MemoryHost(OwningHost[MemoryOwnership]):
             # has to win.
             return int(max(time.time(), started_at + trio.current_time()) * 1000)
 
-        ownership = MemoryOwnership(
-            node,
-            entry,
+        steward = MemorySteward(
+            entry.name,
+            entry.generation,
             Assignments(entry.definition),
-            members=peers.members,
+            MembersSeen(node, peers.members),
+            handoffs_max=node.config.state.handoffs_max,
+        )
+        driver = MemoryDriver(
+            steward,
+            node,
+            peers,
+            spawn,
             make_partition=lambda n: MemoryPartition(n, make_state(entry.definition), now_ms),
             find_rule=find_rule,
-            spread=peers.spread,
-            spawn=spawn,
         )
-        super().__init__(node, entry, peers, ownership)
+        super().__init__(node, entry, peers, driver)
 
     @property
     def assignment_version(self) -> int:
@@ -86,19 +92,15 @@ class MemoryHost(OwningHost[MemoryOwnership]):
         # A node that has just learnt of the keyspace may not know who serves it. Without asking, it
         # would serve partitions that others have, and not wait until they are handed over.
         await self._peers.ask()
-        collect_at = trio.current_time() + COLLECT_S
-        while True:
-            self._wake = trio.Event()
-            self.ownership.look()
-            if trio.current_time() >= collect_at:
-                collect_at += COLLECT_S
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.driver.run)
+            while True:
+                await trio.sleep(COLLECT_S)
                 await self._collect()
-            with trio.move_on_after(LOOK_S):
-                await self._wake.wait()
 
     async def _collect(self) -> None:
         forgotten_count = 0
-        for partition in self.ownership.online():
+        for partition in self.driver.online():
             forgotten_count += partition.collect()  # those that had to go before their time
             await trio.lowlevel.checkpoint()
         if forgotten_count:
@@ -108,12 +110,6 @@ class MemoryHost(OwningHost[MemoryOwnership]):
                 f" partition remembers {TOMBSTONES_MAX}: after a network cut, their keys may return"
             )
             log.warning("deletes-forgotten", keyspace=name, count=forgotten_count, text=text)
-
-    async def end(self) -> None:
-        """Give up all partitions: the keyspace was dropped."""
-        self.ownership.dropped = True
-        self.ownership.let_go()
-        await trio.lowlevel.checkpoint()
 
 
 def check_settings(definition: Definition, rules: MergeRules) -> None:

@@ -99,8 +99,8 @@ async def _settled(host: DurableHost, members: Sequence[str]) -> Assignment:
         raise PartitionUnavailable(
             "the first assignment is not recorded yet; try again in a moment"
         )
-    host.keeper.learn(newest)
-    host.ownership.look()  # marks in the table what the newest assignment moves
+    host.driver.learn_assignment(newest)
+    host.driver.look()  # marks in the table what the newest assignment moves
     # A node that has just started knows of no owners yet; to it, nothing seems to move. So
     # partitions count as moving as well until they are online.
     online = PartitionStatus.ONLINE
@@ -125,7 +125,7 @@ async def _carry_out(
         raise RebalanceUnderWay(
             f"another caller has just recorded version {wanted.version} of the assignment"
         )
-    host.keeper.learn(wanted)  # begins the moves from here; others learn it by gossip
+    host.driver.learn_assignment(wanted)  # begins the moves from here; others learn it by gossip
     name = host.definition.name
     log.info("rebalance", keyspace=name, version=wanted.version, moves=len(plan.moves))
     return replace(

@@ -220,7 +220,7 @@ class DurableSteward(Holdings):
 
     def _way(self, number: int) -> Way:
         row = self.table[number]
-        served = row.status is _ONLINE and row.owner != self._name and self._is_there(row.owner)
+        served = row.status is _ONLINE and row.owner != self._name and self.is_there(row.owner)
         return Way.HAND_OVER if served else Way.TAKE_OVER
 
     def _wait(
@@ -313,7 +313,7 @@ class DurableSteward(Holdings):
             coming.way is Way.TAKE_OVER
             and row.status in _GIVEN_UP
             and row.owner != self._name
-            and self._is_there(row.owner)
+            and self.is_there(row.owner)
         )
         self._end_try(number, None, now)
         if asks and number in self._coming:
@@ -386,7 +386,7 @@ class DurableSteward(Holdings):
     def _sealed(self, duty: Seal, said: ReleaseSaid, now: int) -> None:
         # NOT_YET: it was put off. NOT_MINE: it was lost meanwhile.
         number = duty.number
-        del self._sealing[number]
+        self._sealing.pop(number, None)
         self._releases_count -= duty.to != NOBODY
         if said is ReleaseSaid.SEALED:
             self.serving.discard(number)
@@ -400,10 +400,9 @@ class DurableSteward(Holdings):
         if row.owner == self._name and row.epoch == epoch and row.status is _ONLINE:
             self._put(row.sealed(to))
 
-    def lost(self, number: int, epoch: int, to: str, now: int) -> list[Task]:
-        """Give up a partition that *to*, or an unknown node, has sealed in our *epoch*."""
-        if self.holding.get(number) != epoch:
-            return []  # this node had given it up already, and may have gained it again by now
+    def lost(self, number: int, to: str, now: int) -> list[Task]:
+        """Give up a partition that is here: *to*, or an unknown node, has sealed its log."""
+        epoch = self.holding[number]
         self._fenced(number, now)
         self._let_go(number)
         self._mark_sealed(number, epoch, to)
@@ -454,10 +453,12 @@ class DurableSteward(Holdings):
     def failed(self, why: str, now: int) -> list[Task]:
         """Serve nothing from now on; partitions that are here may still be sealed."""
         self._closing = True
+        self._sealing.clear()  # the tasks of a share that has failed have ended
         return super().failed(why, now)
 
     def forget(self, now: int) -> list[Task]:
-        """Forget all partitions that are here."""
+        """Forget all partitions that are here, and the seals that are on their way."""
+        self._sealing.clear()
         for number in sorted(self.holding):
             self._let_go(number)
         self._tasks.append(Changed())

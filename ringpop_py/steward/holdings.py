@@ -12,7 +12,14 @@ from ringpop_py.errors import (
     NotEnoughMembers,
     PartitionUnavailable,
 )
-from ringpop_py.placing.table import PartitionStatus, Table, TableRow, from_rows, to_rows
+from ringpop_py.placing.table import (
+    PartitionStatus,
+    ServedElsewhere,
+    Table,
+    TableRow,
+    from_rows,
+    to_rows,
+)
 from ringpop_py.steward.duties import Changed, Tell
 from ringpop_py.swim.member import Status
 
@@ -44,17 +51,6 @@ class Sight(Protocol):
 
     def status_of(self, name: str) -> Status | None:
         """Return the status of the member *name*; None if there is no such member."""
-
-
-class Elsewhere(Exception):
-    """Another node serves the partition; *row* is that of the table, as `Holdings.learn` reads it.
-
-    It is raised so that the usual answer, a partition that is here, costs nothing.
-    """
-
-    def __init__(self, row: list[Any]) -> None:
-        super().__init__()
-        self.row = row
 
 
 class Holdings:
@@ -89,7 +85,7 @@ class Holdings:
     def destination(self, number: int) -> str:
         """Return the member to ask about a partition; empty if there is none."""
         row = self.table[number]
-        if row.status is PartitionStatus.ONLINE and self._is_there(row.owner):
+        if row.status is PartitionStatus.ONLINE and self.is_there(row.owner):
             return row.owner
         return row.desired
 
@@ -113,7 +109,7 @@ class Holdings:
         """Return whether a request should wait for a partition that this node does not serve.
 
         Raises:
-            Elsewhere: if another member serves it.
+            ServedElsewhere: if another member serves it.
             KeyspaceUnknown: if the keyspace was dropped.
             PartitionUnavailable: if the share of this node has failed.
         """
@@ -121,7 +117,7 @@ class Holdings:
             raise KeyspaceUnknown(f"keyspace {self.table.keyspace!r} was dropped")
         row = self.table[number]
         if row.status is PartitionStatus.ONLINE and row.owner != self._name:
-            raise Elsewhere(to_rows([row]))
+            raise ServedElsewhere(to_rows([row]))
         if self.failure:
             raise PartitionUnavailable(self.failure)
         return row.desired == self._name or self._has(number)
@@ -138,7 +134,8 @@ class Holdings:
         """Return whether the state of a partition is at this node, served or not."""
         raise NotImplementedError
 
-    def _is_there(self, name: str) -> bool:
+    def is_there(self, name: str) -> bool:
+        """Return whether the member *name* may answer: membership has not declared it faulty."""
         return self._sight.status_of(name) in _THERE
 
     def _owners(self) -> Sequence[str] | None:

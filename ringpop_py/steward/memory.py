@@ -55,6 +55,9 @@ class Giving(Enum):
     SENDS = "sends"
 
 
+_HAS_PLACE: Final = (Giving.OFFERS, Giving.SENDS)
+
+
 @dataclass(slots=True)
 class _Going:
     """A partition on its way from here.
@@ -190,7 +193,7 @@ class MemorySteward(Holdings):
         """Return until when to wait for an owner that may hand it over; 0 if for none."""
         row = self.table[number]
         owned = row.status in _MOVING_OR_SERVED and row.owner != self._name
-        if not owned or not self._is_there(row.owner):
+        if not owned or not self.is_there(row.owner):
             return 0
         # An owner with many transfers offers each again while it waits, which counts as a sign.
         since = self._coming[number]
@@ -365,6 +368,13 @@ class MemorySteward(Holdings):
             self._tasks += Drop(number), Changed()
 
     # Ends.
+
+    def failed(self, why: str, now: int) -> list[Task]:
+        """Serve nothing from now on; partitions that are here may still be handed over."""
+        # The tasks of a share that has failed have ended, so what they sent begins anew.
+        self._places += sum(going.step in _HAS_PLACE for going in self._going.values())
+        self._going.clear()
+        return super().failed(why, now)
 
     def leave(self, now: int) -> list[Task]:
         """Hand all partitions here over to the members that should own them without this node."""

@@ -21,8 +21,8 @@ from ringpop_py.errors import (
     StoreUnavailable,
 )
 from ringpop_py.placing.assignment import Assignment
+from ringpop_py.shares.rescale_events import Gained
 from ringpop_py.slotlog.slots import ORIGIN
-from ringpop_py.steward.rescale_events import Gained
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
@@ -131,7 +131,7 @@ async def test_the_state_goes_on_from_there_through_checkpoints_of_its_own() -> 
         await restore(a.keyspaces, "counts")
         restored = await a.open_keyspace("counts")
         await restored.put("k1", "after")
-        for partition in host_of(a).ownership.online():
+        for partition in host_of(a).driver.online():
             assert await host_of(a).checkpointer.write(partition) is not None
 
     async with a_cluster(store) as cluster:

@@ -133,8 +133,8 @@ async def test_ids_that_the_keyspace_makes_up_cost_no_digest(keyspace: Keyspace)
     host: Any = keyspace._host
 
     states = (
-        [partition.state for partition in host.ownership.online()]
-        if hasattr(host, "ownership")
+        [partition.state for partition in host.driver.online()]
+        if hasattr(host, "driver")
         else host._states
     )
 

@@ -63,7 +63,7 @@ async def filled(node: Ringpop) -> Keyspace:
 
 async def checkpoint(node: Ringpop) -> None:
     host = node.keyspaces.durable_host("k")
-    for partition in host.ownership.online():
+    for partition in host.driver.online():
         assert await host.checkpointer.write(partition) is not None
         while partition.log.checkpointing:
             await trio.sleep(0.01)

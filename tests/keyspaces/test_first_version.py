@@ -43,7 +43,7 @@ async def contents(keyspace: Keyspace) -> dict[str, Value]:
 
 async def checkpoint(node: Ringpop) -> None:
     host = node.keyspaces.durable_host(NAME)
-    for partition in host.ownership.online():
+    for partition in host.driver.online():
         if partition.commits_since_checkpoint:
             assert await host.checkpointer.write(partition) is not None
             while partition.log.checkpointing:

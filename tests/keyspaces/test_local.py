@@ -13,7 +13,7 @@ from ringpop_py.actors.actors import Actor
 from ringpop_py.errors import BadOperation, ConfigError, KeyspaceConflict, KeyspaceUnknown
 from ringpop_py.keyspaces.local import open_local_keyspaces
 from ringpop_py.proxy.request import Reply
-from ringpop_py.steward.rescale_events import Gained
+from ringpop_py.shares.rescale_events import Gained
 from ringpop_py.stores.memory import MemoryStore
 from tests.keyspaces.clusters import a_cluster
 

@@ -19,7 +19,7 @@ from ringpop_py.errors import (
     StoreFull,
 )
 from ringpop_py.placing.definition import Definition, Mode
-from ringpop_py.steward.rescale_events import Gained, Lost
+from ringpop_py.shares.rescale_events import Gained, Lost
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.swim.memberlist import MemberList

@@ -298,7 +298,7 @@ async def test_partitions_that_nobody_takes_are_sealed_and_told(
         keyspace = await a.open_keyspace("counts", partitions=8)
         await all_online(keyspace, "a", "b")
         count = keyspace.table.counts()["b"]
-        there = b.keyspaces.durable_host("counts").ownership
+        there = b.keyspaces.durable_host("counts").driver
         there.may_leave = lambda _number: False
         began = trio.current_time()
 

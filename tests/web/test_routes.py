@@ -207,7 +207,7 @@ async def test_a_value_that_cannot_be_read_is_an_error_of_its_row_alone() -> Non
         keyspace = await served.node.open_keyspace("k")
         await keyspace.put("fine", 1)
         await keyspace.put("strange", 1)
-        state = served.node.keyspaces.here("k").host.ownership.partitions[0].state
+        state = served.node.keyspaces.here("k").host.driver.partitions[0].state
         state.apply([{"strange": no_value}, [], {"job/x": [0]}, {}])
 
         page = (await served.http.get(KEYS)).json()

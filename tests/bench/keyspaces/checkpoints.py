@@ -74,7 +74,7 @@ async def checkpoint_all(keyspace: Keyspace) -> float:
     """How long it takes to write a checkpoint of each partition."""
     host = host_of(keyspace)
     began_at = perf_counter()
-    for partition in host.ownership.online():
+    for partition in host.driver.online():
         assert await host.checkpointer.write(partition) is not None
     return perf_counter() - began_at
 
@@ -91,7 +91,7 @@ async def _restart(folder: Path, keys_count: int) -> float:
         keyspace = await node.open_keyspace(KEYSPACE)
         await whole(keyspace, [node.name])
         taken_s = perf_counter() - began_at
-        found = sum(len(p.state) for p in host_of(keyspace).ownership.online())
+        found = sum(len(p.state) for p in host_of(keyspace).driver.online())
         assert found == keys_count
         return taken_s
 

@@ -57,7 +57,7 @@ async def _lag(folder: Path) -> tuple[list[float], list[float], float]:
 
 async def _fill(keyspace: Keyspace) -> None:
     """Not by way of the log: it is the checkpoint that is looked at."""
-    for partition in host_of(keyspace).ownership.online():
+    for partition in host_of(keyspace).driver.online():
         values = {f"{partition.number}-{index}": VALUE for index in range(KEYS_PER_PARTITION)}
         partition.state.apply([values, [], {"bench": [1]}, {}])
         await trio.lowlevel.checkpoint()

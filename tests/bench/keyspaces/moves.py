@@ -83,8 +83,8 @@ async def _handoff(folder: Path) -> tuple[list[float], Sequence[int]]:
                         nursery.start_soon(_write, one)
                     await whole(there, ["a", "b", "c"])
                     nursery.cancel_scope.cancel()
-                ownership = c.keyspaces.here(KEYSPACE).host.ownership
-                return ownership.handoff_pauses_s, store.calls_of_handoffs()
+                driver = c.keyspaces.here(KEYSPACE).host.driver
+                return driver.handoff_pauses_s, store.calls_of_handoffs()
 
 
 async def _fill(keyspace: Keyspace) -> None:

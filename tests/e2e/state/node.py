@@ -152,7 +152,7 @@ class _Service:
     def tell(self, _call: AppCall) -> bytes:
         """What this node knows."""
         table = self._keyspace.table
-        ownership = self._ringpop.keyspaces.here(self._keyspace.name).host.ownership
+        driver = self._ringpop.keyspaces.here(self._keyspace.name).host.driver
         return encode_value(
             "msgpack",
             {
@@ -160,8 +160,8 @@ class _Service:
                 "members": [[m.name, m.status.name] for m in self._ringpop.members],
                 "owners": list(table.owners()),
                 "moving": bool(table.moving),
-                "online": [partition.number for partition in ownership.online()],
-                "pauses_s": list(ownership.handoff_pauses_s),
+                "online": [partition.number for partition in driver.online()],
+                "pauses_s": list(driver.handoff_pauses_s),
             },
         )
 

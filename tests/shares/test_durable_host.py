@@ -1,4 +1,4 @@
-"""`ringpop_py.steward.ownership`: what comes and goes, and what does not."""
+"""`ringpop_py.shares.durable_host`: what comes and goes, and what does not."""
 
 from __future__ import annotations
 
@@ -194,13 +194,13 @@ async def test_who_hears_of_a_later_claim_while_it_claims_does_not_hold_on_to_it
         def claim() -> None:
             host = a.keyspaces.durable_host("counts")
             fence(store, host.keys.partition(0))
-            host.ownership.merge([TableRow(0, owner="b", epoch=2, status=PartitionStatus.ONLINE)])
+            host.driver.merge([TableRow(0, owner="b", epoch=2, status=PartitionStatus.ONLINE)])
 
         store.rival = claim
         keyspace = await a.open_keyspace("counts", partitions=1)
         await trio.sleep(10)
 
-        partitions = a.keyspaces.durable_host("counts").ownership.partitions
+        partitions = a.keyspaces.durable_host("counts").driver.partitions
         assert store.rival is None
         assert keyspace.table.owners() == ("a",)
         assert partitions[0].log.epoch == keyspace.table[0].epoch == 3

@@ -1,0 +1,226 @@
+"""Carries out, on trio, what a steward decides about the partitions of one keyspace."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+import trio
+
+from ringpop_py.partition.partition import Presence
+from ringpop_py.shares.rescale_events import Gained, RescaleEvents
+from ringpop_py.steward.duties import Changed, Tell
+from ringpop_py.transport.deadlines import now_us
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from ringpop_py.errors import KeyspaceError, NoOwner, StateDamaged
+    from ringpop_py.partition.memory_partition import MemoryPartition
+    from ringpop_py.partition.partition import Partition
+    from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.partition.view import NodeView
+    from ringpop_py.placing.table import TableRow
+    from ringpop_py.shares.rescale_events import RescaleEvent
+    from ringpop_py.steward.durable import DurableSteward
+    from ringpop_py.steward.duties import Duty, Fact, Task
+    from ringpop_py.steward.memory import MemorySteward
+    from ringpop_py.swim.member import Status
+
+MICROSECONDS: Final = 1_000_000
+READY_S: Final = 1.0  # between two looks, if no member has changed
+
+P = TypeVar("P", bound="Partition | MemoryPartition")
+S = TypeVar("S", bound="DurableSteward | MemorySteward")
+
+
+class Peers(NamedTuple):
+    """How one keyspace at this node sees the other members, and what it sends them.
+
+    Attributes:
+        members: returns the members that may own partitions now, as far as this node knows.
+        spread: gossips these rows, and what else this node knows of the keyspace.
+        ask: asks some other members what they know of keyspaces.
+    """
+
+    members: Callable[[], Sequence[str]]
+    spread: Callable[[Sequence[TableRow]], None]
+    ask: Callable[[], Awaitable[None]]
+
+
+class MembersSeen:
+    """See `ringpop_py.steward.holdings.Sight`."""
+
+    def __init__(self, node: NodeView, owners: Callable[[], Sequence[str]]) -> None:
+        self.name = node.name
+        self.owners = owners
+        self.status_of: Callable[[str], Status | None] = node.status_of
+        self._node = node
+
+    @property
+    def ready(self) -> bool:
+        """Whether the first join is done."""
+        return self._node.ready
+
+
+class StewardDriver(ABC, Generic[S, P]):
+    """The partitions of one keyspace at one node, which come and go as *steward* decides.
+
+    Attributes:
+        partitions: those that are here, served or not.
+        changed: an event that is set, and replaced, when the table or a partition here changes.
+        may_leave: called before a partition goes to another member; see `ActorHost.may_leave`.
+    """
+
+    def __init__(self, steward: S, node: NodeView, peers: Peers, spawn: Spawn) -> None:
+        self.steward: S = steward
+        self.table = steward.table
+        self.destination = steward.destination
+        self.why_nobody = steward.why_nobody
+        self.row_of = steward.row_of
+        self.is_coming = steward.is_coming
+        self.partitions: dict[int, P] = {}
+        self.events = RescaleEvents()
+        self.changed = trio.Event()
+        self.may_leave: Callable[[int], bool] = lambda _number: True
+        self._node = node
+        self._peers = peers
+        self._spawn = spawn
+        self._wake = trio.Event()
+        self._members_changed = True
+        self._sleeps_until = 0
+
+    # What is known.
+
+    @property
+    def dropped(self) -> bool:
+        """Whether the keyspace was dropped."""
+        return self.steward.dropped
+
+    @property
+    def failure(self) -> str:
+        """Why nothing is served here any longer; empty while the share has not failed."""
+        return self.steward.failure
+
+    @property
+    def waits_for(self) -> KeyspaceError | NoOwner | None:
+        """Why no partition was assigned at the last look; None if partitions were."""
+        return self.steward.waits_for
+
+    @property
+    def coming(self) -> frozenset[int]:
+        """The partitions that are on their way here."""
+        return self.steward.coming
+
+    @property
+    def handoff_pauses_s(self) -> list[float]:
+        """How long no member served each of the last partitions that were handed over."""
+        return [pause_us / MICROSECONDS for pause_us in self.steward.handoff_pauses_us]
+
+    def online(self) -> list[P]:
+        """Return the partitions that this node serves, in the order of their numbers."""
+        found = [p for p in self.partitions.values() if p.presence is Presence.ONLINE]
+        return sorted(found, key=lambda partition: partition.number)
+
+    def already(self) -> list[RescaleEvent]:
+        """Return the events that a new listener has missed."""
+        return [self._gained(p, self.table[p.number].epoch) for p in self.online()]
+
+    def _gained(self, partition: P, epoch: int) -> Gained:
+        return Gained(partition.number, epoch, partition.state.offsets)
+
+    def damage(self, _number: int) -> StateDamaged | None:
+        """Return why a partition on its way here cannot be read; None if no try has failed."""
+        return None
+
+    # What happens.
+
+    async def run(self) -> None:
+        """Gain and give partitions, until cancelled."""
+        while True:
+            self._wake = trio.Event()
+            self._advance(now_us())
+            self._sleeps_until = self._next_deadline()
+            with trio.move_on_at(self._sleeps_until / MICROSECONDS):
+                await self._wake.wait()
+
+    async def wait_ready(self) -> None:
+        """Return after the first join of this node; before it, nothing is gained."""
+        while not self._node.ready:
+            self._wake = trio.Event()
+            with trio.move_on_after(READY_S):
+                await self._wake.wait()
+
+    def _advance(self, now: int) -> None:
+        if self._members_changed:
+            self._members_changed = False
+            self._do(self.steward.members_changed(now))
+        else:
+            self._do(self.steward.advance(now))
+
+    def _next_deadline(self) -> int:
+        return self.steward.next_deadline
+
+    def wake(self) -> None:
+        """Look soon at who should own what: the members have changed."""
+        self._members_changed = True
+        self._wake.set()
+
+    def look(self) -> None:
+        """Look now at who should own what."""
+        self._do(self.steward.members_changed(now_us()))
+
+    def merge(self, rows: Iterable[TableRow]) -> None:
+        """Merge rows that another node sent."""
+        self._do(self.steward.heard(rows, now_us()))
+
+    def learn(self, plain: list[Any]) -> None:
+        """Merge rows as another node sent them. Raises BodyError."""
+        self.merge(self.steward.read(plain))
+
+    async def close(self) -> None:
+        """Give up all partitions, so that others need not detect that this node is gone."""
+        self._do(self.steward.leave(now_us()))
+        while not self.steward.settled:
+            await self.changed.wait()
+
+    async def drop(self) -> None:
+        """Give up all partitions: the keyspace was dropped."""
+        self._do(self.steward.drop(now_us()))
+        while not self.steward.settled:
+            await self.changed.wait()
+
+    def fail(self, why: str) -> None:
+        """Serve nothing from now on; partitions that are here may still be given up in order."""
+        self._do(self.steward.failed(why, now_us()))
+
+    def let_go(self) -> None:
+        """Forget all partitions that are here."""
+        self._do(self.steward.forget(now_us()))
+
+    def _do(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            match task:
+                case Tell(rows):
+                    self._peers.spread(rows)
+                case Changed():
+                    self.changed.set()
+                    self.changed = trio.Event()
+                case _:
+                    self._begin(task)
+        if self._next_deadline() < self._sleeps_until:
+            self._wake.set()
+
+    @abstractmethod
+    def _begin(self, task: Duty | Fact) -> None:
+        """Carry a fact out, or begin with a duty."""
+
+    async def _carry_out(self, duty: Duty) -> None:
+        self._end(duty, await self._perform(duty))
+
+    def _end(self, duty: Duty, result: object) -> None:
+        self._do(self.steward.done(duty, result, now_us()))
+
+    @abstractmethod
+    async def _perform(self, duty: Duty) -> object:
+        """Return the result of *duty*."""

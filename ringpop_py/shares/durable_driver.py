@@ -1,0 +1,303 @@
+"""Carries out what the steward of a durable keyspace decides, on the logs of its partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ringpop_py.catalog.assignments import read_newest, record
+from ringpop_py.errors import (
+    BodyError,
+    CallError,
+    ConnectFailed,
+    KeyspaceError,
+    StateDamaged,
+    StoreUnavailable,
+)
+from ringpop_py.logs import log
+from ringpop_py.partition.partition import Partition
+from ringpop_py.shares.driver import StewardDriver
+from ringpop_py.shares.rescale_events import Lost
+from ringpop_py.slotlog import effects as log_is
+from ringpop_py.steward import duties as do
+from ringpop_py.steward.duties import ReleaseSaid
+from ringpop_py.transport.deadlines import now_us
+from ringpop_py.values.declared import Natural, Text, decode, encode
+from ringpop_py.values.requests import RELEASE, KeyspaceRequest
+from ringpop_py.wire.calls import NODE_SERVICE, Call
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringpop_py.partition.tasks import Spawn, Worker
+    from ringpop_py.partition.view import NodeView
+    from ringpop_py.placing.assignment import Assignment
+    from ringpop_py.shares.driver import Peers
+    from ringpop_py.slotlog.slots import Claim, Slot
+    from ringpop_py.steward.durable import DurableSteward
+    from ringpop_py.steward.keeper import Keeper
+    from ringpop_py.stores.layout import KeyspaceKeys
+
+RELEASE_S: Final = 5.0
+STRANGERS_MAX: Final = 16
+"""The most processes of other clusters that are warned of, in each keyspace."""
+
+
+class ReleaseRequest(KeyspaceRequest, frozen=True):
+    """Asks the owner in *epoch* to release partition *number*, which *to* wants to claim."""
+
+    number: Natural
+    epoch: Natural
+    to: Text
+
+
+class PartitionMaker(Protocol):
+    """Makes the partition of a number; see `Partition` for *lost*."""
+
+    def __call__(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
+        """Return the partition, not acquired yet."""
+
+
+class DurableDriver(StewardDriver["DurableSteward", Partition]):
+    """The partitions of one durable keyspace at one node.
+
+    Args:
+        keeper: follows and records the assignments in the store, through *worker*.
+        is_over: returns whether this generation was dropped, by the store. Raises StoreUnavailable.
+    """
+
+    def __init__(
+        self,
+        steward: DurableSteward,
+        keeper: Keeper,
+        node: NodeView,
+        peers: Peers,
+        spawn: Spawn,
+        *,
+        make_partition: PartitionMaker,
+        is_over: Callable[[], Awaitable[bool]],
+        store: tuple[Worker, KeyspaceKeys],
+    ) -> None:
+        super().__init__(steward, node, peers, spawn)
+        self.keeper = keeper
+        self._make_partition = make_partition
+        self._is_over = is_over
+        self._worker, self._keys = store
+        self._coming: dict[int, Partition] = {}
+        self._strangers: set[str] = set()
+
+    def damage(self, number: int) -> StateDamaged | None:
+        """Return why a partition on its way here cannot be read; None if no try has failed."""
+        partition = self._coming.get(number)
+        return partition.damage if partition is not None else None
+
+    def troubles(self) -> list[tuple[int, KeyspaceError]]:
+        """Return the partitions here, or on their way here, whose store fails, and its errors.
+
+        They are in the order of their numbers.
+        """
+        partitions = {**self._coming, **self.partitions}
+        found = ((number, partitions[number].trouble) for number in sorted(partitions))
+        return [(number, trouble) for number, trouble in found if trouble is not None]
+
+    def checkpointed(self, number: int, slot: Slot) -> None:
+        """Note a checkpoint of a partition of this node, for readers of the table."""
+        self.steward.checkpointed(number, slot)
+
+    # Assignments.
+
+    def _advance(self, now: int) -> None:
+        super()._advance(now)
+        if self.keeper.next_deadline is not None:
+            self._do(self.keeper.advance(now))
+
+    def _next_deadline(self) -> int:
+        keeper_at = self.keeper.next_deadline
+        at = self.steward.next_deadline
+        return at if keeper_at is None else min(at, keeper_at)
+
+    def hint(self, version: int) -> None:
+        """Read the store soon if *version* of the assignment, which another node knows, is news."""
+        self.keeper.hint(version, now_us())
+        self._do(())
+
+    def learn_assignment(self, assignment: Assignment) -> None:
+        """Follow *assignment*, which is in the store, if it is news."""
+        self._follow(self.keeper.learn(assignment))
+
+    def _follow(self, tasks: list[do.Task]) -> None:
+        self._do(tasks)
+        if tasks:
+            self.look()
+
+    # Duties.
+
+    def _begin(self, task: do.Duty | do.Fact) -> None:
+        match task:
+            case do.Serve(number, epoch):
+                partition = self.partitions[number] = self._coming.pop(number)
+                self.events.tell(self._gained(partition, epoch))
+            case do.Drop(number):
+                self.partitions.pop(number).leave()
+                self.events.tell(Lost(number))
+            case do.Abandon(number):
+                # None if its try had not begun, for want of a place.
+                abandoned = self._coming.pop(number, None)
+                if abandoned is not None:
+                    abandoned.leave()
+            case do.ReadAssignment() | do.RecordAssignment():
+                self._spawn(self._keep, task)
+            case _:
+                self._spawn(self._carry_out, task)
+
+    async def _keep(self, duty: do.ReadAssignment | do.RecordAssignment) -> None:
+        store, name = self._worker.store, self.table.keyspace
+        result: Assignment | bool | do.Trouble | None
+        try:
+            if isinstance(duty, do.RecordAssignment):
+                result = await self._worker.run(record, store, self._keys, duty.assignment)
+                if result:
+                    log.info("assignment-recorded", keyspace=name, version=duty.assignment.version)
+            else:
+                result = await self._worker.run(read_newest, store, self._keys, len(self.table))
+        except KeyspaceError as error:
+            recorded = isinstance(duty, do.RecordAssignment)
+            event = "assignment-not-recorded" if recorded else "assignment-not-read"
+            log.warning(event, keyspace=name, text=str(error))
+            result = do.Trouble()
+        self._follow(self.keeper.done(duty, result, now_us()))
+
+    async def _perform(self, duty: do.Duty) -> object:
+        match duty:
+            case do.Follow(number) | do.Acquire(number):
+                partition = self._coming.get(number)
+                if partition is None:
+                    partition = self._coming[number] = self._make_partition(number, self._lost)
+                try:
+                    if isinstance(duty, do.Acquire):
+                        return await self._acquire(partition, duty.given_up)
+                    await partition.follow()
+                except KeyspaceError as error:
+                    damaged = isinstance(error, StateDamaged)
+                    if not damaged:
+                        self._log_not_gained(number, error)
+                    partition.leave()
+                    return do.Trouble(damaged)
+                return do.Got()
+            case do.AskToRelease(number, owner, epoch):
+                return await self._ask_to_release(number, owner, epoch)
+            case do.Seal(number, to):
+                try:
+                    await self.partitions[number].release(to)
+                # It was lost meanwhile, or the log says so now.
+                except KeyspaceError:
+                    return ReleaseSaid.NOT_MINE
+                return ReleaseSaid.SEALED
+            case _:
+                raise AssertionError(duty)
+
+    async def _acquire(
+        self, partition: Partition, given_up: frozenset[str]
+    ) -> do.Taken | do.HeldBy | do.Over | do.Trouble:
+        def may_take(claim: Claim) -> bool:
+            return claim.owner in given_up or not self.steward.is_there(claim.owner)
+
+        fact = await partition.acquire(may_take)
+        if isinstance(fact, log_is.NotAcquired):
+            return do.HeldBy(fact.holder.owner, fact.position.epoch)
+        try:
+            # A drop marks the generation first, and then fences each partition. If our claim came
+            # after the fence, the mark is there, even if gossip of the drop has not come yet.
+            over = await self._is_over()
+        except StoreUnavailable:
+            partition.leave()
+            return do.Trouble()
+        if over:
+            partition.leave()
+            return do.Over()
+        return do.Taken(fact.epoch)
+
+    def _log_not_gained(self, number: int, error: KeyspaceError) -> None:
+        name = self.table.keyspace
+        log.warning(
+            "partition-not-gained",
+            text=f"partition {number} of {name} cannot come here yet: {error}",
+            keyspace=name,
+            partition=number,
+        )
+
+    async def _ask_to_release(self, number: int, owner: str, epoch: int) -> ReleaseSaid:
+        address = self._node.address_of(owner)
+        if address is None:
+            return ReleaseSaid.UNREACHABLE
+        keyspace, generation = self.table.keyspace, self.table.generation
+        body = encode(ReleaseRequest(keyspace, generation, number, epoch, self._node.name))
+        call = Call(NODE_SERVICE, RELEASE, b"", body, ttl_s=RELEASE_S)
+        try:
+            answer = await self._node.channel.call(address, call)
+            return decode(ReleaseSaid, answer.arg3)
+        except ConnectFailed:
+            return ReleaseSaid.UNREACHABLE
+        except (CallError, BodyError):
+            return ReleaseSaid.NOT_YET
+
+    async def release(self, number: int, epoch: int, to: str) -> ReleaseSaid:
+        """Release a partition to *to*, which knows our *epoch*; return the answer."""
+        if not 0 <= number < len(self.table):
+            raise BodyError(f"keyspace {self.table.keyspace!r} has no partition {number}")
+        answer = self.steward.release(number, epoch, to)
+        if isinstance(answer, ReleaseSaid):
+            return answer
+        said: list[ReleaseSaid] = []
+        try:
+            if not self.may_leave(number):
+                said = [ReleaseSaid.NOT_YET]
+            else:
+                # In a task of its own: the seal goes on if the one who asks hangs up.
+                self._spawn(self._seal_for, answer, said)
+        except KeyspaceError:  # the share has ended
+            said = [ReleaseSaid.NOT_MINE]
+        if said:
+            self._end(answer, said[0])
+        while not said and not self.failure:
+            await self.changed.wait()
+        return said[0] if said else ReleaseSaid.NOT_MINE
+
+    async def _seal_for(self, duty: do.Seal, said: list[ReleaseSaid]) -> None:
+        result = await self._perform(duty)
+        assert isinstance(result, ReleaseSaid)
+        said.append(result)
+        self._end(duty, result)
+
+    # What is lost.
+
+    def _lost(self, partition: Partition, to: str) -> None:
+        """Give up a partition that another node has sealed."""
+        number = partition.number
+        if self.partitions.get(number) is not partition:
+            return  # this node had given it up already, and may have gained it again by now
+        log.warning(
+            "partition-lost",
+            text=f"partition {number} of {self.table.keyspace} is no longer served here"
+            + (f": it was taken over by {to}" if to else ""),
+            keyspace=self.table.keyspace,
+            partition=number,
+            taken_by=to,
+        )
+        self._warn_of_stranger(to)
+        self._do(self.steward.lost(number, to, now_us()))
+
+    def _warn_of_stranger(self, name: str) -> None:
+        """Warn once for each *name* that took a partition over and was never a member here."""
+        known = not name or self._node.status_of(name) is not None
+        if known or name in self._strangers or len(self._strangers) >= STRANGERS_MAX:
+            return
+        self._strangers.add(name)
+        keyspace, cluster = self.table.keyspace, self._node.config.cluster
+        log.warning(
+            "store-shared",
+            text=f"{name} takes over partitions of {keyspace}, and is not a member of this cluster:"
+            f" if two clusters named {cluster!r} use this store, give one of them another name "
+            "(--cluster) or a store of its own",
+            keyspace=keyspace,
+            taken_by=name,
+        )
