@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.keyspaces.shares import has_failed
 from ringpop_py.placing.table import PartitionStatus
+from ringpop_py.shares.driver import MICROSECONDS
 from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.swim.member import Member, Status
 
@@ -97,7 +98,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
 
 
 def _waits_for(host: AnyHost) -> str | None:
-    why = host.driver.waits_for
+    why = host.driver.steward.waits_for
     if why is not None:
         return str(why)
     return None if host.table.assigned else "it was opened here just now"
@@ -115,7 +116,7 @@ def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
         "name": ringpop.name,
         "partitions": len(keys),
         "keys": sum(keys.values()),
-        "gaining": len(host.driver.coming),
+        "gaining": len(host.driver.steward.coming),
         "failure": host.driver.failure or None,
     }
     if isinstance(host, DurableHost):
@@ -124,8 +125,9 @@ def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
 
 
 def _durable_here(host: DurableHost) -> dict[str, object]:
-    pauses_s, written = host.driver.handoff_pauses_s, host.checkpointer.counts
-    troubles, gaining = host.driver.troubles(), host.driver.coming
+    steward, written = host.driver.steward, host.checkpointer.counts
+    pauses_s = [pause_us / MICROSECONDS for pause_us in steward.handoff_pauses_us]
+    troubles = host.driver.troubles()
     return {
         "handoffs": {
             "count": len(pauses_s),
@@ -138,7 +140,7 @@ def _durable_here(host: DurableHost) -> dict[str, object]:
             "failed": written.failed_count,
             "bytes": written.bytes_count,
         },
-        "damaged": [number for number in sorted(gaining) if host.driver.damage(number)],
+        "damaged": [number for number in sorted(steward.coming) if host.driver.damage(number)],
         "troubles_count": len(troubles),
         "troubles": [
             {"partition": number, "text": str(trouble)}

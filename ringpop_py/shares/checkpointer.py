@@ -133,7 +133,7 @@ class Checkpointer:
         chain.sizes_bytes.append(len(file))
         chain.mark = snapshot.mark
         self.counts.bytes_count += len(file)
-        self._driver.checkpointed(partition.number, slot)
+        self._driver.steward.checkpointed(partition.number, slot)
         return slot
 
     def _failed(self, partition: Partition) -> None:

@@ -15,7 +15,7 @@ from ringpop_py.transport.deadlines import now_us
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from ringpop_py.errors import KeyspaceError, NoOwner, StateDamaged
+    from ringpop_py.errors import StateDamaged
     from ringpop_py.partition.memory_partition import MemoryPartition
     from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.tasks import Spawn
@@ -93,29 +93,9 @@ class StewardDriver(ABC, Generic[S, P]):
     # What is known.
 
     @property
-    def dropped(self) -> bool:
-        """Whether the keyspace was dropped."""
-        return self.steward.dropped
-
-    @property
     def failure(self) -> str:
         """Why nothing is served here any longer; empty while the share has not failed."""
         return self.steward.failure
-
-    @property
-    def waits_for(self) -> KeyspaceError | NoOwner | None:
-        """Why no partition was assigned at the last look; None if partitions were."""
-        return self.steward.waits_for
-
-    @property
-    def coming(self) -> frozenset[int]:
-        """The partitions that are on their way here."""
-        return self.steward.coming
-
-    @property
-    def handoff_pauses_s(self) -> list[float]:
-        """How long no member served each of the last partitions that were handed over."""
-        return [pause_us / MICROSECONDS for pause_us in self.steward.handoff_pauses_us]
 
     def online(self) -> list[P]:
         """Return the partitions that this node serves, in the order of their numbers."""

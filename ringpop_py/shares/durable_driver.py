@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.assignment import Assignment
     from ringpop_py.shares.driver import Peers
-    from ringpop_py.slotlog.slots import Claim, Slot
+    from ringpop_py.slotlog.slots import Claim
     from ringpop_py.steward.durable import DurableSteward
     from ringpop_py.steward.keeper import Keeper
     from ringpop_py.stores.layout import KeyspaceKeys
@@ -98,10 +98,6 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         partitions = {**self._coming, **self.partitions}
         found = ((number, partitions[number].trouble) for number in sorted(partitions))
         return [(number, trouble) for number, trouble in found if trouble is not None]
-
-    def checkpointed(self, number: int, slot: Slot) -> None:
-        """Note a checkpoint of a partition of this node, for readers of the table."""
-        self.steward.checkpointed(number, slot)
 
     # Assignments.
 

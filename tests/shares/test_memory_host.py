@@ -401,7 +401,7 @@ async def all_agree(cluster: Cluster) -> None:
         shares = [node.keyspaces.here("state").host for node in cluster.nodes.values()]
         views = {tuple(row.desired for row in share.table) for share in shares}
         tables = {share.table.digest for share in shares}
-        moves = any(share.table.moving or share.driver.coming for share in shares)
+        moves = any(share.table.moving or share.driver.steward.coming for share in shares)
         leftovers = any(
             set(share.driver.partitions) != set(share.table.owned_by(name))
             for name, share in zip(cluster.nodes, shares, strict=True)

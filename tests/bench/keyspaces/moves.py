@@ -84,7 +84,9 @@ async def _handoff(folder: Path) -> tuple[list[float], Sequence[int]]:
                     await whole(there, ["a", "b", "c"])
                     nursery.cancel_scope.cancel()
                 driver = c.keyspaces.here(KEYSPACE).host.driver
-                return driver.handoff_pauses_s, store.calls_of_handoffs()
+                return [
+                    us / 1e6 for us in driver.steward.handoff_pauses_us
+                ], store.calls_of_handoffs()
 
 
 async def _fill(keyspace: Keyspace) -> None:

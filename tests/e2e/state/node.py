@@ -161,7 +161,7 @@ class _Service:
                 "owners": list(table.owners()),
                 "moving": bool(table.moving),
                 "online": [partition.number for partition in driver.online()],
-                "pauses_s": list(driver.handoff_pauses_s),
+                "pauses_s": [us / 1e6 for us in driver.steward.handoff_pauses_us],
             },
         )
 
