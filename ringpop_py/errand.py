@@ -37,7 +37,6 @@ from ringpop_py.errors import (
     RingpopError,
     StoreUnavailable,
 )
-from ringpop_py.placing.backoff import delay_us
 from ringpop_py.values.requests import Moved
 
 if TYPE_CHECKING:
@@ -52,10 +51,19 @@ P_contra = TypeVar("P_contra", bound=Hashable, contravariant=True)
 NEVER: Final = 1 << 62
 """The deadline of an errand that has none, in microseconds."""
 PAUSE_US_MAX: Final = 500_000
-"""The longest pause of a `DeadlinePolicy`, in microseconds."""
+"""The longest pause of a `DeadlinePolicy`, in microseconds, with its jitter."""
+JITTER_MS_MAX: Final = 49
+_DOUBLINGS_MAX: Final = 40
+"""The exponent stops here, so that it cannot grow for ever; any cap is reached long before."""
 MICROSECONDS: Final = 1_000_000
+_FAR_S: Final = NEVER / MICROSECONDS
 RELAY: Final = ""
 """The destination of an ask that any member may serve, by asking the owners itself."""
+
+
+def instant_us(at_s: float) -> int:
+    """Return the instant *at_s* seconds of a driver's clock, which may be infinite."""
+    return round(at_s * MICROSECONDS) if at_s < _FAR_S else NEVER
 
 
 class Routes(Protocol[P_contra]):
@@ -161,8 +169,14 @@ class DeadlinePolicy:
     asked: str = "owner"
 
     def pause_us(self, pauses_count: int) -> int:
-        """Return how long to pause after as many pauses."""
-        return delay_us(pauses_count, self.rng, cap_us=PAUSE_US_MAX)
+        """Return how long to pause after as many pauses: 2 to that power ms, plus jitter.
+
+        The jitter is 0 to 49 whole ms. It is within the cap, but the cap never squeezes it out:
+        senders that have waited long are those that must not all come back at the same time.
+        """
+        base_us = 1_000 << min(pauses_count, _DOUBLINGS_MAX)
+        jitter_us = self.rng.randrange(JITTER_MS_MAX + 1) * 1_000
+        return min(base_us, PAUSE_US_MAX - JITTER_MS_MAX * 1_000) + jitter_us
 
     def settled(self, error: KeyspaceError, tried: Tried) -> KeyspaceError:
         """Return the error of a part whose last answer was *error*: more time would not help."""

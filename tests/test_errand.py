@@ -280,6 +280,22 @@ def test_a_pause_ends_early_when_the_routes_change() -> None:
     assert ask_of(errand, routes, now=1).to == "c"
 
 
+@pytest.mark.parametrize("pauses_count", range(9))
+def test_a_pause_doubles_from_a_millisecond_with_0_to_49_ms_of_chance(pauses_count: int) -> None:
+    """F8: the seed's jitter is one constant, as it seeds its generator each time."""
+    pauses_us = {READ.pause_us(pauses_count) - 2**pauses_count * 1000 for _ in range(2000)}
+
+    assert pauses_us == {ms * 1000 for ms in range(50)}
+
+
+@pytest.mark.parametrize("pauses_count", [9, 40, 10**9])
+def test_a_pause_is_capped_and_keeps_its_chance(pauses_count: int) -> None:
+    """F8: the seed's back-off has no cap."""
+    pauses_us = {READ.pause_us(pauses_count) for _ in range(2000)}
+
+    assert (min(pauses_us), max(pauses_us)) == (PAUSE_US_MAX - 49_000, PAUSE_US_MAX)
+
+
 def test_pauses_grow() -> None:
     errand, routes, now = Errand([0], WRITE, NEVER), Partitions({}), 0
     pauses_us = []

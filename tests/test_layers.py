@@ -19,7 +19,7 @@ PURE = sorted(
             )
             for path in (PACKAGE / name).glob("*.py")
         ),
-        *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "request", "schedule")),
+        *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "owners", "request")),
         *(
             PACKAGE / f"{name}.py"
             for name in (
@@ -128,8 +128,19 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
     loaded = modules_loaded_by(BARE_NODE)
 
     needed = (
-        *("address", "admin", "cli", "config", "daemon", "dialect", "discovery", "drain", "errors"),
-        *("farmhash", "lazy", "logs", "node", "proxy", "ring", "supervision", "swim", "transport"),
+        *("address", "admin", "cli", "config", "daemon", "dialect", "discovery", "drain", "errand"),
+        *(
+            "errors",
+            "farmhash",
+            "lazy",
+            "logs",
+            "node",
+            "proxy",
+            "ring",
+            "supervision",
+            "swim",
+            "transport",
+        ),
         *("values", "version", "wire"),
     )
     heavy = {"pyarrow", "pandas", "httpx", "hypercorn", "asyncio", "rich", "statistics", "tomllib"}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ringpop_py.address import Address
 from ringpop_py.client.client import Client
 from ringpop_py.client.messages import DESCRIBE, ROUTED, Description, decode_answer
+from ringpop_py.errand import DeadlinePolicy
 from ringpop_py.errors import (
     BadOperation,
     BadRequest,
@@ -24,7 +25,6 @@ from ringpop_py.errors import (
     OutcomeUnknown,
     PartitionUnavailable,
 )
-from ringpop_py.placing.backoff import delay_us
 from ringpop_py.placing.table import from_rows
 from ringpop_py.values.declared import convert
 from ringpop_py.values.packed import encode_value
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.client.client import Pending
 
-PAUSE_US_MAX: Final = 500_000
 BODY_BYTES_MAX: Final = 4 << 20
 """The most bytes of a request for several partitions; a larger one is split."""
 CONNECTIONS_MAX: Final = 256
@@ -149,7 +148,7 @@ class ClientRouter:
         self._clients: dict[Address, Client] = {}
         self._avoid_until: dict[Address, float] = {}
         self._daemon_at = 0
-        self._rng = random.Random(secrets.randbits(64))
+        self._policy = DeadlinePolicy(random.Random(secrets.randbits(64)), changes_state=False)
 
     def close(self) -> None:
         """Close the connections that were made here."""
@@ -314,7 +313,7 @@ class ClientRouter:
         attempts_count = 0
         while (left_s := deadline - time.monotonic()) > 0:
             yield left_s
-            pause_s = delay_us(attempts_count, self._rng, cap_us=PAUSE_US_MAX) / 1_000_000
+            pause_s = self._policy.pause_us(attempts_count) / 1_000_000
             time.sleep(max(0, min(pause_s, deadline - time.monotonic())))
             attempts_count += 1
 

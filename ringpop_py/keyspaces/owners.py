@@ -10,7 +10,7 @@ from ringpop_py.errors import NoOwner
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.placing.table import PartitionStatus
 from ringpop_py.proxy.head import Head, KeyspaceBelief
-from ringpop_py.proxy.schedule import REFUSED_KEYS
+from ringpop_py.proxy.owners import REFUSED_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,23 +40,21 @@ class KeyspaceOwners:
     def _is_here(self, row: TableRow) -> bool:
         return row.status is PartitionStatus.ONLINE and row.owner == self._node.name
 
-    def lookup(self, key: str) -> str:
-        """Return the member that serves the partition of *key*, or will soon. Raises NoOwner."""
+    def destination(self, key: str) -> str:
+        """Return the member that serves the partition of *key*, or will soon; empty if none."""
         row = self._row(key)
         owner = self._host.destination(row.partition)
-        if not owner:
-            raise NoOwner(str(self._host.why_nobody(row.partition)))
         # Another node makes requests wait for a partition that comes to it; this one would handle
         # them, without the state.
-        if owner == self._node.name and not self._is_here(row):
-            raise NoOwner(f"partition {row.partition} is moving to {owner}, and not there yet")
-        return owner
+        return "" if owner == self._node.name and not self._is_here(row) else owner
 
-    def _known(self, key: str) -> str:
-        try:
-            return self.lookup(key)
-        except NoOwner:
-            return ""
+    def why_nobody(self, key: str) -> NoOwner:
+        """See `KeyOwners`."""
+        number = self._row(key).partition
+        owner = self._host.destination(number)
+        if owner:
+            return NoOwner(f"partition {number} is moving to {owner}, and not there yet")
+        return NoOwner(str(self._host.why_nobody(number)))
 
     async def settle(self, keys: Sequence[str], deadline_at: float) -> None:
         """Wait up to `StateConfig.wait_s` for partitions that move here or have no owner."""
@@ -64,7 +62,7 @@ class KeyspaceOwners:
         with trio.move_on_at(min(deadline_at, trio.current_time() + wait_s)):
             # All of them: a route needs one owner for its keys, so the first one found is not
             # enough.
-            while not all(map(self._known, keys)):
+            while not all(map(self.destination, keys)):
                 await self._host.changed.wait()
 
     def head(self, keys: tuple[str, ...]) -> Head:
@@ -98,5 +96,5 @@ class KeyspaceOwners:
         """Wait until the table names another owner; tables are gossiped when they change."""
         with trio.move_on_after(RECONCILE_S_MAX):
             # One key that has moved is enough: the next look of the route finds it.
-            while all(self._known(key) == owner for key in keys):
+            while all(self.destination(key) == owner for key in keys):
                 await self._host.changed.wait()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from ringpop_py.errand import MICROSECONDS, DeadlinePolicy, Errand, LearningRoutes
+from ringpop_py.errand import MICROSECONDS, DeadlinePolicy, Errand, LearningRoutes, instant_us
 from ringpop_py.errors import (
     BadOperation,
     BodyError,
@@ -91,7 +91,7 @@ class Courier:
             self._write if request.changes_state else self._read,
             self._destinations,
         )
-        errand = Errand(numbers, policy, round(deadline * MICROSECONDS))
+        errand = Errand(numbers, policy, instant_us(deadline))
         changed: trio.Event | None = None
         while errand.open:
             step = errand.next(destinations, round(trio.current_time() * MICROSECONDS))

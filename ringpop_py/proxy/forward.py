@@ -1,18 +1,18 @@
-"""handle_or_proxy: carries out what a `Route` decides, and forwards requests to their owners."""
+"""handle_or_proxy: carries out what an `Errand` decides, and forwards requests to their owners."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Unpack, assert_never
+from typing import TYPE_CHECKING, Unpack
 
 import trio
 
+from ringpop_py.errand import MICROSECONDS, NEVER, Errand, SchedulePolicy, instant_us
 from ringpop_py.errors import (
     BodyError,
     CallError,
     ConfigError,
     ConnectFailed,
-    DeadlineExceeded,
     PeerDeclined,
     PeerFailed,
     RingpopError,
@@ -21,13 +21,13 @@ from ringpop_py.errors import (
 from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_reply, encode_http_head
 from ringpop_py.proxy.request import HttpRequest, OwnerReply, Reply
-from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.address import Address
+    from ringpop_py.errand import Ask
     from ringpop_py.proxy.application import Application
     from ringpop_py.proxy.head import Head
     from ringpop_py.proxy.owners import KeyOwners, RingOwners
@@ -67,8 +67,11 @@ class Proxy:
         self._config = config
         self._ring_owners = ring_owners
         # Made once: a policy checks its schedule, which each request would pay for.
+        self._attempt_us = round(config.timeout_s * MICROSECONDS)
         self._policy, self._policy_idempotent = (
-            RetryPolicy(config.max_retries, config.retry_schedule_s, idempotent)
+            SchedulePolicy(
+                config.max_retries, config.retry_schedule_s, idempotent, self._attempt_us
+            )
             for idempotent in (False, True)
         )
         self._address_of = address_of
@@ -97,20 +100,44 @@ class Proxy:
         keys = (key,) if isinstance(key, str) else tuple(key)
         if not keys:
             raise ConfigError("handle_or_proxy needs at least one key")
-        deadline_at = math.inf
+        policy = self._policy_for(options) if options else self._policy
+        deadline_at, deadline = math.inf, NEVER
         if "deadline_s" in options:
             deadline_at = trio.current_time() + options["deadline_s"]
-        route = Route(keys, self.application.local, self._policy_for(options), deadline_at)
-        return await self._follow(route, owners or self._ring_owners, request, deadline_at)
+            deadline = instant_us(deadline_at)
+        owners = self._ring_owners if owners is None else owners
+        errand = Errand(keys if len(keys) == 1 else tuple(dict.fromkeys(keys)), policy, deadline)
+        owner = ""
+        while True:
+            await owners.settle(keys, deadline_at)
+            # Without a deadline, an attempt needs no clock.
+            step = errand.next(owners, 0 if deadline == NEVER else _now())
+            if step is None:
+                self.counts.failures += 1
+                raise errand.results[keys[0]]
+            assert not isinstance(step, int), "pauses come after failures"
+            (ask,) = step
+            self.counts.reroutes += owner not in ("", ask.to)  # the first owner is not a change
+            owner = ask.to
+            if owner == self.application.local:
+                self.counts.handled_here += 1
+                return None
+            try:
+                return await self._send(owner, owners.head(keys), request, ask.wait_us)
+            except TooManyInFlight:  # back-pressure is for the caller
+                raise
+            except CallError as error:
+                await self._wait_to_retry(errand, owners, ask, error)
 
-    def _policy_for(self, options: RequestOptions) -> RetryPolicy:
+    def _policy_for(self, options: RequestOptions) -> SchedulePolicy:
         idempotent = options.get("idempotent", False)
         if "max_retries" not in options and "retry_schedule" not in options:
             return self._policy_idempotent if idempotent else self._policy  # were checked before
-        return RetryPolicy(
+        return SchedulePolicy(
             options.get("max_retries", self._config.max_retries),
             tuple(options.get("retry_schedule", self._config.retry_schedule_s)),
             idempotent,
+            self._attempt_us,
         )
 
     async def handle_or_proxy_all(
@@ -161,62 +188,28 @@ class Proxy:
         keys = (key,) if isinstance(key, str) else tuple(key)
         return await self.application.handle(keys, request)
 
-    async def _follow(
-        self, route: Route, owners: KeyOwners, request: AnyRequest, deadline_at: float
-    ) -> AnyReply | None:
-        while True:
-            before = route.reroute_count
-            await owners.settle(route.keys, deadline_at)
-            step = route.next_step(owners)
-            self.counts.reroutes += route.reroute_count - before
-            match step:
-                case HandleHere():
-                    self.counts.handled_here += 1
-                    return None
-                case GiveUp(error):
-                    self.counts.failures += 1
-                    raise error
-                case SendTo(owner):
-                    try:
-                        return await self._send(
-                            owner, owners.head(route.keys), request, deadline_at
-                        )
-                    except TooManyInFlight:  # back-pressure is for the caller
-                        raise
-                    except CallError as error:
-                        await self._wait_to_retry(route, owners, owner, error)
-                case _:
-                    assert_never(step)
-
     async def _wait_to_retry(
-        self, route: Route, owners: KeyOwners, owner: str, error: CallError
+        self, errand: Errand[str], owners: KeyOwners, ask: Ask[str], error: CallError
     ) -> None:
-        after = route.failed(error, trio.current_time())
-        if isinstance(after, GiveUp):
+        errand.failed(ask, error)
+        until = errand.next(owners, _now())
+        if until is None:
             self.counts.failures += 1
-            raise after.error from error
+            raise errand.results[ask.parts[0]] from error
+        assert isinstance(until, int)
         self.counts.retries += 1
-        retry_at = trio.current_time() + after.after_s
         if isinstance(error, PeerDeclined):
-            await owners.reconcile(owner, route.keys)  # its time counts as part of the wait
-        await trio.sleep_until(retry_at)
+            await owners.reconcile(ask.to, ask.parts)  # its time counts as part of the wait
+        await trio.sleep_until(until / MICROSECONDS)
 
-    async def _send(
-        self, owner: str, head: Head, request: AnyRequest, deadline_at: float
-    ) -> AnyReply:
+    async def _send(self, owner: str, head: Head, request: AnyRequest, wait_us: int) -> AnyReply:
         self.application.refuse_too_many()
         address = self._address_of(owner)
         if address is None:
             raise ConnectFailed(f"{owner} is no longer a member")
         if address == self._channel.host_port:  # whose process had this address before
             raise ConnectFailed(f"{owner} has the address of this node; it is probably gone")
-        # Each attempt has its own time-out, so a silent owner leaves time for another one.
-        ttl_s = self._config.timeout_s
-        if deadline_at != math.inf:
-            ttl_s = min(deadline_at - trio.current_time(), ttl_s)
-            if ttl_s <= 0:
-                raise DeadlineExceeded("the deadline passed before an attempt")
-        call = self._call_for(request, head, ttl_s)
+        call = self._call_for(request, head, wait_us / MICROSECONDS)
         self.counts.proxied += 1
         self.counts.in_flight += 1
         try:
@@ -259,6 +252,10 @@ class Proxy:
                 f"{self.application.local} has no part in keyspace {head.keyspace.name!r}"
             )
         return owners
+
+
+def _now() -> int:
+    return round(trio.current_time() * MICROSECONDS)
 
 
 def _reply_from(answer: Answer, request: AnyRequest, owner: str) -> AnyReply:

@@ -28,8 +28,8 @@ from ringpop_py.proxy.head import (
     encode_error,
 )
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_head, encode_http_reply_head
+from ringpop_py.proxy.owners import REFUSED_CHECKSUM
 from ringpop_py.proxy.request import AppCall, Request
-from ringpop_py.proxy.schedule import REFUSED_CHECKSUM
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, Answer
 

@@ -76,7 +76,7 @@ async def test_without_anybody_to_serve_it_there_is_no_owner() -> None:
 class _Mistaken(KeyspaceOwners):
     """Takes b for the owner of everything."""
 
-    def lookup(self, _key: str) -> str:
+    def destination(self, _key: str) -> str:
         return "b"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from ringpop_py.errors import RingpopError
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.swim import effects as fx
 from ringpop_sim.checks import Check
@@ -15,6 +16,7 @@ from ringpop_sim.units import s, seconds
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
+    from ringpop_py.errand import Ask
     from ringpop_py.swim.effects import Effect
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.watcher import RequestAttempt, RequestEnded, TrafficRequest
@@ -25,11 +27,13 @@ ENDED_MAX: Final = 100_000  # limits memory; a second end after so many others g
 
 
 class OwnersHandle(Check):
-    """S10: a request is handled only by a node that owns all its keys, by that node's own list.
+    """S10: a request is sent to, and handled by, a node that owns all its keys.
 
-    The check computes ownership anew from the rows at that instant. A forwarded request is
-    handled if it passes the receiver's configured check: of the keys, of the checksum, or none.
-    So with ``checksum`` and ``none`` the keys of forwarded requests are not checked.
+    It is sent to the owner by the own list of the caller at that instant, or to the member that a
+    redirect has named since then. It is handled only by a node that owns its keys by its own list.
+    The check computes ownership anew from the rows. A forwarded request is handled if it passes the
+    receiver's configured check: of the keys, of the checksum, or none. So with ``checksum`` and
+    ``none`` the keys of forwarded requests are not checked at the receiver.
     """
 
     invariants: ClassVar = ("S10",)
@@ -39,12 +43,24 @@ class OwnersHandle(Check):
         self._rings: dict[tuple[tuple[str, str], ...], HashRing] = {}
         self._of: dict[Process, tuple[int, HashRing]] = {}
 
+    def asked(self, request: TrafficRequest, ask: Ask[str]) -> None:
+        traffic = self.world.plan.traffic
+        assert traffic is not None
+        ring, caller = self._ring(request.caller), request.caller.name
+        # The keys of one request are handled together, or not at all.
+        for key in ask.parts if traffic.each_for_us else request.keys:
+            owner = ring.lookup(key) if len(ring) else "nobody"
+            if ask.to != owner and request.redirects.get(key) != (ring.checksum, ask.to):
+                self.broke(
+                    "S10", f"{caller} sent {key} to {ask.to}, by its own list {owner} has it"
+                )
+
     def attempt(self, attempt: RequestAttempt) -> None:
         traffic = self.world.plan.traffic
         assert traffic is not None
         if not attempt.ran or (attempt.forwarded and traffic.consistency == "none"):
             return
-        ring, at, keys = self._ring(attempt.at), attempt.at.name, attempt.request.route.keys
+        ring, at, keys = self._ring(attempt.at), attempt.at.name, attempt.keys
         if attempt.forwarded and traffic.consistency == "checksum":
             if attempt.believed != ring.checksum:
                 self.broke("S10", f"{at} handled {keys[0]}, sent with another ring's checksum")
@@ -72,11 +88,14 @@ class OwnersHandle(Check):
 
 
 class RequestsEnd(Check):
-    """S11: each request ends once for its caller, and runs no more often than it may.
+    """S11: each request ends once for its caller, runs no more often than it may, and says so.
 
-    - Each request ends exactly once, and within the time of its schedule and time-outs.
+    - Each request ends exactly once, and within the time of its schedule and time-outs, or of its
+      deadline and one time-out.
     - It takes at most one attempt and the retries; each goes from the caller to another node.
-    - It runs once; if it is idempotent, it may run once more for each answer that was lost.
+    - Each key runs once; if the request may run twice, once more for each attempt with an open end.
+    - Each key has a result: the answer for that key, by a node at which it ran, or an error. The
+      error says "no" effect only if the key never runs, and "unknown" only if an end was open.
 
     Exempt: if the network doubles messages, which connections do not, a request may run twice. A
     caller that is paused, or was disturbed since, need not end its requests in time.
@@ -92,32 +111,53 @@ class RequestsEnd(Check):
         self._open: dict[int, TrafficRequest] = {}
         self._ended: dict[int, None] = {}
 
+    def asked(self, request: TrafficRequest, _ask: Ask[str]) -> None:
+        self._open[request.number] = request
+
     def attempt(self, attempt: RequestAttempt) -> None:
         request, traffic = attempt.request, self.world.plan.traffic
         assert traffic is not None
-        if not request.over:
-            self._open[request.number] = request
-        what = f"request {request.number}"
-        if request.attempt_count > 1 + len(traffic.retry_schedule_us):
+        what, each = f"request {request.number}", traffic.each_for_us > 0
+        if not each and request.attempt_count > 1 + len(traffic.retry_schedule_us):
             self.broke("S11", f"{what} was tried {request.attempt_count} times")
-        if attempt.forwarded and request.owner == request.caller.name:
+        if attempt.forwarded and attempt.at is request.caller:
             self.broke("S11", f"{what} was sent by {request.caller.name} to itself")
         if self._doubled or not attempt.ran:
             return
-        # `Traffic` counts a forwarded run only after this hook.
-        runs = request.run_count + attempt.forwarded
-        allowed = 1 + (request.lost_count if traffic.idempotent else 0)
-        if runs > allowed:
-            self.broke("S11", f"{what} ran {runs} times; {request.lost_count} answers were lost")
+        for key in attempt.keys:
+            runs, lost = request.runs[key], request.lost[key]
+            if runs > 1 + (lost if traffic.idempotent or each else 0):
+                self.broke("S11", f"{what} ran {runs} times for {key}; {lost} answers were lost")
+            self._judge(request, key)
 
     def request_ended(self, ended: RequestEnded) -> None:
-        number = ended.request.number
+        request, number = ended.request, ended.request.number
         self._open.pop(number, None)
         if number in self._ended:
             self.broke("S11", f"request {number} ended twice")
         self._ended[number] = None
         if len(self._ended) > ENDED_MAX:
             del self._ended[next(iter(self._ended))]
+        if not self._doubled and request.caller.running:
+            for key in request.keys:
+                self._judge(request, key)
+
+    def _judge(self, request: TrafficRequest, key: str) -> None:
+        """Compare the result of *key*, if there is one, with what happened to it."""
+        results, runs, lost = request.errand.results, request.runs[key], request.lost[key]
+        what = f"request {request.number}"
+        if key not in results:
+            if request.over and request.caller.running:
+                self.broke("S11", f"{what} ended without a result for {key}")
+            return
+        result = results[key]
+        if not isinstance(result, RingpopError):
+            if not runs or not str(result).startswith(f"{key} by "):
+                self.broke("S11", f"{what} ran {runs} times for {key}, with the result {result}")
+        elif runs and result.took_effect == "no":
+            self.broke("S11", f"{what} ran for {key}, though it says: {result}")
+        elif not lost and result.took_effect == "unknown":
+            self.broke("S11", f"{what} had no open end for {key}, though it says: {result}")
 
     def finish(self) -> None:
         traffic = self.world.plan.traffic
@@ -125,6 +165,8 @@ class RequestsEnd(Check):
             return
         attempts = 1 + len(traffic.retry_schedule_us)
         lasts_us = sum(traffic.retry_schedule_us) + attempts * traffic.timeout_us + s
+        if traffic.each_for_us:
+            lasts_us = traffic.each_for_us + traffic.timeout_us + s
         for request in self._open.values():
             caller, age_us = request.caller, self.world.now - request.started_at
             sound = caller.life is Life.RUNNING

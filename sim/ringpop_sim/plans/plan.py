@@ -105,6 +105,8 @@ class Traffic:
         from_us: when the requests begin.
         service_us: how long an owner's handler takes.
         idempotent: whether a request that may have run is tried again.
+        each_for_us: how long each key is tried by itself, as in requests to keyspaces, which may
+            run twice; 0: the keys of one owner are one request, on the retry schedule.
     """
 
     keys: int = 1000
@@ -116,6 +118,7 @@ class Traffic:
     service_us: int = 0
     idempotent: bool = False
     consistency: Consistency = "keys"
+    each_for_us: int = 0
 
     def __post_init__(self) -> None:
         _require(ok=self.keys > 0, message="keys must be 1 or more")

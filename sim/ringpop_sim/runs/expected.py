@@ -65,7 +65,7 @@ class Expected(Check):
     def request_ended(self, ended: RequestEnded) -> None:
         if ended.request.caller.running:  # a caller that ended does not wait for an answer
             self._counts["failed" if ended.error else "answered"] += 1
-        self._counts["repeated"] += ended.request.run_count > 1
+        self._counts["repeated"] += max(ended.request.runs.values(), default=0) > 1
 
     def finish(self) -> None:
         for expectation in self._expectations:

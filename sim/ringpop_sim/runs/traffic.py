@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ringpop_py.errors import CallTimeout, ConnectFailed, ConnectionLost, PeerDeclined
-from ringpop_py.proxy.schedule import GiveUp, HandleHere, RetryPolicy, Route, SendTo, refusal
+from ringpop_py.errand import NEVER, DeadlinePolicy, Errand, SchedulePolicy
+from ringpop_py.errors import (
+    BodyError,
+    CallError,
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    NoOwner,
+    PeerDeclined,
+    RingpopError,
+)
+from ringpop_py.proxy.owners import refusal
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.ring.placement import Placement
+from ringpop_py.values.requests import Moved
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
 from ringpop_sim.world.process import Life
@@ -17,7 +28,7 @@ from ringpop_sim.world.watcher import RequestAttempt, RequestEnded, TrafficReque
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.errors import CallError
+    from ringpop_py.errand import Ask, Policy
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
@@ -67,23 +78,56 @@ class Rings(Check):
         return ring
 
 
+class CallerRoutes:
+    """The owners of keys, as the caller of one request sees them. See `errand.LearningRoutes`."""
+
+    def __init__(self, rings: Rings, request: TrafficRequest) -> None:
+        self._rings = rings
+        self._request = request
+
+    def destination(self, key: str) -> str:
+        """Return the owner by the ring of the caller, or by a redirect since it has that ring."""
+        ring = self._rings.of(self._request.caller)
+        if not len(ring):
+            return ""
+        checksum, owner = self._request.redirects.get(key, (None, ""))
+        return owner if checksum == ring.checksum else ring.lookup(key)
+
+    def why_nobody(self, key: str) -> RingpopError:
+        """Return why no member owns *key*."""
+        return NoOwner(f"no member is in the ring, so nobody owns {key}")
+
+    def learn(self, row: list[Any]) -> None:
+        """Believe a redirect if the caller knows the member that it names. Raises BodyError."""
+        key, owner = row
+        caller = self._request.caller
+        if caller.node.members.get(owner) is None:
+            raise BodyError(f"{owner} is not known here")
+        self._request.redirects[key] = self._rings.of(caller).checksum, owner
+
+
 class TrafficSource:
-    """Sends the requests of the world's plan, and follows each one to its end."""
+    """Sends the requests of the world's plan: a driver of the product's own errands."""
 
     def __init__(self, world: World, rings: Rings) -> None:
         assert world.plan.traffic is not None
         self._world = world
         self._rings = rings
-        self._traffic = world.plan.traffic
+        self._traffic = traffic = world.plan.traffic
         self._rng = random.Random(f"traffic {world.seed}")
-        self._policy = RetryPolicy(
-            len(self._traffic.retry_schedule_us),
-            tuple(seconds(delay_us) for delay_us in self._traffic.retry_schedule_us),
-            self._traffic.idempotent,
+        self._each_alone = traffic.each_for_us > 0
+        jitter = random.Random(f"pauses of traffic {world.seed}")
+        schedule_s = tuple(seconds(delay_us) for delay_us in traffic.retry_schedule_us)
+        self._policy: Policy = (
+            DeadlinePolicy(jitter, changes_state=True, attempt_us=traffic.timeout_us)
+            if self._each_alone
+            else SchedulePolicy(
+                len(schedule_s), schedule_s, traffic.idempotent, attempt_us=traffic.timeout_us
+            )
         )
         self.counts = {"sent": 0, "answered": 0, "failed": 0, "abandoned": 0, "retries": 0}
         self.open_count = 0
-        world.push(self._traffic.from_us, self._next)
+        world.push(traffic.from_us, self._next)
 
     def _next(self, _argument: object) -> None:
         gap_us = self._rng.expovariate(self._traffic.per_second) * s
@@ -95,136 +139,184 @@ class TrafficSource:
             return
         caller = callers[self._rng.randrange(len(callers))]
         for group in self._by_owner(keys, caller):
-            self._begin(group, caller)
+            self._begin(tuple(dict.fromkeys(group)), caller)
 
     def _key(self) -> str:
         return f"key-{self._rng.randrange(self._traffic.keys)}"
 
     def _by_owner(self, keys: list[str], caller: Process) -> Iterable[list[str]]:
         """Group *keys* as `handle_or_proxy_all` does: by owner, in the view of *caller*."""
-        if len(keys) == 1 or not len(ring := self._rings.of(caller)):
+        if self._each_alone or len(keys) == 1 or not len(ring := self._rings.of(caller)):
             return [keys]
         groups: dict[str, list[str]] = {}
         for key in keys:
             groups.setdefault(ring.lookup(key), []).append(key)
         return groups.values()
 
-    def _begin(self, keys: list[str], caller: Process) -> None:
+    def _begin(self, keys: tuple[str, ...], caller: Process) -> None:
         self.counts["sent"] += 1
         self.open_count += 1
-        route = Route(keys, caller.name, self._policy)
-        self._go(TrafficRequest(self.counts["sent"], caller, route, self._world.now))
+        now = self._world.now
+        deadline = now + self._traffic.each_for_us if self._each_alone else NEVER
+        errand = Errand(keys, self._policy, deadline)
+        self._go(TrafficRequest(self.counts["sent"], caller, keys, errand, now))
+
+    # The loop of a driver.
 
     def _go(self, request: TrafficRequest) -> None:
+        if request.over:
+            return
+        if not request.caller.running:
+            self._end(request, "its caller ended")
+        # No event tells the traffic that a process continues, so it looks again.
+        elif request.caller.life is Life.PAUSED:
+            self._world.push(self._world.now + s // 10, self._go, request)
+        else:
+            self._step(request)
+
+    def _step(self, request: TrafficRequest, declined_by: str = "") -> None:
+        step = request.errand.next(CallerRoutes(self._rings, request), self._world.now)
+        if step is None:
+            results = request.errand.results.values()
+            errors = [result for result in results if isinstance(result, RingpopError)]
+            self._end(request, type(errors[0]).__name__ if errors else "")
+            return
+        if declined_by:
+            self._reconcile(request, declined_by)
+        if isinstance(step, int):
+            self.counts["retries"] += 1
+            self._world.push(step, self._go, request)
+        else:
+            for ask in step:
+                for check in self._world.checks:
+                    check.asked(request, ask)
+            for ask in step:
+                self._send((request, ask))
+
+    def _send(self, argument: tuple[TrafficRequest, Ask[str]]) -> None:
+        (request, ask), world = argument, self._world
         caller = request.caller
         if request.over:
             return
         if not caller.running:
             self._end(request, "its caller ended")
             return
-        # No event tells the traffic that a process continues, so it looks again.
         if caller.life is Life.PAUSED:
-            self._world.push(self._world.now + s // 10, self._go, request)
+            world.push(world.now + s // 10, self._send, argument)
             return
-        ring = self._rings.of(caller)
-        step = request.route.next_step(ring)
-        if isinstance(step, GiveUp):
-            self._end(request, type(step.error).__name__)
-        elif isinstance(step, HandleHere):
-            request.run_count += 1
-            self._tell(RequestAttempt(request, caller, ring.checksum, ran=True, forwarded=False))
-            self._end(request, "")
-        else:
-            self._send(request, step, ring)
-
-    def _send(self, request: TrafficRequest, step: SendTo, ring: HashRing) -> None:
-        world, caller = self._world, request.caller
+        believed = self._rings.of(caller).checksum
+        if ask.to == caller.name:
+            results = self._serve(request, ask, caller, believed)
+            assert results is not None, "it owns the keys by its own ring"
+            self._finish(request, ask, results)
+            return
         request.attempt_count += 1
-        request.open_attempt, request.owner = request.attempt_count, step.owner
-        row = caller.node.members.get(step.owner)
-        assert row is not None, f"{step.owner} is in the ring and not in the list"
-        # Each message of an attempt has its number, so that a late one cannot end the next attempt.
-        number = request.attempt_count
+        row = caller.node.members.get(ask.to)
+        assert row is not None, f"{ask.to} is in the ring and not in the list"
         machine = world.network.machine_of(row.address)
-        arguments = (request, number, machine, ring.checksum)
-        world.push(world.now + self._traffic.timeout_us, self._timed_out, (request, number))
+        world.push(world.now + ask.wait_us, self._timed_out, (request, ask))
         if machine == caller.machine:  # like the product: a node sends nothing to its own address
-            world.push(world.now, self._refused, (request, number))
+            world.push(world.now, self._refused, (request, ask))
         elif world.network.is_refused(caller.machine, machine):
-            world.transmit(machine, caller.machine, self._refused, (request, number))
+            world.transmit(machine, caller.machine, self._refused, (request, ask))
         else:
+            arguments = (request, ask, machine, believed)
             world.transmit(caller.machine, machine, self._arrived, arguments)
 
-    def _arrived(self, arguments: tuple[TrafficRequest, int, int, int]) -> None:
-        request, number, machine, believed = arguments
+    # At the owner.
+
+    def _arrived(self, arguments: tuple[TrafficRequest, Ask[str], int, int]) -> None:
+        request, ask, machine, believed = arguments
         world = self._world
-        owner = world.at.get(machine)
+        owner, caller = world.at.get(machine), request.caller.machine
         if owner is None:
             if not world.network.is_silent(machine):
-                world.transmit(machine, request.caller.machine, self._refused, (request, number))
+                world.transmit(machine, caller, self._refused, (request, ask))
             return
         if owner.life is Life.PAUSED:  # the request waits in its socket
             world.push(world.now + s // 10, self._arrived, arguments)
             return
-        ring = self._rings.of(owner)
-        accepted = self._accepts(owner, ring, request.route.keys, believed)
-        self._tell(RequestAttempt(request, owner, believed, ran=accepted, forwarded=True))
-        if not accepted:
-            caller = request.caller.machine
-            world.transmit(owner.machine, caller, self._declined, (request, number))
+        results = self._serve(request, ask, owner, believed)
+        if results is None:
+            world.transmit(owner.machine, caller, self._declined, (request, ask))
             return
-        request.run_count += 1
-        world.push(world.now + self._traffic.service_us, self._served, (request, number, owner))
+        served = (request, ask, owner, results)
+        world.push(world.now + self._traffic.service_us, self._served, served)
 
-    def _served(self, arguments: tuple[TrafficRequest, int, Process]) -> None:
-        request, number, owner = arguments
-        # The request ran, but its answer is lost with the process.
-        ends = self._answered if owner.running else self._lost
-        caller = request.caller.machine
-        self._world.transmit(owner.machine, caller, ends, (request, number))
+    def _serve(
+        self, request: TrafficRequest, ask: Ask[str], at: Process, believed: int
+    ) -> list[Any] | None:
+        """Handle what *at* accepts; return the result of each part, or None if it declines all."""
+        ring = self._rings.of(at)
+        if self._each_alone:
+            ours = [key for key in ask.parts if self._accepts(at, ring, [key], believed)]
+        else:
+            # All keys of the request, whatever the errand has sent.
+            local = at is request.caller
+            whole = local or self._accepts(at, ring, request.keys, believed)
+            ours = list(request.keys) if whole else []
+        others = [key for key in ask.parts if key not in ours]
+        request.runs.update(ours)
+        for keys, ran in ((ours, True), (others, False)):
+            if keys:
+                forwarded = at is not request.caller
+                attempt = RequestAttempt(request, keys, at, believed, ran, forwarded)
+                for check in self._world.checks:
+                    check.attempt(attempt)
+        if others and not self._each_alone:
+            return None
+        return [
+            Moved([key, ring.lookup(key)]) if key in others else f"{key} by {at.name}"
+            for key in ask.parts
+        ]
 
     def _accepts(self, owner: Process, ring: HashRing, keys: Sequence[str], believed: int) -> bool:
         rule = self._traffic.consistency
         return not refusal(keys, believed, local=owner.name, ring=ring, consistency=rule)
 
-    # How an attempt ends for its caller.
+    def _served(self, arguments: tuple[TrafficRequest, Ask[str], Process, list[Any]]) -> None:
+        request, ask, owner, results = arguments
+        caller = request.caller.machine
+        if owner.running:
+            self._world.transmit(owner.machine, caller, self._answered, (request, ask, results))
+        else:  # the request ran, but its answer is lost with the process
+            self._world.transmit(owner.machine, caller, self._lost, (request, ask))
 
-    def _answered(self, argument: tuple[TrafficRequest, int]) -> None:
-        request, number = argument
-        if not request.over and number == request.open_attempt and request.caller.running:
-            self._end(request, "")
+    # How an attempt ends for its caller. An errand ignores what comes late, so it gets everything.
 
-    def _refused(self, argument: tuple[TrafficRequest, int]) -> None:
-        self._failed(*argument, ConnectFailed("refused"))
+    def _answered(self, arguments: tuple[TrafficRequest, Ask[str], list[Any]]) -> None:
+        if arguments[0].caller.running:
+            self._finish(*arguments)
 
-    def _declined(self, argument: tuple[TrafficRequest, int]) -> None:
-        self._failed(*argument, PeerDeclined("not the owner"))
+    def _refused(self, argument: tuple[TrafficRequest, Ask[str]]) -> None:
+        self._finish(*argument, ConnectFailed("refused"))
 
-    def _timed_out(self, argument: tuple[TrafficRequest, int]) -> None:
-        self._failed(*argument, CallTimeout("no answer in time"))
+    def _declined(self, argument: tuple[TrafficRequest, Ask[str]]) -> None:
+        self._finish(*argument, PeerDeclined("not the owner"))
 
-    def _lost(self, argument: tuple[TrafficRequest, int]) -> None:
-        self._failed(*argument, ConnectionLost("the connection ended"))
+    def _timed_out(self, argument: tuple[TrafficRequest, Ask[str]]) -> None:
+        self._finish(*argument, CallTimeout("no answer in time"))
 
-    def _failed(self, request: TrafficRequest, number: int, error: CallError) -> None:
-        if request.over or number != request.open_attempt:
+    def _lost(self, argument: tuple[TrafficRequest, Ask[str]]) -> None:
+        self._finish(*argument, ConnectionLost("the connection ended"))
+
+    def _finish(self, request: TrafficRequest, ask: Ask[str], end: list[Any] | CallError) -> None:
+        errand = request.errand
+        if request.over or not errand.under_way:
             return
-        request.open_attempt = 0  # an answer to this attempt is now too late
-        # `RequestsEnd` allows an idempotent request one more run for each of these.
-        if error.took_effect == "unknown":
-            request.lost_count += 1
-        after = request.route.failed(error, seconds(self._world.now))
-        if isinstance(after, GiveUp):
-            self._end(request, type(after.error).__name__)
-            return
-        self.counts["retries"] += 1
-        if isinstance(error, PeerDeclined):
-            self._reconcile(request)
-        self._world.push(self._world.now + int(after.after_s * s), self._go, request)
+        if isinstance(end, CallError):
+            # `RequestsEnd` allows one more run for each of these, if the request may run twice.
+            if ask.number not in request.ended and end.took_effect == "unknown":
+                request.lost.update(ask.parts)
+            errand.failed(ask, end)
+        else:
+            errand.answered(ask, end, CallerRoutes(self._rings, request))
+        request.ended.add(ask.number)
+        if not errand.under_way:
+            self._step(request, ask.to if isinstance(end, PeerDeclined) else "")
 
-    def _reconcile(self, request: TrafficRequest) -> None:
+    def _reconcile(self, request: TrafficRequest, owner: str) -> None:
         """Exchange the differing views before the next attempt, as `Ringpop._reconcile` does."""
-        owner = request.owner
         if request.caller.node.dialect.pings_out_of_turn:
             self._world.do(request.caller, lambda node, now: node.exchange(owner, now))
 
@@ -239,7 +331,3 @@ class TrafficSource:
         ended = RequestEnded(request, error, self._world.now - request.started_at)
         for check in self._world.checks:
             check.request_ended(ended)
-
-    def _tell(self, attempt: RequestAttempt) -> None:
-        for check in self._world.checks:
-            check.attempt(attempt)

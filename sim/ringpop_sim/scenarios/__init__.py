@@ -49,6 +49,7 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     ends.missed_news,
     ends.die_young,
     ends.leave_and_return,
+    ends.crash_under_load,
     starts.join_storm,
     starts.small_messages,
     starts.growth,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.proxy.schedule import Route
+    from ringpop_py.errand import Ask, Errand
     from ringpop_py.swim.effects import Effect
     from ringpop_py.swim.messages import Input
     from ringpop_sim.plans.plan import Operation
@@ -17,31 +18,41 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class TrafficRequest:
-    """One request in progress, sent by the process *caller*."""
+    """One request in progress, sent by the process *caller*.
+
+    Attributes:
+        redirects: by key, the owner that the last redirect named, and the checksum of the caller's
+            ring then: it counts until the caller has another ring.
+        runs: by key, how often a handler ran for it.
+        lost: by key, how many attempts ended such that they may have run.
+        ended: the numbers of the asks that have ended for the caller.
+    """
 
     number: int
     caller: Process
-    route: Route
+    keys: tuple[str, ...]
+    errand: Errand[str]
     started_at: int
-    owner: str = ""
+    redirects: dict[str, tuple[int, str]] = field(default_factory=dict)
+    runs: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+    ended: set[int] = field(default_factory=set)
     attempt_count: int = 0
-    open_attempt: int = 0
-    run_count: int = 0
-    lost_count: int = 0
     over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAttempt:
-    """One attempt: a request reached a node, as its owner.
+    """One attempt: *keys* of a request reached a node, as their owner.
 
     Attributes:
         believed: the checksum of the sender's ring.
-        ran: whether the node handled the request; otherwise the node refused it.
-        forwarded: whether the request came from another process.
+        ran: whether the node handled them; otherwise the node refused them.
+        forwarded: whether they came from another process.
     """
 
     request: TrafficRequest
+    keys: Sequence[str]
     at: Process
     believed: int
     ran: bool
@@ -101,6 +112,9 @@ class Watcher:
 
     def fault_ended(self, _operation: Operation, _nodes: Sequence[int]) -> None:
         """*operation* on these nodes has been undone."""
+
+    def asked(self, _request: TrafficRequest, _ask: Ask[str]) -> None:
+        """The caller of a request of the traffic has decided to send *_ask*, now."""
 
     def attempt(self, _attempt: RequestAttempt) -> None:
         """A node was asked, as owner, to handle a request, and handled or refused it."""

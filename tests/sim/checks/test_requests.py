@@ -81,7 +81,7 @@ def test_a_request_that_runs_twice_though_no_answer_was_lost_is_found() -> None:
     checks, seen = under_way_with(CALM)
 
     request = seen.last_attempt.request
-    request.run_count = 2
+    request.runs[request.keys[0]] = 2
     for check in checks:
         check.attempt(replace(seen.last_attempt, at=request.caller, forwarded=False))
 

@@ -35,6 +35,7 @@ SUSPICION: Final = "swim/suspicion.py"
 NAMESAKES: Final = "swim/namesakes.py"
 PROBE: Final = "swim/probe.py"
 PROBING: Final = "swim/prober.py"
+ERRAND: Final = "errand.py"
 
 BUGS: Final = (
     _bug(
@@ -446,8 +447,8 @@ BUGS: Final = (
     ),
     _bug(
         "what may have run is tried again",
-        "proxy/schedule.py",
-        '        elif error.took_effect == "unknown" and not policy.idempotent:\n',
+        ERRAND,
+        '        elif error.took_effect == "unknown" and not self.idempotent:\n',
         "        elif False:\n",
         "S11 E",
         "lossy-requests:5:1",
@@ -506,7 +507,7 @@ BUGS: Final = (
     ),
     _bug(
         "whatever arrives is handled",
-        "proxy/schedule.py",
+        "proxy/owners.py",
         "            if owner != local:\n",
         "            if False:\n",
         "S10",
@@ -515,7 +516,7 @@ BUGS: Final = (
     ),
     _bug(
         "of several keys the first is checked",
-        "proxy/schedule.py",
+        "proxy/owners.py",
         "        for key in keys:\n",
         "        for key in keys[:1]:\n",
         "S10",
@@ -538,5 +539,57 @@ BUGS: Final = (
         "",
         "S1 L7",
         "long-cut:6:1",
+    ),
+    _bug(
+        "a request goes on to the member that it was sent to first",
+        ERRAND,
+        "            groups.setdefault(routes.destination(part) if straight else RELAY, [])",
+        "            kept = tried[part].to if part in tried else routes.destination(part)\n"
+        "            groups.setdefault(kept, [])",
+        "S10",
+        "crash-under-load:6:1",
+    ),
+    _bug(
+        "of the keys of a request the first decides where it goes",
+        ERRAND,
+        "        for part in self.open:\n            # Looked up",
+        "        for part in self.open[:1]:\n            # Looked up",
+        "S10 S11",
+        "cut-under-load:6:1",
+        "crash-under-load:6:1",
+    ),
+    _bug(
+        "the end of an earlier attempt is taken for that of the last one",
+        ERRAND,
+        "        if ask not in self.under_way:\n            return\n",
+        "        ask = self.under_way[0]\n",
+        "S11",
+        "crash-under-load:6:1",
+        "crash-under-load:6:2",
+    ),
+    _bug(
+        "the answer to an earlier attempt is taken for that to the last one",
+        ERRAND,
+        "        if ask not in self.under_way:\n            return  # ",
+        "        ask, results = self.under_way[0], [results[0]] * len(self.under_way[0].parts)  # ",
+        "S11",
+        "crash-under-load:6:1",
+        "crash-under-load:6:2",
+    ),
+    _bug(
+        "a later attempt proves that the earlier ones did nothing",
+        ERRAND,
+        '        if error.took_effect == "unknown":\n            self.may_have_run = True\n',
+        '        self.may_have_run = error.took_effect == "unknown"\n',
+        "S11",
+        "crash-under-load:6:1",
+    ),
+    _bug(
+        "of the parts of a request only those of one owner are asked",
+        ERRAND,
+        "        for to, parts in groups.items():\n",
+        "        for to, parts in [*groups.items()][:1]:\n",
+        "S11 E",
+        "crash-under-load:6:1",
     ),
 )
