@@ -6,7 +6,7 @@ owner continues where the last one stopped.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,14 +15,13 @@ import trio
 from ringpop_py.errors import (
     BadOperation,
     BodyError,
-    JobAborted,
     KeyspaceError,
     OperationTooOld,
     PartitionUnavailable,
     StateDamaged,
 )
 from ringpop_py.jobs.messages import Refusals, RowRefusal
-from ringpop_py.jobs.store import now_us, plan_of
+from ringpop_py.jobs.store import now_us
 from ringpop_py.keyed.sessions import JOBS_MAX
 from ringpop_py.partition.partition import Partition, Presence
 from ringpop_py.partition.tasks import in_parallel
@@ -32,17 +31,16 @@ from ringpop_py.values.packed import decode_value
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from ringpop_py.jobs.messages import AttemptManifest, Decision
+    from ringpop_py.jobs.messages import Decision
+    from ringpop_py.jobs.plan import JobPlan, PlannedFile
     from ringpop_py.jobs.stagefile import Chunk
-    from ringpop_py.jobs.store import JobPlan, JobStore, PlannedFile
+    from ringpop_py.jobs.store import JobStore
     from ringpop_py.partition.server import PartitionServer
     from ringpop_py.partition.tasks import Worker
     from ringpop_py.values.operations import Value
 
-PLANS_MAX: Final = 4
-"""The most plans that a node keeps of one keyspace; others are read again."""
-READS_MAX: Final = 8
-"""The most manifests that are read at a time, and the most files if the store is slow."""
+LOADS_SLOW_MAX: Final = 8
+"""The most files that are read at a time from a slow store."""
 LOADS_MAX: Final = 2
 """The most files that are read at a time from a fast store: there the interpreter is the limit."""
 GROUP_BYTES_MAX: Final = 1 << 18
@@ -73,68 +71,10 @@ _ARRAY: Final = b"\xdd"
 """In msgpack: an array follows, as its length in 32 bits and its items."""
 
 
-class Plans:
-    """What committed jobs consist of, read from the store once."""
-
-    def __init__(self, jobs: JobStore, worker: Worker) -> None:
-        self._jobs = jobs
-        self._worker = worker
-        self._plans: OrderedDict[str, JobPlan] = OrderedDict()
-        self._lock = trio.Lock()  # two tasks that need a plan read it once
-
-    async def of(self, job: str, token: str) -> JobPlan:
-        """Return the plan of *job*, which was decided with *token*.
-
-        Raises:
-            BadOperation: if it was not committed.
-            JobAborted: if it was aborted.
-            StateDamaged: if a part of it is gone or cannot be read.
-            StoreUnavailable: if the store does not answer.
-        """
-        async with self._lock:
-            plan = self._plans.get(job)
-            # The name may stand for another job by now; the token tells.
-            if plan is None or plan.decision.token != token:
-                plan = await self._read(job, token)
-            self.keep(job, plan)
-            return plan
-
-    def keep(self, job: str, plan: JobPlan) -> None:
-        """Remember *plan*, which was decided, for a while."""
-        self._plans[job] = plan
-        self._plans.move_to_end(job)
-        # Few are kept: a plan of a large job has millions of places.
-        if len(self._plans) > PLANS_MAX:
-            self._plans.popitem(last=False)
-
-    async def _read(self, job: str, token: str) -> JobPlan:
-        decision = await self._worker.run(self._jobs.decision, job)
-        if decision is None or decision.token != token:
-            raise BadOperation(f"job {job!r} was not committed")
-        if decision.attempts is None:
-            raise JobAborted(f"job {job!r} was aborted")
-        manifests = await self.manifests(job, decision.attempts)
-        missing = [a for a, found in zip(decision.attempts, manifests, strict=True) if not found]
-        if missing:
-            raise StateDamaged(f"what attempt {missing[0]!r} of job {job!r} has staged is gone")
-        return plan_of(self._jobs.keys.job(job), decision, [each for each in manifests if each])
-
-    async def manifests(self, job: str, attempts: Sequence[str]) -> list[AttemptManifest | None]:
-        """Return the manifest of each of *attempts*; None for one that is not finished."""
-        found: list[AttemptManifest | None] = [None] * len(attempts)
-
-        async def read(place: int) -> None:
-            found[place] = await self._worker.run(self._jobs.manifest, job, attempts[place])
-
-        await in_parallel(read, len(attempts), READS_MAX)
-        return found
-
-
 class JobApplier:
     """Applies jobs to the partitions of one keyspace that are at this node; one job at a time."""
 
     def __init__(self, jobs: JobStore, worker: Worker, server: PartitionServer[Partition]) -> None:
-        self.plans = Plans(jobs, worker)
         self._jobs = jobs
         self._worker = worker
         self._server = server
@@ -143,12 +83,11 @@ class JobApplier:
     async def apply(self, job: str, token: str, numbers: Sequence[int]) -> list[Any]:
         """Continue *job* for a while, and return each partition's chunk count or `PartResult`.
 
-        Raises: as `Plans.of`.
+        Raises: as `JobStore.plan`.
         """
-        plan = await self.plans.of(job, token)
-        found = await self._server.each(numbers, _itself)
-        both = zip(numbers, found, strict=True)
-        here = {number: each for number, each in both if isinstance(each, Partition)}
+        plan = await self._worker.run(self._jobs.plan, job, token)
+        found = dict(zip(numbers, await self._server.each(numbers, _itself), strict=True))
+        here = {number: each for number, each in found.items() if isinstance(each, Partition)}
         run, long = _Run(self._jobs, self._worker, job, plan, here), is_long(plan.decision)
         keys, marked = self._jobs.keys.job(job), set[int]()
         if run.left:
@@ -163,10 +102,7 @@ class JobApplier:
             new = [number for number in run.begun(long=long) if number not in marked]
             if new:
                 await self._worker.run(self._jobs.mark, keys.begun_by, new)
-        return [
-            run.result(number) if number in here else _of_partition(result)
-            for number, result in zip(numbers, found, strict=True)
-        ]
+        return [run.result(n) if n in here else _of_partition(found[n]) for n in numbers]
 
 
 @dataclass(slots=True)
@@ -197,8 +133,7 @@ class _Run:
         """Return partitions with a part of the job; unless it is *long*, those that are stuck."""
         totals = self.plan.chunk_counts
         begun = [n for n in self.here if 0 < self._count(n) < totals.get(n, 0)]
-        stuck = [n for n in begun if isinstance(self.errors.get(n), StateDamaged)]
-        return begun if long else stuck
+        return [n for n in begun if long or isinstance(self.errors.get(n), StateDamaged)]
 
     def refuse_forgotten(self, begun: Collection[int]) -> None:
         """Leave partitions alone that have *begun* and forgotten it: they would begin again."""
@@ -220,31 +155,16 @@ class _Run:
 
     async def go_on(self, until: float) -> None:
         """Apply window after window, until all are applied or the time is over."""
-        first, room_bytes = 0, WINDOW_FIRST_BYTES
-        while self.left and trio.current_time() < until:
-            window, first = self._next_window(first, room_bytes)
-            if not window:
-                return
+        files, room_bytes = deque(self.plan.files), WINDOW_FIRST_BYTES
+        while files and (left := self.left) and trio.current_time() < until:
+            window, size_bytes = list["PlannedFile"](), 0
+            while files and (not window or size_bytes + files[0].size_bytes <= room_bytes):
+                file = files.popleft()
+                if any(count < sum(file.places.get(n, (0, 0))) for n, count in left.items()):
+                    window.append(file)
+                    size_bytes += file.size_bytes
             await self._apply(window)
             room_bytes = min(2 * room_bytes, WINDOW_BYTES)
-
-    def _next_window(self, first: int, room_bytes: int) -> tuple[list[PlannedFile], int]:
-        """Return needed files from the place *first* on, and where the next window begins."""
-        left, files = self.left, self.plan.files
-        window: list[PlannedFile] = []
-        size_bytes = 0
-        while first < len(files):
-            file = files[first]
-            if any(
-                number in file.places and count < sum(file.places[number])
-                for number, count in left.items()
-            ):
-                if window and size_bytes + file.size_bytes > room_bytes:
-                    break  # this file begins the next window
-                window.append(file)
-                size_bytes += file.size_bytes
-            first += 1
-        return window, first
 
     async def _apply(self, window: Sequence[PlannedFile]) -> None:
         left, is_quick = self.left, self.jobs.store.quick
@@ -256,7 +176,7 @@ class _Run:
             except KeyspaceError as error:  # other partitions than the file's go on
                 self.errors |= dict.fromkeys(window[place].places, error)
 
-        await in_parallel(load, len(window), LOADS_MAX if is_quick else READS_MAX)
+        await in_parallel(load, len(window), LOADS_MAX if is_quick else LOADS_SLOW_MAX)
         left = self.left  # without those whose files could not be loaded
         size_bytes = sum(file.size_bytes for file in window)
         is_small = not is_quick or size_bytes < SMALL_BYTES * len(left)

@@ -23,16 +23,17 @@ from ringpop_py.errors import (
 )
 from ringpop_py.jobs.applier import JobApplier, is_long
 from ringpop_py.jobs.messages import APPLY_JOB, ApplyJobRequest, Decision, JobProgress
-from ringpop_py.jobs.store import now_us, plan_of
+from ringpop_py.jobs.record import DAY_US, REMEMBERED_DAYS, JobRecord, Step
+from ringpop_py.jobs.store import now_us
 from ringpop_py.logs import log
 from ringpop_py.partition.courier import Courier
-from ringpop_py.values.declared import Natural, convert, encode, replace
+from ringpop_py.values.declared import Natural, convert, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ringpop_py.jobs.messages import DecideRequest, FinishRequest, StageHead
-    from ringpop_py.jobs.store import JobPlan, JobStore
+    from ringpop_py.jobs.store import JobStore
     from ringpop_py.partition.courier import Destinations
     from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.server import PartitionServer
@@ -45,8 +46,17 @@ STAGING_QUEUE_MAX: Final = 32
 """The most files that wait for that; more are refused, and sent again or to another node."""
 SETTLE_S: Final = 10.0
 """Seconds that owners have to continue a job when they are asked."""
+JOB_S: Final = 60.0
+"""The most seconds that are spent on one job without a driver at a time."""
+PAUSE_S: Final = 1.0
 REPORT_S: Final = 1.0
 """After this many seconds the progress is returned, and the owners are asked in a new call."""
+SWEEP_S: Final = 30.0
+"""Seconds from one sweep to the next, give or take a fifth."""
+RETIRED_DAYS: Final = 60
+"""So many days before the remembered ones are looked at: no node may have run for a while."""
+RETIRE_EVERY: Final = 120
+"""Sweeps from one look at old jobs to the next: about an hour."""
 
 
 class Jobs:
@@ -71,9 +81,11 @@ class Jobs:
         self.worker = worker
         self.node = node
         self._applier = JobApplier(store, worker, server)
-        self._courier = Courier(node, destinations, random.Random(secrets.randbits(64)))
+        self._rng = random.Random(secrets.randbits(64))
+        self._courier = Courier(node, destinations, self._rng)
         self._staging = trio.CapacityLimiter(STAGING_MAX)
         self._spawn = spawn
+        self._sweeps_count = 0
 
     @property
     def keyspace(self) -> str:
@@ -99,33 +111,11 @@ class Jobs:
         await self.worker.run(self.store.finish, request)
 
     async def decide(self, request: DecideRequest) -> Decision:
-        """Decide the job unless it was decided before; return the decision.
-
-        Raises:
-            BadOperation: if an attempt is not finished.
-        """
+        """Decide the job unless it was decided before; see `JobStore.commit_or_abort`."""
         job, wanted = request.job, request.wanted
-        decided = await self.worker.run(self.store.decision, job)
-        if decided is not None:
-            return decided
-        attempts = wanted.attempts or ()
-        manifests = await self._applier.plans.manifests(job, attempts)
-        for attempt, manifest in zip(attempts, manifests, strict=True):
-            if manifest is None:
-                # Perhaps because the job was decided and cleaned up just now.
-                decided = await self.worker.run(self.store.decision, job)
-                if decided is not None:
-                    return decided
-                raise BadOperation(f"attempt {attempt!r} of job {job!r} is not finished")
-        # This node's clock, not the driver's: the sweep compares it with those of nodes.
-        stamped = replace(wanted, decided_us=now_us())
-        finished = [manifest for manifest in manifests if manifest is not None]
-        # Before the decision, because this raises if the job is too large to be applied.
-        plan = plan_of(self.store.keys.job(job), stamped, finished)
-        decided = await self.worker.run(self.store.decide, job, stamped)
-        if decided == stamped and decided.committed:
-            self._applier.plans.keep(job, plan)  # it is likely to be applied next
-        log.info("job-decided", keyspace=self.keyspace, job=job, committed=decided.committed)
+        decided = await self.worker.run(self.store.commit_or_abort, job, wanted)
+        if decided.token == wanted.token:
+            log.info("job-decided", keyspace=self.keyspace, job=job, committed=decided.committed)
         return decided
 
     async def decision(self, job: str) -> Decision | None:
@@ -141,66 +131,99 @@ class Jobs:
             StateDamaged: if a part of it is gone, so it cannot be applied.
             StoreUnavailable: if the store does not answer.
         """
-        decision = await self.decision(job)
-        if decision is None:
+        record = await self.worker.run(self.store.read, JobRecord(job, asked=True))
+        if record.decision is None:
             raise BadOperation(f"job {job!r} was not committed")
-        if not decision.committed:
+        if not record.decision.committed:
             raise JobAborted(f"job {job!r} was aborted")
-        applied = await self.worker.run(self.store.applied, job)
-        if applied is not None:
-            return applied
-        deadline = trio.current_time() + timeout_s
-        try:
-            plan = await self._applier.plans.of(job, decision.token)
-            results = await self._ask_owners(job, plan, deadline)
-        except StateDamaged:
-            # The files of an applied job are deleted; perhaps that was just now.
-            applied = await self.worker.run(self.store.applied, job)
-            if applied is None:
-                raise
-            return applied
-        progress = _progress(plan, results)
-        if progress.partitions_done < progress.partitions_count:
-            return progress
-        done = await self.worker.run(self.store.put_applied, job, plan)
-        log.info("job-applied", keyspace=self.keyspace, job=job, rows=done.rows_count)
-        # In a task of its own: the driver need not wait until thousands of files are deleted.
-        self._spawn(self.delete_staged, job)
-        return done
+        if record.result is None and await self._follow(record, timeout_s):
+            # In a task of its own: the driver need not wait until thousands of files are deleted.
+            self._spawn(self.see_to, JobRecord(job, staged_ms=0))
+        return record.progress
 
-    async def _ask_owners(self, job: str, plan: JobPlan, deadline: float) -> dict[int, object]:
-        """Return how many of its chunks each partition has, or why that is not known."""
-        counts, keys = plan.chunk_counts, self.store.keys.job(job)
-        long = is_long(plan.decision)
-        known = await self.worker.run(self.store.marked, keys.done) if long else set[int]()
-        # Partitions that are marked as done are not asked: they may have forgotten the job.
-        results: dict[int, object] = {n: count for n, count in counts.items() if n in known}
-        left = [number for number in sorted(counts) if number not in known]
-        asking = _JobAsking(self, job, plan.decision.token)
-        begun_at, goes_on = trio.current_time(), bool(left)
+    async def see_to(self, record: JobRecord) -> None:
+        """Take the steps of a job, for a while. What prevents that is logged."""
+        event, why, until = "", "", trio.current_time() + JOB_S
+        try:
+            await self.worker.run(self.store.read, record)
+            while not event and not await self._follow(record):
+                if trio.current_time() >= until:
+                    done, event = record.progress, "job-under-way"
+                    why = f"{done.partitions_done} of {done.partitions_count}: {done.why}"
+                await trio.sleep(PAUSE_S)
+        except KeyspaceError as error:  # other jobs may be sound
+            event, why = "job-not-settled", f"{type(error).__name__}: {error}"
+        if event:
+            log.warning(event, keyspace=self.keyspace, job=record.name, text=why)
+
+    async def _follow(self, record: JobRecord, timeout_s: float = SETTLE_S) -> bool:
+        """Take the next steps of a job. Return False if partitions have not applied it yet."""
+        while True:
+            steps = await self.worker.run(self.store.follow, record)
+            about = {"keyspace": self.keyspace, "job": record.name}
+            if Step.ABORT in steps:
+                log.warning("job-abandoned", **about)
+            if Step.RECORD in steps:
+                log.info("job-applied", **about, rows=record.progress.rows_count)
+            if steps[-1] is not Step.APPLY:
+                return True
+            try:
+                await self._ask_owners(record, trio.current_time() + timeout_s)
+            except StateDamaged:
+                # The files of an applied job are deleted; perhaps that was just now.
+                record.result = await self.worker.run(self.store.applied, record.name)
+                if record.result is None:
+                    raise
+            if record.result is None and record.left:
+                return False
+
+    async def _ask_owners(self, record: JobRecord, deadline: float) -> None:
+        """Find out how many of its chunks each partition has, or why that is not known."""
+        job, decision = record.name, record.decision
+        assert decision is not None
+        keys, long, known = self.store.keys.job(job), is_long(decision), set[int]()
+        record.plan = plan = await self.worker.run(self.store.plan, job, decision.token)
+        if long:
+            # Partitions that are marked as done are not asked: they may have forgotten the job.
+            known = await self.worker.run(self.store.marked, keys.done)
+            record.found |= {n: count for n, count in plan.chunk_counts.items() if n in known}
+        asking = _JobAsking(self, job, decision.token)
+        begun_at, goes_on = trio.current_time(), bool(record.left)
         while goes_on:
-            found = await self._courier.ask(asking, left, deadline)
-            # Another round only after progress; otherwise the caller pauses.
-            goes_on = any(found[number] != results.get(number) for number in left)
-            results |= found
-            left = [number for number in left if found[number] != counts[number]]
-            goes_on &= not any(isinstance(found[number], KeyspaceError) for number in left)
-            goes_on &= bool(left) and trio.current_time() < begun_at + REPORT_S
-        new = [n for n in counts if results[n] == counts[n] and n not in known]
+            found = await self._courier.ask(asking, record.left, deadline)
+            goes_on = record.heard(found) and trio.current_time() < begun_at + REPORT_S
+        left = set(record.left)
         if long and left:
-            await self.worker.run(self.store.mark, keys.done_by, new)
+            done = [n for n in plan.chunk_counts if n not in known and n not in left]
+            await self.worker.run(self.store.mark, keys.done_by, done)
         # Only now, so that the other partitions were asked, and their progress is recorded.
-        damaged = [each for each in results.values() if isinstance(each, StateDamaged)]
+        damaged = [each for each in record.found.values() if isinstance(each, StateDamaged)]
         if damaged:
             raise damaged[0]
-        return results
 
-    async def delete_staged(self, job: str) -> None:
-        """Delete the files of *job*, which is over. If that fails, a later sweep does it."""
-        try:
-            await self.worker.run(self.store.delete_staged, job)
-        except KeyspaceError as error:
-            log.warning("staged-not-deleted", keyspace=self.keyspace, job=job, text=str(error))
+    # For the node that sweeps: one at a time, though two would do no harm.
+
+    async def run_sweeps(self, is_ours: Callable[[], bool]) -> None:
+        """Sweep from time to time if *is_ours* returns that this node should, until cancelled."""
+        while True:
+            await trio.sleep(SWEEP_S * self._rng.uniform(0.8, 1.2))
+            if is_ours():
+                try:
+                    await self.sweep()
+                except KeyspaceError as error:
+                    log.warning("jobs-not-swept", keyspace=self.keyspace, text=str(error))
+
+    async def sweep(self) -> None:
+        """Look at all jobs once: their drivers may be gone. Raises StoreUnavailable."""
+        staged = await self.worker.run(self.store.staged)
+        for job, newest_ms in sorted(staged.items()):
+            await self.see_to(JobRecord(job, staged_ms=newest_ms))
+        # Also in the first sweep: a node that is restarted often would otherwise never do it.
+        if self._sweeps_count % RETIRE_EVERY == 0:
+            last = now_us() // DAY_US - REMEMBERED_DAYS
+            for day in range(last - RETIRED_DAYS, last):
+                await self.worker.run(self.store.retire, day, staged)
+        self._sweeps_count += 1
 
     # For owners.
 
@@ -233,17 +256,3 @@ class _JobAsking:
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
         return await self.jobs.apply(self.job, self.token, numbers)
-
-
-def _progress(plan: JobPlan, results: Mapping[int, object]) -> JobProgress:
-    counts = plan.chunk_counts
-    found = {number: n for number, n in results.items() if isinstance(n, int)}
-    errors = [each for each in results.values() if isinstance(each, KeyspaceError)]
-    return JobProgress(
-        sum(found.get(number) == count for number, count in counts.items()),
-        len(counts),
-        sum(found.values()),
-        sum(counts.values()),
-        plan.rows_count,
-        why=f"{type(errors[0]).__name__}: {errors[0]}" if errors else "",
-    )

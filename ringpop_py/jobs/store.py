@@ -6,12 +6,15 @@ methods block, as the store does, and raise `StoreUnavailable`.
 
 from __future__ import annotations
 
+import secrets
+import threading
 import time
+from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from ringpop_py.errors import BadOperation, BodyError, StateDamaged, StoreUnavailable
+from ringpop_py.errors import BadOperation, BodyError, JobAborted, StateDamaged, StoreUnavailable
 from ringpop_py.jobs.messages import (
     ATTEMPTS_MAX,
     REFUSED_KEPT_MAX,
@@ -21,25 +24,29 @@ from ringpop_py.jobs.messages import (
     Refusals,
 )
 from ringpop_py.jobs.names import names_behind
+from ringpop_py.jobs.plan import plan_of
+from ringpop_py.jobs.record import DAY_US, JobRecord, Step
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.stores.layout import name_of_part, staged_in
-from ringpop_py.values.declared import Declared, decode, encode
+from ringpop_py.values.declared import Declared, decode, encode, replace
 from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from ringpop_py.jobs.messages import FinishRequest, StageHead
+    from ringpop_py.jobs.plan import JobPlan
     from ringpop_py.stores.layout import JobKeys, KeyspaceKeys
     from ringpop_py.stores.store import Store
 
-CLOCK_S_MAX: Final = 3_600.0
-"""The most seconds between the clocks of tasks and daemons; a file beyond it is refused, as jobs
-are aborted by the time at which they staged."""
-FILE_PARTS_MAX: Final = 4_000_000
-"""The most partitions that the files of a job have chunks of, summed up; a commit of more fails."""
+CLOCK_US_MAX: Final = 3_600_000_000
+"""The most microseconds between the clocks of tasks and daemons; a file beyond it is refused, as
+jobs are aborted by the time at which they staged."""
 REFUSALS_VERSIONS_MAX: Final = 10
-DAY_US: Final = 86_400_000_000
+PLANS_MAX: Final = 4
+"""The most plans that a node keeps of one keyspace; others are read again."""
+READS_MAX: Final = 8
+"""The most manifests that are read at a time."""
 
 T = TypeVar("T")
 
@@ -56,62 +63,27 @@ class _Applied(Declared, frozen=True, tag="applied"):
     progress: JobProgress
 
 
-class PlannedFile(NamedTuple):
-    """A file of a committed job.
-
-    Attributes:
-        places: for each partition, how many of its chunks are in earlier files of the job, and how
-            many are in this one.
-    """
-
-    key: str
-    size_bytes: int
-    places: dict[int, tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class JobPlan:
-    """The files of a committed job, in the order in which they are applied."""
-
-    decision: Decision
-    files: tuple[PlannedFile, ...]
-    chunk_counts: dict[int, int]
-    rows_count: int
-
-
-def plan_of(keys: JobKeys, decision: Decision, manifests: Sequence[AttemptManifest]) -> JobPlan:
-    """Return the plan of the *manifests* of the decision's attempts.
-
-    Raises:
-        BadOperation: if it is too large.
-    """
-    files = []
-    totals: dict[int, int] = {}
-    for attempt, manifest in zip(decision.attempts or (), manifests, strict=True):
-        for staged in manifest.files:
-            places = {}
-            for partition, count in dict(staged.chunk_counts).items():
-                # The numbers go on through files and attempts: each chunk has its number in the
-                # series.
-                places[partition] = totals.get(partition, 0), count
-                totals[partition] = totals.get(partition, 0) + count
-            key = keys.file(attempt, staged.number, staged.staged_ms)
-            files.append(PlannedFile(key, staged.size_bytes, places))
-    if sum(len(file.places) for file in files) > FILE_PARTS_MAX:
-        raise BadOperation(
-            f"the files of a job have chunks of {FILE_PARTS_MAX} partitions at most, summed up"
-        )
-    rows_count = sum(manifest.rows_count for manifest in manifests)
-    return JobPlan(decision, tuple(files), totals, rows_count)
+def now_us() -> int:
+    """Return the microseconds since 1970: times in the store outlive this process."""
+    return time.time_ns() // 1_000
 
 
 class JobStore:
     """The jobs of one generation of a keyspace."""
 
-    def __init__(self, store: Store, keys: KeyspaceKeys, partitions_count: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        keys: KeyspaceKeys,
+        partitions_count: int,
+        clock: Callable[[], int] = now_us,
+    ) -> None:
         self.store = store
         self.keys = keys
         self.partitions_count = partitions_count
+        self._now_us = clock
+        self._plans: OrderedDict[str, JobPlan] = OrderedDict()
+        self._plans_lock = threading.Lock()
 
     # Staging.
 
@@ -122,7 +94,7 @@ class JobStore:
             BadOperation: if it could not be applied, or another file is there.
         """
         self._check_file(file)
-        _check_clock(head.staged_ms)
+        self._check_clock(head.staged_ms)
         key = self.keys.job(head.job).file(head.attempt, head.number, head.staged_ms)
         self._put_same(key, file, f"file {head.number} of attempt {head.attempt!r}")
 
@@ -148,12 +120,18 @@ class JobStore:
             BodyError: if it cannot be decoded.
         """
         manifest = decode(AttemptManifest, request.manifest)
-        _check_clock(manifest.finished_ms)
+        self._check_clock(manifest.finished_ms)
         partitions = (number for file in manifest.files for number, _ in file.chunk_counts)
         if max(partitions, default=0) >= self.partitions_count:
             raise BadOperation(f"the keyspace has {self.partitions_count} partitions only")
         key = self.keys.job(request.job).manifest(request.attempt)
         self._put_same(key, request.manifest, f"attempt {request.attempt!r}")
+
+    def _check_clock(self, time_ms: int) -> None:
+        if abs(time_ms * 1_000 - self._now_us()) > CLOCK_US_MAX:
+            raise BadOperation(
+                "the clocks of the task and of this daemon differ by more than an hour; set them"
+            )
 
     def _put_same(self, key: str, value: bytes, what: str) -> None:
         # The same value may be there already: the reply to an earlier put was lost.
@@ -165,11 +143,7 @@ class JobStore:
         return self._read(AttemptManifest, self.keys.job(job).manifest(attempt))
 
     def _read(self, kind: type[T], key: str) -> T | None:
-        value = self.store.get(key)
-        try:
-            return None if value is None else decode(kind, value)
-        except BodyError as error:
-            raise StateDamaged(f"{key} cannot be read: {error}") from None
+        return _decoded(kind, key, self.store.get(key))
 
     # Deciding.
 
@@ -177,6 +151,31 @@ class JobStore:
         """Return the decision on *job*; None if there is none yet. Raises StateDamaged."""
         found = self._read(_Decided, self.keys.job(job).decision)
         return None if found is None else found.decision
+
+    def commit_or_abort(self, job: str, wanted: Decision) -> Decision:
+        """Decide *job* as a driver has *wanted*, unless it was decided before; return the decision.
+
+        Raises:
+            BadOperation: if an attempt is not finished, or the job is too large to be applied.
+        """
+        # This node's clock, not the driver's: the sweep compares it with those of nodes.
+        stamped = replace(wanted, decided_us=self._now_us())
+        decided = self.decision(job)
+        if decided is None:
+            try:
+                plan = self._planned(job, stamped)
+            except LookupError as missing:
+                # Perhaps because the job was decided and cleaned up just now.
+                decided = self.decision(job)
+                if decided is None:
+                    raise BadOperation(
+                        f"attempt {missing.args[0]!r} of job {job!r} is not finished"
+                    ) from None
+            else:
+                decided = self.decide(job, stamped)
+                if decided == stamped and decided.committed:
+                    self._keep(job, plan)  # it is likely to be applied next
+        return decided
 
     def decide(self, job: str, wanted: Decision) -> Decision:
         """Decide *job* as *wanted* unless it was decided before; return the decision."""
@@ -190,6 +189,55 @@ class JobStore:
         if found is None:
             raise StoreUnavailable(f"the decision on job {job!r} was in the store, and is gone")
         return found
+
+    # Planning.
+
+    def plan(self, job: str, token: str) -> JobPlan:
+        """Return the plan of *job*, which was decided with *token*.
+
+        Raises:
+            BadOperation: if it was not committed.
+            JobAborted: if it was aborted.
+            StateDamaged: if a part of it is gone or cannot be read.
+        """
+        plan = self._plans.get(job)
+        # The name may stand for another job by now; the token tells.
+        if plan is None or plan.decision.token != token:
+            plan = self._read_plan(job, token)
+        self._keep(job, plan)
+        return plan
+
+    def _keep(self, job: str, plan: JobPlan) -> None:
+        with self._plans_lock:
+            self._plans[job] = plan
+            self._plans.move_to_end(job)
+            # Few are kept: a plan of a large job has millions of places.
+            if len(self._plans) > PLANS_MAX:
+                self._plans.popitem(last=False)
+
+    def _read_plan(self, job: str, token: str) -> JobPlan:
+        decision = self.decision(job)
+        if decision is None or decision.token != token:
+            raise BadOperation(f"job {job!r} was not committed")
+        if not decision.committed:
+            raise JobAborted(f"job {job!r} was aborted")
+        try:
+            return self._planned(job, decision)
+        except LookupError as missing:
+            message = f"what attempt {missing.args[0]!r} of job {job!r} has staged is gone"
+            raise StateDamaged(message) from None
+
+    def _planned(self, job: str, decision: Decision) -> JobPlan:
+        """Return a plan. Raises LookupError with the first attempt that is not there."""
+        attempts, read = decision.attempts or (), partial(self.manifest, job)
+        if self.store.in_memory or len(attempts) <= 1:
+            manifests = [*map(read, attempts)]
+        else:
+            manifests = _in_threads(read, attempts)
+        found = [manifest for manifest in manifests if manifest is not None]
+        if len(found) < len(attempts):
+            raise LookupError(attempts[manifests.index(None)])
+        return plan_of(self.keys.job(job), decision, found)
 
     # Results.
 
@@ -218,17 +266,12 @@ class JobStore:
         found = self._read(_Applied, self.keys.job(job).applied)
         return None if found is None else found.progress
 
-    def put_applied(self, job: str, plan: JobPlan) -> JobProgress:
-        """Record that all partitions have applied *plan*; return the result."""
-        partitions_count, chunks_count = len(plan.chunk_counts), sum(plan.chunk_counts.values())
-        done = JobProgress(
-            *(partitions_count, partitions_count, chunks_count, chunks_count, plan.rows_count),
-            applied=True,
-            refused=self.refusals(job),
-        )
-        if self.store.put_if_absent(self.keys.job(job).applied, encode(_Applied(done))):
+    def put_applied(self, record: JobRecord) -> JobProgress:
+        """Record that all partitions have applied a job; return the result."""
+        done = replace(record.progress, applied=True, refused=self.refusals(record.name))
+        if self.store.put_if_absent(self.keys.job(record.name).applied, encode(_Applied(done))):
             return done
-        return self.applied(job) or done  # another node was faster: all report what is stored
+        return self.applied(record.name) or done  # another node was faster: all report its result
 
     def mark(self, key_of: Callable[[int], str], partitions: Sequence[int]) -> None:
         """Mark *partitions*, with `JobKeys.done_by` or `JobKeys.begun_by` of a job."""
@@ -241,7 +284,56 @@ class JobStore:
         numbers = (key.removeprefix(prefix) for key in self.store.list(prefix))
         return {int(number) for number in numbers if number.isascii() and number.isdigit()}
 
-    # Cleaning up.
+    # What to do next.
+
+    def read(self, record: JobRecord) -> JobRecord:
+        """Set the decision and the result of *record*; return it. Raises StateDamaged."""
+        key = self.keys.job(record.name).decision
+        record.decided = self.store.get(key)
+        try:
+            found = _decoded(_Decided, key, record.decided)
+        except StateDamaged:
+            if record.day is None:  # otherwise only its age matters
+                raise
+            found = None
+        if found is not None:
+            record.decision = found.decision
+            if record.day is None and found.decision.committed:
+                record.result = self.applied(record.name)
+        return record
+
+    def follow(self, record: JobRecord) -> list[Step]:
+        """Take the next steps of a job; return them, and the one that is not for the store."""
+        steps: list[Step] = []
+        while True:
+            steps.append(record.next_step(self._now_us()))
+            if steps[-1] in {Step.WAIT, Step.APPLY}:
+                return steps
+            self._take(steps[-1], record)
+
+    def _take(self, step: Step, record: JobRecord) -> None:
+        job, keys = record.name, self.keys.job(record.name)
+        match step:
+            case Step.READ_ATTEMPTS:
+                record.finished_ms = self._finished_ms(keys)
+            case Step.ABORT:
+                record.decision = self.decide(
+                    job, Decision(None, secrets.token_hex(16), self._now_us())
+                )
+            case Step.RECORD:
+                record.result = self.put_applied(record)
+            case Step.CLEAR:
+                self.store.delete([*self.store.list(keys.staged), *self.store.list(keys.done)])
+                record.staged_ms = None
+            case Step.FIND_SUCCESSOR:
+                record.followed = self._has_successor(job)
+            case _:
+                assert record.day is not None
+                if step is Step.RELIST:
+                    self.store.put_if_absent(keys.of_day(self._now_us() // DAY_US), b"")
+                if step is not Step.FORGET or self._forget(keys, record.decided):
+                    self.store.delete([keys.of_day(record.day)])
+                record.day = None
 
     def staged(self) -> dict[str, int]:
         """Return the jobs that have staged files, and when the newest one was, in milliseconds."""
@@ -253,37 +345,22 @@ class JobStore:
                 found[staged.job] = max(found.get(staged.job, 0), staged.staged_ms or 0)
         return found
 
-    def finished_ms(self, job: str) -> int:
-        """Return when the last attempt of *job* was finished, in milliseconds; 0 if none was."""
-        keys = (key for key in self.store.list(self.keys.job(job).staged))
-        manifests = (self.store.get(key) for key in keys if key.endswith("/manifest"))
-        times = []
-        for value in manifests:
-            with suppress(BodyError):
-                times.append(decode(AttemptManifest, value or b"").finished_ms)
-        return max(times, default=0)
-
-    def retire(self, day: int, *, keep_aborted: bool = False) -> None:
-        """Forget the jobs that were decided on *day*, except those that are not over.
-
-        An aborted job stays while it has a successor, or if *keep_aborted*: if its name were free
-        again, the rows of the successor could be written a second time under it.
-        """
+    def retire(self, day: int, staged: Collection[str] = ()) -> None:
+        """Forget the jobs of *day* whose time is over, except those that have *staged* files."""
         prefix = self.keys.jobs_of_day(day)
-        for key in self.store.list(prefix):
-            part = key.removeprefix(prefix)
-            keys = self.keys.job_of_part(part)
-            value, decision = self.store.get(keys.decision), None
+        for job in (name_of_part(key.removeprefix(prefix)) for key in self.store.list(prefix)):
+            if job not in staged:
+                self.follow(self.read(JobRecord(job, day=day)))
+
+    def _finished_ms(self, keys: JobKeys) -> int:
+        """Return when the last attempt of a job was finished; 0 if none was."""
+        latest_ms = 0
+        for key in self.store.list(keys.staged):
             with suppress(BodyError):
-                decision = None if value is None else decode(_Decided, value).decision
-            if decision is not None and decision.decided_us // DAY_US > day:
-                self.store.delete([key])  # an attempt to decide that failed; it was decided later
-                continue
-            is_aborted = decision is not None and not decision.committed
-            if is_aborted and (keep_aborted or self._has_successor(name_of_part(part))):
-                continue
-            if not self.store.list(keys.staged) and self._forget(keys, value):
-                self.store.delete([key])
+                if key.endswith("/manifest"):
+                    manifest = decode(AttemptManifest, self.store.get(key) or b"")
+                    latest_ms = max(latest_ms, manifest.finished_ms)
+        return latest_ms
 
     def _has_successor(self, job: str) -> bool:
         for keys in map(self.keys.job, names_behind(job)):
@@ -304,19 +381,33 @@ class JobStore:
             self.store.delete(some)
         return True
 
-    def delete_staged(self, job: str) -> None:
-        """Delete everything that *job* has staged, after it was applied or aborted."""
-        keys = self.keys.job(job)
-        self.store.delete([*self.store.list(keys.staged), *self.store.list(keys.done)])
+
+def _in_threads(read: Callable[[str], T], names: Sequence[str]) -> list[T]:
+    """Return what *read* returns for each of *names*; several are read at a time."""
+    found: dict[int, T] = {}
+    errors: list[Exception] = []
+    places = iter(range(len(names)))  # each is for one thread only
+
+    def work() -> None:
+        try:
+            for place in places:
+                found[place] = read(names[place])
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            errors.append(error)
+
+    # An executor would have the process wait at its end for a store that hangs.
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(READS_MAX)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return [found[place] for place in range(len(names))]
 
 
-def now_us() -> int:
-    """Return the microseconds since 1970: times in the store outlive this process."""
-    return time.time_ns() // 1_000
-
-
-def _check_clock(now_ms: int) -> None:
-    if abs(now_ms / 1_000 - time.time()) > CLOCK_S_MAX:
-        raise BadOperation(
-            "the clocks of the task and of this daemon differ by more than an hour; set them"
-        )
+def _decoded(kind: type[T], key: str, value: bytes | None) -> T | None:
+    try:
+        return None if value is None else decode(kind, value)
+    except BodyError as error:
+        raise StateDamaged(f"{key} cannot be read: {error}") from None

@@ -11,7 +11,6 @@ import trio
 from ringpop_py.errors import ConfigError
 from ringpop_py.jobs.jobs import Jobs
 from ringpop_py.jobs.store import JobStore
-from ringpop_py.jobs.sweep import JobSweep
 from ringpop_py.partition.logstore import LogStore
 from ringpop_py.partition.partition import Partition
 from ringpop_py.placing.assignment import Assignments
@@ -93,7 +92,6 @@ class DurableHost(OwningHost[DurableDriver]):
             destinations=self,
             spawn=spawn,
         )
-        self._sweep = JobSweep(self.jobs)
         # A copy is only read: it never comes online here, so it cannot be lost.
         self.copies = Copies(lambda n: self._make_partition(n, lambda *_: None), spawn)
 
@@ -111,7 +109,7 @@ class DurableHost(OwningHost[DurableDriver]):
             ) from None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.checkpointer.run)
-            nursery.start_soon(self._sweep.run, partial(self._acts, "/jobs"))
+            nursery.start_soon(self.jobs.run_sweeps, partial(self._acts, "/jobs"))
             if self.definition.min_cluster_size > 1:
                 await self.driver.wait_ready()
                 # Even if there are too few members, others may know that there were enough.

@@ -96,11 +96,7 @@ class KeyspaceKeys:
 
     def job(self, name: str) -> JobKeys:
         """Return the keys of one job that writes into the keyspace."""
-        return self.job_of_part(name_part(name))
-
-    def job_of_part(self, part: str) -> JobKeys:
-        """Return the keys of the job whose name is *part* in another key."""
-        return JobKeys(f"{self.root}jobs/", part)
+        return JobKeys(f"{self.root}jobs/", name_part(name))
 
     def partition(self, number: int) -> PartitionKeys:
         """Return the keys of one of its partitions."""

@@ -47,8 +47,10 @@ from ringpop_py.jobs.messages import (
     StagedFile,
     StageHead,
 )
+from ringpop_py.jobs.plan import JobPlan
+from ringpop_py.jobs.record import JobRecord
 from ringpop_py.jobs.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
-from ringpop_py.jobs.store import JobPlan, JobStore
+from ringpop_py.jobs.store import JobStore
 from ringpop_py.keyed.bodies import Group, Parts, parts_of
 from ringpop_py.keyed.entries import FrozenEntries
 from ringpop_py.keyed.keyed import Snapshot
@@ -734,7 +736,9 @@ def _put_applied(store: MemoryStore, done: JobProgress) -> None:
     found = JobStore(store, KEYS, 4)
     if done.refused.count:
         found.put_refusals("j", 1, 2, done.refused)
-    found.put_applied("j", JobPlan(ABORTED, (), {0: 1, 3: 2}, 7))
+    counts = {0: 1, 3: 2}
+    plan = JobPlan(ABORTED, (), counts, 7)
+    found.put_applied(JobRecord("j", plan=plan, found=dict(counts)))
 
 
 def _body_of(parts: Parts) -> bytes:

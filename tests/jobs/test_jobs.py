@@ -162,50 +162,6 @@ async def test_of_two_who_decide_at_once_one_does() -> None:
         assert found[0] == found[1]
 
 
-def puts_of(store: MemoryStore, watched: str) -> list[bytes]:
-    """What somebody tries to put under the key *watched*, from now on."""
-    puts: list[bytes] = []
-    put = store.put_if_absent
-
-    def put_if_absent(key: str, value: bytes) -> bool:
-        if key == watched:
-            puts.append(value)
-        return put(key, value)
-
-    store.put_if_absent = put_if_absent  # type: ignore[method-assign]
-    return puts
-
-
-@pytest.mark.parametrize("places", [(0, 1), (1, 0), (0, 0)])
-async def test_of_two_drivers_with_different_rows_only_those_of_the_winner_are_applied(
-    places: tuple[int, int],
-) -> None:
-    """Both find nothing decided and all they need, so each makes a plan of its own rows."""
-    rows: dict[str, dict[str, Value]] = {
-        "t0": {f"key-{n}": n for n in range(60)},
-        "t1": {f"key-{n}": -n for n in range(40, 100)},
-    }
-    async with members("a", "b") as (cluster, nodes, keyspace):
-        drivers = {name: jobs_of(nodes[place]) for name, place in zip(rows, places, strict=True)}
-        found: dict[str, Decision] = {}
-        for name, jobs in drivers.items():
-            await staged(jobs, name, a_file(rows[name], operation="add"))
-        puts = puts_of(cluster.store, jobs_of(nodes[0]).store.keys.job(JOB).decision)
-
-        async def drive(name: str) -> None:
-            found[name] = await decided(drivers[name], name, by=name)
-            with trio.move_on_after(10):
-                await settled(drivers[name])
-
-        async with trio.open_nursery() as nursery:
-            for name in drivers:
-                nursery.start_soon(drive, name)
-        assert len(puts) == 2  # or one of them came too late to do any harm
-        assert found["t0"] == found["t1"]
-        assert await contents(keyspace) == rows[found["t0"].token]
-        assert [(await jobs.settle(JOB)).applied for jobs in drivers.values()] == [True, True]
-
-
 async def test_an_attempt_that_is_not_finished_cannot_be_committed() -> None:
     async with members("a") as (_, nodes, _keyspace):
         jobs = jobs_of(nodes[0])
@@ -234,7 +190,7 @@ async def test_who_decides_too_late_hears_of_the_first_decision_though_its_attem
         def get(key: str) -> bytes | None:
             if key == keys.manifest("t0"):  # decided, applied and cleaned up just now
                 jobs.store.decide(JOB, first)
-                jobs.store.delete_staged(JOB)
+                store.delete(store.list(keys.staged))
             return look_up(key)
 
         store.get = get  # type: ignore[method-assign]

@@ -10,8 +10,8 @@ import trio
 
 from ringpop_py.errors import PartitionUnavailable, StoreUnavailable
 from ringpop_py.jobs import applier as jobs_applying
-from ringpop_py.jobs import sweep as jobs_sweeping
-from ringpop_py.jobs.sweep import SWEEP_S
+from ringpop_py.jobs import record as jobs_recorded
+from ringpop_py.jobs.jobs import SWEEP_S
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.jobs.jobs_staged import (
     NAME,
@@ -95,7 +95,7 @@ async def make_trouble(cluster: Cluster, rng: random.Random) -> None:
 async def test_no_trouble_loses_or_doubles_a_row(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs_sweeping, "DRIVER_US", -1)
+    monkeypatch.setattr(jobs_recorded, "DRIVER_US", -1)
     monkeypatch.setattr(jobs_applying, "GROUP_BYTES_MAX", 600)
     rng = random.Random(seed)
     store = MemoryStore()

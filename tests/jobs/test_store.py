@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.jobs.messages import AttemptManifest, Decision
-from ringpop_py.jobs.store import DAY_US, JobStore
+from ringpop_py.errors import BadOperation, StateDamaged, StoreUnavailable
+from ringpop_py.jobs.messages import AttemptManifest, Decision, StagedFile
+from ringpop_py.jobs.record import DAY_US
+from ringpop_py.jobs.store import JobStore
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.values.declared import encode
@@ -16,11 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 OLD_DAY, NEW_DAY = 20_000, 20_029
+NOW_US = (NEW_DAY + 40) * DAY_US
 KEYS = KeyspaceKeys("c", "k", 1)
 
 
 def a_job_store(store: MemoryStore | None = None) -> JobStore:
-    return JobStore(store or MemoryStore(), KEYS, 8)
+    return JobStore(store or MemoryStore(), KEYS, 8, lambda: NOW_US)
 
 
 def aborted(day: int) -> Decision:
@@ -45,7 +48,7 @@ def test_that_a_job_was_aborted_is_remembered_as_long_as_its_successor_is(
     jobs.retire(OLD_DAY)
     while_it_is = jobs.decision(job)
     jobs.retire(NEW_DAY)
-    jobs.retire(OLD_DAY)
+    jobs.retire(NOW_US // DAY_US)  # where it is listed by now
     afterwards = jobs.decision(job)
 
     assert (while_it_is, afterwards) == (aborted(OLD_DAY), None)
@@ -71,6 +74,38 @@ def test_a_job_that_was_aborted_is_not_kept_by_others_with_names_like_its_own() 
     jobs.retire(OLD_DAY)
 
     assert jobs.decision("j") is None
+
+
+class Raced(MemoryStore):
+    """Before the first decision is put, *other* is called."""
+
+    other: Callable[[], object] | None = None
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        if "/decided/" in key and self.other is not None:
+            other, self.other = self.other, None
+            other()
+        return super().put_if_absent(key, value)
+
+
+@pytest.mark.parametrize("other", [Decision(("t1",), "other"), Decision(None, "other")])
+def test_of_two_drivers_that_find_all_they_need_one_decides_and_its_attempts_count(
+    other: Decision,
+) -> None:
+    store = Raced()
+    jobs = a_job_store(store)
+    for attempt in ("t0", "t1"):
+        store.put_if_absent(KEYS.job("j").manifest(attempt), encode(AttemptManifest((), 0)))
+    store.other = lambda: jobs.commit_or_abort("j", other)
+
+    found = jobs.commit_or_abort("j", Decision(("t0",), "slow"))
+
+    assert found == jobs.decision("j")
+    assert (found.token, found.attempts) == (other.token, other.attempts)
+    with pytest.raises(BadOperation, match="was not committed"):
+        jobs.plan("j", "slow")
+    if found.committed:
+        assert jobs.plan("j", "other").decision == found
 
 
 class Overtaken(MemoryStore):
@@ -112,3 +147,37 @@ def test_who_forgets_what_was_never_decided_leaves_alone_a_decision_made_meanwhi
     jobs.retire(OLD_DAY)
 
     assert jobs.decision("j") == committed(NEW_DAY)
+
+
+class Slow(MemoryStore):
+    """A store with threads, in which a value cannot be read."""
+
+    in_memory = False
+    bad = ""
+
+    def get(self, key: str) -> bytes | None:
+        if key == self.bad:
+            raise StoreUnavailable("it cannot be read")
+        return super().get(key)
+
+
+def test_manifests_are_read_several_at_a_time_and_none_is_left_out() -> None:
+    store = Slow()
+    jobs = a_job_store(store)
+    attempts = tuple(f"t{number}" for number in range(50))
+    for number, attempt in enumerate(attempts):
+        file = StagedFile(0, 0, 1, 1, ((number % 4, 1),))
+        manifest = AttemptManifest((file,), 0)
+        store.put_if_absent(KEYS.job("j").manifest(attempt), encode(manifest))
+    jobs.decide("j", Decision(attempts, "driver"))
+
+    plan = jobs.plan("j", "driver")
+
+    assert [file.key for file in plan.files] == [KEYS.job("j").file(t, 0, 0) for t in attempts]
+    store.bad = KEYS.job("j").manifest("t7")
+    with pytest.raises(StoreUnavailable, match="it cannot be read"):
+        a_job_store(store).plan("j", "driver")
+    store.bad = ""
+    store.delete([KEYS.job("j").manifest("t7")])
+    with pytest.raises(StateDamaged, match="what attempt 't7' of job 'j' has staged is gone"):
+        a_job_store(store).plan("j", "driver")

@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.errors import StateDamaged, StoreUnavailable
-from ringpop_py.jobs import sweep as jobs_sweeping
+from ringpop_py.errors import StateDamaged
+from ringpop_py.jobs import record as jobs_recorded
+from ringpop_py.jobs.jobs import SWEEP_S
 from ringpop_py.jobs.messages import AttemptManifest, Decision
-from ringpop_py.jobs.store import DAY_US
-from ringpop_py.jobs.sweep import (
-    ABANDONED_US,
-    ABORTED_DAYS,
-    REMEMBERED_DAYS,
-    SWEEP_S,
-    JobSweep,
-)
+from ringpop_py.jobs.record import ABANDONED_US, DAY_US, REMEMBERED_DAYS
 from ringpop_py.keyed.sessions import SOURCES_MAX, Sessions
 from ringpop_py.stores.memory import StoreFault
 from ringpop_py.values.declared import encode
@@ -51,7 +45,7 @@ LONG_AGO_MS = ABANDONED_US // 1_000 + 60_000
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers have no time of their own: what is kept goes by the clock on the wall."""
-    monkeypatch.setattr(jobs_sweeping, "DRIVER_US", -1)
+    monkeypatch.setattr(jobs_recorded, "DRIVER_US", -1)
 
 
 async def a_keyspace(cluster: Cluster, *names: str) -> tuple[Keyspace, Jobs]:
@@ -104,7 +98,7 @@ async def test_a_driver_is_given_time_before_others_do_its_work() -> None:
         keyspace, jobs = await a_keyspace(cluster, "a")
         await committed(jobs, a_file(ONES))
 
-        await JobSweep(jobs).sweep()
+        await jobs.sweep()
 
         assert await contents(keyspace) == {}
 
@@ -157,7 +151,7 @@ async def test_one_job_that_is_damaged_keeps_no_other_from_being_applied() -> No
         await staged(jobs, "t0", a_file({"lost": 1}), job="a damaged one")
         await committed(jobs, a_file(ONES))
 
-        await JobSweep(jobs).sweep()
+        await jobs.sweep()
 
         assert await contents(keyspace) == ONES
 
@@ -188,45 +182,6 @@ async def test_a_job_that_has_given_a_sign_within_a_day_is_not_given_up(sign: st
         assert await jobs.decision(JOB) is None
 
 
-async def test_a_job_of_empty_attempts_is_given_up_after_a_day_and_not_before() -> None:
-    async with a_cluster() as cluster:
-        _keyspace, jobs = await a_keyspace(cluster, "a")
-        finish_at(jobs, cluster, "t0", now_ms())
-        await JobSweep(jobs).sweep()
-        assert await jobs.decision(JOB) is None
-        cluster.store.delete(cluster.store.list(jobs.store.keys.staged_jobs))
-        finish_at(jobs, cluster, "t0", now_ms() - LONG_AGO_MS)
-
-        await JobSweep(jobs).sweep()
-
-        assert await jobs.decision(JOB) is not None
-
-
-async def test_what_is_staged_for_a_job_that_was_aborted_is_deleted() -> None:
-    async with a_cluster() as cluster:
-        _keyspace, jobs = await a_keyspace(cluster, "a")
-        await decided(jobs, aborted=True)
-        await staged(jobs, "late", a_file(ONES))
-
-        await JobSweep(jobs).sweep()
-
-        assert cluster.store.list(jobs.store.keys.staged_jobs) == []
-
-
-@pytest.mark.usefixtures("impatient")
-async def test_what_a_late_attempt_stages_after_its_job_was_applied_is_deleted() -> None:
-    async with a_cluster() as cluster:
-        keyspace, jobs = await a_keyspace(cluster, "a")
-        await committed(jobs, a_file(ONES))
-        await settled(jobs)
-        await staged(jobs, "late", a_file({"late": 1}))
-
-        await JobSweep(jobs).sweep()
-
-        assert cluster.store.list(jobs.store.keys.staged_jobs) == []
-        assert await contents(keyspace) == ONES
-
-
 async def test_jobs_are_forgotten_when_a_week_has_passed_and_not_before() -> None:
     async with a_cluster() as cluster:
         _keyspace, jobs = await a_keyspace(cluster, "a")
@@ -236,7 +191,7 @@ async def test_jobs_are_forgotten_when_a_week_has_passed_and_not_before() -> Non
             jobs.store.decide(f"{age_us} old", wanted)
             await settled(jobs, f"{age_us} old")
 
-        await JobSweep(jobs).sweep()
+        await jobs.sweep()
 
         known = [jobs.store.decision(f"{age_us} old") is not None for age_us in days_us]
         assert known == [True, True, False]
@@ -250,43 +205,13 @@ async def test_of_a_job_that_is_forgotten_no_partition_is_known_as_done() -> Non
         old_us = now_ms() * 1_000 - (REMEMBERED_DAYS + 2) * DAY_US
         jobs.store.decide(JOB, Decision((), DRIVER, old_us))
         keys = jobs.store.keys.job(JOB)
-        jobs.store.mark(
-            keys.done_by, [0, 3]
-        )  # by a node that died before it had deleted these, too
+        # By a node that died before it had deleted these, too.
+        jobs.store.mark(keys.done_by, [0, 3])
 
-        jobs.store.retire(old_us // DAY_US)
+        jobs.store.retire(old_us // DAY_US, jobs.store.staged())
 
         assert await jobs.decision(JOB) is None
         assert jobs.store.marked(keys.done) == set()
-
-
-async def test_that_a_job_was_aborted_is_remembered_longer_than_its_successor_lives() -> None:
-    async with a_cluster() as cluster:
-        _keyspace, jobs = await a_keyspace(cluster, "a")
-        days = [REMEMBERED_DAYS + 2, ABORTED_DAYS, ABORTED_DAYS + 2]
-        for age in days:
-            jobs.store.decide(f"{age} old", Decision(None, DRIVER, now_ms() * 1_000 - age * DAY_US))
-
-        await JobSweep(jobs).sweep()
-
-        known = [jobs.store.decision(f"{age} old") is not None for age in days]
-        assert known == [True, True, False]
-
-
-async def test_a_job_is_remembered_from_its_decision_on_and_not_from_an_attempt_at_one() -> None:
-    async with a_cluster() as cluster:
-        _keyspace, jobs = await a_keyspace(cluster, "a")
-        old_us = now_ms() * 1_000 - (REMEMBERED_DAYS + 2) * DAY_US
-        cluster.store.inject(StoreFault.LOSES_REPLY)
-        with pytest.raises(StoreUnavailable):
-            jobs.store.decide(JOB, Decision((), "the first driver", old_us))
-        jobs.store.decide(JOB, Decision((), DRIVER, now_ms() * 1_000))
-        await settled(jobs)
-
-        await JobSweep(jobs).sweep()
-
-        assert await jobs.decision(JOB) is not None
-        assert list(cluster.store.list(jobs.store.keys.jobs_of_day(old_us // DAY_US))) == []
 
 
 async def test_what_is_old_and_not_applied_yet_is_not_forgotten() -> None:
@@ -296,10 +221,10 @@ async def test_what_is_old_and_not_applied_yet_is_not_forgotten() -> None:
         old_us = now_ms() * 1_000 - (REMEMBERED_DAYS + 2) * DAY_US
         jobs.store.decide(JOB, Decision(("t0",), DRIVER, old_us))
 
-        jobs.store.retire(old_us // DAY_US)
+        jobs.store.retire(old_us // DAY_US, jobs.store.staged())
 
         assert await jobs.decision(JOB) is not None
-        await JobSweep(jobs).sweep()
+        await jobs.sweep()
         assert await contents(keyspace) == ONES
 
 
@@ -363,7 +288,7 @@ async def test_a_long_job_goes_on_where_it_has_begun_and_leaves_no_marks(
 
         cluster.store.put_if_absent(second, file)
         await settled(jobs)
-        await jobs.delete_staged(JOB)
+        await trio.sleep(1)
 
         assert await contents(keyspace) == {"x": 2}
         assert (marked, jobs.store.marked(jobs.store.keys.job(JOB).done)) == (

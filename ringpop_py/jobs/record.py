@@ -1,0 +1,146 @@
+"""What is known of one job, and what to do about it next.
+
+Tasks stage a job's files. Then the job is committed or aborted, once. A committed job is applied,
+and that is recorded. What an applied or aborted job has staged is deleted. When the memory of its
+name expires, all the rest is. The node that a driver asks, and the node that sweeps, follow this
+rule alike: nothing else says when something of a job is put or deleted. Each step may be taken
+twice, by several nodes at the same time, and may stop in the middle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.errors import KeyspaceError
+from ringpop_py.jobs.messages import JobProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ringpop_py.jobs.messages import Decision
+    from ringpop_py.jobs.plan import JobPlan
+
+DAY_US: Final = 86_400_000_000
+DRIVER_US: Final = 15_000_000
+"""For this long after the decision the driver has the job applied; then the sweep does."""
+ABANDONED_US: Final = DAY_US
+"""A job that staged nothing for this long, and is not decided, is aborted."""
+REMEMBERED_DAYS: Final = 7
+"""A job's name is remembered for at least this long (up to a day more: whole days are counted)."""
+ABORTED_DAYS: Final = 30
+"""The same for an aborted job: a driver that has seen the name aborted may be about to write its
+rows under a successor. Once it has, the name is remembered as long as the successor."""
+
+
+class Step(Enum):
+    """What to do about a job. All but APPLY need the store only."""
+
+    WAIT = "do nothing for now"
+    READ_ATTEMPTS = "find out when the last attempt was finished"
+    ABORT = "abort it"
+    APPLY = "have the owners of `JobRecord.left` apply their chunks"
+    RECORD = "record that all partitions have applied it"
+    CLEAR = "delete what is staged"
+    FIND_SUCCESSOR = "find out whether the job that took its place is known"
+    RELIST = "list it under today, to look at it again in a week"
+    UNLIST = "delete the key of a day on which it was not decided"
+    FORGET = "delete everything, the decision last; the name then stands for another job"
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """See the module. What is not known yet is None.
+
+    Attributes:
+        staged_ms: when the newest staged file was first sent; None if nothing is staged.
+        day: the day on which the job was to be decided, if the job was found by that.
+        asked: whether the driver asks to have it applied; then *staged_ms* does not matter.
+        decided: the decision as it stands in the store, even if it cannot be read.
+        result: the recorded result of an applied job.
+        finished_ms: when the last attempt was finished.
+        followed: whether the job has a successor.
+        plan: what a committed job consists of.
+        found: for partitions that were asked, how many chunks they have, or why that is not known.
+    """
+
+    name: str
+    staged_ms: int | None = None
+    day: int | None = None
+    asked: bool = False
+    decided: bytes | None = None
+    decision: Decision | None = None
+    result: JobProgress | None = None
+    finished_ms: int | None = None
+    followed: bool | None = None
+    plan: JobPlan | None = None
+    found: dict[int, object] = field(default_factory=dict)
+
+    def next_step(self, now_us: int) -> Step:
+        """Return what to do now. The caller changes the record by the outcome, and asks again."""
+        decision, is_staged = self.decision, self.staged_ms is not None
+        if decision is None:
+            return self._undecided(now_us) if is_staged else self._unstaged(now_us)
+        if decision.committed and self.result is None and (self.asked or is_staged):
+            if not self.asked and now_us - decision.decided_us <= DRIVER_US:
+                return Step.WAIT
+            return Step.APPLY if self.plan is None or self.left else Step.RECORD
+        return Step.CLEAR if is_staged else self._unstaged(now_us)
+
+    def _undecided(self, now_us: int) -> Step:
+        for time_ms in (self.staged_ms, self.finished_ms):
+            if time_ms is None:
+                return Step.READ_ATTEMPTS
+            if now_us - time_ms * 1_000 <= ABANDONED_US:
+                return Step.WAIT
+        return Step.ABORT
+
+    def _unstaged(self, now_us: int) -> Step:
+        if self.day is None:
+            return Step.WAIT
+        decision, day, days = self.decision, self.day, REMEMBERED_DAYS
+        if decision is not None:
+            day = decision.decided_us // DAY_US
+            if day > self.day:
+                return Step.UNLIST  # an attempt to decide that failed; it was decided later
+            if not decision.committed:
+                days = ABORTED_DAYS
+        if now_us // DAY_US - day <= days:
+            return Step.WAIT
+        if days == REMEMBERED_DAYS or self.followed is False:
+            return Step.FORGET
+        # If its name were free again, the rows of the successor could be written under it, too.
+        return Step.RELIST if self.followed else Step.FIND_SUCCESSOR
+
+    @property
+    def left(self) -> list[int]:
+        """The partitions that do not have all their chunks, as far as known."""
+        assert self.plan is not None
+        counts = self.plan.chunk_counts
+        return [number for number in sorted(counts) if self.found.get(number) != counts[number]]
+
+    def heard(self, found: Mapping[int, object]) -> bool:
+        """Merge what owners have *found*; return whether it may help to ask them again now."""
+        # Only after progress; otherwise the caller pauses.
+        is_new = any(result != self.found.get(number) for number, result in found.items())
+        self.found |= found
+        left = [self.found.get(number) for number in self.left]
+        return is_new and bool(left) and not any(isinstance(each, KeyspaceError) for each in left)
+
+    @property
+    def progress(self) -> JobProgress:
+        """How far the job is."""
+        if self.result is not None:
+            return self.result
+        assert self.plan is not None
+        counts = self.plan.chunk_counts
+        errors = [each for each in self.found.values() if isinstance(each, KeyspaceError)]
+        return JobProgress(
+            len(counts) - len(self.left),
+            len(counts),
+            sum(count for count in self.found.values() if isinstance(count, int)),
+            sum(counts.values()),
+            self.plan.rows_count,
+            why=f"{type(errors[0]).__name__}: {errors[0]}" if errors else "",
+        )
