@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ringpop_py.client.client import Closing
+from ringpop_py.client.courier import ClientCourier
 from ringpop_py.client.requests import ReadsOf, ScansOf, WritesOf
-from ringpop_py.client.router import ClientRouter
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.keyed.conditions import conditional_on
 from ringpop_py.keyed.operation_ids import named_write
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ringpop_py.client.client import Client
-    from ringpop_py.client.router import ClientRequest
+    from ringpop_py.client.courier import ClientRequest
 
 PAGE_ROWS = 1_000
 
@@ -51,7 +51,7 @@ class KeyspaceClient(Closing):
     def __init__(self, client: Client, name: str, *, direct: bool = True) -> None:
         self.name = name
         self._timeout_s = client.timeout_s
-        self._router = ClientRouter(client, name, direct=direct)
+        self._courier = ClientCourier(client, name, direct=direct)
         # A new source for each client: its sequences begin at 0, and no id may occur twice.
         self._source = f"client/{secrets.token_hex(8)}"
         self._sequences: Counter[int] = Counter()
@@ -61,7 +61,7 @@ class KeyspaceClient(Closing):
 
     def close(self) -> None:
         """Close the connections to owners; the next call makes new ones."""
-        self._router.close()
+        self._courier.close()
 
     # Reading.
 
@@ -83,7 +83,7 @@ class KeyspaceClient(Closing):
         wanted = tuple(dict.fromkeys(keys))
 
         def read(deadline: float) -> dict[str, Value]:
-            keyspace = self._router.described(deadline)
+            keyspace = self._courier.described(deadline)
             groups = _grouped(wanted, keyspace.partitions_count)
             parts = {number: [wanted[at] for at in places] for number, places in groups.items()}
             request = ReadsOf(self.name, keyspace.generation, parts, stale)
@@ -123,7 +123,7 @@ class KeyspaceClient(Closing):
     def _page(
         self, bounds: ScanRequest, deadline: float
     ) -> tuple[list[tuple[str, bytes]], str | None]:
-        keyspace = self._router.described(deadline)
+        keyspace = self._courier.described(deadline)
         wanted = messages.part_limit(bounds.limit, keyspace.partitions_count)
         request = ScansOf(replace(bounds, generation=keyspace.generation, limit=wanted))
         results = self._all(request, range(keyspace.partitions_count), deadline)
@@ -195,14 +195,14 @@ class KeyspaceClient(Closing):
         wanted = [Change(*change) for change in changes]
 
         def write(deadline: float) -> list[Outcome | KeyspaceError]:
-            keyspace = self._router.described(deadline)
+            keyspace = self._courier.described(deadline)
             groups = _grouped([change.key for change in wanted], keyspace.partitions_count)
             parts = {
                 number: self._writes([wanted[at] for at in places], number, operation_id, offsets)
                 for number, places in groups.items()
             }
             request = WritesOf(self.name, keyspace.generation, parts)
-            results = self._router.ask(request, tuple(parts), deadline)
+            results = self._courier.ask(request, tuple(parts), deadline)
             unknown = [r for r in results.values() if isinstance(r, KeyspaceUnknown)]
             # Raised, so that `_until` tries again. If some parts took effect, their outcomes must
             # not be lost.
@@ -247,14 +247,14 @@ class KeyspaceClient(Closing):
         try:
             return attempt(deadline)
         except KeyspaceUnknown:
-            if not self._router.look_again(deadline):
+            if not self._courier.look_again(deadline):
                 raise
         return attempt(deadline)
 
     def _all(
         self, request: ClientRequest, numbers: Sequence[int], deadline: float
     ) -> dict[int, Any]:
-        results = self._router.ask(request, numbers, deadline)
+        results = self._courier.ask(request, numbers, deadline)
         for result in results.values():
             if isinstance(result, KeyspaceError):
                 raise result

@@ -183,7 +183,7 @@ def columns_in(result: object, wanted: Wanted) -> Columns:
 
 
 class ColumnsOf:
-    """A request for columns, for routers (see `ringpop_py.client.router.Request`)."""
+    """A request for columns, for routers (see `ringpop_py.client.courier.Request`)."""
 
     endpoint = COLUMNS
     changes_state = False

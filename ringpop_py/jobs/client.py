@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ringpop_py.client.client import Closing
-from ringpop_py.client.router import ANY_CALL_S, ClientRouter
+from ringpop_py.client.courier import ANY_CALL_S, ClientCourier
 from ringpop_py.errors import (
     BadOperation,
     BadRequest,
@@ -97,7 +97,7 @@ class JobClient(Closing):
         self.job = job
         self.timeout_s = timeout_s
         self.in_flight_max = in_flight_max
-        self.router = ClientRouter(client, keyspace, direct=direct, peers=peers)
+        self.courier = ClientCourier(client, keyspace, direct=direct, peers=peers)
         self._token = secrets.token_hex(16)  # tells our decision from another driver's
 
     def __repr__(self) -> str:
@@ -105,7 +105,7 @@ class JobClient(Closing):
 
     def close(self) -> None:
         """Close the connections to daemons other than the first; the next call makes new ones."""
-        self.router.close()
+        self.courier.close()
 
     # Reading.
 
@@ -116,7 +116,7 @@ class JobClient(Closing):
             KeyspaceUnknown: if there is no such keyspace.
             BadOperation: if it is in memory mode, so it cannot have jobs.
         """
-        description = self.router.described(self.deadline())
+        description = self.courier.described(self.deadline())
         self.decision()  # the daemon refuses this in memory mode
         return description
 
@@ -219,7 +219,7 @@ class JobClient(Closing):
 
     def id(self) -> JobId:
         """Return what identifies this job. Raises as `describe`."""
-        generation = self.router.described(self.deadline()).generation
+        generation = self.courier.described(self.deadline()).generation
         return JobId(self.keyspace, generation, self.job)
 
     def ask(
@@ -231,9 +231,9 @@ class JobClient(Closing):
         changes_state: bool = True,
         deadline: float | None = None,
     ) -> object:
-        """Return the answer of any daemon; see `ClientRouter.ask_any`."""
+        """Return the answer of any daemon; see `ClientCourier.ask_any`."""
         until = self.deadline() if deadline is None else deadline
-        return self.router.ask_any(endpoint, head, body, until, changes_state=changes_state)
+        return self.courier.ask_any(endpoint, head, body, until, changes_state=changes_state)
 
     def _decide(self, wanted: Decision) -> Decision:
         body = encode(DecideRequest(*self.id().head, wanted))
@@ -266,7 +266,7 @@ class Attempt:
         self.id = attempt_id
         self._client = client
         self._job = client.id()
-        self._partitions_count = client.router.described(client.deadline()).partitions_count
+        self._partitions_count = client.courier.described(client.deadline()).partitions_count
         self._staged: list[StagedFile] = []
         self._under_way: deque[_OnItsWay] = deque()
         self._count = 0
@@ -303,7 +303,7 @@ class Attempt:
         staged = StagedFile(self._count, staged_ms, index.rows_count, len(file), counts)
         head = encode(StageHead(*self._job.head, self.id, staged.number, staged_ms))
         self._count += 1
-        pending = self._client.router.begin_near(
+        pending = self._client.courier.begin_near(
             index.chunks[0][0] if near is None else near,
             messages.STAGE,
             head,

@@ -193,17 +193,6 @@ def _as_many(rows: T, count: int) -> T:
     return rows
 
 
-def ended_with(error: KeyspaceError, *, unsure: bool) -> KeyspaceError:
-    """Return the error of a request whose last attempt ended with *error*.
-
-    Args:
-        unsure: whether an earlier attempt may have taken effect.
-    """
-    if unsure and error.took_effect == "no" and not error.settles:
-        return errors.OutcomeUnknown(f"it may have taken effect: {error}")
-    return error
-
-
 def outcome_rows(outcomes: Sequence[Outcome | KeyspaceError]) -> list[Outcome | PartFailed]:
     """Return the outcomes of the writes of a part, as its result."""
     return [PartFailed.of(each) if isinstance(each, KeyspaceError) else each for each in outcomes]

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringpop_py.client.client import Client, Closing
-from ringpop_py.client.router import ClientRouter
+from ringpop_py.client.courier import ClientCourier
 from ringpop_py.columns.pages import MISSING, Columns, ColumnsOf, ColumnsRequest, Wanted
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX
@@ -69,11 +69,11 @@ class KeyspaceReader(Closing):
         self.keyspace = target.keyspace
         self._stale = stale
         self._timeout_s = target.timeout_s
-        self._client, self._router, self.description = _connected(target)
+        self._client, self._courier, self.description = _connected(target)
 
     def close(self) -> None:
         """Close all connections."""
-        self._router.close()
+        self._courier.close()
         self._client.close()
 
     def scan(self, numbers: Iterable[int] | None = None) -> Iterator[Packed]:
@@ -154,7 +154,7 @@ class KeyspaceReader(Closing):
         )
         numbers = [number for number, _ in parts]
         deadline = time.monotonic() + self._timeout_s
-        results = self._router.ask(ColumnsOf(head), numbers, deadline)
+        results = self._courier.ask(ColumnsOf(head), numbers, deadline)
         for result in results.values():
             if isinstance(result, KeyspaceError):
                 raise result
@@ -194,15 +194,15 @@ class Lookup:
             yield pa.record_batch([*batch.columns, *found], schema=pa.schema(fields))
 
 
-def _connected(target: Target) -> tuple[Client, ClientRouter, Description]:
+def _connected(target: Target) -> tuple[Client, ClientCourier, Description]:
     reasons = []
     for peer in target.peers:
         last = peer == target.peers[-1]
         wait_s = target.timeout_s if last else min(CONNECT_S, target.timeout_s)
         client = Client(peer, timeout_s=target.timeout_s)
-        router = ClientRouter(client, target.keyspace, direct=target.direct, peers=target.peers)
+        courier = ClientCourier(client, target.keyspace, direct=target.direct, peers=target.peers)
         try:
-            return client, router, router.described(time.monotonic() + wait_s)
+            return client, courier, courier.described(time.monotonic() + wait_s)
         except KeyspaceError as error:
             client.close()
             if not error.passes:

@@ -201,7 +201,7 @@ class _Task:
     def _send(self, attempt: Attempt, rows: pa.Table) -> None:
         changes = packed(self._options, rows)
         # Cached since the task's start; the owners in it are only a hint.
-        description = self._client.router.described(self._client.deadline())
+        description = self._client.courier.described(self._client.deadline())
         owners = {n: name for n, (name, _) in description.routes.destinations.items()}
         for file in staged_files(changes, description.partitions_count, owners):
             self._patience(partial(attempt.stage, file))
