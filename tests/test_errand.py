@@ -542,10 +542,14 @@ PART_ENDS: Final = [
 
 @dataclass
 class Owner:
-    """All members at once: whatever happens to a call, and which parts may have been done."""
+    """All members at once: whatever happens to a call, and which parts may have been done.
+
+    With *whole*, the parts of a call end alike, as keys of one request do.
+    """
 
     rng: random.Random
     troubles: float
+    whole: bool
     may_have_run: set[int] = field(default_factory=set)
     runs: Counter[int] = field(default_factory=Counter)
 
@@ -559,7 +563,8 @@ class Owner:
             return
         results: list[Any] = []
         for part in ask.parts:
-            result: Any = rng.choice(PART_ENDS) if rng.random() < self.troubles else None
+            alone = not self.whole and rng.random() < self.troubles
+            result: Any = rng.choice(PART_ENDS) if alone else None
             if result == "moved":
                 result = Moved([part, rng.choice("abc")] if rng.random() < 0.9 else [])
             elif result is None:
@@ -585,7 +590,11 @@ def test_every_part_ends_once_in_time_and_says_what_it_may_have_done(seed: int, 
     parts = range(rng.randrange(1, 5))
     routes = Partitions({part: "b" if kind == "once" else rng.choice("abc") for part in parts})
     deadline = rng.choice([10 * s, 40 * s])
-    errand, owner, now = Errand(parts, policy, deadline), Owner(rng, rng.random()), 0
+    errand, owner, now = (
+        Errand(parts, policy, deadline),
+        Owner(rng, rng.random(), kind == "once"),
+        0,
+    )
     late: list[Ask[int]] = []
     while (step := errand.next(routes, now)) is not None:
         if isinstance(step, int):
