@@ -21,15 +21,16 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import trio
 
 from ringpop_py.actors.mail import ACTOR, Mail, MailAnswered, stored_under
-from ringpop_py.actors.mailboxes import ActorHost, Kind, pack
+from ringpop_py.actors.mailboxes import Kind, pack
 from ringpop_py.errors import ApplicationError, BadOperation, ConfigError, RingpopError
 from ringpop_py.keyed.operation_ids import NO_DIGEST, digest_of, id_of
 from ringpop_py.logs import log
@@ -38,6 +39,7 @@ from ringpop_py.values.operations import Change, OperationId, Value
 from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
+    from ringpop_py.actors.host import ActorHost
     from ringpop_py.partition.courier import PartitionRequest
     from ringpop_py.partition.tasks import Spawn
 
@@ -118,7 +120,7 @@ class Actors(Generic[M, R]):
 
     def in_memory(self) -> list[str]:
         """Return the keys of the actors that are in memory at this node."""
-        return self._stage.in_memory(self.name)
+        return self._stage.mailboxes.in_memory(self.name)
 
     async def ask(
         self,
@@ -247,21 +249,14 @@ class _Ids:
     # messages to fast ones could push out the id of a message that a slow one has not handled yet.
 
     def __init__(self) -> None:
-        self._next: OrderedDict[str, OperationId] = OrderedDict()
-        self._source = secrets.token_hex(8)
-        self._sources_count = 0
+        first, numbers = secrets.token_hex(8), count(1)
+        # An actor that is forgotten gets a new source.
+        self._of = lru_cache(SOURCES_MAX)(lambda _key: (f"{first}/{next(numbers)}", count()))
 
     def next(self, key: str) -> OperationId:
         """Return a new id for a message to the actor *key*."""
-        found = self._next.get(key)
-        if found is None:
-            self._sources_count += 1
-            found = OperationId(f"{self._source}/{self._sources_count}")
-            if len(self._next) >= SOURCES_MAX:  # a forgotten actor gets a new source
-                self._next.popitem(last=False)
-        self._next[key] = found._replace(sequence=found.sequence + 1)
-        self._next.move_to_end(key)
-        return found
+        source, sequences = self._of(key)
+        return OperationId(source, next(sequences))
 
 
 def make_actors(
@@ -290,5 +285,5 @@ def make_actors(
         made.actors = actors
         return made
 
-    wiring.stage.register(Kind(name, make, *limits))
+    wiring.stage.mailboxes.register(Kind(name, make, *limits))
     return actors

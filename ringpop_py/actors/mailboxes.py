@@ -1,18 +1,23 @@
-"""Actors at the node that owns them: each handles one message after the other from its mailbox.
+"""Actors at the node that owns them: what each of them does next (pure).
 
 The effect of a message on an actor's state is in the keyspace before the message is answered. An
 actor in memory is only a copy of its record there. Each save names the version that it follows. If
 an actor did not change its state, its answer is given only if its record is still the same. So an
 actor that was superseded while its partition was elsewhere does no harm.
+
+`Mailboxes` knows neither clock nor tasks. A driver runs a loop for each actor that has messages:
+
+    while (duty := mailboxes.next(seat, now)) is not None:
+        while not isinstance(duty, Hold | Answer):
+            duty = mailboxes.done(seat, result)  # of *duty*, when it was carried out
+        # carry out *duty*
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
-
-import trio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.actors.mail import MailAnswered
 from ringpop_py.errors import (
@@ -26,27 +31,19 @@ from ringpop_py.errors import (
     OperationTooOld,
     OutcomeUnknown,
     PartitionUnavailable,
-    RingpopError,
     StateDamaged,
 )
 from ringpop_py.keyed.aggregations import check_value
-from ringpop_py.logs import log
-from ringpop_py.placing.table import to_rows
-from ringpop_py.shares.rescale_events import Lost
-from ringpop_py.values.operations import Change, OperationId, Write
+from ringpop_py.values.operations import OperationId
 from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.values.requests import Moved
+from ringpop_py.values.requests import Moved, PartResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ringpop_py.actors.mail import Mail
     from ringpop_py.keyed.aggregations import Absent, Aggregations
-    from ringpop_py.partition.tasks import Spawn
-    from ringpop_py.shares.host import Host
-    from ringpop_py.shares.rescale_events import RescaleEvent
     from ringpop_py.values.operations import Value
-    from ringpop_py.values.requests import PartResult
 
 SAVE: Final = "ringpop.actor"
 """The aggregation that replaces an actor's record by the next version of it."""
@@ -55,10 +52,10 @@ REPLIES_MAX: Final = 32
 REPLIES_BYTES_MAX: Final = 64 << 10
 WAITING_MAX: Final = 20_000
 """The most messages in all mailboxes of a keyspace at a node; more are refused."""
-HOLD_S: Final = 0.3
-"""After a node has asked for a partition, its actors begin no message for this many seconds."""
-FINISH_S_MAX: Final = 5.0
-"""The most seconds that a partition, asked for repeatedly, waits for actors at work."""
+HOLD_US: Final = 300_000
+"""After a node has asked for a partition, its actors begin no message for these microseconds."""
+FINISH_US_MAX: Final = 5_000_000
+"""The most microseconds that a partition, asked for repeatedly, waits for actors at work."""
 
 
 def register_saving(aggregations: Aggregations) -> None:
@@ -67,58 +64,24 @@ def register_saving(aggregations: Aggregations) -> None:
     def save(there: Value | Absent, record: Value) -> Value:
         assert isinstance(record, dict), "only this module writes it"
         version = there.get("version") if isinstance(there, dict) else 0
-        if record.get("version") != _number(version) + 1:
+        if record.get("version") != (version + 1 if isinstance(version, int) else 1):
             raise ConditionFailed("the actor has gone on elsewhere")
         return record
 
     aggregations.register(SAVE, save)
 
 
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-class Receiver(Protocol):
-    """An actor, seen from here; `ringpop_py.actors.actors.Actor` is what applications see."""
-
-    state: Any
-
-    async def receive(self, message: Any) -> Any:  # noqa: ANN401 - the application's
-        """Answer *message*."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A class of actors as it was registered.
-
-    Attributes:
-        make: returns a new actor with that key and the default state of its class.
-        mailbox_max: the most messages that wait for one actor; more are refused.
-        actors_max: the most actors in memory; the one that was idle longest goes first.
-    """
-
-    name: str
-    make: Callable[[str], Receiver]
-    mailbox_max: int
-    actors_max: int
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """A message, and the task that waits for the actor's answer."""
-
-    mail: Mail
-    done: trio.Event = field(default_factory=trio.Event)
-    abandoned: bool = False  # the caller was cancelled: skip the message if it has not begun
-    result: MailAnswered | PartResult | None = None
-
-    def finish(self, result: MailAnswered | PartResult) -> None:
-        self.result = result
-        self.done.set()
+def pack(value: Value) -> bytes:
+    """Encode *value*. Raises BadOperation if it is not a value."""
+    check_value(value)
+    try:
+        return encode_value("msgpack", value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadOperation(f"the value cannot be stored: {type(error).__name__}: {error}") from None
 
 
 @dataclass(slots=True)
-class _Record:
+class Record:
     """The record of an actor in the keyspace.
 
     Attributes:
@@ -134,7 +97,7 @@ class _Record:
     digests: dict[OperationId, bytes] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, packed: bytes | None) -> _Record:
+    def of(cls, packed: bytes | None) -> Record:
         """Decode the record in *packed*. Raises StateDamaged."""
         if packed is None:
             return cls()
@@ -150,53 +113,127 @@ class _Record:
                 "the key of the actor holds something other than an actor's record"
             ) from error
 
-    def reply_to(self, mail: Mail) -> bytes | None:
-        """Return the reply to an earlier copy of *mail*; None if none is known.
-
-        Raises:
-            OperationIdReused: if another message had that id.
-        """
+    def answer_to(self, mail: Mail) -> MailAnswered | OperationIdReused | None:
+        """Return the answer to *mail* if its id was used before, and the reply is still known."""
         known = self.digests.get(mail.id)
         if known and mail.digest and known != mail.digest:
-            raise OperationIdReused(
+            return OperationIdReused(
                 f"operation id {mail.id.source!r} was used before, for another message to actor "
                 f"{mail.stored_under!r}; use a new id for each message"
             )
-        return self.replies.get(mail.id)
+        reply = self.replies.get(mail.id)
+        return None if reply is None else MailAnswered(reply)
 
-    def followed_by(
-        self, state: Value, packed: bytes, mail: Mail, reply: bytes
-    ) -> tuple[_Record, Value]:
+    def followed_by(self, ran: Ran, mail: Mail) -> tuple[Record, Value]:
         """Return the record after a message, and the value to save."""
-        replies = {**self.replies, mail.id: reply}
+        replies = {**self.replies, mail.id: ran.reply}
         size = sum(map(len, replies.values()))  # the newest reply stays, however large it is
         while len(replies) > REPLIES_MAX or (size > REPLIES_BYTES_MAX and len(replies) > 1):
             size -= len(replies.pop(next(iter(replies))))
         digests = {**self.digests, mail.id: mail.digest}
         digests = {known: digests.get(known, b"") for known in replies}
         rows: list[Value] = [[*known, reply] for known, reply in replies.items()]
-        value = {"version": self.version + 1, "state": state, "replies": rows}
+        value = {"version": self.version + 1, "state": ran.state, "replies": rows}
         if any(digests.values()):  # otherwise the record is as the first version wrote it
             value["digests"] = list(digests.values())
         saved = encode_value("msgpack", value)
-        return _Record(saved, self.version + 1, packed, replies, digests), value
+        return Record(saved, self.version + 1, ran.packed, replies, digests), value
 
 
 @dataclass(slots=True, eq=False)
-class _Seat:
+class Message:
+    """A message to an actor.
+
+    Attributes:
+        answered: the driver's, to wake the caller when *answer* is set.
+        abandoned: the caller waits no longer: the message is skipped if it has not begun.
+    """
+
+    mail: Mail
+    answered: Any
+    abandoned: bool = False
+    answer: MailAnswered | PartResult | None = None
+
+
+class Hold(NamedTuple):
+    """Wait: the partition may be about to leave."""
+
+    until: int
+
+
+class Read(NamedTuple):
+    """Read the actor's record; the result is its bytes, or None. *reply* waits for that, if any."""
+
+    message: Message
+    reply: bytes | None = None
+
+
+class Run(NamedTuple):
+    """Give the message to the actor; the result is a `Ran`, or the answer if the actor failed."""
+
+    message: Message
+
+
+class Ran(NamedTuple):
+    """What a message made of an actor: its state, as it is and packed, and the packed reply."""
+
+    state: Value
+    packed: bytes
+    reply: bytes
+
+
+class Save(NamedTuple):
+    """Save *value*, which is *record*; the result is the `Outcome` of the write."""
+
+    message: Message
+    reply: bytes
+    record: Record
+    value: Value
+
+
+class Answer(NamedTuple):
+    """Answer all *messages* with *answer*."""
+
+    messages: Sequence[Message]
+    answer: MailAnswered | PartResult
+
+
+Work = Read | Run | Save
+"""A duty for a message; in place of the result there may be a `PartResult` that refuses it."""
+Duty = Work | Hold | Answer
+
+
+@dataclass(slots=True)
+class Kind:
+    """A class of actors as it was registered, and those in memory; the one used last is last.
+
+    Attributes:
+        make: returns a new actor with that key and the default state of its class.
+        mailbox_max: the most messages that wait for one actor; more are refused.
+        actors_max: the most actors in memory; the one that was idle longest goes first.
+    """
+
+    name: str
+    make: Callable[[str], Any]
+    mailbox_max: int
+    actors_max: int
+    seats: OrderedDict[str, Seat] = field(default_factory=OrderedDict, repr=False)
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
     """One actor in memory and its mailbox."""
 
     kind: Kind
     key: str
     partition: int
-    mailbox: deque[_Waiting] = field(default_factory=deque)
-    record: _Record | None = None  # None until the first message was handled
-    actor: Receiver | None = None  # None before its next message, if it failed or is new
-    working: bool = False  # a task empties the mailbox
-    at_work: bool = False  # and a message is with the actor now
+    mailbox: deque[Message] = field(default_factory=deque)
+    record: Record | None = None  # None until the first message was handled
+    actor: Any = None  # None before its next message, if it failed or is new
+    duty: Duty | None = None  # of the driver's loop, while it runs
     gone: PartResult | None = None  # why the actor is no longer here
 
-    def awake(self) -> Receiver:
+    def awake(self) -> Any:  # noqa: ANN401 - an `Actor`, of whatever messages
         """Return the actor with its own copy of its state, as saved or as its class begins."""
         assert self.record is not None
         if self.actor is None:
@@ -209,32 +246,25 @@ class _Seat:
         return self.actor
 
 
-class _Asked(NamedTuple):
-    """When a partition was asked for: the first time, and the last."""
-
-    first_at: float
-    last_at: float
-
-
-class ActorHost:
+class Mailboxes:
     """All actors of one keyspace that are in memory at one node.
 
     Attributes:
-        tells_count: messages from this node to actors that have not arrived yet.
+        waiting_count: messages in all mailboxes.
+        working_count: actors whose loops run.
     """
 
-    def __init__(self, host: Host, spawn: Spawn) -> None:
-        self._host = host
-        self._spawn = spawn
+    def __init__(self) -> None:
+        self.waiting_count = 0
+        self.working_count = 0
         self._kinds: dict[str, Kind] = {}
-        self._seats: dict[str, OrderedDict[str, _Seat]] = {}
-        self._by_partition: dict[int, dict[_Seat, None]] = {}
-        self._waiting_count = 0
-        self._working_count = 0
-        self.tells_count = 0
+        self._by_partition: dict[int, dict[Seat, None]] = {}
+        self._asked: dict[int, tuple[int, int]] = {}  # the first and the last time
         self._failure = ""
-        self._asked: dict[int, _Asked] = {}
-        host.events.watch(self._rescaled)
+
+    def __repr__(self) -> str:
+        in_memory = {name: list(kind.seats) for name, kind in self._kinds.items()}
+        return f"<Mailboxes of {in_memory}, {self.waiting_count} wait, {self.working_count} work>"
 
     def register(self, kind: Kind) -> None:
         """Register a class of actors at this node. Raises ConfigError if the name is taken."""
@@ -243,236 +273,170 @@ class ActorHost:
                 f"a class of actors {kind.name!r} is registered already; use another name"
             )
         self._kinds[kind.name] = kind
-        self._seats[kind.name] = OrderedDict()
 
-    @property
-    def under_way(self) -> int:
-        """The messages that wait or are at work here, and those from here that did not arrive."""
-        return self._waiting_count + self._working_count + self.tells_count
+    def receive(self, message: Message) -> Seat | None:
+        """Put *message* into the mailbox of its actor; return it if the driver must begin its loop.
 
-    def in_memory(self, kind: str) -> list[str]:
-        """Return the keys of actors that are in memory; the one used last is last."""
-        return list(self._seats[kind])
+        Raises:
+            PartitionUnavailable: if this node has failed, or does not know the class.
+            ActorBusy: if too many messages wait, or all actors that may be in memory are at work.
+        """
+        mail = message.mail
+        kind = self._kinds.get(mail.kind)
+        if self._failure or kind is None:
+            raise PartitionUnavailable(
+                self._failure
+                or f"no class of actors {mail.kind!r} is registered at this node, or not yet"
+            )
+        seat = kind.seats.get(mail.key)
+        if seat is None:
+            self._make_room(kind)
+            seat = kind.seats[mail.key] = Seat(kind, mail.key, mail.partition)
+            self._by_partition.setdefault(mail.partition, {})[seat] = None
+        kind.seats.move_to_end(mail.key)
+        if len(seat.mailbox) >= kind.mailbox_max or self.waiting_count >= WAITING_MAX:
+            raise ActorBusy(
+                f"{len(seat.mailbox)} messages wait for {kind.name} {seat.key!r} already"
+            )
+        seat.mailbox.append(message)
+        self.waiting_count += 1
+        if seat.duty is not None:
+            return None
+        seat.duty = Hold(0)
+        self.working_count += 1
+        return seat
 
-    async def take(self, mail: Mail) -> MailAnswered | PartResult:
-        """Return the actor's answer, or why the actor was not asked, or where it is."""
-        if self._failure:
-            return PartitionUnavailable(self._failure)
-        waiting = _Waiting(mail)
+    def next(self, seat: Seat, now: int) -> Duty | None:
+        """Return what to do for the next message of *seat*; None ends its loop."""
+        seat.duty = None
+        while seat.mailbox:
+            _, asked_at = self._asked.get(seat.partition, (0, -HOLD_US))
+            if now < asked_at + HOLD_US:
+                seat.duty = Hold(asked_at + HOLD_US)  # the node may ask again until then
+                return seat.duty
+            message = seat.mailbox.popleft()
+            self.waiting_count -= 1
+            if not message.abandoned:
+                record = seat.record
+                seat.duty = Read(message) if record is None else _run(seat, record, message)
+                return seat.duty
+        self.working_count -= 1
+        return None
+
+    def done(self, seat: Seat, result: Any) -> Work | Answer:  # noqa: ANN401 - see `Work`
+        """Return what to do for *seat* after the *result* of its last duty."""
+        duty = seat.duty
+        assert isinstance(duty, Work)
         try:
-            seat = self._seat_for(mail)
-            self._queue(seat, waiting)
+            if isinstance(result, PartResult):
+                seat.duty = self._refused(seat, duty.message, result)
+            else:
+                seat.duty = _after(seat, duty, result)
         except KeyspaceError as error:
-            return error
-        try:
-            await waiting.done.wait()
-        finally:
-            waiting.abandoned = True
-        assert waiting.result is not None
-        return waiting.result
+            seat.duty = self._refused(seat, duty.message, error)
+        return seat.duty
 
-    def may_leave(self, partition: int) -> bool:
+    def cancelled(self, seat: Seat) -> Answer:
+        """Note that the loop of *seat* was cancelled; return what to answer."""
+        messages = [seat.duty.message] if isinstance(seat.duty, Work) else []
+        seat.duty = None
+        self.working_count -= 1
+        return Answer(messages, OutcomeUnknown("the actor was stopped while it was at work"))
+
+    def may_leave(self, partition: int, now: int) -> bool:
         """Return whether a partition that another node asks for may leave now, or must wait.
 
         Its actors first finish their messages, so that a planned move runs no message twice.
         """
-        now = trio.current_time()
-        asked = self._asked.get(partition)
-        # A request long after the last one is a new move, with its own time to finish.
-        is_new = asked is None or now - asked.last_at > FINISH_S_MAX
-        first_at = now if asked is None or is_new else asked.first_at
-        self._asked[partition] = _Asked(first_at, now)
-        at_work = any(seat.at_work for seat in self._by_partition.get(partition, ()))
-        return not at_work or now - first_at >= FINISH_S_MAX
+        first_at, last_at = self._asked.get(partition, (now, now))
+        if now - last_at > FINISH_US_MAX:  # it is a new move, with its own time to finish
+            first_at = now
+        self._asked[partition] = first_at, now
+        seats = self._by_partition.get(partition, ())
+        at_work = any(isinstance(seat.duty, Work) for seat in seats)
+        return not at_work or now - first_at >= FINISH_US_MAX
 
-    def fail(self, why: str) -> None:
-        """Refuse messages from now on; those that wait are answered with *why*."""
+    def lost(self, partition: int, why: PartResult) -> Answer:
+        """Stop the actors of a partition that has left this node; return what to answer."""
+        self._asked.pop(partition, None)  # it may come back, and be asked for again
+        return self._stop(list(self._by_partition.get(partition, ())), why)
+
+    def fail(self, why: str) -> Answer:
+        """Refuse messages from now on; return what to answer those that wait."""
         self._failure = why
-        for seats in self._seats.values():
-            for seat in list(seats.values()):
-                self._stop(seat, PartitionUnavailable(why))
+        seats = [seat for kind in self._kinds.values() for seat in kind.seats.values()]
+        return self._stop(seats, PartitionUnavailable(why))
 
-    # Seats.
+    def in_memory(self, kind: str) -> list[str]:
+        """Return the keys of actors that are in memory; the one used last is last."""
+        return list(self._kinds[kind].seats)
 
-    def _seat_for(self, mail: Mail) -> _Seat:
-        kind = self._kinds.get(mail.kind)
-        if kind is None:
-            raise PartitionUnavailable(
-                f"no class of actors {mail.kind!r} is registered at this node, or not yet"
-            )
-        seats = self._seats[kind.name]
-        seat = seats.get(mail.key)
-        if seat is None:
-            if len(seats) >= kind.actors_max:
-                self._passivate_one(kind)
-            seat = seats[mail.key] = _Seat(kind, mail.key, mail.partition)
-            self._by_partition.setdefault(mail.partition, {})[seat] = None
-        seats.move_to_end(mail.key)
-        return seat
-
-    def _passivate_one(self, kind: Kind) -> None:
-        """Remove the actor that was idle longest. Raises ActorBusy if none is idle."""
-        for seat in self._seats[kind.name].values():
-            if not seat.working:
-                self._vacate(seat)
-                return
-        raise ActorBusy(
-            f"all {kind.actors_max} actors {kind.name} that may be in memory are at work"
-        )
-
-    def _queue(self, seat: _Seat, waiting: _Waiting) -> None:
-        if len(seat.mailbox) >= seat.kind.mailbox_max or self._waiting_count >= WAITING_MAX:
+    def _make_room(self, kind: Kind) -> None:
+        if len(kind.seats) < kind.actors_max:
+            return
+        idle = next((seat for seat in kind.seats.values() if seat.duty is None), None)
+        if idle is None:
             raise ActorBusy(
-                f"{len(seat.mailbox)} messages wait for {seat.kind.name} {seat.key!r} already"
+                f"all {kind.actors_max} actors {kind.name} that may be in memory are at work"
             )
-        seat.mailbox.append(waiting)
-        self._waiting_count += 1
-        if not seat.working:
-            seat.working = True
-            self._spawn(self._work, seat)
+        self._vacate(idle)
 
-    def _vacate(self, seat: _Seat) -> None:
-        seats = self._seats[seat.kind.name]
-        if seats.get(seat.key) is seat:
-            del seats[seat.key]
-        others = self._by_partition.get(seat.partition, {})
-        others.pop(seat, None)
+    def _vacate(self, seat: Seat) -> None:
+        del seat.kind.seats[seat.key]
+        others = self._by_partition[seat.partition]
+        del others[seat]
         if not others:
-            self._by_partition.pop(seat.partition, None)
+            del self._by_partition[seat.partition]
 
-    def _stop(self, seat: _Seat, why: PartResult) -> None:
-        """Let the actor handle no more messages here; answer those in its mailbox with *why*."""
-        self._vacate(seat)
-        seat.gone = seat.gone or why  # a message with the actor now sees this when it is done
-        while seat.mailbox:
-            self._waiting_count -= 1
-            seat.mailbox.popleft().finish(seat.gone)
-
-    def _rescaled(self, event: RescaleEvent) -> None:
-        if not isinstance(event, Lost):
-            return
-        self._asked.pop(event.partition, None)  # it may come back, and be asked for again
-        seats = list(self._by_partition.get(event.partition, ()))
-        if not seats:
-            return
-        row = self._host.table[event.partition]
-        why: PartResult = PartitionUnavailable(f"partition {event.partition} has left this node")
-        if self._host.destination(event.partition) == row.owner:
-            why = Moved(to_rows([row]))
+    def _stop(self, seats: Sequence[Seat], why: PartResult) -> Answer:
+        """Let actors begin no more messages here; a message at work sees it when it is done."""
+        waiting: list[Message] = []
         for seat in seats:
-            self._stop(seat, why)
+            if seat.gone is None:
+                seat.gone = why
+                self._vacate(seat)
+            waiting += seat.mailbox
+            seat.mailbox.clear()
+        self.waiting_count -= len(waiting)
+        return Answer(waiting, why)
 
-    # Messages, one after the other.
-
-    async def _work(self, seat: _Seat) -> None:
-        self._working_count += 1
-        try:
-            while seat.mailbox:
-                asked = self._asked.get(seat.partition)
-                held_until = asked.last_at + HOLD_S if asked is not None else 0.0
-                if trio.current_time() < held_until:
-                    await trio.sleep_until(held_until)
-                    continue  # the node may have asked again, or the mailbox was emptied
-                waiting = seat.mailbox.popleft()
-                self._waiting_count -= 1
-                if not waiting.abandoned:
-                    await self._answer(seat, waiting)
-        finally:
-            seat.working = False
-            self._working_count -= 1
-
-    async def _answer(self, seat: _Seat, waiting: _Waiting) -> None:
-        seat.at_work = True
-        try:
-            waiting.finish(await self._handle(seat, waiting.mail))
-        except BaseException:  # cancelled with the node
-            waiting.finish(OutcomeUnknown("the actor was stopped while it was at work"))
-            raise
-        finally:
-            seat.at_work = False
-
-    async def _handle(self, seat: _Seat, mail: Mail) -> MailAnswered | PartResult:
-        try:
-            if seat.record is None:
-                seat.record = _Record.of(await self._read(mail))
-            known = seat.record.reply_to(mail)
-            if known is not None:
-                return MailAnswered(known)
-            if seat.gone is not None:  # since the record was read
-                return seat.gone
-            return await self._run(seat, seat.record, mail)
-        except _Refused as refused:
-            return self._refused(seat, refused.why)
-        except KeyspaceError as error:
-            return self._refused(seat, error)
-
-    def _refused(self, seat: _Seat, why: PartResult) -> PartResult:
-        seat.actor = None  # it is made again, with its state before the message
+    def _refused(self, seat: Seat, message: Message, why: PartResult) -> Answer:
+        seat.actor = None  # it is made again, as saved
         if isinstance(why, ConditionFailed):  # another owner has written the actor's record
             why = PartitionUnavailable(str(why))
         if isinstance(why, Moved) or why.passes:  # the copy in memory may be out of date
-            self._stop(seat, why)
-        return why
-
-    async def _run(self, seat: _Seat, record: _Record, mail: Mail) -> MailAnswered:
-        try:
-            actor = seat.awake()
-            before = record.state
-            value = await actor.receive(decode_value("msgpack", mail.message))
-        except RingpopError as error:
-            seat.actor = None
-            return MailAnswered.of_error(error)
-        except Exception as error:
-            seat.actor = None
-            log.exception("an actor failed", actor=mail.stored_under)
-            return MailAnswered.of_error(error)
-        state, reply = pack(actor.state), pack(value)
-        if state == before:  # no write, but another owner may have gone on: read the record
-            await self._confirm(record, mail)
-        else:
-            after, value = record.followed_by(actor.state, state, mail, reply)
-            await self._save(value, mail)
-            seat.record = after
-        return MailAnswered(reply)
-
-    # The keyspace.
-
-    async def _read(self, mail: Mail) -> bytes | None:
-        (found,) = await self._host.read([(mail.partition, [mail.stored_under])])
-        if isinstance(found, Moved | KeyspaceError):
-            raise _Refused(found)
-        packed: bytes | None = found[0]
-        return packed
-
-    async def _confirm(self, record: _Record, mail: Mail) -> None:
-        if await self._read(mail) != record.packed:
-            raise ConditionFailed("the actor has gone on elsewhere")
-
-    async def _save(self, value: Value, mail: Mail) -> None:
-        change = Change(mail.stored_under, SAVE, value)
-        write = Write(*mail.id, (change,), digest=mail.digest)
-        (outcomes,) = await self._host.apply([(mail.partition, [write])])
-        if isinstance(outcomes, Moved | KeyspaceError):
-            raise _Refused(outcomes)
-        (outcome,) = outcomes
-        if isinstance(outcome, KeyspaceError):
-            raise outcome
-        if outcome.repeated:  # but not in the record's replies, or it would not have been run
-            raise OperationTooOld(
-                "the message took effect before, so long ago that its reply is not known"
-            )
+            return Answer([message, *self._stop([seat], why).messages], why)
+        return Answer([message], why)
 
 
-class _Refused(Exception):
-    def __init__(self, why: PartResult) -> None:
-        super().__init__()
-        self.why = why
+def _run(seat: Seat, record: Record, message: Message) -> Run | Answer:
+    """Run *message*, unless its answer is known, or the actor has gone meanwhile."""
+    answer = record.answer_to(message.mail) or seat.gone
+    return Run(message) if answer is None else Answer([message], answer)
 
 
-def pack(value: Value) -> bytes:
-    """Encode *value*. Raises BadOperation if it is not a value."""
-    check_value(value)
-    try:
-        return encode_value("msgpack", value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise BadOperation(f"the value cannot be stored: {type(error).__name__}: {error}") from None
+def _after(seat: Seat, duty: Work, result: Any) -> Work | Answer:  # noqa: ANN401 - see `Work`
+    message = duty.message
+    if seat.record is None:
+        seat.record = Record.of(result)
+        return _run(seat, seat.record, message)
+    match duty:
+        case Run():
+            if isinstance(result, MailAnswered):
+                seat.actor = None  # it is made again, as saved
+                return Answer([message], result)
+            if result.packed != seat.record.state:
+                after = seat.record.followed_by(result, message.mail)
+                return Save(message, result.reply, *after)
+            # No write is needed, but another owner may have gone on.
+            return Read(message, result.reply)
+        case Read():
+            if result != seat.record.packed:
+                raise ConditionFailed("the actor has gone on elsewhere")
+        case Save():
+            if result.repeated:  # but not in the record's replies, or it had not been run
+                raise OperationTooOld(
+                    "the message took effect before, so long ago that its reply is not known"
+                )
+            seat.record = duty.record
+    return Answer([message], MailAnswered(duty.reply))

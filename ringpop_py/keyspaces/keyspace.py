@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, cast
 import trio
 
 from ringpop_py.actors.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
-from ringpop_py.actors.mailboxes import ActorHost
+from ringpop_py.actors.host import ActorHost
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.keyed.conditions import conditional_on
 from ringpop_py.keyed.operation_ids import named_write

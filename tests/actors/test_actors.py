@@ -11,7 +11,7 @@ import trio
 
 from ringpop_py import ApplicationError
 from ringpop_py.actors.actors import Actor, Actors
-from ringpop_py.actors.mailboxes import FINISH_S_MAX, REPLIES_MAX
+from ringpop_py.actors.mailboxes import FINISH_US_MAX, REPLIES_MAX
 from ringpop_py.errors import (
     ActorBusy,
     BadOperation,
@@ -464,7 +464,7 @@ async def test_a_partition_leaves_in_spite_of_an_actor_that_does_not_finish() ->
             nursery.start_soon(ask)
             await trio.sleep(1)
             b.drain()
-            with trio.fail_after(FINISH_S_MAX + 1):
+            with trio.fail_after(FINISH_US_MAX / 1e6 + 1):
                 await all_online(keyspace, "a")
 
         assert len(answers) == 1

@@ -627,17 +627,19 @@ def _jobs() -> dict[str, Kind]:
     }
 
 
-def _recorded(replies_count: int, digest: bytes) -> mailboxes._Record:
+def _recorded(replies_count: int, digest: bytes) -> mailboxes.Record:
     """The record of an actor after that many messages."""
-    found = mailboxes._Record()
+    found = mailboxes.Record()
     for number in range(replies_count):
         mail = Mail("k", 1, 0, "kind", "key", "é", number, b"\x01", digest)
         state: Value = {"n": number, "é": [None]}
-        found, _ = found.followed_by(state, encode_value("msgpack", state), mail, b"\xc0")
+        found, _ = found.followed_by(
+            mailboxes.Ran(state, encode_value("msgpack", state), b"\xc0"), mail
+        )
     return found if digest else dataclasses.replace(found, digests={})
 
 
-def _packed(found: mailboxes._Record) -> bytes:
+def _packed(found: mailboxes.Record) -> bytes:
     assert found.packed is not None
     return found.packed
 
@@ -659,7 +661,7 @@ def _actors() -> dict[str, Kind]:
         ),
         "actor.record": Kind(
             _packed,
-            mailboxes._Record.of,
+            mailboxes.Record.of,
             {"bare": _recorded(1, b""), "full": _recorded(2, DIGEST)},
             refusal=StateDamaged,
         ),

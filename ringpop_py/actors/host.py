@@ -1,0 +1,143 @@
+"""Runs the actors of one keyspace at a node, as `Mailboxes` decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ringpop_py.actors.mail import MailAnswered
+from ringpop_py.actors.mailboxes import (
+    SAVE,
+    Answer,
+    Hold,
+    Mailboxes,
+    Message,
+    Ran,
+    Read,
+    Run,
+    Seat,
+    Work,
+    pack,
+)
+from ringpop_py.errand import MICROSECONDS
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable, RingpopError
+from ringpop_py.logs import log
+from ringpop_py.placing.table import to_rows
+from ringpop_py.shares.rescale_events import Lost
+from ringpop_py.values.operations import Change, Write
+from ringpop_py.values.packed import decode_value
+from ringpop_py.values.requests import Moved, PartResult
+
+if TYPE_CHECKING:
+    from ringpop_py.actors.mail import Mail
+    from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.shares.host import Host
+    from ringpop_py.shares.rescale_events import RescaleEvent
+
+
+class ActorHost:
+    """All actors of one keyspace that are in memory at one node.
+
+    Attributes:
+        tells_count: messages from this node to actors that have not arrived yet.
+    """
+
+    def __init__(self, host: Host, spawn: Spawn) -> None:
+        self._host = host
+        self._spawn = spawn
+        self.mailboxes = Mailboxes()
+        self.tells_count = 0
+        host.events.watch(self._rescaled)
+
+    @property
+    def under_way(self) -> int:
+        """The messages that wait or are at work here, and those from here that did not arrive."""
+        return self.mailboxes.waiting_count + self.mailboxes.working_count + self.tells_count
+
+    async def take(self, mail: Mail) -> MailAnswered | PartResult:
+        """Return the actor's answer, or why the actor was not asked, or where it is."""
+        answered = trio.Event()
+        message = Message(mail, answered)
+        try:
+            seat = self.mailboxes.receive(message)
+            if seat is not None:
+                self._spawn(self._work, seat)
+        except KeyspaceError as error:
+            return error
+        try:
+            await answered.wait()
+        finally:
+            message.abandoned = True
+        assert message.answer is not None
+        return message.answer
+
+    def may_leave(self, partition: int) -> bool:
+        """See `Mailboxes.may_leave`."""
+        return self.mailboxes.may_leave(partition, _now_us())
+
+    def fail(self, why: str) -> None:
+        """Refuse messages from now on; those that wait are answered with *why*."""
+        _answer(self.mailboxes.fail(why))
+
+    def _rescaled(self, event: RescaleEvent) -> None:
+        if not isinstance(event, Lost):
+            return
+        row = self._host.table[event.partition]
+        why: PartResult = PartitionUnavailable(f"partition {event.partition} has left this node")
+        if self._host.destination(event.partition) == row.owner:
+            why = Moved(to_rows([row]))
+        _answer(self.mailboxes.lost(event.partition, why))
+
+    async def _work(self, seat: Seat) -> None:
+        boxes = self.mailboxes
+        try:
+            while (duty := boxes.next(seat, _now_us())) is not None:
+                if isinstance(duty, Hold):
+                    await trio.sleep_until(duty.until / MICROSECONDS)
+                    continue
+                while not isinstance(duty, Answer):
+                    try:
+                        result = await self._result(seat, duty)
+                    except KeyspaceError as error:
+                        result = error
+                    duty = boxes.done(seat, result)
+                _answer(duty)
+        except BaseException:  # cancelled with the node
+            _answer(boxes.cancelled(seat))
+            raise
+
+    async def _result(self, seat: Seat, duty: Work) -> object:
+        mail = duty.message.mail
+        if isinstance(duty, Run):
+            return await _run(seat, mail)
+        found: list[Any]
+        if isinstance(duty, Read):
+            found = await self._host.read([(mail.partition, [mail.stored_under])])
+        else:
+            change = Change(mail.stored_under, SAVE, duty.value)
+            write = Write(*mail.id, (change,), digest=mail.digest)
+            found = await self._host.apply([(mail.partition, [write])])
+        (part,) = found
+        return part if isinstance(part, PartResult) else part[0]
+
+
+def _now_us() -> int:
+    return round(trio.current_time() * MICROSECONDS)
+
+
+def _answer(answer: Answer) -> None:
+    for message in answer.messages:
+        message.answer = answer.answer
+        message.answered.set()
+
+
+async def _run(seat: Seat, mail: Mail) -> Ran | MailAnswered:
+    try:
+        actor = seat.awake()
+        value = await actor.receive(decode_value("msgpack", mail.message))
+    except Exception as error:
+        if not isinstance(error, RingpopError):
+            log.exception("an actor failed", actor=mail.stored_under)
+        return MailAnswered.of_error(error)
+    return Ran(actor.state, pack(actor.state), pack(value))
