@@ -78,7 +78,7 @@ class Ringpop:
     ) -> None:
         self.config = config
         self.channel = channel
-        self.node = node
+        self.node: Node = node
         self.started_at = time.time()
         self.http_address: Address | None = None
         self._placement = Placement(node)

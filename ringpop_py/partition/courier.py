@@ -93,28 +93,32 @@ class Courier:
         )
         errand = Errand(numbers, policy, instant_us(deadline))
         changed: trio.Event | None = None
-        while errand.open:
-            step = errand.next(destinations, round(trio.current_time() * MICROSECONDS))
+        now = 0  # the first round needs no clock: it is over in time, or its calls say so
+        while (step := errand.next(destinations, now)) is not None:
             if isinstance(step, int):
                 changed = destinations.changed if changed is None else changed
                 with trio.move_on_at(step / MICROSECONDS):
                     await changed.wait()
                 changed = None
-            elif step:
+            else:
                 # From before the round: a change that comes during it ends the next pause.
                 changed = destinations.changed
                 if len(step) == 1:  # the usual case, a request for one key, needs no nursery
-                    await self._carry(request, errand, step[0])
-                    continue
-                async with trio.open_nursery() as nursery:
-                    for ask in step:
-                        nursery.start_soon(self._carry, request, errand, ask)
+                    await self._carry(request, errand, step[0], deadline)
+                else:
+                    async with trio.open_nursery() as nursery:
+                        for ask in step:
+                            nursery.start_soon(self._carry, request, errand, ask, deadline)
+                if not errand.open:
+                    break
+            now = round(trio.current_time() * MICROSECONDS)
         return errand.results
 
-    async def _carry(self, request: PartitionRequest, errand: Errand[int], ask: Ask[int]) -> None:
-        wait_s = ask.wait_us / MICROSECONDS
+    async def _carry(
+        self, request: PartitionRequest, errand: Errand[int], ask: Ask[int], deadline: float
+    ) -> None:
         if ask.to == self._name:
-            with trio.move_on_after(wait_s):
+            with trio.move_on_at(deadline):
                 results = await request.serve_here(ask.parts)
                 errand.answered(ask, results, self._destinations)
                 return
@@ -133,7 +137,11 @@ class Courier:
             why = f"a key or value in the request cannot be sent: {error}"
             errand.failed(ask, BadOperation(why))
             return
-        call = Call(NODE_SERVICE, request.endpoint, b"", body, ttl_s=wait_s)
+        ttl_s = deadline - trio.current_time()
+        if ttl_s <= 0:
+            errand.failed(ask, PartitionUnavailable("no time was left"))  # so nothing was sent
+            return
+        call = Call(NODE_SERVICE, request.endpoint, b"", body, ttl_s=ttl_s)
         try:
             answer = await self._node.channel.call(address, call)
             results = decode_results(answer.arg3, len(ask.parts))
