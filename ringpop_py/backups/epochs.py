@@ -35,12 +35,8 @@ from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.values.declared import Natural, Text, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ringpop_py.shares.durable_host import DurableHost
     from ringpop_py.stores.store import Store
-
-    Progress = Callable[[int, int], None]
 
 KEPT_COUNT: Final = 10
 AT_ONCE: Final = 8
@@ -52,17 +48,12 @@ ABANDONED_AFTER_US: Final = 3_600_000_000
 
 
 async def checkpoint_now(
-    host: DurableHost,
-    *,
-    keep: int = KEPT_COUNT,
-    progress: Progress | None = None,
-    timeout_s: float = PARTITION_S,
+    host: DurableHost, *, keep: int = KEPT_COUNT, timeout_s: float = PARTITION_S
 ) -> Manifest:
     """Make a checkpoint of the keyspace as a whole.
 
     Args:
         keep: how many of the newest are kept, including this one; older ones are deleted.
-        progress: called with the number of finished partitions and of all partitions.
         timeout_s: the limit for each partition.
 
     Raises:
@@ -77,7 +68,7 @@ async def checkpoint_now(
     catalog = Catalog(host.store, host.keys.cluster)
     number: int = await host.worker.run(_begin, catalog, host.keys, host.node.name)
     try:
-        files = await _ask_owners(host, number, progress, timeout_s)
+        files = await _ask_owners(host, number, timeout_s)
     except BaseException:  # also if cancelled: its files must not wait for the next checkpoint
         with trio.move_on_after(timeout_s, shield=True):
             await _abandon(host, number)
@@ -102,17 +93,6 @@ async def checkpoint_now(
     return manifest
 
 
-async def list_checkpoints(host: DurableHost) -> list[Manifest]:
-    """Return the complete checkpoints of all generations, the oldest first.
-
-    Raises:
-        StateDamaged: if one of them cannot be read.
-        StoreUnavailable: if the store does not answer.
-    """
-    catalog = Catalog(host.store, host.keys.cluster)
-    return await host.worker.run(read_manifests, catalog, host.definition.name)
-
-
 def _begin(catalog: Catalog, keys: KeyspaceKeys, name: str) -> int:
     """Take and return the number of a new checkpoint."""
     value = encode([_now_us(), name])
@@ -127,9 +107,7 @@ def _begin(catalog: Catalog, keys: KeyspaceKeys, name: str) -> int:
     return number
 
 
-async def _ask_owners(
-    host: DurableHost, number: int, progress: Progress | None, timeout_s: float
-) -> tuple[EpochFile, ...]:
+async def _ask_owners(host: DurableHost, number: int, timeout_s: float) -> tuple[EpochFile, ...]:
     courier = Courier(host.node, host, random.Random(secrets.randbits(64)))
     asking = SnapshotAsking(host.snapshots, number)
     count = host.definition.partitions
@@ -142,8 +120,6 @@ async def _ask_owners(
             raise result
         assert isinstance(result, EpochFile)
         files[partition] = result
-        if progress is not None:
-            progress(len(files), count)
 
     await in_parallel(one, count, AT_ONCE)
     return tuple(files[partition] for partition in range(count))

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ringpop_py.placing.definition import Definition
     from ringpop_py.stores.store import Store
 
-    Progress = Callable[[int, int], None]
     Source = Callable[[int], Snapshot]
     """Returns the state with which a partition begins. Blocking."""
 
@@ -59,7 +58,6 @@ async def restore(
     number: int | Literal["latest"] = "latest",
     *,
     into: str | None = None,
-    progress: Progress | None = None,
 ) -> CatalogEntry:
     """Restore the keyspace *name* from a checkpoint of the whole.
 
@@ -71,7 +69,6 @@ async def restore(
         number: of the checkpoint, which may be older than a drop of the keyspace.
         into: the name of another keyspace, which is created. By default it is *name* itself, whose
             present generation ends (`bring_back` undoes that).
-        progress: called with the number of finished partitions and of all partitions.
 
     Raises:
         KeyspaceUnknown: if there is no such checkpoint.
@@ -90,7 +87,7 @@ async def restore(
     if [file.partition for file in manifest.files] != list(range(definition.partitions)):
         raise StateDamaged(f"the manifest of {manifest.name} does not have all partitions")
     origin = f"restored from {manifest.name} of generation {manifest.generation} of {name!r}"
-    making = _Making(keyspaces, catalog, worker, progress)
+    making = _Making(keyspaces, catalog, worker)
     source = partial(_from_checkpoint, catalog, manifest)
     wanted_name = name if into is None else into
     return await making.make(
@@ -99,11 +96,7 @@ async def restore(
 
 
 async def bring_back(
-    keyspaces: Keyspaces,
-    name: str,
-    generation: int | None = None,
-    *,
-    progress: Progress | None = None,
+    keyspaces: Keyspaces, name: str, generation: int | None = None
 ) -> CatalogEntry:
     """Undo a drop or a restore in place: restore *name* as it was when that generation ended.
 
@@ -126,7 +119,7 @@ async def bring_back(
     if not old.dropped:
         raise KeyspaceConflict(f"generation {old.generation} of keyspace {name!r} was not dropped")
     origin = f"brought back from generation {old.generation} of {name!r}"
-    making = _Making(keyspaces, catalog, worker, progress)
+    making = _Making(keyspaces, catalog, worker)
     source = partial(_from_log, catalog.store, catalog.keys_of(old))
     return await making.make(old.definition, origin, source, ends_old=True)
 
@@ -162,7 +155,6 @@ class _Making:
     keyspaces: Keyspaces
     catalog: Catalog
     worker: Worker
-    progress: Progress | None
 
     async def make(
         self, definition: Definition, origin: str, source: Source, *, ends_old: bool
@@ -175,7 +167,10 @@ class _Making:
         try:
             if not ends_old:  # now no node can create it, but one may have done so just before
                 await self._refuse_if_there(name)
-            await self._put_states(target, source)
+            put = partial(self._put_state, target, source)
+            await in_parallel(
+                lambda number: self.worker.run(put, number), target.definition.partitions, AT_ONCE
+            )
             await self._end_older(target)
         except BaseException:
             with trio.move_on_after(CLEAN_UP_S, shield=True):
@@ -197,18 +192,6 @@ class _Making:
             raise KeyspaceConflict(
                 f"keyspace {name!r} exists; choose another name, or drop it first"
             )
-
-    async def _put_states(self, target: CatalogEntry, source: Source) -> None:
-        count = target.definition.partitions
-        done: list[int] = []
-
-        async def one(partition: int) -> None:
-            await self.worker.run(self._put_state, target, source, partition)
-            done.append(partition)
-            if self.progress is not None:
-                self.progress(len(done), count)
-
-        await in_parallel(one, count, AT_ONCE)
 
     def _put_state(self, target: CatalogEntry, source: Source, partition: int) -> None:
         """Put the checkpoint with which *partition* begins. Blocking."""

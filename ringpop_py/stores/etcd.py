@@ -18,6 +18,8 @@ REQUEST_S: Final = 10.0
 KEYS_A_PAGE: Final = 10_000
 DELETES_A_REQUEST: Final = 100  # in one transaction, for which etcd takes 128 operations
 
+READ: Final = "range"
+WRITE: Final = "txn"
 _NO_ROOM: Final = ("database space exceeded", "too large", "larger than max")
 _REASON_CHARACTERS_MAX: Final = 500
 
@@ -60,7 +62,9 @@ class EtcdStore:
         put = {"key": place, "value": base64.b64encode(value).decode()}
         if_absent = {"key": place, "target": "CREATE", "createRevision": "0"}
         try:
-            answer = self._write({"compare": [if_absent], "success": [{"requestPut": put}]})
+            answer = self._ask_any(
+                WRITE, {"compare": [if_absent], "success": [{"requestPut": put}]}
+            )
         except StoreFull as error:
             # etcd carries out the write that brings it to its limit, and reports it as failed.
             if self.get(key) is not None:
@@ -70,7 +74,7 @@ class EtcdStore:
 
     def get(self, key: str) -> bytes | None:
         """See `Store`."""
-        rows = self._read({"key": _encoded(self._at + checked_key(key))}).get("kvs", [])
+        rows = self._ask_any(READ, {"key": _encoded(self._at + checked_key(key))}).get("kvs", [])
         return base64.b64decode(rows[0].get("value", "")) if rows else None
 
     def list(self, prefix: str) -> list[str]:
@@ -81,7 +85,7 @@ class EtcdStore:
         query: dict[str, object] = {"range_end": end, "keys_only": True, "limit": KEYS_A_PAGE}
         keys = []
         while True:
-            answer = self._read({**query, "key": _encoded(after)})
+            answer = self._ask_any(READ, {**query, "key": _encoded(after)})
             page = [base64.b64decode(row["key"]).decode() for row in answer.get("kvs", [])]
             keys += [key.removeprefix(self._at) for key in page]
             if not answer.get("more"):
@@ -96,7 +100,9 @@ class EtcdStore:
         places = list(dict.fromkeys(_encoded(self._at + checked_key(key)) for key in keys))
         for begin in range(0, len(places), DELETES_A_REQUEST):
             some = places[begin : begin + DELETES_A_REQUEST]
-            self._write({"success": [{"requestDeleteRange": {"key": key}} for key in some]})
+            self._ask_any(
+                WRITE, {"success": [{"requestDeleteRange": {"key": key}} for key in some]}
+            )
 
     def close(self) -> None:
         """See `Store`."""
@@ -104,22 +110,14 @@ class EtcdStore:
 
     def _check_is_etcd(self) -> None:
         try:
-            answer = self._read({"key": _encoded(self._at), "count_only": True})
+            answer = self._ask_any(READ, {"key": _encoded(self._at), "count_only": True})
         except ConfigError:
             answer = {}
         if "header" not in answer:
             endpoints = ", ".join(self._endpoints)
             raise ConfigError(f"etcd store {endpoints}: the service there is not etcd 3.4 or newer")
 
-    def _read(self, query: Mapping[str, object]) -> dict[str, Any]:
-        return self._ask_any("range", query, may_repeat=True)
-
-    def _write(self, query: Mapping[str, object]) -> dict[str, Any]:
-        return self._ask_any("txn", query, may_repeat=False)
-
-    def _ask_any(
-        self, verb: str, query: Mapping[str, object], *, may_repeat: bool
-    ) -> dict[str, Any]:
+    def _ask_any(self, verb: str, query: Mapping[str, object]) -> dict[str, Any]:
         endpoints = self._endpoints
         for index, endpoint in enumerate(endpoints):
             try:
@@ -128,7 +126,7 @@ class EtcdStore:
                 # A put must not run twice: its second run would meet the value of the first.
                 never_left = error.took_effect == "no" and error.passes
                 is_last = index == len(endpoints) - 1
-                if is_last or not (may_repeat or never_left):
+                if is_last or not (verb == READ or never_left):
                     raise
             else:
                 if index:  # from now on, ask the one that has answered first

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from ringpop_py.backups.epochs import checkpoint_now, list_checkpoints
+from ringpop_py.backups.epochs import checkpoint_now
 from ringpop_py.errors import ConfigError, KeyspaceError, PartitionUnavailable
 from ringpop_py.partition.checkpoints import decode_checkpoint
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import StoreFault
 from ringpop_py.values.packed import encode_value
+from tests.backups.hosts import host_of, listed_at
 from tests.keyspaces.clusters import a_cluster, all_online
-
-if TYPE_CHECKING:
-    from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.shares.durable_host import DurableHost
 
 pytestmark = pytest.mark.virtual_time
 
 KEYS = KeyspaceKeys("default", "counts", 1)
-
-
-def host_of(node: Ringpop) -> DurableHost:
-    return node.keyspaces.durable_host("counts")
 
 
 async def test_a_checkpoint_has_all_that_was_acknowledged_before_it() -> None:
@@ -36,9 +28,8 @@ async def test_a_checkpoint_has_all_that_was_acknowledged_before_it() -> None:
         await all_online(keyspace, "a", "b")
         changes = [(f"k{n}", "put", n) for n in range(100)]
         await keyspace.update_many(changes, offsets={"topic": 42})
-        seen: list[tuple[int, int]] = []
 
-        manifest = await checkpoint_now(host_of(b), progress=lambda *done: seen.append(done))
+        manifest = await checkpoint_now(host_of(b))
 
         files = [cluster.store.get(KEYS.epoch_file(1, n)) or b"" for n in range(8)]
         found = [decode_checkpoint(file) for file in files]
@@ -51,7 +42,6 @@ async def test_a_checkpoint_has_all_that_was_acknowledged_before_it() -> None:
             *(("a", "b"), "b"),
         )
         assert manifest.files[keyspace.partition_of("k1")].offsets == {"topic": 42}
-        assert seen == [(n + 1, 8) for n in range(8)]
 
 
 async def test_all_nodes_list_the_same_checkpoints_and_the_same_latest() -> None:
@@ -62,7 +52,7 @@ async def test_all_nodes_list_the_same_checkpoints_and_the_same_latest() -> None
         await all_online(keyspace, "a", "b")
         made = [await checkpoint_now(host_of(node)) for node in (a, b, a)]
 
-        listed = [await list_checkpoints(host_of(node)) for node in (a, b)]
+        listed = [listed_at(node) for node in (a, b)]
 
         assert [m.number for m in made] == [1, 2, 3]
         assert listed == [made, made]
@@ -79,7 +69,7 @@ async def test_two_checkpoints_at_once_are_two() -> None:
             for node in nodes:
                 nursery.start_soon(checkpoint_now, host_of(node))
 
-        listed = await list_checkpoints(host_of(nodes[0]))
+        listed = listed_at(nodes[0])
         assert [(m.number, len(m.files)) for m in listed] == [(1, 4), (2, 4)]
 
 
@@ -135,7 +125,7 @@ async def test_one_that_fails_does_not_count_and_leaves_no_files() -> None:
         with pytest.raises(PartitionUnavailable):
             await checkpoint_now(host_of(a), timeout_s=0.5)
 
-        assert await list_checkpoints(host_of(a)) == []
+        assert listed_at(a) == []
         assert cluster.store.list(KEYS.epoch_files(1)) == []
         cluster.network.heal()
         await all_online(keyspace, "a", "b")
@@ -154,7 +144,7 @@ async def test_whoever_is_cancelled_leaves_nothing_that_counts() -> None:
 
         assert scope.cancelled_caught
         assert cluster.store.list(KEYS.epoch_files(1)) == cluster.store.list(KEYS.begun) == []
-        assert await list_checkpoints(host_of(a)) == []
+        assert listed_at(a) == []
 
 
 async def test_a_store_that_fails_now_and_then_does_not_stop_it() -> None:
@@ -177,7 +167,7 @@ async def test_a_store_that_fails_now_and_then_does_not_stop_it() -> None:
             cluster.store.inject(StoreFault.LOSES_REPLY, count=2)
             await task_done.wait()
 
-        (manifest,) = await list_checkpoints(host_of(a))
+        (manifest,) = listed_at(a)
         assert (manifest.number, len(manifest.files)) == (2, 4)
 
 
@@ -189,7 +179,7 @@ async def test_only_the_newest_are_kept() -> None:
         for _ in range(4):
             await checkpoint_now(host_of(a), keep=2)
 
-        listed = await list_checkpoints(host_of(a))
+        listed = listed_at(a)
 
         assert [manifest.number for manifest in listed] == [3, 4]
         assert cluster.store.list(KEYS.epoch_files(2)) == []
@@ -211,7 +201,7 @@ async def test_what_somebody_began_long_ago_is_deleted_and_never_counts() -> Non
 
         assert cluster.store.list(KEYS.epoch_files(1)) == []
         assert not cluster.store.put_if_absent(KEYS.manifest(1), made.encode())
-        assert await list_checkpoints(host_of(a)) == [made]
+        assert listed_at(a) == [made]
 
 
 async def test_what_was_begun_a_moment_ago_is_left_alone() -> None:

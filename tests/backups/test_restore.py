@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.backups.epochs import checkpoint_now, list_checkpoints
+from ringpop_py.backups.epochs import checkpoint_now
 from ringpop_py.backups.restore import bring_back, restore
 from ringpop_py.catalog.assignments import record
 from ringpop_py.catalog.catalog import Catalog
@@ -25,20 +25,16 @@ from ringpop_py.shares.rescale_events import Gained
 from ringpop_py.slotlog.slots import ORIGIN
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
+from tests.backups.hosts import host_of, listed_at
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.shares.durable_host import DurableHost
 
 pytestmark = pytest.mark.virtual_time
 
 FIRST = {f"k{n}": n for n in range(40)}
-
-
-def host_of(node: Ringpop, name: str = "counts") -> DurableHost:
-    return node.keyspaces.durable_host(name)
 
 
 async def filled(node: Ringpop) -> Keyspace:
@@ -152,7 +148,7 @@ async def test_numbers_of_checkpoints_go_on_through_generations() -> None:
         await (await a.open_keyspace("counts")).put("k1", "after")
         await checkpoint_now(host_of(a))
 
-        listed = await list_checkpoints(host_of(a))
+        listed = listed_at(a)
         await restore(a.keyspaces, "counts", 1)
         first = await (await a.open_keyspace("counts")).get("k1")
         await restore(a.keyspaces, "counts", "latest")
