@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ringpop_py.config.settings import check_schedule
 from ringpop_py.errors import (
@@ -99,6 +99,7 @@ class Ask(NamedTuple, Generic[P]):
     wait_us: int
 
 
+@dataclass(slots=True, eq=False)
 class Tried:
     """The attempts at a part that has no result yet.
 
@@ -109,21 +110,12 @@ class Tried:
         history: a line for each failure, if the policy keeps them.
     """
 
-    __slots__ = ("attempts_count", "history", "last", "may_have_run", "redirects_count", "to")
-
-    def __init__(self) -> None:
-        self.attempts_count = 0
-        self.redirects_count = 0
-        self.may_have_run = False
-        self.last: RingpopError | None = None
-        self.to = ""
-        self.history: list[str] = []
-
-    def __repr__(self) -> str:
-        return (
-            f"<Tried {self.attempts_count} times, {self.redirects_count} redirects, "
-            f"took_effect={self.took_effect!r}, last {self.last!r}>"
-        )
+    attempts_count: int = 0
+    redirects_count: int = 0
+    may_have_run: bool = False
+    last: RingpopError | None = None
+    to: str = ""
+    history: list[str] = field(default_factory=list)
 
     @property
     def was_redirected_once(self) -> bool:
@@ -229,8 +221,8 @@ class SchedulePolicy:
     schedule_s: tuple[float, ...]
     idempotent: bool = False
     attempt_us: int = NEVER
-    relays: bool = field(default=False, init=False)
-    straight_us: int = field(default=NEVER, init=False)
+    relays: ClassVar = False
+    straight_us: ClassVar = NEVER
 
     def __post_init__(self) -> None:
         check_schedule(self.max_retries, self.schedule_s)
@@ -289,39 +281,29 @@ Policy = DeadlinePolicy | SchedulePolicy
 Step = list[Ask[P]] | int | None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Errand(Generic[P]):
-    """One request on its way. Its deadline is an instant in microseconds.
+    """One request on its way.
 
     Attributes:
         open: the parts that have no result.
+        deadline: an instant, in microseconds.
         results: the result of each other part: what was answered, or an error.
         under_way: the asks whose end was not reported.
     """
 
-    __slots__ = (
-        "_asks_count",
-        "_deadline",
-        "_hurries",
-        "_pauses_count",
-        "_policy",
-        "_tried",
-        "_troubled",
-        "open",
-        "results",
-        "under_way",
-    )
-
-    def __init__(self, parts: Sequence[P], policy: Policy, deadline: int = NEVER) -> None:
-        self.open = parts
-        self.results: dict[P, Any] = {}
-        self.under_way: list[Ask[P]] = []
-        self._policy = policy
-        self._deadline = deadline
-        self._tried: dict[P, Tried] = {}  # of parts that an attempt left open: mostly none
-        self._asks_count = 0
-        self._pauses_count = 0
-        self._troubled = False  # whether what follows the last round is not decided yet
-        self._hurries = False  # whether it is followed by another without a pause
+    open: Sequence[P]
+    policy: Policy
+    deadline: int = NEVER
+    results: dict[P, Any] = field(default_factory=dict, init=False)
+    under_way: list[Ask[P]] = field(default_factory=list, init=False)
+    _tried: dict[P, Tried] = field(default_factory=dict, init=False)  # mostly none
+    _asks_count: int = field(default=0, init=False)
+    _pauses_count: int = field(default=0, init=False)
+    # Whether what follows the last round is not decided yet, and whether it is another one without
+    # a pause.
+    _troubled: bool = field(default=False, init=False)
+    _hurries: bool = field(default=False, init=False)
 
     def __repr__(self) -> str:
         asks = ", ".join(f"{ask.parts} at {ask.to or 'the relay'}" for ask in self.under_way)
@@ -334,7 +316,7 @@ class Errand(Generic[P]):
         Call it again when all asks have ended; after an instant, also earlier if the routes change.
         """
         assert not self.under_way, "a round ends when all its asks have ended"
-        policy, deadline = self._policy, self._deadline
+        policy, deadline = self.policy, self.deadline
         if self._troubled or now >= deadline:
             until = self._follow(now)
             if until is not None:
@@ -404,7 +386,7 @@ class Errand(Generic[P]):
     # What an attempt means for a part.
 
     def _met(self, ask: Ask[P], part: P, error: RingpopError) -> None:
-        policy = self._policy
+        policy = self.policy
         tried = self._tried.setdefault(part, Tried())
         # An error that settles is the owner's own answer, so it is a result like a value. So is
         # what a relay answers, which has tried until the deadline.
@@ -432,7 +414,7 @@ class Errand(Generic[P]):
         self._troubled = True
         # Only the first redirect is followed without a pause: two nodes that name each other as
         # the owner would otherwise be asked in a tight loop.
-        self._hurries |= self._policy.relays or tried.redirects_count == 1
+        self._hurries |= self.policy.relays or tried.redirects_count == 1
 
     def _close(self, ask: Ask[P]) -> None:
         """Note which parts are open after *ask*."""
@@ -441,7 +423,7 @@ class Errand(Generic[P]):
             # The outcome of each write, for example.
             if tried is not None and tried.may_have_run and isinstance(result, list):
                 self.results[part] = [
-                    self._policy.settled(each, tried) if isinstance(each, KeyspaceError) else each
+                    self.policy.settled(each, tried) if isinstance(each, KeyspaceError) else each
                     for each in result
                 ]
         if not self.under_way:
@@ -453,7 +435,7 @@ class Errand(Generic[P]):
         """End the parts that are not to be tried again; return until when to pause, if at all."""
         for part in self.open:
             tried = self._tried.get(part, NOT_TRIED)
-            error = self._policy.end(tried, now, self._deadline)
+            error = self.policy.end(tried, now, self.deadline)
             if error is not None:
                 self.results[part] = error
         self.open = [part for part in self.open if part not in self.results]
@@ -461,11 +443,11 @@ class Errand(Generic[P]):
             return None
         self._troubled = False
         self._pauses_count += 1
-        return min(now + self._policy.pause_us(self._pauses_count - 1), self._deadline)
+        return min(now + self.policy.pause_us(self._pauses_count - 1), self.deadline)
 
     def _sift(self, groups: dict[str, list[P]], routes: Routes[P]) -> None:
         """Take those groups of parts out that are not to be asked now."""
-        policy = self._policy
+        policy = self.policy
         if policy.relays:
             if len(groups) > 1:
                 groups.pop(RELAY, None)  # it gets all parts that owners leave over in one call

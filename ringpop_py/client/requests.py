@@ -1,4 +1,4 @@
-"""Requests for partitions of a keyspace, as routers send them: one body for each owner."""
+"""Requests for partitions of a keyspace, as couriers send them: one body for each owner."""
 
 from __future__ import annotations
 

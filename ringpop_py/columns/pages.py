@@ -183,7 +183,7 @@ def columns_in(result: object, wanted: Wanted) -> Columns:
 
 
 class ColumnsOf:
-    """A request for columns, for routers (see `ringpop_py.client.courier.Request`)."""
+    """A request for columns, for couriers (see `ringpop_py.client.courier.ClientRequest`)."""
 
     endpoint = COLUMNS
     changes_state = False

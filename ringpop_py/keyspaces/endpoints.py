@@ -220,7 +220,7 @@ class KeyspaceServer:
         try:
             host = await self._job_host(request)
         except KeyspaceError as error:
-            # One for each part, which is where the router of the job looks for errors.
+            # One for each part, which is where the errand of the job looks for errors.
             return Answer(ok=True, arg3=encode_results([error] * len(request.partitions)))
         results = await host.jobs.apply(request.job, request.token, request.partitions)
         return Answer(ok=True, arg3=encode_results(results))

@@ -96,7 +96,7 @@ def _described(checkpoint: Checkpoint, size_bytes: int, keys_count: int) -> Epoc
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAsking:
-    """A `SnapshotRequest` for the router."""
+    """A `SnapshotRequest` for a courier."""
 
     snapshots: Snapshots
     number: int
