@@ -10,7 +10,6 @@ from ringpop_py.actors.mail import MailAnswered
 from ringpop_py.actors.mailboxes import (
     SAVE,
     Answer,
-    Hold,
     Mailboxes,
     Message,
     Ran,
@@ -93,8 +92,8 @@ class ActorHost:
         boxes = self.mailboxes
         try:
             while (duty := boxes.next(seat, _now_us())) is not None:
-                if isinstance(duty, Hold):
-                    await trio.sleep_until(duty.until / MICROSECONDS)
+                if isinstance(duty, int):
+                    await trio.sleep_until(duty / MICROSECONDS)
                     continue
                 while not isinstance(duty, Answer):
                     try:

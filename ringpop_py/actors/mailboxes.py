@@ -8,9 +8,9 @@ actor that was superseded while its partition was elsewhere does no harm.
 `Mailboxes` knows neither clock nor tasks. A driver runs a loop for each actor that has messages:
 
     while (duty := mailboxes.next(seat, now)) is not None:
-        while not isinstance(duty, Hold | Answer):
+        while isinstance(duty, Work):
             duty = mailboxes.done(seat, result)  # of *duty*, when it was carried out
-        # carry out *duty*
+        # give the `Answer`, or wait until *duty*
 """
 
 from __future__ import annotations
@@ -155,12 +155,6 @@ class Message:
     answer: MailAnswered | PartResult | None = None
 
 
-class Hold(NamedTuple):
-    """Wait: the partition may be about to leave."""
-
-    until: int
-
-
 class Read(NamedTuple):
     """Read the actor's record; the result is its bytes, or None. *reply* waits for that, if any."""
 
@@ -200,7 +194,8 @@ class Answer(NamedTuple):
 
 Work = Read | Run | Save
 """A duty for a message; in place of the result there may be a `PartResult` that refuses it."""
-Duty = Work | Hold | Answer
+Duty = Work | Answer | int
+"""What a loop does: an int is until when it waits, as the partition may be about to leave."""
 
 
 @dataclass(slots=True)
@@ -302,7 +297,7 @@ class Mailboxes:
         self.waiting_count += 1
         if seat.duty is not None:
             return None
-        seat.duty = Hold(0)
+        seat.duty = 0
         self.working_count += 1
         return seat
 
@@ -312,7 +307,7 @@ class Mailboxes:
         while seat.mailbox:
             _, asked_at = self._asked.get(seat.partition, (0, -HOLD_US))
             if now < asked_at + HOLD_US:
-                seat.duty = Hold(asked_at + HOLD_US)  # the node may ask again until then
+                seat.duty = asked_at + HOLD_US  # the node may ask again until then
                 return seat.duty
             message = seat.mailbox.popleft()
             self.waiting_count -= 1

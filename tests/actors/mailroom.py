@@ -138,7 +138,7 @@ class Mailroom:
         assert partition_of(key) == self.kind.seats[key].partition
         if seat is not None:
             assert all(loop.seat is not seat for loop in self.loops), "two loops for one actor"
-            self.loops.append(loop := Loop(seat, self.module.Hold(0)))
+            self.loops.append(loop := Loop(seat, seat.duty))
             self.go_on(loop)
 
     def work(self) -> None:
@@ -225,8 +225,8 @@ class Mailroom:
 
     def carry_out(self, loop: Loop) -> None:
         duty, module = loop.duty, self.module
-        if isinstance(duty, module.Hold):
-            if self.now >= duty.until:
+        if isinstance(duty, int):
+            if self.now >= duty:
                 self.go_on(loop)
             return
         if not loop.has_result:  # others may act between a result and its return
@@ -245,8 +245,8 @@ class Mailroom:
         if duty is None:
             assert not loop.seat.mailbox
             self.loops.remove(loop)
-        elif isinstance(duty, self.module.Hold):
-            assert duty.until == held_until > self.now
+        elif isinstance(duty, int):
+            assert duty == held_until > self.now
             loop.duty = duty
         else:
             assert self.now >= held_until, "a message begins though its partition is to leave"
