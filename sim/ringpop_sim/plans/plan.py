@@ -126,6 +126,10 @@ class Traffic:
         ok = 0 < self.per_second <= 100_000  # noqa: PLR2004
         _require(ok=ok, message="per_second must be above 0, and 100,000 at most")
         _require(ok=self.timeout_us > 0, message="the time-out of a request must be above 0")
+        _require(
+            ok=not self.each_for_us or self.consistency == "keys",
+            message="if keys are tried one by one, their owners check the keys",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.errand import Ask
+from ringpop_py.errors import KeysDiverged
 from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
 from ringpop_sim.plans.plan import Crash, Cut, Leave, Link, Pause, Plan, Stop, Traffic
 from ringpop_sim.runs.run import Run
@@ -88,6 +90,39 @@ def test_a_request_that_runs_twice_though_no_answer_was_lost_is_found() -> None:
     assert "S11" in broken_of(checks)
 
 
+@pytest.mark.parametrize(
+    ("result", "lost"),
+    [
+        (KeysDiverged("", (), "no"), 0),  # though it ran
+        (KeysDiverged("", (), "unknown"), 0),  # though every end is known
+        ("key-0 by nobody", 0),  # the answer for another key
+    ],
+    ids=["no effect", "unknown", "of another key"],
+)
+def test_a_result_that_is_not_true_is_found(result: object, lost: int) -> None:
+    checks, seen = under_way_with(CALM)
+    request = seen.last_ended.request
+    (key,) = request.keys
+    request.errand.results[key] = result
+    request.lost[key] = lost
+
+    for check in checks:
+        check.request_ended(replace(seen.last_ended, request=replace(request, number=0)))
+
+    assert broken_of(checks) == {"S11"}
+
+
+def test_a_request_that_is_sent_to_another_than_its_owner_is_found() -> None:
+    checks, seen = under_way_with(CALM)
+    request = seen.last_attempt.request
+    others = {process.name for process in seen.world.running} - {seen.last_attempt.at.name}
+
+    for check in checks:
+        check.asked(request, Ask(min(others), request.keys, 1, s))
+
+    assert broken_of(checks) == {"S10"}
+
+
 def test_a_request_that_never_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrafficSource, "_answered", lambda *_: None)
     monkeypatch.setattr(TrafficSource, "_timed_out", lambda *_: None)
@@ -106,15 +141,22 @@ def test_a_request_that_fails_for_nothing_is_found() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("consistency", ["keys", "checksum", "none"])
-def test_hard_faults_break_nothing(seed: int, consistency: str) -> None:
-    assert consistency in ("keys", "checksum", "none")
-    traffic = Traffic(per_second=50, service_us=20 * ms, idempotent=seed != 0)
+@pytest.mark.parametrize(
+    "traffic",
+    [
+        Traffic(consistency="keys"),
+        Traffic(consistency="checksum"),
+        Traffic(consistency="none"),
+        Traffic(keys_each=3, each_for_us=3 * s),
+    ],
+    ids=["keys", "checksum", "none", "each key alone"],
+)
+def test_hard_faults_break_nothing(seed: int, traffic: Traffic) -> None:
     plan = Plan(
         nodes=6,
         until_us=60 * s,
         link=Link(loss=0.05),
-        traffic=replace(traffic, consistency=consistency),  # type: ignore[arg-type]
+        traffic=replace(traffic, per_second=50, service_us=20 * ms, idempotent=seed != 0),
         operations=(
             Cut(at_us=10 * s, for_us=15 * s, left=(0, 1, 2), right=(3, 4, 5), refuse=seed == 1),
             Crash(at_us=12 * s, for_us=20 * s, nodes=(1, 4)),
