@@ -14,7 +14,8 @@ import msgpack
 import numpy as np
 import pyarrow as pa
 
-from ringpop_py.columns.packed import offsets_of
+from ringpop_py.columns.packed import offsets_of, unpack_column
+from ringpop_py.errors import BodyError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -199,7 +200,7 @@ def columns_of(
     if not len(packed):
         return None
     try:
-        names = _names_in(packed[0].as_py())
+        names = _names_in(packed[:1])
         cursors = _Cursors(packed)
         cursors.pass_by(msgpack.Packer().pack_map_header(len(names)))
         found = {}
@@ -215,10 +216,10 @@ def columns_of(
     }
 
 
-def _names_in(packed: bytes) -> list[str]:
+def _names_in(packed: pa.LargeBinaryArray) -> list[str]:
     try:
-        value = msgpack.unpackb(packed)
-    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException):
+        (value,) = unpack_column(packed)
+    except BodyError:
         raise _Unlike from None
     if not isinstance(value, dict) or not len(value) <= _FIELDS_MAX:
         raise _Unlike

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgpack
 import numpy as np
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+N = TypeVar("N", bound=np.generic)
 
 SLICE_ROWS: Final = 8_192
 """The rows packed at a time: their matrix should fit into a cache."""
@@ -65,7 +67,7 @@ def pack_column(column: pa.Array) -> pa.LargeBinaryArray:
     struct or map (keys: large_string) of these.
     """
     slices = [
-        _joined(_pieces(column.slice(start, SLICE_ROWS)), min(SLICE_ROWS, len(column) - start))
+        _joined(_pieces(column.slice(start, SLICE_ROWS)))
         for start in range(0, len(column), SLICE_ROWS)
     ]
     if not slices:
@@ -87,7 +89,7 @@ def pack_maps(fields: Mapping[str, pa.LargeBinaryArray], rows_count: int) -> pa.
         entries = _join(pa.scalar(msgpack.packb(name), pa.large_binary()), values)
         counts += entries.is_valid().to_numpy(zero_copy_only=False)
         columns.append(entries.fill_null(b""))
-    return _joined([_head(counts, _MAP), *columns], rows_count)
+    return _joined([_head(counts, _MAP), *columns])
 
 
 def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
@@ -104,11 +106,11 @@ def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
     return values
 
 
-def _joined(pieces: Sequence[_Piece], rows_count: int) -> pa.LargeBinaryArray:
+def _joined(pieces: Sequence[_Piece]) -> pa.LargeBinaryArray:
     columns: list[pa.LargeBinaryArray] = []
     for kind, group in groupby(pieces, type):
         together = list(group)
-        columns += [_as_column(together, rows_count)] if kind is _Block else together
+        columns += [_as_column(together)] if kind is _Block else together
     if len(columns) == 1:
         return columns[0]
     return _join(*columns)
@@ -118,26 +120,17 @@ def _join(*columns: pa.LargeBinaryArray | pa.LargeBinaryScalar) -> pa.LargeBinar
     return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
 
 
-def _as_column(blocks: Sequence[_Block], rows_count: int) -> pa.LargeBinaryArray:
-    width = sum(block.rows.shape[1] for block in blocks)
-    rows = np.empty((rows_count, width), np.uint8)
-    keep = None
-    if any(block.keep is not None for block in blocks):
-        keep = np.ones((rows_count, width), np.bool_)
-    at = 0
-    for block in blocks:
-        end = at + block.rows.shape[1]
-        rows[:, at:end] = block.rows
-        if block.keep is not None and keep is not None:
-            keep[:, at:end] = block.keep
-        at = end
-    offsets = np.zeros(rows_count + 1, np.int64)
-    if keep is None:
-        offsets += np.arange(rows_count + 1) * width
-        data = rows.reshape(-1)
-    else:
-        np.cumsum(keep.view(np.uint8).sum(axis=1, dtype=np.int64), out=offsets[1:])
-        data = np.compress(keep.reshape(-1), rows.reshape(-1))  # twice as fast as rows[keep]
+def _as_column(blocks: Sequence[_Block]) -> pa.LargeBinaryArray:
+    rows = np.hstack([block.rows for block in blocks])
+    if all(block.keep is None for block in blocks):
+        offsets = np.arange(len(rows) + 1) * rows.shape[1]
+        return _column_of(offsets, pa.py_buffer(rows.reshape(-1)))
+    keep = np.hstack(
+        [np.ones(each.rows.shape, np.bool_) if each.keep is None else each.keep for each in blocks]
+    )
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(keep.view(np.uint8).sum(axis=1, dtype=np.int64), out=offsets[1:])
+    data = np.compress(keep.reshape(-1), rows.reshape(-1))  # twice as fast as rows[keep]
     return _column_of(offsets, pa.py_buffer(data))
 
 
@@ -164,7 +157,7 @@ def _pieces(column: pa.Array) -> list[_Piece]:
         pieces = _nested(column)
         if not column.null_count:
             return pieces
-        packed = _joined(pieces, len(column))  # NULL rows as well; they are replaced
+        packed = _joined(pieces)  # NULL rows as well; they are replaced
         return [pc.if_else(column.is_valid(), packed, pa.scalar(NIL, pa.large_binary()))]
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     if pa.types.is_null(kind):
@@ -200,7 +193,7 @@ def _nested(column: pa.Array) -> list[_Piece]:
     if pa.types.is_map(kind):
         form = _MAP
         counts, keys, values = entries_of(column)
-        items = _joined([*_pieces(keys), *_pieces(values)], len(keys))
+        items = _joined([*_pieces(keys), *_pieces(values)])
     else:
         form = _LIST
         counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
@@ -298,3 +291,39 @@ def _with_nil(block: _Block, nulls: NDArray[np.bool_] | None) -> _Block:
     keep = np.ones(rows.shape, np.bool_) if block.keep is None else block.keep.copy()
     keep[nulls, 1:] = False
     return _Block(rows, keep)
+
+
+# Between Arrow and NumPy, without pandas. When pyarrow converts by itself (`pyarrow.array`,
+# `to_numpy`, scalars), it imports pandas if that is installed: a quarter of a second, which each of
+# Spark's workers would spend before its first row.
+
+
+def numbers_of(array: pa.Array, dtype: type[N]) -> NDArray[N]:
+    """The numbers in *array*, which has no NULL and values of the width of *dtype*; not a copy."""
+    assert not array.null_count
+    values = array.buffers()[1]
+    if not len(array) or values is None:
+        return np.empty(0, dtype)
+    assert array.type.bit_width == np.dtype(dtype).itemsize * 8
+    return np.frombuffer(values, dtype, len(array), array.offset * np.dtype(dtype).itemsize)
+
+
+def array_of(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """*numbers*, whose values have the width of *kind*, as an array; not a copy if contiguous."""
+    assert kind.bit_width == numbers.dtype.itemsize * 8
+    values = pa.py_buffer(np.ascontiguousarray(numbers))
+    return pa.Array.from_buffers(kind, len(numbers), [None, values])
+
+
+def places_of_valid(array: pa.Array) -> NDArray[np.intp]:
+    """Where *array* is not NULL."""
+    valid = array.is_valid()
+    bits = np.frombuffer(valid.buffers()[1], np.uint8)
+    end = valid.offset + len(valid)
+    return np.flatnonzero(np.unpackbits(bits, count=end, bitorder="little")[valid.offset :])
+
+
+def binary_of(value: bytes) -> pa.Array:
+    """An array of *value* alone."""
+    offsets = pa.py_buffer(np.array([0, len(value)], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(value)])

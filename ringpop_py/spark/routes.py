@@ -26,7 +26,6 @@ from ringpop_py.spark.schemas import arrow_schema, struct_of
 from ringpop_py.spark.sender import (
     HASH,
     REPORT,
-    Ask,
     Deliver,
     Report,
     RoutePlan,
@@ -200,7 +199,7 @@ def route_answers(  # noqa: PLR0913 - options of one job, by name
         on_null_key=on_null_key,
         answers=arrow_schema(struct),
     )
-    return _hashed(df, key).mapInArrow(Ask(_ready(df, plan)), struct)
+    return _hashed(df, key).mapInArrow(Deliver(_ready(df, plan)), struct)
 
 
 def _ready(df: DataFrame, plan: RoutePlan) -> RoutePlan:

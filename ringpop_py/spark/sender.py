@@ -1,6 +1,6 @@
 """The tasks of `route`: send rows to their owners until each owner has accepted them.
 
-Spark pickles `Deliver` or `Ask`, with their plan alone, and calls it for each of its partitions.
+Spark pickles `Deliver`, with its plan alone, and calls it for each of its partitions.
 
 A message has the rows of one Arrow batch that belong to one owner, as far as the task knows. A few
 messages are under way at a time. Rows that moved or failed wait for the next round: then the ring
@@ -8,7 +8,8 @@ is fetched again, and they are grouped again. A row keeps its name (job, partiti
 position), so an owner that has handled it counts it as repeated.
 
 Rules for this file: it runs in Spark's workers, so it imports neither trio nor pyspark (except for
-a part that workers have loaded), and pyarrow must not convert by itself (see `spark.arrays`).
+a part that workers have loaded), and pyarrow must not convert by itself (see the end of
+`columns.packed`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ringpop_py.columns.batches import (
     decode_batch_reply,
     encode_batch,
 )
+from ringpop_py.columns.packed import array_of, binary_of, numbers_of, places_of_valid
 from ringpop_py.errors import (
     ApplicationError,
     BadRequest,
@@ -45,7 +47,6 @@ from ringpop_py.errors import (
 from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
 from ringpop_py.proxy.request import Request
 from ringpop_py.ring.hashring import HashRing
-from ringpop_py.spark.arrays import array_of, binary_of, numbers_of, places_of_valid
 from ringpop_py.spark.keys import key_texts, refuse_null_keys
 from ringpop_py.spark.snapshot import ring_snapshot
 from ringpop_py.values.declared import Declared, encode
@@ -65,7 +66,7 @@ NO_RING: Final = RingSnapshot(HashRing([]), {}, "")
 MESSAGE_BYTES_MAX: Final = 4 << 20
 """Larger messages are split. This is half of a daemon's limit, so Arrow's framing fits as well."""
 REPORT: Final = "report"
-"""The only column of the result of `Deliver`: a packed `Report`."""
+"""The only column of the result of `Deliver` without answers: a packed `Report`."""
 
 Through = Literal["owners", "daemon"]
 
@@ -342,42 +343,28 @@ class Deliver:
     plan: RoutePlan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row: a `Report`."""
+        """Yield the answers, and errors fail the task. Without answers yield a row: a `Report`."""
+        from pyspark import TaskContext  # noqa: PLC0415 - a worker has it
+
+        context = TaskContext.get()
+        assert context is not None
+        partition, attempt = context.partitionId(), context.attemptNumber()
         error = None
-        with _sender(self.plan) as sender:
+        with Sender(self.plan, partition=partition, attempt=attempt) as sender:
             try:
                 for sequence, batch in enumerate(batches):
                     sender.send(sequence, batch)
+                    yield from sender.take_answers()
                 sender.finish()
+                yield from sender.take_answers()
             except RingpopError as failure:
+                if self.plan.answers is not None:
+                    raise
                 # Reported, not raised: Spark would run the task again, to no use.
                 error = (type(failure).__name__, _arguments(failure))
-        report = encode(Report(sender.counts, error))
-        yield pa.RecordBatch.from_arrays([binary_of(report)], names=[REPORT])
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Sends the rows of a partition, with the column `HASH`, to their owners, for answers."""
-
-    plan: RoutePlan
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the answers. Errors fail the task."""
-        with _sender(self.plan) as sender:
-            for sequence, batch in enumerate(batches):
-                sender.send(sequence, batch)
-                yield from sender.take_answers()
-            sender.finish()
-            yield from sender.take_answers()
-
-
-def _sender(plan: RoutePlan) -> Sender:
-    from pyspark import TaskContext  # noqa: PLC0415 - a worker has it
-
-    context = TaskContext.get()
-    assert context is not None
-    return Sender(plan, partition=context.partitionId(), attempt=context.attemptNumber())
+        if self.plan.answers is None:
+            report = encode(Report(sender.counts, error))
+            yield pa.RecordBatch.from_arrays([binary_of(report)], names=[REPORT])
 
 
 def _arguments(failure: RingpopError) -> tuple[Any, ...]:

@@ -22,12 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringpop_py.columns import alike
-from ringpop_py.columns.packed import offsets_of, pack_column, unpack_column
+from ringpop_py.columns.packed import offsets_of, pack_column, places_of_valid, unpack_column
 from ringpop_py.errors import BadKey, BadOperation, BodyError, SchemaMismatch
 from ringpop_py.jobs.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ringpop_py.placing import hashes
-from ringpop_py.spark.arrays import places_of_valid
 from ringpop_py.spark.arrow.stored import (
     ARROW_ERRORS,
     built_type,

@@ -32,10 +32,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringpop_py.columns.packed import pack_column, pack_lists, pack_maps
+from ringpop_py.columns.packed import pack_column, pack_lists, pack_maps, places_of_valid
 from ringpop_py.errors import BadOperation, ConfigError
 from ringpop_py.keyed.aggregations import FIELDS, ITEMS_MAX
-from ringpop_py.spark.arrays import places_of_valid
 from ringpop_py.spark.arrow.columns import (
     Changes,
     Rows,

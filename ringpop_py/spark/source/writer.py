@@ -159,52 +159,37 @@ def stage(
             raise JobAborted(f"job {client.job!r} was aborted")
         # Spark's ids repeat if the application is run again; the random part does not.
         name = f"{partition}-{context.taskAttemptId()}-{secrets.token_hex(6)}"
-        task = _Task(options, client, patience)
-        attempt = task.run(name, batches)
-    return Staged(client.job, partition, attempt, counts=task.counts)
-
-
-class _Task:
-    """Gathers rows, and sends them as soon as there are enough."""
-
-    def __init__(self, options: WriteOptions, client: JobClient, patience: Patience) -> None:
-        self._options = options
-        self._client = client
-        self._patience = patience
-        self.counts: Counter[str] = Counter()
-
-    def run(self, name: str, batches: Iterable[pa.RecordBatch]) -> str | None:
-        """Stage all *batches* as the attempt *name*; return None if no row had a key."""
-        attempt: Attempt | None = None
-        options = self._options
-        for some in gathered(self._keyed(batches), options.flush_rows, options.flush_bytes):
+        counts: Counter[str] = Counter()
+        attempt: Attempt | None = None  # begun only if a row has a key
+        rows = _keyed(options, batches, counts)
+        for some in gathered(rows, options.flush_rows, options.flush_bytes):
             if attempt is None:
-                attempt = self._patience(partial(self._client.attempt, name))
-            self._send(attempt, pa.Table.from_batches(some))
+                attempt = patience(partial(client.attempt, name))
+            changes = packed(options, pa.Table.from_batches(some))
+            # Cached since the task's start; the owners in it are only a hint.
+            description = client.courier.described(client.deadline())
+            owners = {n: name for n, (name, _) in description.routes.destinations.items()}
+            for file in staged_files(changes, description.partitions_count, owners):
+                patience(partial(attempt.stage, file))
         if attempt is None:
-            return None
-        summary = self._patience(attempt.finish)
-        self.counts.update(
+            return Staged(client.job, partition, counts=counts)
+        summary = patience(attempt.finish)
+        counts.update(
             staged_rows=summary.rows_count,
             files=summary.files_count,
             size_bytes=summary.size_bytes,
-            retries=self._patience.retries_count,
+            retries=patience.retries_count,
         )
-        return name
+        return Staged(client.job, partition, name, counts=counts)
 
-    def _keyed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows, null_keys = keyed(self._options, batch)
-            self.counts.update(rows=batch.num_rows, null_keys=null_keys)
-            yield rows
 
-    def _send(self, attempt: Attempt, rows: pa.Table) -> None:
-        changes = packed(self._options, rows)
-        # Cached since the task's start; the owners in it are only a hint.
-        description = self._client.courier.described(self._client.deadline())
-        owners = {n: name for n, (name, _) in description.routes.destinations.items()}
-        for file in staged_files(changes, description.partitions_count, owners):
-            self._patience(partial(attempt.stage, file))
+def _keyed(
+    options: WriteOptions, batches: Iterable[pa.RecordBatch], counts: Counter[str]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows, null_keys = keyed(options, batch)
+        counts.update(rows=batch.num_rows, null_keys=null_keys)
+        yield rows
 
 
 # The driver.

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ringpop_py.spark.arrays import array_of, binary_of, numbers_of, places_of_valid
+from ringpop_py.columns.packed import array_of, binary_of, numbers_of, places_of_valid
 
 
 @pytest.mark.parametrize("part", [slice(0, None), slice(3, 7), slice(2, 2)])
