@@ -15,8 +15,8 @@ from ringpop_py.actors.mailboxes import (
     Ran,
     Read,
     Run,
+    Save,
     Seat,
-    Work,
     pack,
 )
 from ringpop_py.errand import MICROSECONDS
@@ -97,7 +97,8 @@ class ActorHost:
                     continue
                 while not isinstance(duty, Answer):
                     try:
-                        result = await self._result(seat, duty)
+                        work = _run(seat, duty) if isinstance(duty, Run) else self._ask(duty)
+                        result = await work
                     except KeyspaceError as error:
                         result = error
                     duty = boxes.done(seat, result)
@@ -106,10 +107,8 @@ class ActorHost:
             _answer(boxes.cancelled(seat))
             raise
 
-    async def _result(self, seat: Seat, duty: Work) -> object:
+    async def _ask(self, duty: Read | Save) -> object:
         mail = duty.message.mail
-        if isinstance(duty, Run):
-            return await _run(seat, mail)
         found: list[Any]
         if isinstance(duty, Read):
             found = await self._host.read([(mail.partition, [mail.stored_under])])
@@ -131,7 +130,8 @@ def _answer(answer: Answer) -> None:
         message.answered.set()
 
 
-async def _run(seat: Seat, mail: Mail) -> Ran | MailAnswered:
+async def _run(seat: Seat, duty: Run) -> object:
+    mail = duty.message.mail
     try:
         actor = seat.awake()
         value = await actor.receive(decode_value("msgpack", mail.message))

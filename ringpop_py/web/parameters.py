@@ -165,11 +165,6 @@ class Sent:
     form: Form
     body: bytes
 
-    @property
-    def is_verbatim(self) -> bool:
-        """Whether a reply with the value in the same form has the same bytes."""
-        return self.form.encode(self.value) == self.body
-
 
 async def value_of(request: Request, *, required: bool = True) -> Value:
     """Return the value in the body of *request*. See `sent_in`."""

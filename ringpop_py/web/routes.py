@@ -160,7 +160,7 @@ class HttpRoutes:
         headers = _headers(outcome)
         # RFC 9110, 9.3.4: a tag says that a GET now returns the body as it was sent. After a
         # repetition the key may hold another value.
-        if not outcome.repeated and sent.is_verbatim:
+        if not outcome.repeated and sent.form.encode(sent.value) == sent.body:
             headers["etag"] = etag(sent.value, sent.form)
         return Response(status_code=_NO_CONTENT, headers=headers)
 
