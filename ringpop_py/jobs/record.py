@@ -44,8 +44,7 @@ class Step(Enum):
     RECORD = "record that all partitions have applied it"
     CLEAR = "delete what is staged"
     FIND_SUCCESSOR = "find out whether the job that took its place is known"
-    RELIST = "list it under today, to look at it again in a week"
-    UNLIST = "delete the key of a day on which it was not decided"
+    RELIST = "list it under today instead of its day, to look at it again in a week"
     FORGET = "delete everything, the decision last; the name then stands for another job"
 
 
@@ -103,7 +102,7 @@ class JobRecord:
         if decision is not None:
             day = decision.decided_us // DAY_US
             if day > self.day:
-                return Step.UNLIST  # an attempt to decide that failed; it was decided later
+                return Step.RELIST  # an attempt to decide that failed; it was decided later
             if not decision.committed:
                 days = ABORTED_DAYS
         if now_us // DAY_US - day <= days:

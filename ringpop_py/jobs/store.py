@@ -9,9 +9,8 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ringpop_py.errors import BadOperation, BodyError, JobAborted, StateDamaged, StoreUnavailable
@@ -82,8 +81,8 @@ class JobStore:
         self.keys = keys
         self.partitions_count = partitions_count
         self._now_us = clock
-        self._plans: OrderedDict[str, JobPlan] = OrderedDict()
-        self._plans_lock = threading.Lock()
+        # Few are kept: a plan of a large job has millions of places.
+        self._planned = lru_cache(PLANS_MAX)(self._plan_anew)
 
     # Staging.
 
@@ -163,19 +162,14 @@ class JobStore:
         decided = self.decision(job)
         if decided is None:
             try:
-                plan = self._planned(job, stamped)
+                self._planned(job, stamped)  # for those that apply it, too
             except LookupError as missing:
                 # Perhaps because the job was decided and cleaned up just now.
                 decided = self.decision(job)
                 if decided is None:
-                    raise BadOperation(
-                        f"attempt {missing.args[0]!r} of job {job!r} is not finished"
-                    ) from None
-            else:
-                decided = self.decide(job, stamped)
-                if decided == stamped and decided.committed:
-                    self._keep(job, plan)  # it is likely to be applied next
-        return decided
+                    message = f"attempt {missing.args[0]!r} of job {job!r} is not finished"
+                    raise BadOperation(message) from None
+        return decided or self.decide(job, stamped)
 
     def decide(self, job: str, wanted: Decision) -> Decision:
         """Decide *job* as *wanted* unless it was decided before; return the decision."""
@@ -200,23 +194,8 @@ class JobStore:
             JobAborted: if it was aborted.
             StateDamaged: if a part of it is gone or cannot be read.
         """
-        plan = self._plans.get(job)
-        # The name may stand for another job by now; the token tells.
-        if plan is None or plan.decision.token != token:
-            plan = self._read_plan(job, token)
-        self._keep(job, plan)
-        return plan
-
-    def _keep(self, job: str, plan: JobPlan) -> None:
-        with self._plans_lock:
-            self._plans[job] = plan
-            self._plans.move_to_end(job)
-            # Few are kept: a plan of a large job has millions of places.
-            if len(self._plans) > PLANS_MAX:
-                self._plans.popitem(last=False)
-
-    def _read_plan(self, job: str, token: str) -> JobPlan:
         decision = self.decision(job)
+        # The name may stand for another job by now; the token tells.
         if decision is None or decision.token != token:
             raise BadOperation(f"job {job!r} was not committed")
         if not decision.committed:
@@ -227,7 +206,7 @@ class JobStore:
             message = f"what attempt {missing.args[0]!r} of job {job!r} has staged is gone"
             raise StateDamaged(message) from None
 
-    def _planned(self, job: str, decision: Decision) -> JobPlan:
+    def _plan_anew(self, job: str, decision: Decision) -> JobPlan:
         """Return a plan. Raises LookupError with the first attempt that is not there."""
         attempts, read = decision.attempts or (), partial(self.manifest, job)
         if self.store.in_memory or len(attempts) <= 1:
@@ -331,7 +310,7 @@ class JobStore:
                 assert record.day is not None
                 if step is Step.RELIST:
                     self.store.put_if_absent(keys.of_day(self._now_us() // DAY_US), b"")
-                if step is not Step.FORGET or self._forget(keys, record.decided):
+                if step is Step.RELIST or self._forget(keys, record.decided):
                     self.store.delete([keys.of_day(record.day)])
                 record.day = None
 

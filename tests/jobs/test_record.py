@@ -65,10 +65,10 @@ def planned(record: JobRecord, **found: int | None) -> JobRecord:
         (JobRecord("j", day=TODAY - 8), Step.FORGET),
         (JobRecord("j", day=TODAY - 7, decision=committed(7 * DAY_US)), Step.WAIT),
         (JobRecord("j", day=TODAY - 8, decision=committed(8 * DAY_US)), Step.FORGET),
-        (JobRecord("j", day=TODAY - 8, decision=committed(7 * DAY_US)), Step.UNLIST),
+        (JobRecord("j", day=TODAY - 8, decision=committed(7 * DAY_US)), Step.RELIST),
         (JobRecord("j", day=TODAY - 30, decision=aborted(30 * DAY_US)), Step.WAIT),
         (JobRecord("j", day=TODAY - 31, decision=aborted(31 * DAY_US)), Step.FIND_SUCCESSOR),
-        (JobRecord("j", day=9, followed=True, decision=aborted(31 * DAY_US)), Step.UNLIST),
+        (JobRecord("j", day=9, followed=True, decision=aborted(31 * DAY_US)), Step.RELIST),
         (JobRecord("j", day=TODAY, followed=True, decision=aborted(31 * DAY_US)), Step.RELIST),
         (JobRecord("j", day=TODAY, followed=False, decision=aborted(31 * DAY_US)), Step.FORGET),
     ],
@@ -129,7 +129,7 @@ def a_partition_is_left_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_late_attempt_counts(patch: pytest.MonkeyPatch) -> None:
-    planned = JobStore._planned
+    planned = JobStore._plan_anew
 
     def of_all(jobs: JobStore, job: str, decision: Decision) -> JobPlan:
         keys = jobs.store.list(jobs.keys.job(job).staged)
@@ -137,7 +137,7 @@ def a_late_attempt_counts(patch: pytest.MonkeyPatch) -> None:
         attempts = dict.fromkeys([*(decision.attempts or ()), *sorted(found)])
         return planned(jobs, job, replace(decision, attempts=tuple(attempts)))
 
-    patch.setattr(JobStore, "_planned", of_all)
+    patch.setattr(JobStore, "_plan_anew", of_all)
 
 
 def the_last_decision_counts(patch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ WRONG: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         patch, "_undecided", {Step.ABORT: Step.CLEAR}
     ),
     "a failed attempt to decide is what a job is forgotten by": lambda patch: instead(
-        patch, "_unstaged", {Step.UNLIST: Step.FORGET}
+        patch, "_unstaged", {Step.RELIST: Step.FORGET}
     ),
     "an abort stays in the list of its day": lambda patch: instead(
         patch, "_unstaged", {Step.RELIST: Step.WAIT}
