@@ -242,7 +242,11 @@ class MemorySteward(Holdings):
             raise BodyError(f"keyspace {self.table.keyspace!r} has no partition {number}")
         self._merge(self.read(request.row), now)
         self._heard_at[request.giver] = now
-        said = Said.YES if able and self._acts and number not in self._going else Said.NOT_NOW
+        # What is being sent does not change. But an offer of our own refuses nothing: two members
+        # that offer to each other would wait for ever.
+        going = self._going.get(number)
+        sends = going is not None and going.step is Giving.SENDS
+        said = Said.YES if able and self._acts and not sends else Said.NOT_NOW
         if request.step is HandOverStep.OFFER:
             # The copy of a giver that leaves must not be lost: this node hands it on to the member
             # that should have it.

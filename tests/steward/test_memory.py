@@ -126,6 +126,22 @@ def test_a_copy_for_another_member_is_taken_only_from_a_giver_that_leaves(*, lea
     assert said is (Said.YES if leaving else Said.NOT_NOW)
 
 
+def test_a_giver_that_leaves_is_not_refused_because_its_copy_is_to_go_back_to_it() -> None:
+    sight = Members("b", "a")
+    sight.left_out.add("b")  # in the view of this node, b, the partition is to stay with a
+    steward = steward_of(sight)
+    steward.heard([served(0, "a")], 0)
+    steward.members_changed(0)
+
+    assert steward.take(step(PART, leaving=True), 0, able=True)[0] is Said.YES
+    assert but_told(steward.members_changed(0)) == [Offer(0, "a")]
+    said, tasks = steward.take(step(LAST, leaving=True), 0, able=True)
+    assert (said, but_told(tasks)) == (Said.YES, [Serve(0, 2)])
+    steward.done(Offer(0, "a"), Said.YES, 0)
+    # What is being sent does not change.
+    assert steward.take(step(PART, leaving=True), 0, able=True)[0] is Said.NOT_NOW
+
+
 def test_nothing_is_taken_without_the_rule_or_in_a_share_that_has_failed() -> None:
     _, steward = waiting_for("a")
 
