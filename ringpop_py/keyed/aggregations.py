@@ -299,9 +299,11 @@ def _number(name: str, value: Value | Absent, what: str) -> int | float:
 
 
 def _in_range(number: float) -> int | float:
-    if type(number) is int and not INTEGER_MIN <= number <= INTEGER_MAX:
+    if type(number) is not int:
+        return _number("add", number, "the sum")  # infinities may have cancelled out
+    if not INTEGER_MIN <= number <= INTEGER_MAX:
         raise BadOperation("the sum would not fit into 64 bits")
-    return _number("add", number, "the sum")  # infinities may have cancelled out
+    return number
 
 
 def _rank(name: str, value: Value | Absent, what: str) -> Rank:

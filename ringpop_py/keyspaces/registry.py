@@ -147,7 +147,8 @@ class Keyspaces:
 
     async def find(self, name: str) -> Share:
         """As `here`, but ask the store and other members first. Raises StoreUnavailable, too."""
-        await self._look_for(name)
+        if self.shares.get(name) is None:
+            await self._look_for(name)
         return self.here(name)
 
     async def _look_for(self, name: str) -> None:

@@ -15,7 +15,7 @@ from ringpop_py.slotlog.slots import Data
 from ringpop_py.stores.layout import MARK, slot_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from ringpop_py.partition.checkpoints import Checkpoint
     from ringpop_py.partition.tasks import Worker
@@ -49,9 +49,9 @@ class LogStore:
         """Keep *file* for the next `PutCheckpoint` at *slot*."""
         self._files[slot] = file
 
-    async def perform(self, request: log_is.Request) -> log_is.Reply:
+    def perform(self, request: log_is.Request) -> Awaitable[log_is.Reply]:
         """Carry out *request* in a thread; a refusal by the store is a reply, too."""
-        return await self._worker.run(self.perform_now, request)
+        return self._worker.run(self.perform_now, request)
 
     def perform_now(self, request: log_is.Request) -> log_is.Reply:
         """Carry out *request* on this thread. It blocks, unless the store is `quick`."""

@@ -26,7 +26,7 @@ from ringpop_py.slotlog import effects as log_is
 from ringpop_py.slotlog.slotlog import SlotLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ringpop_py.config.settings import StateConfig
     from ringpop_py.keyed.keyed import KeyedState
@@ -231,7 +231,7 @@ class Partition:
             self.log.drop()
 
     def _refuse_unless_online(self) -> None:
-        if not self._is_online:
+        if self.presence is not Presence.ONLINE:
             raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")
 
     # The worker.
@@ -243,31 +243,30 @@ class Partition:
 
     async def _work(self) -> None:
         """Do the queued jobs, in steps, until the queues are empty."""
+        queue = self._queue
         try:
-            while self._is_online and self._queue.waiting:
-                self._queue.in_hand.clear()
-                if self._queue.writes:
+            while self.presence is Presence.ONLINE:
+                queue.in_hand.clear()
+                if queue.writes:
                     await self._commit_group()
-                elif self._queue.reads:
+                elif queue.reads:
                     await self._check_reads()
-                else:
+                elif queue.release is not None:
                     await self._seal()
+                else:
+                    break
         except BaseException:
             # The node ends, or has a bug. It is open whether this step takes effect, and so no
             # further step can be done.
             self.presence = Presence.LOST
-            self._queue.stop()
+            queue.stop()
             raise
         finally:
             self._working = False
-        if not self._is_online:
-            self._queue.end()
+        if self.presence is not Presence.ONLINE:
+            queue.end()
         if self.presence is Presence.LOST:
             self.log.drop()
-
-    @property
-    def _is_online(self) -> bool:
-        return self.presence is Presence.ONLINE
 
     async def _commit_group(self) -> None:
         jobs = self._queue.next_group()
@@ -388,12 +387,14 @@ class Partition:
             raise failed[0]
         return facts
 
-    async def _perform(self, request: log_is.Request) -> log_is.Reply:
+    def _perform(self, request: log_is.Request) -> Awaitable[log_is.Reply]:
         attempt = getattr(request, "attempt", 0)
+        return self._repeat(request, attempt) if attempt else self._store.perform(request)
+
+    async def _repeat(self, request: log_is.Request, attempt: int) -> log_is.Reply:
         if attempt > COMING_ATTEMPTS_MAX and self.presence is Presence.COMING and self.trouble:
             raise type(self.trouble)(str(self.trouble))
-        if attempt:
-            await trio.sleep(min(REPEAT_S_MIN * 2 ** min(attempt, 16), REPEAT_S_MAX))
+        await trio.sleep(min(REPEAT_S_MIN * 2 ** min(attempt, 16), REPEAT_S_MAX))
         return await self._store.perform(request)
 
 

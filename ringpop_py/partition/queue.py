@@ -95,24 +95,19 @@ class WorkQueue:
         self._number = number
         self._config = config
 
-    @property
-    def waiting(self) -> bool:
-        """Whether any job is queued."""
-        return bool(self.writes or self.reads or self.release is not None)
-
     def next_group(self) -> list[WriteJob]:
         """Take the jobs for the next commit: at least one, then as many as the limits allow."""
         config = self._config
         jobs = [self.writes.popleft()]  # whatever its size: it would wait for ever otherwise
         count, size = len(jobs[0].writes), 0
         while self.writes:
-            job = self.writes[0]
-            count += len(job.writes)
-            size += _bytes_about(job.writes)
-            if count > config.group_writes_max or size > config.group_bytes_max:
+            writes = self.writes[0].writes
+            size += _bytes_about(writes)
+            if count + len(writes) > config.group_writes_max or size > config.group_bytes_max:
                 break
+            count += len(writes)
             jobs.append(self.writes.popleft())
-        self.writes_count -= sum(len(job.writes) for job in jobs)
+        self.writes_count -= count
         return jobs
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from ringpop_py.placing.table import ServedElsewhere
 from ringpop_py.values.requests import Moved, Scanned
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from ringpop_py.columns.pages import ColumnsRequest
     from ringpop_py.keyed.keyed import KeyedState
@@ -79,9 +79,9 @@ class PartitionServer(Generic[H]):
         self._name = name
         self._wait_s = wait_s
 
-    async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
+    def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> Coroutine[Any, Any, list[Any]]:
         """Commit writes; return for each part its outcomes, or a `PartResult` as elsewhere here."""
-        return await self._each(parts, lambda partition, writes: partition.write(writes))
+        return self._each(parts, lambda partition, writes: partition.write(writes))
 
     async def read(
         self, parts: Sequence[tuple[int, Sequence[str]]], *, stale: bool = False

@@ -98,7 +98,7 @@ class Replay:
     @property
     def next_slot(self) -> Slot:
         """The slot to fold next."""
-        epoch, sequence = self.position
+        epoch, sequence = max(self._last, ORIGIN)  # `position`: each commit asks
         if epoch > 0 and self.holder is None:
             return Slot(epoch, 0)  # a checkpoint does not name the owner of its epoch
         if self.seal is not None or epoch == 0:

@@ -458,7 +458,7 @@ class SlotLog:
         return handler(request, reply)
 
     def _put(self, record: Record, handler: _Handler[fx.PutSlot]) -> fx.PutSlot:
-        return self._ask(fx.PutSlot(self._new_id(), self.next_slot, record), handler)
+        return self._ask(fx.PutSlot(self._new_id(), self._replay.next_slot, record), handler)
 
     def _ask(self, request: R, handler: _Handler[R]) -> R:
         self._open[request.id] = request, cast(_AnyHandler, handler)

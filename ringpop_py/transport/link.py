@@ -39,6 +39,7 @@ from ringpop_py.wire.calls import (
     Ended,
     Initialised,
 )
+from ringpop_py.wire.connection import CLOSED
 from ringpop_py.wire.init import NO_LISTENER
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class PeerLink:
     @property
     def ready(self) -> bool:
         """Whether calls can be sent immediately."""
-        return self._state is _OPEN and not self.connection.closed
+        return self._state is _OPEN and self.connection.state is not CLOSED
 
     @property
     def over(self) -> bool:
@@ -146,10 +147,10 @@ class PeerLink:
 
     def begin(self, pending: PendingCall, now: float) -> None:
         """Send a call, or keep it until the connection is up; it always ends."""
-        if not self.ready:
+        connection, host, writer = self.connection, self._host, self.writer
+        if self._state is not _OPEN or connection.state is CLOSED:  # `ready`: each call asks
             self._keep(pending)
             return
-        connection, host, writer = self.connection, self._host, self.writer
         if writer.unsent_bytes > host.limits.outgoing_bytes_max:
             pending.finish(TooManyInFlight(f"{writer.unsent_bytes} bytes are unsent to {self}"))
             return
@@ -231,7 +232,7 @@ class PeerLink:
             if self._state is _LEAVING:
                 continue  # closing a socket with unread bytes would reset the connection
             self._received(data)
-            if self.connection.closed:
+            if self.connection.state is CLOSED:
                 return
             if self.writer.unsent_bytes > PAUSE_FACTOR * self._host.limits.outgoing_bytes_max:
                 await self.writer.wait_drained()

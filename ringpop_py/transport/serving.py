@@ -43,10 +43,13 @@ class IncomingCall(Timed):
 
     Attributes:
         event: the call as it came, with its id and its head.
+        endpoint: the endpoint of the service.
+        arg2: the application's headers.
+        arg3: the body.
         deadline: when the peer stops waiting, on the scale of `trio.current_time`.
     """
 
-    __slots__ = ("_calls", "deadline", "ended", "event", "scope")
+    __slots__ = ("_calls", "arg2", "arg3", "deadline", "ended", "endpoint", "event", "scope")
 
     def __init__(self, calls: IncomingCalls, event: CallReceived, deadline: float) -> None:
         self.bucket = None
@@ -55,6 +58,9 @@ class IncomingCall(Timed):
         self.scope: trio.CancelScope | None = None
         self._calls = calls
         self.event = event
+        self.endpoint = event.head.endpoint
+        self.arg2 = event.arg2
+        self.arg3 = event.arg3
 
     def __repr__(self) -> str:
         return f"<IncomingCall {self.service} {self.endpoint} from {self.caller}>"
@@ -65,24 +71,9 @@ class IncomingCall(Timed):
         return self.event.head.service
 
     @property
-    def endpoint(self) -> str:
-        """The endpoint of the service."""
-        return self.event.head.endpoint
-
-    @property
     def scheme(self) -> str:
         """How the arguments are encoded; an answer has the same scheme unless it names another."""
         return self.event.head.scheme
-
-    @property
-    def arg2(self) -> bytes:
-        """The application's headers."""
-        return self.event.arg2
-
-    @property
-    def arg3(self) -> bytes:
-        """The body."""
-        return self.event.arg3
 
     @property
     def caller(self) -> str:

@@ -65,7 +65,7 @@ class ConnectionState(Enum):
 
 
 # Looked up once: a member of an Enum is slow to find, and each call asks.
-_NEW, _OPEN, _CLOSED = ConnectionState
+_NEW, _OPEN, CLOSED = ConnectionState
 
 
 class Connection:
@@ -135,7 +135,7 @@ class Connection:
     @property
     def closed(self) -> bool:
         """Whether nothing more is received or sent, except for what is queued."""
-        return self.state is _CLOSED
+        return self.state is CLOSED
 
     @property
     def outgoing(self) -> bool:
@@ -151,7 +151,7 @@ class Connection:
             WireError: if it breaks the protocol before the first event; a fatal error frame
                 is queued, and the connection is closed. After an event, `Ended` says so.
         """
-        if self.state is _CLOSED:
+        if self.state is CLOSED:
             return []
         events: list[Event] = []
         try:
@@ -175,7 +175,7 @@ class Connection:
 
     def close(self) -> None:
         """Drop every unfinished message; what is queued may still be sent."""
-        self.state = _CLOSED
+        self.state = CLOSED
         # No kind of frame is taken from here on, so `receive` needs no check for each frame.
         self._take_frame_of = {}
         self.calls.clear()

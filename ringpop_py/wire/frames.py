@@ -84,18 +84,19 @@ payload starts and stops. A plain tuple, because one is made for each frame."""
 
 
 class FrameReader:
-    """Finds whole frames in a stream of bytes that arrives in pieces of any size."""
+    """Finds whole frames in a stream of bytes that arrives in pieces of any size.
 
-    __slots__ = ("_rest", "frame_count")
+    Attributes:
+        frame_count: how many whole frames have arrived.
+        partial: whether a frame has begun and not ended.
+    """
+
+    __slots__ = ("_rest", "frame_count", "partial")
 
     def __init__(self) -> None:
         self._rest = b""
         self.frame_count = 0
-
-    @property
-    def partial(self) -> bool:
-        """Whether a frame has begun and not ended."""
-        return bool(self._rest)
+        self.partial = False
 
     def feed(self, data: bytes) -> tuple[bytes, list[FrameSpan]]:
         """Return the bytes to look at, and the whole frames in them, in order.
@@ -119,6 +120,7 @@ class FrameReader:
             spans.append((kind, frame_id, start + FRAME_HEAD_BYTES, stop))
             start = stop
         self._rest = data[start:]
+        self.partial = start < end
         self.frame_count += len(spans)
         return data, spans
 
