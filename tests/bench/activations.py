@@ -1,0 +1,131 @@
+"""How often functions of ringpop_py are entered or resumed for one request, at both nodes.
+
+Unlike a time, this count is the same on each machine, so a test keeps it within its budget. Two
+nodes share one process, with a network and a store in memory. The clock stands still, so that no
+gossip and no timer runs between. What trio and the standard library do is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+import trio.testing
+
+from ringpop_py import Request
+from tests.bench.keyspaces.nodes import hush
+from tests.keyspaces.clusters import a_cluster, all_online, key_at
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import FrameType
+
+BUDGETS: Final = {"proxied call": 110, "update at the owner": 121, "update elsewhere": 236}
+"""The most activations of each kind of request."""
+ROOT: Final = Path(__file__).parents[2]
+PRODUCT: Final = str(ROOT / "ringpop_py") + "/"
+WARM_UP: Final = 10
+TURNS: Final = 21  # an odd number: the median is a count that was seen
+
+
+class Activation(NamedTuple):
+    """A function: its package, for example `ringpop_py.wire`, its file, and its name."""
+
+    package: str
+    file: str
+    function: str
+
+
+Counts = Counter[Activation]
+
+
+def counted() -> dict[str, Counts]:
+    """Return, for each kind of request of `BUDGETS`, the activations of a usual one."""
+    return trio.run(_counted, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def _counted() -> dict[str, Counts]:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        b.handler("/echo")(lambda call: call.body)
+        keyspace = await a.open_keyspace("counted", partitions=8)
+        await all_online(keyspace, "a", "b")
+        proxied = next(key for key in map(str, range(1_000)) if a.lookup(key) == "b")
+        here, elsewhere = key_at(keyspace, "a"), key_at(keyspace, "b")
+        requests: dict[str, Callable[[], Awaitable[object]]] = {
+            "proxied call": lambda: a.handle_or_proxy(proxied, Request("/echo", b"x")),
+            "update at the owner": lambda: keyspace.update(here, "add", 1),
+            "update elsewhere": lambda: keyspace.update(elsewhere, "add", 1),
+        }
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, trio.testing.MockClock)
+        await trio.testing.wait_all_tasks_blocked()
+        clock.autojump_threshold = float("inf")
+        found = {name: await _usual(request) for name, request in requests.items()}
+        clock.autojump_threshold = 0
+        return found
+
+
+async def _usual(request: Callable[[], Awaitable[object]]) -> Counts:
+    """Count several requests, one at a time; return the one in the middle."""
+    for _ in range(WARM_UP):
+        await request()
+    turns = [await _once(request) for _ in range(TURNS)]
+    middle = median(turn.total() for turn in turns)
+    return next(turn for turn in turns if turn.total() == middle)
+
+
+async def _once(request: Callable[[], Awaitable[object]]) -> Counts:
+    seen: list[tuple[str, str]] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        # A call is also each time that a coroutine or a generator goes on.
+        if event == "call" and frame.f_code.co_filename.startswith(PRODUCT):
+            seen.append((frame.f_code.co_filename, frame.f_code.co_qualname))
+
+    await trio.testing.wait_all_tasks_blocked()  # what the request before left behind
+    sys.setprofile(note)
+    try:
+        await request()
+    finally:
+        sys.setprofile(None)
+    return Counts(_named(*entered) for entered in seen)
+
+
+def _named(path: str, function: str) -> Activation:
+    file = Path(path).relative_to(ROOT)
+    return Activation(".".join(file.parts[:-1]), file.name, function)
+
+
+def main(arguments: list[str]) -> None:
+    """Print the activations of each kind of request by package, or by function."""
+    parser = argparse.ArgumentParser(prog="activations", description=__doc__)
+    parser.add_argument(
+        "--by",
+        choices=Activation._fields,
+        default="package",
+        help="how the counts are broken down (package)",
+    )
+    parser.add_argument(
+        "--only", choices=list(BUDGETS), metavar="KIND", help=f"of: {', '.join(BUDGETS)} (all)"
+    )
+    options = parser.parse_args(arguments)
+    width = 1 + Activation._fields.index(options.by)
+    for name, counts in counted().items():
+        if options.only in (None, name):
+            print(f"{name}: {counts.total()}, at most {BUDGETS[name]}")
+            grouped = Counter[str]()
+            for activation, count in counts.items():
+                grouped[" ".join(activation[:width])] += count
+            for group, count in grouped.most_common():
+                print(f"{count:6} {group}")
+
+
+if __name__ == "__main__":
+    hush()
+    main(sys.argv[1:])
