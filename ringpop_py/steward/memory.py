@@ -151,7 +151,9 @@ class MemorySteward(Holdings):
     def members_changed(self, now: int) -> list[Task]:
         """Look at who should own what: the members have changed."""
         self._look_at = now
-        for number in {*self._coming, *self._going}:
+        if self._heirs is not None:  # one of them may be gone, or about to go, too
+            self._choose_heirs()
+        for number in sorted({*self._coming, *self._going}):
             self._news(number, now)
         return self.advance(now)
 
@@ -382,14 +384,18 @@ class MemorySteward(Holdings):
 
     def leave(self, now: int) -> list[Task]:
         """Hand all partitions here over to the members that should own them without this node."""
+        self._choose_heirs()
+        if self._heirs is not None:
+            for number in sorted(self.holding):
+                self._begin_to_give(number, now)
+        return self._out(now)
+
+    def _choose_heirs(self) -> None:
         others = [name for name in self._sight.owners() if name != self._name]
         try:
             self._heirs = self._assignments.owners(others, assigned=True)
         except (NoOwner, NotEnoughMembers):
-            return []  # there is no member left to hand them to
-        for number in sorted(self.holding):
-            self._begin_to_give(number, now)
-        return self._out(now)
+            self._heirs = None  # there is no member left to hand them to
 
     def drop(self, now: int) -> list[Task]:
         """Forget all partitions: the keyspace was dropped, and requests that wait for it fail."""

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.cli.commands import command_parser
 from ringpop_sim import commands as c
-from ringpop_sim.commands import determinism, replay, report, run, shrink, slotlog, swarm, theory
+from ringpop_sim.commands import (
+    determinism,
+    keyspaces,
+    replay,
+    report,
+    run,
+    shrink,
+    slotlog,
+    swarm,
+    theory,
+)
 from ringpop_sim.errors import NotDeterministic, PlanError
 
 if TYPE_CHECKING:
@@ -24,6 +34,7 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     determinism,
     theory,
     slotlog,
+    keyspaces,
 )
 """The modules of the subcommands, in the order of the help."""
 

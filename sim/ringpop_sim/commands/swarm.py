@@ -10,7 +10,7 @@ from ringpop_sim import commands as c
 from ringpop_sim.errors import PlanError
 from ringpop_sim.runs.cases import case_of, write_case
 from ringpop_sim.runs.outcome import RunOutcome, file_command, outcome_of, replay_command
-from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT, random_plan
+from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT
 from ringpop_sim.runs.shrink import SHRINK_S, shrink
 from ringpop_sim.runs.swarm import WORKER, Shape, SwarmSummary, swarm
 
@@ -22,6 +22,7 @@ EXAMPLES: Final = (
     "ringpop-sim swarm --seeds 2000",
     "ringpop-sim swarm --for 600 --first 100000 --save failures/",
     "ringpop-sim swarm --seeds 200 --nodes 20 --format json",
+    "ringpop-sim swarm --keyspaces --nodes 4 --seeds 2000",
 )
 SEEDS_DEFAULT: Final = 1000
 TOLD_MAX: Final = 5
@@ -39,19 +40,30 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=c.count, default=NODES_DEFAULT, help="(%(default)s)")
     parser.add_argument("--faults", type=c.count, default=FAULTS_DEFAULT,
                         help="faults of each plan, at least (%(default)s)")  # fmt: skip
-    parser.add_argument("--no-shrink", action="store_true", help="do not look for smaller plans")
-    parser.add_argument("--save", metavar="DIR", help="write a case of each failure to DIR")
-    parser.add_argument("--format", choices=["table", "json"], default="table")
+    parser.add_argument("--keyspaces", action="store_true",
+                        help="the nodes have a keyspace, and their store fails, too")  # fmt: skip
+    add_output(parser)
     return parser
 
 
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the options of what is shown and kept."""
+    parser.add_argument("--no-shrink", action="store_true", help="do not look for smaller plans")
+    parser.add_argument("--save", metavar="DIR", help="write a case of each failure to DIR")
+    parser.add_argument("--format", choices=["table", "json"], default="table")
+
+
 def main(options: argparse.Namespace) -> int:
+    return show(options, Shape(options.nodes, options.faults, options.keyspaces))
+
+
+def show(options: argparse.Namespace, shape: Shape) -> int:
+    """Run the swarm of *shape*, show what broke, and return the exit code."""
     seeds = options.seeds
     if seeds is None and options.for_s is None:
         seeds = SEEDS_DEFAULT
     # Before the swarm, which may take hours.
     directory = _directory(options.save)
-    shape = Shape(options.nodes, options.faults)
     line = c.Progress(time.monotonic)
     summary = swarm(
         options.first,
@@ -111,11 +123,11 @@ def _table(summary: SwarmSummary) -> str:
 def _told(outcome: RunOutcome, shape: Shape, directory: Path | None, *, smaller: bool) -> str:
     """Return what broke, the command to repeat it, and the smallest plan that does the same."""
     broken = outcome.broken[0]
-    plan = random_plan(outcome.seed, shape.nodes, shape.faults)
+    plan = shape.plan(outcome.seed)
     command = f"bin/ringpop-sim run random --seed {outcome.seed}"
     if shape.nodes != NODES_DEFAULT:
         command += f" --nodes {shape.nodes}"
-    if shape.faults != FAULTS_DEFAULT:
+    if shape.faults != FAULTS_DEFAULT or shape.keyspaces:
         command = replay_command(plan, outcome.seed)
     lines = [
         f"\nseed {outcome.seed}: {broken.invariant} at {broken.at_us / 1e6:.6f} s: {broken.detail}",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 
 from ringpop_py.config.settings import PRESETS, Consistency, DialectName, GossipConfig
 from ringpop_py.errors import ConfigError
+from ringpop_py.placing.definition import Mode
 from ringpop_py.swim.member import STATUS_BY_LABEL
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.expect import parse_expectation
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Nodes = tuple[int, ...]
 DelayKind = Literal["uniform", "exponential", "long-tail"]
 Memory = Literal["lost", "kept"]
+StoreTrouble = Literal["unknown", "full", "read-only", "slow", "cut"]
 
 NODES_MAX: Final = 20_000
 UNTIL_US_MAX: Final = 1000 * hours
@@ -130,6 +132,41 @@ class Traffic:
             ok=not self.each_for_us or self.consistency == "keys",
             message="if keys are tried one by one, their owners check the keys",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyspacePlan:
+    """A keyspace, whose partitions all nodes may own, and clients that read and append to its keys.
+
+    Attributes:
+        keys_each: how many keys a client asks for at a time.
+        from_us, after_us: when the first request is sent; how long after the last fault the last.
+        timeout_us: how long a request may take in all.
+        wait_us: how long an owner keeps a request for a partition that is on its way to it.
+    """
+
+    partitions: int = 8
+    mode: Mode = "durable"
+    strategy: str = "balanced"
+    automatic: bool = True
+    min_cluster_size: int = 1
+    handoffs_max: int = 2
+    takeovers_max: int = 16
+    keys: int = 12
+    keys_each: int = 2
+    per_second: float = 10.0
+    from_us: int = 500 * ms
+    after_us: int = 5 * s
+    timeout_us: int = 3 * s
+    wait_us: int = 1 * s
+
+    def __post_init__(self) -> None:
+        modes = ", ".join(get_args(Mode))
+        _require(ok=self.mode in get_args(Mode), message=f"mode must be one of {modes}")
+        for name in ("partitions", "keys", "keys_each", "handoffs_max", "takeovers_max"):
+            _require(ok=getattr(self, name) > 0, message=f"{name} must be 1 or more")
+        ok = 0 < self.per_second <= 100_000  # noqa: PLR2004
+        _require(ok=ok, message="per_second must be above 0, and 100,000 at most")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +326,36 @@ class Leave(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Drain(Operation):
+    """Make *nodes* give their keys and partitions away, and take them back *for_us* later."""
+
+    kind: ClassVar[str] = "drain"
+    nodes: Nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFault(Operation):
+    """Make the store of the keyspace fail for *nodes*, or for all if there are none.
+
+    Attributes:
+        how: ``unknown``: some calls fail, and their puts may still take place, also later.
+            ``full``: it refuses puts. ``read-only``: puts fail. ``slow``. ``cut``: all calls fail.
+    """
+
+    kind: ClassVar[str] = "store"
+    nodes: Nodes = ()
+    how: StoreTrouble = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebalance(Operation):
+    """Have *nodes* spread the partitions of a keyspace whose partitions move by hand."""
+
+    kind: ClassVar[str] = "rebalance"
+    nodes: Nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Clock(Operation):
     """Make the clocks of *nodes* run fast (or slow) by *drift_ppm* millionths."""
 
@@ -347,6 +414,9 @@ OPERATIONS: Final[dict[str, type[Operation]]] = {
         Takeover,
         Twin,
         Leave,
+        Drain,
+        StoreFault,
+        Rebalance,
         Clock,
         Discovery,
         Rumour,
@@ -381,6 +451,7 @@ class Plan:
     link: Link = Link()
     codec_share: float = 0.05
     traffic: Traffic | None = None
+    keyspace: KeyspacePlan | None = None
     expect: tuple[str, ...] = ()
     operations: tuple[Operation, ...] = ()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from ringpop_py.dialect import dialect_named
 from ringpop_sim.checks.bounds import Bounds
@@ -27,6 +27,9 @@ NODES_DEFAULT: Final = 8
 FAULTS_DEFAULT: Final = 5
 CODEC_SHARE: Final = 0.02
 CALM_US: Final = 2 * s
+PARTITIONS_SETTLE_US: Final = 60 * s
+"""How long partitions may take at most to be served again once the members agree: a truce of 30 s
+after many fences, a silent owner that is waited for, and a few tries of everything."""
 FAULTS_FROM_US: Final = 2 * s
 FAULTS_UNTIL_US: Final = 10 * s
 FAULT_US_MAX: Final = 6 * s
@@ -58,11 +61,21 @@ DELAYS: Final = (p.Delay(), p.uniform(1 * ms, 20 * ms), p.exponential(10 * ms), 
 
 
 def random_plan(
-    seed: int, nodes: int = NODES_DEFAULT, faults: int = FAULTS_DEFAULT, name: str = "random"
+    seed: int,
+    nodes: int = NODES_DEFAULT,
+    faults: int = FAULTS_DEFAULT,
+    name: str = "random",
+    *,
+    keyspaces: bool = False,
 ) -> p.Plan:
-    """Return a plan of *nodes* nodes with *faults* to *faults* + 3 faults, drawn from *seed*."""
+    """Return a plan of *nodes* nodes with *faults* to *faults* + 3 faults, drawn from *seed*.
+
+    With *keyspaces*, the nodes have a keyspace, and its faults are among the others.
+    """
+    if keyspaces:
+        return _keyspace_plan(seed, nodes, faults, name)
     draw = _Draw(random.Random(f"plan {seed} {nodes} {faults}"), nodes)
-    operations = [o for _ in range(faults + draw.upto(3)) for o in _fault(draw)]
+    operations = [o for _ in range(faults + draw.upto(3)) for o in _fault(draw, _WEIGHTED)]
     operations.sort(key=lambda operation: operation.at_us)
     plan = p.Plan(
         name=name,
@@ -82,6 +95,30 @@ def random_plan(
     bounds = Bounds(plan, plan.gossip(), dialect_named(plan.dialect))
     # A second more, so that the bound has passed when the plan ends.
     return replace(plan, until_us=plan.quiet_at_us + bounds.settle_us + 1 * s)
+
+
+def _keyspace_plan(seed: int, nodes: int, faults: int, name: str) -> p.Plan:
+    draw = _Draw(random.Random(f"keyspaces {seed} {nodes} {faults}"), nodes)
+    keyspace = draw.keyspace()
+    calm = draw.chance(0.3)
+    kinds = _ORDERLY if calm else _WITH_KEYSPACES
+    operations = [o for _ in range(1 + draw.upto(faults)) for o in _fault(draw, kinds)]
+    operations.sort(key=lambda operation: operation.at_us)
+    plan = p.Plan(
+        name=name,
+        about=f"drawn from seed {seed}",
+        nodes=nodes,
+        until_us=1 * hours,
+        settle_us=CALM_US,
+        calm_us=CALM_US,
+        settings=TIMES,
+        link=p.Link(loss=0.0 if calm else draw.rng.choice((0.0, 0.0, 0.02))),
+        codec_share=0.0,
+        keyspace=keyspace,
+        operations=tuple(operations),
+    )
+    bounds = Bounds(plan, plan.gossip(), dialect_named(plan.dialect))
+    return replace(plan, until_us=plan.quiet_at_us + bounds.settle_us + PARTITIONS_SETTLE_US)
 
 
 class _Draw:
@@ -125,6 +162,27 @@ class _Draw:
             service_us=self.rng.choice((0, 5 * ms)),
             idempotent=self.chance(0.3),
             consistency=self.rng.choice(("keys", "keys", "checksum")),
+        )
+
+    def keyspace(self) -> p.KeyspacePlan:
+        rng = self.rng
+        durable = self.chance(0.65)
+        by_hand = durable and self.chance(0.2)
+        strategies = ("balanced", "ring", "range")
+        return p.KeyspacePlan(
+            partitions=rng.choice((1, 4, 4, 8, 16)),
+            mode="durable" if durable else "memory",
+            strategy="average" if by_hand else rng.choice(strategies),
+            automatic=not by_hand or self.chance(0.5),
+            min_cluster_size=rng.choice((1, 1, 1, 2, self.nodes)),
+            handoffs_max=rng.choice((1, 2)),
+            takeovers_max=rng.choice((1, 16)),
+            keys=rng.choice((3, 8)),
+            keys_each=rng.choice((1, 2, 3)),
+            per_second=rng.choice((5.0, 15.0)),
+            # In memory mode, members that do not know each other yet serve the same partitions.
+            from_us=500 * ms if durable else FAULTS_FROM_US,
+            timeout_us=rng.choice((1 * s, 3 * s)),
         )
 
     def at(self) -> int:
@@ -309,7 +367,42 @@ def _rumour(draw: _Draw) -> list[Operation]:
     return [p.Rumour(at_us=at_us, nodes=nodes, about=about, status=status, elsewhere=elsewhere)]
 
 
-_WEIGHTED: Final[tuple[tuple[Callable[[_Draw], list[Operation]], int], ...]] = (
+def _drain(draw: _Draw) -> list[Operation]:
+    return [p.Drain(at_us=draw.at(), for_us=draw.lasting(), nodes=draw.some(2))]
+
+
+def _store(draw: _Draw) -> list[Operation]:
+    """Make the store fail, for all or for a few, in one way."""
+    troubles: tuple[p.StoreTrouble, ...] = get_args(p.StoreTrouble)
+    how = draw.rng.choice(("unknown", *troubles))
+    nodes = () if draw.chance(0.4) else draw.some(2)
+    return [p.StoreFault(at_us=draw.at(), for_us=draw.lasting(), nodes=nodes, how=how)]
+
+
+def _cut_both(draw: _Draw) -> list[Operation]:
+    """Cut a node off from the others, and from the store or not."""
+    node, at_us, for_us = draw.node(), draw.at(), draw.lasting()
+    others = tuple(n for n in range(draw.nodes) if n != node)
+    if not others:
+        return _store(draw)
+    cut: list[Operation] = [p.Cut(at_us=at_us, for_us=for_us, left=(node,), right=others)]
+    if draw.chance(0.5):
+        cut.append(p.StoreFault(at_us=at_us, for_us=for_us, nodes=(node,), how="cut"))
+    return cut
+
+
+def _rebalance(draw: _Draw) -> list[Operation]:
+    return [p.Rebalance(at_us=draw.at(), nodes=(draw.node(),))]
+
+
+def _orderly_stop(draw: _Draw) -> list[Operation]:
+    node = draw.node()
+    down_us = draw.rng.randrange(6 * s, 8 * s)
+    return [p.Stop(at_us=draw.at(), for_us=down_us, nodes=(node,))]
+
+
+_Weighted = tuple[tuple["Callable[[_Draw], list[Operation]]", int], ...]
+_WEIGHTED: Final[_Weighted] = (
     (_cut_in_parts, 5),
     (_bridge, 2),
     (_impair, 4),
@@ -326,10 +419,27 @@ _WEIGHTED: Final[tuple[tuple[Callable[[_Draw], list[Operation]], int], ...]] = (
     (_discovery, 2),
     (_rumour, 2),
 )
-_KINDS: Final = tuple(kind for kind, _ in _WEIGHTED)
-_WEIGHTS: Final = tuple(weight for _, weight in _WEIGHTED)
+_ORDERLY: Final = ((_orderly_stop, 3), (_drain, 3), (_leave, 2), (_join_storm, 2), (_rebalance, 1))
+"""Faults after which memory mode must have lost nothing."""
+_WITH_KEYSPACES: Final = (
+    (_store, 6),
+    (_cut_both, 3),
+    (_cut_in_parts, 3),
+    (_bridge, 1),
+    (_impair, 2),
+    (_slow, 2),
+    (_pause, 4),
+    (_crash, 4),
+    (_rolling, 1),
+    (_stop, 2),
+    (_join_storm, 2),
+    (_leave, 2),
+    (_drain, 2),
+    (_rebalance, 2),
+    (_clock, 1),
+)
 
 
-def _fault(draw: _Draw) -> list[Operation]:
-    kind = draw.rng.choices(_KINDS, _WEIGHTS)[0]
-    return kind(draw)
+def _fault(draw: _Draw, weighted: _Weighted) -> list[Operation]:
+    kinds, weights = zip(*weighted, strict=True)
+    return draw.rng.choices(kinds, weights)[0](draw)  # type: ignore[no-any-return]

@@ -17,6 +17,9 @@ from ringpop_sim.checks.placement import EqualListsEqualRings
 from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
 from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
 from ringpop_sim.checks.rows import IncarnationsIssued, Refutations, RowsRise, StatusesLast
+from ringpop_sim.keyspaces.clients import Clients
+from ringpop_sim.keyspaces.homes import Homes
+from ringpop_sim.keyspaces.oracles import ORACLES
 from ringpop_sim.runs.expected import Expected
 from ringpop_sim.runs.measures import Measures
 from ringpop_sim.runs.traffic import Rings, TrafficSource
@@ -153,6 +156,11 @@ class Run:
         self._oracles = [kind(world) for kind in kinds]
         if world.plan.expect:
             self._oracles.append(Expected(world, self.measures))
+        self.homes = Homes(world) if world.plan.keyspace is not None else None
+        if self.homes is not None:
+            self.clients = Clients(self.homes)
+            first.append(self.homes)
+            self._oracles += [kind(world, self.homes, self.clients) for kind in ORACLES]
         return first + self._oracles
 
     @property
@@ -187,12 +195,21 @@ class Run:
         agreed = False
         while plan.calm_us and now < plan.until_us and not self.crashed:
             self.advance(now)
-            agreed_before, agreed = agreed, agree(world.running, wholly=True)
+            agreed_before, agreed = agreed, agree(world.running, wholly=True) and self._is_still()
             # Twice, with the time of calm between: nodes may agree for a moment by chance.
             if agreed_before and agreed:
                 return
             now += plan.calm_us if agreed else LOOK_US
         self.advance(plan.until_us)
+
+    def _is_still(self) -> bool:
+        """Return whether the partitions of the keyspace, if there is one, are where they belong."""
+        homes, world = self.homes, self.world
+        if homes is None:
+            return True
+        clients_done = world.now > world.plan.quiet_at_us + homes.plan.after_us
+        still = world.now - homes.moved_at > world.plan.calm_us
+        return homes.settled and still and clients_done and not self.clients.open
 
     def finish(self) -> Result:
         """Continue to the plan's end, and return the result."""
@@ -218,8 +235,19 @@ class Run:
             measures.false_faulty,
             message_count / node_s,
             message_count * (mean_bytes + FRAME_BYTES) / node_s if mean_bytes else 0.0,
-            dict(self.traffic.counts) if self.traffic is not None else {},
+            self._traffic_counts(),
         )
+
+    def _traffic_counts(self) -> dict[str, int]:
+        counts = dict(self.traffic.counts) if self.traffic is not None else {}
+        if self.homes is not None:
+            clients = self.clients
+            counts |= {
+                "requests": clients.ended_count + len(clients.open),
+                "operations": len(clients.history),
+                "moves": self.homes.moves_count,
+            }
+        return counts
 
 
 def run(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None) -> Result:

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,9 @@ from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT, random_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
+
+    from ringpop_py.placing.definition import Mode
+    from ringpop_sim.plans.plan import Plan
 
 SEED_S_MAX: Final = 120.0
 """A run that takes longer, in seconds, is ended and counts as a failure of its worker."""
@@ -37,6 +40,23 @@ class Shape:
 
     nodes: int = NODES_DEFAULT
     faults: int = FAULTS_DEFAULT
+    keyspaces: bool = False
+    partitions: int | None = None
+    mode: Mode | None = None
+
+    def plan(self, seed: int) -> Plan:
+        """Return the plan of *seed*."""
+        plan = random_plan(seed, self.nodes, self.faults, keyspaces=self.keyspaces)
+        if plan.keyspace is None:
+            return plan
+        keyspace = plan.keyspace
+        if self.partitions is not None:
+            keyspace = replace(keyspace, partitions=self.partitions)
+        if self.mode is not None:
+            keyspace = replace(keyspace, mode=self.mode)
+        if self.mode == "memory":  # nothing is recorded without a store
+            keyspace = replace(keyspace, strategy="balanced", automatic=True)
+        return replace(plan, keyspace=keyspace)
 
 
 @dataclass(slots=True)
@@ -251,7 +271,6 @@ def _work(pipe: Connection[Any, Any], shape: Shape) -> None:
         except (EOFError, OSError, KeyboardInterrupt):
             return
         try:
-            plan = random_plan(seed, shape.nodes, shape.faults)
-            pipe.send(outcome_of(plan, seed))
+            pipe.send(outcome_of(shape.plan(seed), seed))
         except KeyboardInterrupt:
             return

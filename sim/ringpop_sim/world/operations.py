@@ -67,7 +67,7 @@ def _begin(world: World, operation: p.Operation, node: int | None) -> None:
     if operation.for_us:
         world.push(world.now + operation.for_us, end)
     # These are over when they are done. Any other fault without a duration never ends.
-    elif isinstance(operation, p.Start | p.Rumour):
+    elif isinstance(operation, p.Start | p.Rumour | p.Rebalance):
         end(None)
 
 
@@ -165,10 +165,10 @@ def _crash(world: World, operation: p.Crash, node: int | None) -> Undo:
 def _stop(world: World, _operation: p.Stop, node: int | None) -> Undo:
     assert node is not None
     for process in _named(world, (node,)):
-        world.do(process, lambda n, now: n.evict_self(now))
-        # Normally the node ends itself after its farewell. As in the product, the wait for that is
-        # limited.
-        world.push(world.now + FAREWELL_US_MAX, _end, (world, process))
+        if world.farewell is None:
+            _evict(world, process)
+        else:
+            world.farewell(process, functools.partial(_evict, world, process))
 
     def undo() -> None:
         for process in _named(world, (node,)):
@@ -176,6 +176,13 @@ def _stop(world: World, _operation: p.Stop, node: int | None) -> Undo:
         _start(world, node)
 
     return undo
+
+
+def _evict(world: World, process: Process) -> None:
+    world.do(process, lambda n, now: n.evict_self(now))
+    # Normally the node ends itself after its farewell. As in the product, the wait for that is
+    # limited.
+    world.push(world.now + FAREWELL_US_MAX, _end, (world, process))
 
 
 def _end(argument: tuple[World, Process]) -> None:
@@ -223,6 +230,18 @@ def _leave(world: World, operation: p.Leave, _node: int | None) -> Undo:
         lambda process: world.do(process, lambda n, now: n.leave(now)),
         lambda process: world.do(process, lambda n, now: n.rejoin(now)),
     )
+
+
+def _drain(world: World, operation: p.Drain, _node: int | None) -> Undo:
+    return _each(
+        _named(world, operation.nodes),
+        lambda process: world.do(process, lambda n, now: n.drain(now)),
+        lambda process: world.do(process, lambda n, now: n.undrain(now)),
+    )
+
+
+def _for_homes(_world: World, _operation: p.StoreFault | p.Rebalance, _node: int | None) -> Undo:
+    return None  # `ringpop_sim.keyspaces.homes.Homes` sees it begin and end
 
 
 def _clock(world: World, operation: p.Clock, _node: int | None) -> Undo:
@@ -285,6 +304,9 @@ _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
     p.Takeover: _replace,
     p.Twin: _twin,
     p.Leave: _leave,
+    p.Drain: _drain,
+    p.StoreFault: _for_homes,
+    p.Rebalance: _for_homes,
     p.Clock: _clock,
     p.Discovery: _discover,
     p.Rumour: _rumour,

@@ -107,6 +107,8 @@ class World(VirtualTime):
         self.wall_offset_us: dict[int, int] = {}
         self.disturbed: Counter[int] = Counter()
         self.quiet_since: dict[int, int] = {}
+        # What a process does before it leaves in order, with what to call when that is done.
+        self.farewell: Callable[[Process, Callable[[], None]], None] | None = None
         # Last, because checks read the plan and push events when they are made.
         self.checks = Watchers(checks(self) if checks is not None else ())
 

@@ -1,0 +1,612 @@
+"""The keyspace at one simulated process, driven as in production."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ringpop_py.errors import (
+    BodyError,
+    ConnectFailed,
+    KeyspaceError,
+    PartitionUnavailable,
+)
+from ringpop_py.keyed.aggregations import Aggregations
+from ringpop_py.keyed.keyed import KeyedState
+from ringpop_py.keyed.mergeable import Content, MergeableState
+from ringpop_py.keyed.versioned import HybridClock
+from ringpop_py.placing.assignment import (
+    Assignment,
+    Assignments,
+    effective_owners,
+    plan_moves,
+)
+from ringpop_py.placing.table import PartitionStatus, ServedElsewhere
+from ringpop_py.slotlog import effects as fx
+from ringpop_py.steward import duties
+from ringpop_py.steward.durable import DurableSteward
+from ringpop_py.steward.gossip import CALL_S, Known, TableGossip
+from ringpop_py.steward.hand_over import BLANK, HandOver, HandOverStep, Said
+from ringpop_py.steward.keeper import Keeper
+from ringpop_py.steward.memory import MemorySteward
+from ringpop_py.swim.member import Status
+from ringpop_py.values.packed import make_packer
+from ringpop_py.values.requests import Moved
+from ringpop_sim.keyspaces.logs import LogDriver, Presence
+from ringpop_sim.units import ms, s
+from ringpop_sim.world.process import Life
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ringpop_py.keyed.keyed import Snapshot
+    from ringpop_py.placing.definition import Definition
+    from ringpop_py.placing.table import TableRow
+    from ringpop_py.slotlog.slots import Slot
+    from ringpop_py.steward.gossip import Ask
+    from ringpop_sim.keyspaces.calls import Calls
+    from ringpop_sim.keyspaces.shelf import Shelf
+    from ringpop_sim.plans.plan import KeyspacePlan
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
+
+NAME: Final = "state"
+GENERATION: Final = 1
+STEP_US: Final = 5 * s
+RELEASE_US: Final = 5 * s
+PAUSED_US: Final = 50 * ms
+"""How often what waits for a paused process looks whether it runs again."""
+PART_BYTES: Final = 200
+"""So little that most transfers have several parts."""
+
+_THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
+_PACK: Final = make_packer()
+_AGGREGATIONS: Final = Aggregations()
+
+
+class MemoryCopy:
+    """A partition in memory mode, at one node."""
+
+    def __init__(self, number: int, state: MergeableState) -> None:
+        self.number = number
+        self.state = state
+        self.presence = Presence.COMING
+
+    def leave(self) -> None:
+        """Forget it."""
+        self.presence = Presence.LOST
+
+
+class Street(Protocol):
+    """What all homes of a keyspace share."""
+
+    world: World
+    plan: KeyspacePlan
+    definition: Definition
+    shelf: Shelf
+    calls: Calls
+
+    def serves(self, home: Home, number: int, epoch: int) -> None:
+        """*home* serves a partition from now on."""
+
+    def acknowledged(self, home: Home, number: int, epoch: int) -> None:
+        """*home* is about to acknowledge writes of a partition in *epoch*."""
+
+
+class Home:
+    """The keyspace at one process: the product's steward and gossip, and their drivers.
+
+    It is also what a steward sees of the members (`Sight`), what gossip reads (`GossipTarget`),
+    and what an errand asks for owners (`LearningRoutes`).
+    """
+
+    def __init__(self, homes: Street, process: Process) -> None:
+        plan = homes.plan
+        self.homes = homes
+        self.process = process
+        self.name = process.name
+        self.number = process.number
+        self.waiting: list[Callable[[], bool]] = []
+        self.partitions: dict[int, Any] = {}
+        self.coming: dict[int, LogDriver] = {}
+        self._nonces = 0
+        self._wakes_at: int | None = None
+        self._missed: list[Callable[[], None]] = []
+        self._clock = HybridClock(self.name)
+        self.definition = homes.definition
+        assignments = Assignments(self.definition)
+        self.steward: Any
+        if plan.mode == "durable":
+            self.steward = DurableSteward(
+                NAME,
+                GENERATION,
+                assignments,
+                self,
+                handoffs_max=plan.handoffs_max,
+                takeovers_max=plan.takeovers_max,
+            )
+        else:
+            self.steward = MemorySteward(
+                NAME, GENERATION, assignments, self, handoffs_max=plan.handoffs_max
+            )
+        self.assignments = assignments
+        self.keeper = Keeper(assignments, self.owners, self._acts)
+        self.table = self.steward.table
+        self.gossip = TableGossip(
+            self,
+            self._others,
+            random.Random(f"gossip {homes.world.seed} {process.serial}"),
+            store_id="store",
+            every_us=None if homes.world.dialect.name == "native" else 500 * ms,
+        )
+        self.gossip.start(process.time(homes.world.now))
+        self._begun = False
+        self._asked_count = 0
+
+    def __repr__(self) -> str:
+        return f"<Home of {self.process}: {self.steward!r}>"
+
+    # As `Sight`.
+
+    @property
+    def ready(self) -> bool:
+        """Whether the first join is done."""
+        return self.process.node.ready
+
+    def owners(self) -> Sequence[str]:
+        """Return the members in the ring."""
+        members = self.process.node.members
+        return sorted(m.name for m in members if members.in_ring(m))
+
+    def status_of(self, name: str) -> Status | None:
+        """Return the status of the member *name*."""
+        row = self.process.node.members.get(name)
+        return None if row is None else row.status
+
+    def _others(self) -> list[str]:
+        members = self.process.node.members
+        return sorted(m.name for m in members if m.name != self.name and m.status in _THERE)
+
+    def _acts(self) -> bool:
+        owners = self.owners()
+        return bool(owners) and owners[0] == self.name
+
+    # As `GossipTarget`.
+
+    def known(self) -> dict[str, Known]:
+        """Return the keyspace."""
+        version = self.keeper.version
+        return {
+            NAME: Known(
+                self.definition, GENERATION, dropped=False, table=self.table, assignment=version
+            )
+        }
+
+    def learn_keyspace(self, _definition: Definition, _generation: int, *, dropped: bool) -> None:
+        """Everybody knows the only keyspace."""
+
+    def learn_rows(self, _name: str, rows: list[TableRow]) -> None:
+        """See `GossipTarget`."""
+        self.do(self.steward.heard(rows, self.now))
+
+    def hint_assignment(self, _name: str, version: int) -> None:
+        """See `GossipTarget`."""
+        self.keeper.hint(version, self.now)
+        self.keep_time()
+
+    # As `LearningRoutes`.
+
+    def destination(self, part: int) -> str:
+        """Return the member to ask about a partition."""
+        name: str = self.steward.destination(part)
+        return name
+
+    def why_nobody(self, part: int) -> KeyspaceError:
+        """Return why there is none."""
+        error: KeyspaceError = self.steward.why_nobody(part)
+        return error
+
+    def learn(self, row: list[Any]) -> None:
+        """Merge a row that another node sent. Raises BodyError."""
+        self.do(self.steward.heard(self.steward.read(row), self.now))
+
+    # Time.
+
+    @property
+    def now(self) -> int:
+        """What the clock of the process shows."""
+        return self.process.time(self.homes.world.now)
+
+    def nonce(self) -> str:
+        """Return a text that no process has used before."""
+        self._nonces += 1
+        return f"{self.process.serial}.{self._nonces}"
+
+    def after(self, delay_us: int, act: Callable[[], None]) -> None:
+        """Call *act* later, when the process runs."""
+        world = self.homes.world
+        world.push(world.now + delay_us + self.process.slow_us, self._later, act)
+
+    def receiver(self, act: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return a function that passes what arrives to *act*, when the process runs."""
+        return lambda value: self._later(lambda: act(value))
+
+    def _later(self, act: Callable[[], None]) -> None:
+        if self.process.life is Life.RUNNING:
+            act()
+        elif self.process.life is Life.PAUSED:
+            world = self.homes.world
+            world.push(world.now + PAUSED_US, self._later, act)
+        else:
+            self._missed.append(act)
+
+    def revived(self) -> None:
+        """Go on with what the process was doing when it ended: its machine was restored."""
+        missed, self._missed = self._missed, []
+        for act in missed:
+            self.after(0, act)
+        self.after(0, self.wake)
+
+    def begin(self) -> None:
+        """Ask other members what they know, and then gain partitions; the node has joined."""
+        asks = self.gossip.ask()
+        self._asked_count = len(asks)
+        self._ask_peers(asks, first=True)
+        self._answered_first(0)
+
+    def _answered_first(self, count: int) -> None:
+        self._asked_count -= count
+        if not self._asked_count and not self._begun:
+            self._begun = True
+            self.wake()
+
+    def wake(self) -> None:
+        """Do what is due, and look at the members."""
+        if self._begun:
+            self.do(self.steward.members_changed(self.now))
+
+    def keep_time(self) -> None:
+        due = [self.steward.next_deadline] if self._begun else [self.now + s]
+        due += [at for at in (self.gossip.next_deadline, self._keeper_at) if at is not None]
+        at = max(self.process.world_time(min(due)), self.homes.world.now + 1)
+        if self._wakes_at is None or at < self._wakes_at:
+            self._wakes_at = at
+            self.homes.world.push(at, self._woken, at)
+
+    @property
+    def _keeper_at(self) -> int | None:
+        return self.keeper.next_deadline if self.homes.plan.mode == "durable" else None
+
+    def _woken(self, at: int) -> None:
+        if self._wakes_at == at:
+            self._later(self._advance)
+
+    def _advance(self) -> None:
+        self._wakes_at = None
+        now = self.now
+        if self._keeper_at is not None and self._keeper_at <= now:
+            self.do(self.keeper.advance(now))
+        self._ask_peers(self.gossip.advance(now))
+        due = self._begun and self.steward.next_deadline <= now
+        self.do(self.steward.advance(now) if due else ())
+
+    # Duties.
+
+    def do(self, tasks: Iterable[duties.Task]) -> None:
+        """Carry *tasks* out."""
+        for task in tasks:
+            self._do(task)
+        self._publish()
+        self.keep_time()
+
+    def _publish(self) -> None:
+        self.process.node.digest = self.gossip.digest
+
+    def _do(self, task: duties.Task) -> None:
+        match task:
+            case duties.Tell(rows):
+                self.gossip.spread(NAME, GENERATION, rows, self.now)
+            case duties.Changed():
+                self.waiting = [look for look in self.waiting if not look()]
+            case duties.Serve(number, epoch):
+                self._serve(number, epoch)
+            case duties.Drop(number):
+                self.partitions.pop(number).leave()
+            case duties.Abandon(number):
+                if number in self.coming:
+                    self.coming.pop(number).leave()
+            case duties.Withhold(number):
+                self.partitions[number].presence = Presence.GOING
+            case _:
+                self._begin(task)
+
+    def _serve(self, number: int, epoch: int) -> None:
+        if self.homes.plan.mode == "durable":
+            self.partitions[number] = self.coming.pop(number)
+        else:
+            self.copy(number).presence = Presence.ONLINE
+        self.homes.serves(self, number, epoch)
+
+    def _end(self, duty: duties.Duty) -> Callable[[Any], None]:
+        return lambda result: self.do(self.steward.done(duty, result, self.now))
+
+    def _begin(self, duty: duties.Task) -> None:
+        match duty:
+            case duties.Remind(number, to):
+                self._step(to, number, HandOverStep.OFFER, lambda _said: None)
+            case duties.ReadAssignment() | duties.RecordAssignment():
+                self._keep(duty)
+            case duties.Follow(number) | duties.Acquire(number):
+                if number not in self.coming:
+                    state = KeyedState(_PACK, _AGGREGATIONS)
+                    self.coming[number] = LogDriver(self, number, state)
+                self.coming[number].come(duty, self._end(duty))
+            case duties.AskToRelease(number, owner, epoch):
+                argument = number, epoch, self.name
+                end = self._end(duty)
+                self.call(owner, "release", argument, RELEASE_US, lambda v: end(_release_said(v)))
+            case duties.Seal(number, to):
+                self._seal(duty, lambda _said: None)
+            case duties.Offer(number, to):
+                copy = self.copy(number)
+                if copy.state.empty and copy.presence is Presence.COMING:
+                    self.after(0, lambda: self._end(duty)(duties.NOTHING_TO_GIVE))
+                else:
+                    self._step(to, number, HandOverStep.OFFER, self._end(duty))
+            case duties.Send():
+                self._send(duty)
+            case _:
+                raise AssertionError(duty)
+
+    def _seal(self, duty: duties.Seal, tell: Callable[[duties.ReleaseSaid], None]) -> None:
+        def end(said: duties.ReleaseSaid) -> None:
+            self.do(self.steward.done(duty, said, self.now))
+            tell(said)
+
+        self.partitions[duty.number].release(duty.to, end)
+
+    def ask_store(
+        self,
+        partition: int,
+        request: fx.Request,
+        snapshot: tuple[tuple[Slot, ...], Snapshot] | None,
+        answer: Callable[[fx.Reply], None],
+    ) -> None:
+        """See `LogHome`."""
+        shelf = self.homes.shelf
+        puts = isinstance(request, fx.PutSlot | fx.PutCheckpoint | fx.PutMark | fx.Delete)
+        act = partial(shelf.perform, partition, request, snapshot)
+        shelf.call(self.number, act, self.receiver(answer), puts=puts)
+
+    def is_there(self, name: str) -> bool:
+        """See `LogHome`."""
+        there: bool = self.steward.is_there(name)
+        return there
+
+    def acknowledges(self, partition: LogDriver) -> None:
+        """See `LogHome`."""
+        self.homes.acknowledged(self, partition.number, partition.log.epoch)
+
+    def lost(self, partition: LogDriver, to: str) -> None:
+        """Another node has sealed *partition*."""
+        if self.partitions.get(partition.number) is partition:
+            self.do(self.steward.lost(partition.number, to, self.now))
+
+    def _keep(self, duty: duties.ReadAssignment | duties.RecordAssignment) -> None:
+        store = self.homes.shelf.assignments
+
+        def act() -> object:
+            if isinstance(duty, duties.RecordAssignment):
+                wanted = duty.assignment
+                return store.setdefault(wanted.version, wanted) is wanted
+            return store[max(store)] if store else None
+
+        def end(result: Any) -> None:
+            failed = isinstance(result, fx.StoreAnswer)
+            tasks = self.keeper.done(duty, duties.Trouble() if failed else result, self.now)
+            self.do(tasks)
+            if tasks:
+                self.wake()
+
+        self.homes.shelf.call(
+            self.number, act, self.receiver(end), puts=isinstance(duty, duties.RecordAssignment)
+        )
+
+    def rebalance(self) -> None:
+        """Spread the partitions by hand, as `ringpop_py.shares.rebalance` does."""
+        newest, members = self.assignments.newest, self.owners()
+        moving = any(row.moving or row.status is not PartitionStatus.ONLINE for row in self.table)
+        if newest is None or moving or not members:
+            return
+        current = effective_owners(newest, members)
+        owners = plan_moves(current, self.assignments.target(members, current)).owners
+        self._keep(duties.RecordAssignment(Assignment(newest.version + 1, tuple(owners))))
+
+    # Memory mode.
+
+    def copy(self, number: int) -> MemoryCopy:
+        """Return the copy of a partition here; an empty one if there was none."""
+        if number not in self.partitions:
+            state = MergeableState(self._clock, _PACK, _AGGREGATIONS)
+            self.partitions[number] = MemoryCopy(number, state)
+        found: MemoryCopy = self.partitions[number]
+        return found
+
+    @property
+    def now_ms(self) -> int:
+        """The time for versions of values."""
+        return self.now // 1000 + 1
+
+    def _send(self, duty: duties.Send) -> None:
+        number, to = duty
+        parts = list(self.copy(number).state.parts(self.now_ms, part_bytes=PART_BYTES))
+        transfer = self.nonce()
+
+        def end(said: Said) -> None:
+            self._end(duty)(said is Said.YES)
+
+        def next_part(at: int) -> None:
+            if self.steward.taker(number) != to:
+                end(Said.NOT_NOW)
+                return
+            last = at == len(parts) - 1
+            step = HandOverStep.LAST if last else HandOverStep.PART
+
+            def said(answer: Said) -> None:
+                if answer is not Said.YES or last:
+                    end(answer)
+                else:
+                    next_part(at + 1)
+
+            self._step(to, number, step, said, f"{transfer}/{at}", parts[at])
+
+        next_part(0)
+
+    def _step(
+        self,
+        to: str,
+        number: int,
+        step: HandOverStep,
+        end: Callable[[Any], None],
+        transfer: str = "",
+        part: Any = BLANK,
+    ) -> None:
+        request = HandOver(
+            NAME,
+            GENERATION,
+            number,
+            self.name,
+            self.steward.leaving,
+            self.steward.row_of(number),
+            step,
+            transfer,
+            *part,
+        )
+        said = Said.NOT_NOW
+        self.call(to, "take", request, STEP_US, lambda v: end(v if isinstance(v, Said) else said))
+
+    def _take(self, request: HandOver) -> Said:
+        content: Content = request.content
+        said: Said
+        said, tasks = self.steward.take(request, self.now, able=True)
+        if said is Said.YES and request.step is not HandOverStep.OFFER:
+            state = self.copy(request.number).state
+            rule = self.definition.merge
+            state.merge(content, rule, self.now_ms, transfer=request.transfer)
+        self.do(tasks)
+        return said
+
+    # Calls.
+
+    def call(
+        self, to: str, what: str, argument: Any, ttl_us: int, end: Callable[[Any], None]
+    ) -> None:
+        """Call the member *to*."""
+        self.homes.calls.call(self, to, what, argument, ttl_us, end)
+
+    def _ask_peers(self, asks: Iterable[Ask], *, first: bool = False) -> None:
+        for ask in asks:
+            self._ask_peer(ask, first=first)
+
+    def _ask_peer(self, ask: Ask, *, first: bool) -> None:
+        def end(answer: Any) -> None:
+            body = answer if isinstance(answer, bytes) else None
+            more = self.gossip.done(ask.token, body, self.now)
+            self._ask_peers(more, first=first)
+            if first and not more:
+                self._answered_first(1)
+            self.keep_time()
+
+        self.call(ask.to, "gossip", ask.body, int(CALL_S * s), end)
+
+    def serve(self, what: str, argument: Any, answer: Callable[[Any], None]) -> None:
+        """Serve a call of another home."""
+        match what:
+            case "gossip":
+                answer(self.gossip.heard(argument))
+                self.keep_time()
+            case "release":
+                self._release(argument, answer)
+            case "take":
+                try:
+                    answer(self._take(argument))
+                except BodyError:
+                    answer(ConnectFailed("refused"))
+            case "write" | "read":
+                self.serve_parts(what, argument, answer)
+            case _:
+                raise AssertionError(what)
+
+    def _release(
+        self, question: tuple[int, int, str], answer: Callable[[duties.ReleaseSaid], None]
+    ) -> None:
+        said = self.steward.release(*question)
+        if isinstance(said, duties.Seal):
+            self._seal(said, answer)
+        else:
+            answer(said)
+
+    def serve_parts(
+        self, what: str, parts: Sequence[tuple[int, Any]], answer: Callable[[list[Any]], None]
+    ) -> None:
+        """Serve each part at this node; *answer* gets the results: values, `Moved` or errors."""
+        results: list[Any] = [None] * len(parts)
+        left = len(parts)
+
+        def end(at: int, result: Any) -> None:
+            nonlocal left
+            results[at] = result
+            left -= 1
+            if not left:
+                answer(results)
+
+        for at, (number, wanted) in enumerate(parts):
+            self._serve_part(what, number, wanted, partial(end, at))
+
+    def _serve_part(self, what: str, number: int, wanted: Any, end: Callable[[Any], None]) -> None:
+        if self._serve_now(what, number, wanted, end):
+            return
+        over = False
+
+        def look() -> bool:
+            return over or self._serve_now(what, number, wanted, end)
+
+        def give_up() -> None:
+            nonlocal over
+            if look in self.waiting:
+                self.waiting.remove(look)
+                over = True
+                end(PartitionUnavailable(f"partition {number} is not online at {self.name}"))
+
+        self.waiting.append(look)
+        self.after(self.homes.plan.wait_us, give_up)
+
+    def _serve_now(self, what: str, number: int, wanted: Any, end: Callable[[Any], None]) -> bool:
+        """Return whether the part needs not wait for its partition."""
+        partition = self.partitions.get(number)
+        if partition is not None and partition.presence is Presence.ONLINE:
+            if isinstance(partition, LogDriver):
+                (partition.write if what == "write" else partition.read)(wanted, end)
+            elif what == "write":
+                end(partition.state.write(wanted, self.now_ms))
+            else:
+                end(partition.state.keyed.packed(wanted))
+            return True
+        try:
+            if self.steward.is_coming(number):
+                return False
+        except ServedElsewhere as moved:
+            end(Moved(moved.row))
+        except KeyspaceError as error:
+            end(error)
+        else:
+            end(PartitionUnavailable(f"partition {number} is not online at {self.name}"))
+        return True
+
+
+def _release_said(value: Any) -> duties.ReleaseSaid:
+    if isinstance(value, duties.ReleaseSaid):
+        return value
+    unreachable = isinstance(value, ConnectFailed)
+    return duties.ReleaseSaid.UNREACHABLE if unreachable else duties.ReleaseSaid.NOT_YET

@@ -1,0 +1,158 @@
+"""The homes of a keyspace: one for each process of a world, with their store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.placing.definition import Definition
+from ringpop_py.swim import effects as swim
+from ringpop_sim.checks import Check
+from ringpop_sim.keyspaces.calls import Calls
+from ringpop_sim.keyspaces.home import NAME, Home
+from ringpop_sim.keyspaces.shelf import Shelf
+from ringpop_sim.plans.plan import Rebalance, StoreFault
+from ringpop_sim.units import ms, s
+from ringpop_sim.world.process import Life
+from ringpop_sim.world.world import FAREWELL_US_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ringpop_py.swim.effects import Effect
+    from ringpop_sim.plans.plan import KeyspacePlan, Operation
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
+
+REVIVED_US_MAX: Final = 60 * s
+
+
+class Homes(Check):
+    """The homes of all processes, their store, and the faults that concern them."""
+
+    wants_facts = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        assert world.plan.keyspace is not None
+        self.plan: KeyspacePlan = world.plan.keyspace
+        self.definition = Definition(
+            name=NAME,
+            partitions=self.plan.partitions,
+            mode=self.plan.mode,
+            strategy=self.plan.strategy,
+            automatic=self.plan.automatic,
+            min_cluster_size=self.plan.min_cluster_size,
+            merge="union",
+        )
+        self.shelf = Shelf(world)
+        self.calls = Calls(world, self.of)
+        self.moves_count = 0
+        self.moved_at = 0
+        self.members_max = 0
+        self.watchers: list[HomeWatcher] = []
+        self._homes: dict[Process, Home] = {}
+        world.farewell = self._farewell
+
+    def of(self, process: Process) -> Home | None:
+        """Return the home at *process*; None if that has ended."""
+        return self._homes.get(process) if process.running else None
+
+    def __iter__(self) -> Iterator[Home]:
+        """Yield the homes of all processes that run, in the order of their starts."""
+        return iter([self._homes[p] for p in self.world.running if p in self._homes])
+
+    @property
+    def settled(self) -> bool:
+        """Whether each partition is served by one home, and all tables say so."""
+        homes = [home for home in self if home.ready]
+        served = [n for home in homes for n in sorted(home.steward.serving)]
+        tables = {home.table.digest for home in homes}
+        whole = sorted(served) == list(range(self.plan.partitions))
+        return whole and len(tables) == 1 and not any(home.steward.coming for home in homes)
+
+    # Hooks of the world.
+
+    def started(self, process: Process) -> None:
+        home = self._homes.get(process)
+        if home is None:
+            self._homes[process] = Home(self, process)
+        else:
+            home.revived()
+
+    def ended(self, process: Process) -> None:
+        self.calls.ended(process)
+
+    def fact(self, process: Process, effect: Effect) -> None:
+        home = self._homes.get(process)
+        if home is None:
+            return
+        if isinstance(effect, swim.DigestDiffers):
+            home.gossip.differs(effect.peer, effect.digest)
+            home.after(0, home.keep_time)
+        elif isinstance(effect, swim.Ready):
+            home.after(0, home.begin)
+
+    def members_changed(self, process: Process, _names: Sequence[str]) -> None:
+        home = self._homes.get(process)
+        if home is not None:
+            self.members_max = max(self.members_max, len(home.owners()))
+            home.after(0, home.wake)
+
+    def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
+        if isinstance(operation, StoreFault):
+            self.shelf.begin(operation)
+        elif isinstance(operation, Rebalance):
+            for number in nodes:
+                process = self.world.numbered.get(number)
+                home = self.of(process) if process is not None else None
+                if home is not None:
+                    home.after(0, home.rebalance)
+
+    def fault_ended(self, operation: Operation, _nodes: Sequence[int]) -> None:
+        if isinstance(operation, StoreFault):
+            self.shelf.end(operation)
+
+    def _farewell(self, process: Process, done: Callable[[], None]) -> None:
+        """Give up the partitions of *process* before it leaves, as a daemon that ends does."""
+        home = self.of(process)
+        if home is None or process.life is not Life.RUNNING:
+            done()
+            return
+        until = self.world.now + FAREWELL_US_MAX
+        home.do(home.steward.leave(home.now))
+
+        def look(_: object) -> None:
+            if not process.running:  # it may be revived, and then goes on with its end
+                if self.world.now < until + REVIVED_US_MAX:
+                    self.world.push(self.world.now + 100 * ms, look)
+            elif home.steward.settled or self.world.now >= until:
+                done()
+            else:
+                self.world.push(self.world.now + 5 * ms, look)
+
+        look(None)
+
+    # What homes report.
+
+    def serves(self, home: Home, number: int, epoch: int) -> None:
+        """*home* serves a partition from now on."""
+        self.members_max = max(self.members_max, len(home.owners()))
+        self.moves_count += 1
+        self.moved_at = self.world.now
+        for watcher in self.watchers:
+            watcher.serves(home, number, epoch)
+
+    def acknowledged(self, home: Home, number: int, epoch: int) -> None:
+        """*home* is about to acknowledge writes of a partition in *epoch*."""
+        for watcher in self.watchers:
+            watcher.acknowledged(home, number, epoch)
+
+
+class HomeWatcher:
+    """What an oracle of keyspaces is told besides the facts of membership."""
+
+    def serves(self, home: Home, number: int, epoch: int) -> None:
+        """*home* serves a partition from now on."""
+
+    def acknowledged(self, home: Home, number: int, epoch: int) -> None:
+        """*home* acknowledges writes of a partition in *epoch*."""

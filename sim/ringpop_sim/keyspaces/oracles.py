@@ -1,0 +1,215 @@
+"""K1 to K8: what must hold of the partitions of a keyspace, and of requests for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ringpop_py.values.packed import decode_value
+from ringpop_sim.checks import Check
+from ringpop_sim.keyspaces.homes import HomeWatcher
+from ringpop_sim.linear import TooManyOrders, check
+from ringpop_sim.plans.plan import Drain, Leave, Start, Stop
+from ringpop_sim.units import s, seconds
+from ringpop_sim.world.process import Life
+
+if TYPE_CHECKING:
+    from ringpop_sim.keyspaces.clients import Clients
+    from ringpop_sim.keyspaces.home import Home
+    from ringpop_sim.keyspaces.homes import Homes
+    from ringpop_sim.world.world import World
+
+LATE_US: Final = 1 * s
+STILL_US: Final = 3 * s
+PLACES_MAX: Final = 100_000
+"""The most states that the search for an order of one key visits; beyond it nothing is claimed."""
+ORDERLY: Final = (Drain, Leave, Start, Stop)
+"""Operations after which memory mode has lost nothing."""
+STOPPED_US_MIN: Final = 6 * s
+"""A member that is started again sooner than this may not have handed everything over."""
+
+
+class KeyspaceOracle(Check, HomeWatcher):
+    """An oracle of keyspaces."""
+
+    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
+        super().__init__(world)
+        self.homes = homes
+        self.clients = clients
+        homes.watchers.append(self)
+
+
+class OneOwnerAnEpoch(KeyspaceOracle):
+    """K2: durable partitions: one node acknowledges writes in an epoch, and epochs only rise."""
+
+    invariants: ClassVar = ("K2",)
+
+    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
+        super().__init__(world, homes, clients)
+        self._owner: dict[tuple[int, int], int] = {}
+        self._epoch: dict[int, int] = {}
+
+    def serves(self, home: Home, number: int, epoch: int) -> None:
+        if self.homes.plan.mode != "durable":
+            return
+        before = self._epoch.get(number, 0)
+        if epoch <= before:
+            self.broke("K2", f"{home.name} serves partition {number} in epoch {epoch} <= {before}")
+        self._epoch[number] = max(before, epoch)
+
+    def acknowledged(self, home: Home, number: int, epoch: int) -> None:
+        owner = self._owner.setdefault((number, epoch), home.process.serial)
+        if owner != home.process.serial:
+            self.broke("K2", f"partition {number} has two owners in epoch {epoch}: {home.name}")
+
+
+class HistoriesHold(KeyspaceOracle):
+    """K1: what clients saw of each key could come from one copy of it.
+
+    In memory mode it is claimed only of plans in which members come and go in order. For the
+    others K3 says what is left.
+    """
+
+    invariants: ClassVar = ("K1",)
+
+    def finish(self) -> None:
+        if self.homes.plan.mode == "memory" and not _orderly(self.world):
+            return
+        operations = self.clients.all_operations()
+        try:
+            violations = check(operations, places_max=PLACES_MAX)
+        except TooManyOrders:
+            return  # so many open appends of one key that no order can be excluded in time
+        for violation in violations:
+            self.broke("K1", str(violation))
+
+
+def _orderly(world: World) -> bool:
+    plan = world.plan
+    if plan.link.loss or plan.link.corrupt:
+        return False
+    # A second stop or a late start of a node that is down: its supervisor kills what it finds.
+    ends = [n for o in plan.operations if isinstance(o, Start | Stop) for n in o.nodes]
+    if len(set(ends)) < len(ends):
+        return False
+    # With no other member in the ring, there is none to hand anything over to.
+    if len({n for o in plan.operations for n in o.nodes_named()}) >= plan.nodes:
+        return False
+    return all(
+        isinstance(o, ORDERLY) and not (isinstance(o, Stop) and 0 < o.for_us < STOPPED_US_MIN)
+        for o in plan.operations
+    )
+
+
+class MergesKeep(KeyspaceOracle):
+    """K3: memory mode: after the last fault one copy is left, by the rule of merging.
+
+    Nothing is in it that nobody wrote, and each item once. If members came and went
+    in order, everything that was acknowledged is in it.
+    """
+
+    invariants: ClassVar = ("K3",)
+
+    def finish(self) -> None:
+        if self.homes.plan.mode != "memory" or not self.homes.settled:
+            return
+        tried: dict[str, set[int]] = {}
+        acknowledged: dict[str, set[int]] = {}
+        for one in self.clients.all_operations():
+            if one.name == "append":
+                assert isinstance(one.argument, int)
+                tried.setdefault(one.key, set()).add(one.argument)
+                if not one.is_open:
+                    acknowledged.setdefault(one.key, set()).add(one.argument)
+        lossless = _orderly(self.world)
+        for key in sorted(tried):
+            self._look(key, tried[key], acknowledged.get(key, set()) if lossless else set())
+
+    def _look(self, key: str, tried: set[int], kept: set[int]) -> None:
+        values = [
+            decode_value("msgpack", packed)
+            for home in self.homes
+            for number in sorted(home.steward.serving)
+            for packed in home.copy(number).state.keyed.packed([key])
+            if packed is not None
+        ]
+        if len(values) > 1:
+            self.broke("K3", f"{key} is at {len(values)} members")
+        items = values[0] if values else []
+        if len(set(items)) < len(items) or not set(items) <= tried:
+            self.broke("K3", f"{key} holds {items}, of which somebody wrote only {sorted(tried)}")
+        missing = kept - set(items)
+        if missing:
+            self.broke("K3", f"{key} lacks {sorted(missing)}, which were acknowledged: {items}")
+
+
+class ServedAgain(KeyspaceOracle):
+    """K4, K5: after the last fault every partition is served soon, and then stays where it is."""
+
+    invariants: ClassVar = ("K4", "K5")
+
+    def finish(self) -> None:
+        world, homes = self.world, self.homes
+        if not any(h.ready for h in homes) or world.now < world.plan.until_us:
+            return
+        owners = max((len(home.owners()) for home in homes), default=0)
+        assigned = any(home.table.assigned for home in homes)
+        too_few = owners < homes.plan.min_cluster_size and not assigned
+        if homes.settled or too_few or not owners:
+            return
+        if world.now - homes.moved_at < STILL_US:
+            self.broke("K5", f"partitions still move: {homes.moves_count} moves in all")
+            return
+        for home in homes:
+            self.broke("K4", f"{home!r} {[(r.owner, r.epoch, r.status.label) for r in home.table]}")
+
+
+class RequestsOfKeysEnd(KeyspaceOracle):
+    """K6: a request ends at its deadline at the latest, or with the process that sent it."""
+
+    invariants: ClassVar = ("K6",)
+
+    def finish(self) -> None:
+        for request in self.clients.open:
+            process = request.home.process
+            age_us = self.world.now - request.began_at
+            sound = process.life is Life.RUNNING and not process.slow_us
+            late = age_us > self.clients.plan.timeout_us + self.homes.plan.wait_us + LATE_US
+            if sound and late and self.world.left_alone_for_us(process) > age_us:
+                errand = request.errand
+                self.broke("K6", f"open for {seconds(age_us):.1f} s at {process.name}: {errand!r}")
+
+
+class NothingAtThoseWhoLeft(KeyspaceOracle):
+    """K7: a member that is not in the ring serves nothing, if another member could."""
+
+    invariants: ClassVar = ("K7",)
+
+    def finish(self) -> None:
+        if not self.homes.settled:
+            return
+        for home in self.homes:
+            if home.name not in home.owners() and home.owners() and home.steward.serving:
+                self.broke("K7", f"{home.name} is not in the ring, and serves partitions")
+
+
+class MinimumWaitedFor(KeyspaceOracle):
+    """K8: no partition is served before there were as many members as the keyspace waits for."""
+
+    invariants: ClassVar = ("K8",)
+
+    def serves(self, home: Home, number: int, _epoch: int) -> None:
+        least = self.homes.plan.min_cluster_size
+        if self.homes.members_max < least:
+            count = self.homes.members_max
+            self.broke("K8", f"{home.name} serves partition {number}; {count} of {least} members")
+
+
+ORACLES: Final[tuple[type[KeyspaceOracle], ...]] = (
+    HistoriesHold,
+    OneOwnerAnEpoch,
+    MergesKeep,
+    ServedAgain,
+    RequestsOfKeysEnd,
+    NothingAtThoseWhoLeft,
+    MinimumWaitedFor,
+)
