@@ -18,9 +18,8 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 
 
-def test_the_plan_of_the_guide_runs_and_keeps_its_promise() -> None:
-    (text,) = blocks("toml")
-
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_the_plans_of_the_guide_run_and_keep_their_promise(text: str) -> None:
     assert run(parse_plan(text), 7).broken == []
 
 

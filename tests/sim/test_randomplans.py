@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from ringpop_sim.plans.plan import OPERATIONS, Cut
@@ -21,9 +19,11 @@ def test_a_seed_gives_one_plan_and_another_gives_another() -> None:
 
 
 def test_every_kind_of_fault_is_drawn() -> None:
-    kinds = Counter(o.kind for seed in SEEDS for o in random_plan(seed).operations)
+    plans = [
+        random_plan(seed, keyspaces=keyspaces) for seed in SEEDS for keyspaces in (False, True)
+    ]
 
-    assert set(kinds) == set(OPERATIONS)
+    assert {o.kind for plan in plans for o in plan.operations} == set(OPERATIONS)
 
 
 def test_cuts_of_every_shape_are_drawn() -> None:
@@ -54,6 +54,7 @@ def test_a_plan_has_as_many_nodes_as_are_asked_for(nodes: int) -> None:
 
 def test_a_random_plan_survives_its_text() -> None:
     for seed in range(50):
-        plan = random_plan(seed)
+        for keyspaces in (False, True):
+            plan = random_plan(seed, keyspaces=keyspaces)
 
-        assert parse_plan(plan_text(plan)) == plan
+            assert parse_plan(plan_text(plan)) == plan

@@ -180,6 +180,7 @@ class Clients:
     def _add(
         self, request: KeyRequest, key: str, name: str, argument: Any, seen: Any, end: int | None
     ) -> None:
+        self._world.trace.note(self._world.now, request.home.process.serial, (key, name, seen))
         self.history.append(Invocation(key, name, argument, seen, request.began_at, end))
 
     def all_operations(self) -> list[Invocation]:

@@ -304,6 +304,8 @@ class Home:
         self.process.node.digest = self.gossip.digest
 
     def _do(self, task: duties.Task) -> None:
+        world = self.homes.world
+        world.trace.note(world.now, self.process.serial, task)
         match task:
             case duties.Tell(rows):
                 self.gossip.spread(NAME, GENERATION, rows, self.now)

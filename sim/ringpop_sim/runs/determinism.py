@@ -15,7 +15,6 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.runs.outcome import outcome_of
-from ringpop_sim.runs.random_plans import random_plan
 from ringpop_sim.runs.run import Run
 from ringpop_sim.runs.swarm import Shape
 from ringpop_sim.units import seconds
@@ -48,7 +47,7 @@ class Divergence:
 def divergences(first_seed: int, seeds: int, shape: Shape | None = None) -> list[Divergence]:
     """Run *seeds* random plans in one process for each of `HASH_SEEDS`, and compare the courses."""
     shape = shape or Shape()
-    arguments = (str(first_seed), str(seeds), str(shape.nodes), str(shape.faults))
+    arguments = _arguments(first_seed, seeds, shape)
     found = [_digests(output) for output in _outputs(HASH_SEEDS, "digests", *arguments)]
     different: list[Divergence] = []
     for seed in range(first_seed, first_seed + seeds):
@@ -63,8 +62,12 @@ def divergences(first_seed: int, seeds: int, shape: Shape | None = None) -> list
     return different
 
 
+def _arguments(first_seed: int, seeds: int, shape: Shape) -> tuple[str, ...]:
+    return tuple(map(str, (first_seed, seeds, shape.nodes, shape.faults, int(shape.keyspaces))))
+
+
 def _first_difference(seed: int, hash_seeds: tuple[int, int], shape: Shape) -> tuple[str, ...]:
-    arguments = (str(seed), "1", str(shape.nodes), str(shape.faults))
+    arguments = _arguments(seed, 1, shape)
     ours, theirs = (text.splitlines() for text in _outputs(hash_seeds, "facts", *arguments))
     for one, other in zip_longest(ours, theirs, fillvalue="(no more facts)"):
         if one != other:
@@ -118,10 +121,11 @@ def _outputs(hash_seeds: Sequence[int], *arguments: str) -> list[str]:
 
 def child(arguments: list[str]) -> None:
     """Run the plans in a process of the check, and write their digests."""
-    what, first, count, nodes, faults, order = arguments
+    what, first, count, nodes, faults, keyspaces, order = arguments
+    shape = Shape(int(nodes), int(faults), keyspaces=bool(int(keyspaces)))
     seeds = list(range(int(first), int(first) + int(count)))
     for seed in seeds if order == "forwards" else reversed(seeds):
-        plan = random_plan(seed, int(nodes), int(faults))
+        plan = shape.plan(seed)
         if what == "digests":
             sys.stdout.write(f"{seed} {' '.join(outcome_of(plan, seed).digests)}\n")
         else:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DIGEST_EVENTS: Final = 10_000
 """A digest is kept each time after this many events, so that a divergence can be located."""
-SENT, ARRIVED, ANSWERED, FAILED, WOKEN = range(5)
+SENT, ARRIVED, ANSWERED, FAILED, WOKEN, NOTED = range(6)
 """The kinds of events in the digest."""
 # Of one byte order and size, so that stored cases have the same digest on every machine.
 _EVENT: Final = struct.Struct("<qqqq").pack
@@ -52,6 +52,10 @@ class Trace:
         self._hash.update(_brief(effect).encode())
         if self._keep:
             self.records.append((now, process, effect))
+
+    def note(self, now: int, serial: int, what: object) -> None:
+        """Add what the keyspace of a process has done to the digest, by its `repr`."""
+        self.event(now, NOTED, serial, xxhash.xxh32_intdigest(repr(what).encode()))
 
     @property
     def digest(self) -> str:
