@@ -39,13 +39,7 @@ def hash32_with_seed(data: bytes, seed: int) -> int:
 
 def pure_fingerprint32(data: bytes) -> int:
     """`fingerprint32` without the C extension."""
-    if len(data) <= _TINY_MAX:
-        return _tiny(data, 0)
-    if len(data) <= _SHORT_MAX:
-        return _short(data, 0)
-    if len(data) <= _MEDIUM_MAX:
-        return _medium(data, 0)
-    return _long(data)
+    return hash32_with_seed(data, 0) if len(data) <= _MEDIUM_MAX else _long(data)
 
 
 def _tiny(data: bytes, seed: int) -> int:

@@ -99,20 +99,27 @@ CONSISTENCY: Final = _rule(
 )
 
 
-def _check(config: object, together: Callable[[], str] = str) -> None:
-    """Raise ConfigError with a line for each field that is wrong, or with *together*'s text."""
-    problems = []
-    for declared in fields(config):  # type: ignore[arg-type] # it is a dataclass
-        value = getattr(config, declared.name)
-        rule = declared.metadata or _OF_KIND.get(type(declared.default))
-        if rule and not rule["sound"](value):
-            problems.append(f"{declared.name} {rule['text']}, not {value!r}")
-    if problem := "\n".join(problems) or together():
-        raise ConfigError(problem)
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """Settings that raise ConfigError with a line for each field that is wrong."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        for declared in fields(self):
+            value = getattr(self, declared.name)
+            rule = declared.metadata or _OF_KIND.get(type(declared.default))
+            if rule and not rule["sound"](value):
+                problems.append(f"{declared.name} {rule['text']}, not {value!r}")
+        if problem := "\n".join(problems) or self._problem():
+            raise ConfigError(problem)
+
+    def _problem(self) -> str:
+        """Return what is wrong with fields that are sound each by itself; empty if nothing is."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GossipConfig:
+class GossipConfig(_Checked):
     """The timing of the membership protocol, and which parts beyond Ringpop's are on.
 
     The defaults are Ringpop's timing with all parts on; see `PRESETS`. In a cluster of the ringpop
@@ -197,9 +204,6 @@ class GossipConfig:
     changes_max: int = 256
     sync_rows_max: int = field(default=512, metadata=between(*SYNC_ROWS_RANGE))
 
-    def __post_init__(self) -> None:
-        _check(self, self._problem)
-
     def _problem(self) -> str:
         ordered = self.damp_reuse < self.damp_suppress <= self.damp_score_max
         return "" if ordered else "damp_reuse < damp_suppress <= damp_score_max must hold"
@@ -240,7 +244,7 @@ protocol with the timing of the Go implementation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyConfig:
+class ProxyConfig(_Checked):
     """How requests are forwarded to the owners of their keys."""
 
     max_retries: int = field(default=3, metadata=RETRIES)
@@ -249,9 +253,6 @@ class ProxyConfig:
     in_flight_max: int = 5_000
     body_bytes_max: int = 1 << 20  # of HTTP
     consistency: Consistency = field(default="keys", metadata=CONSISTENCY)
-
-    def __post_init__(self) -> None:
-        _check(self, self._problem)
 
     def _problem(self) -> str:
         schedule_s: object = self.retry_schedule_s  # of any type, as the file or the caller has it
@@ -272,7 +273,7 @@ def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateConfig:
+class StateConfig(_Checked):
     """How a node keeps its share of the keyspaces.
 
     Attributes:
@@ -298,12 +299,9 @@ class StateConfig:
     checkpoint_slots_max: int = 1_000
     store_threads: int = 32
 
-    def __post_init__(self) -> None:
-        _check(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WireLimits:
+class WireLimits(_Checked):
     """Limits on what peers can make a node store or wait for; at a limit, only its cause ends."""
 
     message_bytes_max: int = 8 << 20
@@ -322,12 +320,9 @@ class WireLimits:
     connect_timeout_s: float = 3.0
     idle_timeout_s: float = 600.0
 
-    def __post_init__(self) -> None:
-        _check(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(_Checked):
     """One node: its identity, its addresses, its seeds, and how it behaves.
 
     Attributes:
@@ -374,4 +369,4 @@ class Config:
             # The default depends on another field, so the field cannot declare it.
             known = self.dialect in list(CLUSTERS)  # of any type, even one that cannot be a key
             object.__setattr__(self, "cluster", CLUSTERS[self.dialect if known else "native"])
-        _check(self)
+        _Checked.__post_init__(self)  # `super()` fails in a class that `slots` made anew

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import BadOperation, OperationTooOld
-from ringpop_py.values.operations import DIGEST_BYTES
+from ringpop_py.values.operations import DIGEST_BYTES, SOURCE_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,7 +26,6 @@ JOBS_MAX: Final = 4_096
 """The most jobs that a partition remembers as sources, besides all others. Beyond it, the job that
 wrote longest ago is forgotten."""
 JOB_PREFIX: Final = "job/"
-SOURCE_CHARACTERS_MAX: Final = 256
 SEQUENCE_MAX: Final = (1 << 63) - 1
 
 Session = tuple[int, int, bytes]
