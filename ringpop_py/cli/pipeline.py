@@ -21,8 +21,7 @@ from ringpop_py.errors import ConfigError, ConnectFailed, RingpopError
 from ringpop_py.pipeline.interrupts import Interrupts, run_in_thread
 from ringpop_py.pipeline.plot import check_page, plot_page, write_page
 from ringpop_py.pipeline.progress import Display, counted
-from ringpop_py.pipeline.reasons import reason_of
-from ringpop_py.pipeline.session import check_java, open_session
+from ringpop_py.pipeline.session import check_java, open_session, reason_of
 from ringpop_py.pipeline.settings import load_pipeline
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from ringpop_py.errors import ApplicationError, BadRequest, BodyError
-from ringpop_py.values.declared import Checksum, Declared, Natural, decode, encode
+from ringpop_py.values.declared import Checksum, Declared, Natural, encode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,32 +60,28 @@ class BatchSource(NamedTuple):
     asks: bool = False
 
 
-class BatchReply(NamedTuple):
-    """The outcome of a batch.
+class BatchReply(Declared, frozen=True, array_like=False):
+    """The outcome of a batch, as its owner sends it.
 
     Attributes:
         moved: the positions of rows whose keys this node does not own; send them to their owners.
-        answer: the handler's answer to the accepted rows, if the batch asked for one.
+        ring: the checksum of the owner's ring.
+        answer: the handler's answer to the accepted rows, if the batch asked for one: `rows_in`.
         too_large: whether the answer does not fit into a message, so that no row counts as
             accepted; ask about fewer rows at a time.
     """
 
-    accepted_count: int
-    repeated_count: int
-    moved: tuple[int, ...]
-    ring_checksum: int
-    answer: pa.RecordBatch | None = None
+    accepted: Natural
+    repeated: Natural
+    moved: tuple[Natural, ...]
+    ring: Checksum
+    answer: bytes = b""
     too_large: bool = False
 
 
 def encode_batch(batch: pa.RecordBatch, source: BatchSource) -> bytes:
     """Encode *batch*, which has the column `POSITION`."""
-    metadata = {
-        "job": source.job,
-        "partition": str(source.partition),
-        "sequence": str(source.sequence),
-        "attempt": str(source.attempt),
-    }
+    metadata = {name: str(value) for name, value in source._asdict().items() if name != "asks"}
     if source.asks:
         metadata["asks"] = "1"
     return _write_one(batch.replace_schema_metadata(metadata))
@@ -175,25 +171,12 @@ def _source_of(metadata: dict[bytes, bytes]) -> BatchSource:
     return BatchSource(job, partition, sequence, attempt, b"asks" in metadata)
 
 
-class _Reply(Declared, frozen=True, array_like=False):
-    accepted: Natural
-    repeated: Natural
-    moved: tuple[Natural, ...]
-    ring: Checksum
-    answer: bytes = b""
-    too_large: bool = False
-
-
-def decode_batch_reply(body: bytes) -> BatchReply:
-    """Decode the reply in *body*. Raises BodyError."""
-    reply = decode(_Reply, body)
+def rows_in(reply: BatchReply) -> pa.RecordBatch | None:
+    """Decode the answer in *reply*; return None if there is none. Raises BodyError."""
     try:
-        rows = _read_sound(reply.answer) if reply.answer else None
+        return _read_sound(reply.answer) if reply.answer else None
     except BadRequest as error:
         raise BodyError(f"the answer of a handler: {error}") from None
-    return BatchReply(
-        reply.accepted, reply.repeated, reply.moved, reply.ring, rows, reply.too_large
-    )
 
 
 class SeenRows:

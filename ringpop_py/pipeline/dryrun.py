@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents 
 
 from ringpop_py.errors import ConfigError, PipelineFailed
 from ringpop_py.pipeline.frames import rows_of
-from ringpop_py.pipeline.reasons import reason_of
+from ringpop_py.pipeline.session import reason_of
 from ringpop_py.pipeline.target import PipelineTarget, TargetOwnership
 from ringpop_py.spark.keys import key_text
 from ringpop_py.spark.options import quoted

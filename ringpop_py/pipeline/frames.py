@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
 from ringpop_py.errors import ConfigError
-from ringpop_py.pipeline.reasons import reason_of
+from ringpop_py.pipeline.session import reason_of
 from ringpop_py.pipeline.settings import VALUE_COLUMN
 from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.keys import key_type

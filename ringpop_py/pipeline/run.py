@@ -18,7 +18,7 @@ from ringpop_py.errors import PipelineFailed, RingpopError, RowsRefused
 from ringpop_py.pipeline.frames import rows_of
 from ringpop_py.pipeline.interrupts import Interrupts
 from ringpop_py.pipeline.progress import Display, Reading, Watch, meanwhile
-from ringpop_py.pipeline.reasons import reason_of
+from ringpop_py.pipeline.session import reason_of
 from ringpop_py.pipeline.settings import AVAILABLE_NOW
 from ringpop_py.pipeline.target import PipelineTarget, TargetOwnership
 from ringpop_py.spark.options import is_job, quoted, write_options

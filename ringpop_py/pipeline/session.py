@@ -1,5 +1,7 @@
 """A Spark session for one job: the present one, spark-submit's, or a local one of our own.
 
+`reason_of` says in one line why Spark failed: its errors have stack traces of three languages.
+
 A session that other code has made is left as it is; one of our own ends with its block, together
 with its JVM.
 """
@@ -7,6 +9,7 @@ with its JVM.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import threading
@@ -15,7 +18,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.errors import ConfigError
+from ringpop_py.errors import ConfigError, RingpopError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,6 +47,11 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %p %c{1}: %m%n%ex
 """
+REASON_CHARACTERS_MAX: Final = 600
+_OURS: Final = re.compile(r"^(?:\w+: )*ringpop_py\.errors\.(\w+): (.+)$", re.MULTILINE)
+_PYTHON: Final = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
+_CALLED: Final = "An error occurred while calling "
+_JAVA: Final = re.compile(r"^\s*(?:at |\.\.\. \d+ more|Traceback |File )")
 
 
 def check_java() -> None:
@@ -186,3 +194,26 @@ def _stderr_to(path: Path) -> Iterator[None]:
         finally:
             os.dup2(before, 2)
             os.close(before)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the root cause of *error*, as far as its text names one."""
+    if isinstance(error, RingpopError):
+        return str(error)
+    text = str(error)
+    # Spark prints causes after effects, so the last match is the root cause.
+    for pattern in (_OURS, _PYTHON):
+        found = pattern.findall(text)
+        if found and "Traceback" in text:
+            kind, reason = found[-1]
+            return _shortened(f"{kind.rpartition('.')[2]}: {reason}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line for line in lines if not _JAVA.match(line)]
+    if len(said) > 1 and said[0].startswith(_CALLED):  # py4j's own line; Java's error follows
+        said = [said[1].removeprefix(": ")]
+    return _shortened(said[0] if said else type(error).__name__)
+
+
+def _shortened(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= REASON_CHARACTERS_MAX else f"{text[: REASON_CHARACTERS_MAX - 1]}…"

@@ -7,7 +7,8 @@ literals. Each literal is used once, because a printed plan repeats it for each 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,7 +23,7 @@ from ringpop_py.spark.options import quoted
 from ringpop_py.spark.snapshot import KeyspaceSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
@@ -175,12 +176,8 @@ def repartition_by_owner(
 def _places(keyspace: KeyspaceSnapshot, per_owner: int) -> list[int]:
     # A Spark partition for each partition: those of its owner in turn.
     index_of = {name: index for index, name in enumerate(keyspace.members)}
-    had: Counter[str] = Counter()
-    places = []
-    for owner in keyspace.owners:
-        if owner == NOBODY:
-            places.append(NONE)
-        else:
-            places.append(index_of[owner] * per_owner + had[owner] % per_owner)
-            had[owner] += 1
-    return places
+    turn_of: defaultdict[str, Iterator[int]] = defaultdict(lambda: cycle(range(per_owner)))
+    return [
+        NONE if owner == NOBODY else index_of[owner] * per_owner + next(turn_of[owner])
+        for owner in keyspace.owners
+    ]

@@ -28,8 +28,8 @@ from ringpop_py.columns.batches import (
     ROWS_MAX,
     BatchReply,
     BatchSource,
-    decode_batch_reply,
     encode_batch,
+    rows_in,
 )
 from ringpop_py.columns.packed import array_of, binary_of, numbers_of, places_of_valid
 from ringpop_py.errors import (
@@ -49,7 +49,7 @@ from ringpop_py.proxy.request import Request
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark.keys import key_texts, refuse_null_keys
 from ringpop_py.spark.snapshot import ring_snapshot
-from ringpop_py.values.declared import Declared, encode
+from ringpop_py.values.declared import Declared, decode, encode
 from ringpop_py.wire.calls import Call
 
 if TYPE_CHECKING:
@@ -260,6 +260,7 @@ class Sender(Closing):
     def _settle(self, message: Message, pending: Pending | CallError) -> None:
         try:
             reply = self._reply(pending)
+            answer = rows_in(reply)
         except (CallError, WireError) as error:
             if not error.passes:
                 raise
@@ -267,11 +268,11 @@ class Sender(Closing):
             return
         counts = self.counts
         counts.batches += 1
-        counts.repeated_rows += reply.repeated_count
-        taken = reply.accepted_count + reply.repeated_count
+        counts.repeated_rows += reply.repeated
+        taken = reply.accepted + reply.repeated
         counts.owners[message.owner] = counts.owners.get(message.owner, 0) + taken
-        if reply.answer is not None and self._plan.answers is not None:
-            self._answers.append(_fitted(reply.answer, self._plan.answers, self._plan.endpoint))
+        if answer is not None and self._plan.answers is not None:
+            self._answers.append(_fitted(answer, self._plan.answers, self._plan.endpoint))
         moved = np.isin(numbers_of(message.rows.column(POSITION), np.int32), reply.moved)
         if reply.too_large:
             self._ask_for_less(message.only(np.flatnonzero(~moved)))
@@ -295,7 +296,7 @@ class Sender(Closing):
         answer = pending.result()
         if not answer.ok:
             raise decode_error(answer.arg2)
-        return decode_batch_reply(answer.arg3)
+        return decode(BatchReply, answer.arg3)
 
     def _again(self, message: Message, reason: str) -> None:
         failed = message.failed(reason)

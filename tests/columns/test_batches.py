@@ -19,12 +19,13 @@ from ringpop_py.columns.batches import (
     BatchSource,
     SeenRows,
     decode_batch,
-    decode_batch_reply,
     encode_batch,
+    rows_in,
 )
 from ringpop_py.errors import ApplicationError, BadRequest, BodyError
 from ringpop_py.proxy.request import AppCall
 from ringpop_py.ring.hashring import HashRing
+from ringpop_py.values.declared import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,7 @@ class Owner:
         return self.receive_bytes(encode_batch(batch, source))
 
     def receive_bytes(self, body: bytes) -> BatchReply:
-        return decode_batch_reply(self.receiver(AppCall("/batch", body)))
+        return decode(BatchReply, self.receiver(AppCall("/batch", body)))
 
 
 def test_rows_that_are_ours_are_handled_and_the_others_named() -> None:
@@ -81,7 +82,7 @@ def test_a_batch_that_comes_again_is_handled_once() -> None:
 
     reply = owner.receive(batch_of([*KEYS]), SOURCE._replace(attempt=1))
 
-    assert (reply.accepted_count, reply.repeated_count) == (0, len(OURS))
+    assert (reply.accepted, reply.repeated) == (0, len(OURS))
     assert len(owner.handled) == len(OURS)
 
 
@@ -92,7 +93,7 @@ def test_of_a_batch_that_comes_again_in_part_only_new_rows_are_handled() -> None
 
     reply = owner.receive(batch_of([*KEYS]))
 
-    assert (reply.accepted_count, reply.repeated_count) == (len(OURS) - len(half), len(half))
+    assert (reply.accepted, reply.repeated) == (len(OURS) - len(half), len(half))
     assert sorted(owner.handled) == sorted(KEYS[index] for index in OURS)
 
 
@@ -104,7 +105,7 @@ def test_rows_of_another_source_are_other_rows(other: BatchSource) -> None:
     owner = Owner()
     owner.receive(batch_of([*KEYS]))
 
-    assert owner.receive(batch_of([*KEYS]), other).repeated_count == 0
+    assert owner.receive(batch_of([*KEYS]), other).repeated == 0
 
 
 def test_rows_that_move_here_later_are_new() -> None:
@@ -114,7 +115,7 @@ def test_rows_that_move_here_later_are_new() -> None:
 
     reply = owner.receive(batch_of([KEYS[index] for index in moved], [*moved]))
 
-    assert (reply.accepted_count, reply.repeated_count) == (len(moved), 0)
+    assert (reply.accepted, reply.repeated) == (len(moved), 0)
     assert sorted(owner.handled) == sorted(KEYS)
 
 
@@ -135,7 +136,7 @@ def test_what_the_application_failed_on_may_come_again() -> None:
         owner.receive(batch_of([*KEYS]))
     owner.fails = False
 
-    assert owner.receive(batch_of([*KEYS])).accepted_count == len(OURS)
+    assert owner.receive(batch_of([*KEYS])).accepted == len(OURS)
 
 
 def test_an_empty_batch_is_answered_and_not_handled() -> None:
@@ -153,7 +154,7 @@ class Oracle:
 
     def ask(self, batch: pa.RecordBatch) -> BatchReply:
         body = encode_batch(batch, SOURCE._replace(asks=True))
-        return decode_batch_reply(self.receiver(AppCall("/ask", body)))
+        return decode(BatchReply, self.receiver(AppCall("/ask", body)))
 
 
 def shouted(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -166,9 +167,10 @@ def test_a_question_is_answered_however_often_it_comes() -> None:
     replies = [oracle.ask(batch_of([*KEYS])) for _ in range(3)]
 
     for reply in replies:
-        assert reply.answer is not None
-        assert reply.answer.to_pydict() == {"loud": [KEYS[index].upper() for index in OURS]}
-        assert (reply.accepted_count, reply.repeated_count) == (len(OURS), 0)
+        answer = rows_in(reply)
+        assert answer is not None
+        assert answer.to_pydict() == {"loud": [KEYS[index].upper() for index in OURS]}
+        assert (reply.accepted, reply.repeated) == (len(OURS), 0)
         assert len(reply.moved) == 40 - len(OURS)
 
 
@@ -176,9 +178,9 @@ def test_who_answers_takes_rows_in_as_well_and_says_nothing_then() -> None:
     owner = Oracle(shouted)
 
     body = encode_batch(batch_of([*KEYS]), SOURCE)
-    reply = decode_batch_reply(owner.receiver(AppCall("/ask", body)))
+    reply = decode(BatchReply, owner.receiver(AppCall("/ask", body)))
 
-    assert (reply.accepted_count, reply.answer) == (len(OURS), None)
+    assert (reply.accepted, reply.answer) == (len(OURS), b"")
 
 
 def test_a_question_about_nothing_of_ours_has_no_answer() -> None:
@@ -186,7 +188,7 @@ def test_a_question_about_nothing_of_ours_has_no_answer() -> None:
 
     reply = oracle.ask(batch_of([key for key in KEYS if RING.lookup(key) == "b"]))
 
-    assert (reply.accepted_count, reply.answer) == (0, None)
+    assert (reply.accepted, reply.answer) == (0, b"")
 
 
 def test_a_question_to_who_answers_none_is_refused_before_a_row_is_handled() -> None:
@@ -203,7 +205,7 @@ def test_an_answer_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch
 
     reply = Oracle(shouted).ask(batch_of([*KEYS]))
 
-    assert (reply.accepted_count, reply.answer, reply.too_large) == (0, None, True)
+    assert (reply.accepted, reply.answer, reply.too_large) == (0, b"", True)
     assert len(reply.moved) == 40 - len(OURS)
 
 
@@ -218,8 +220,9 @@ def test_an_answer_may_have_dictionaries() -> None:
 
     reply = Oracle(coded).ask(batch_of([*KEYS]))
 
-    assert reply.answer is not None
-    assert reply.answer.column("key").to_pylist() == [KEYS[index] for index in OURS]
+    answer = rows_in(reply)
+    assert answer is not None
+    assert answer.column("key").to_pylist() == [KEYS[index] for index in OURS]
 
 
 def test_binary_keys_are_those_of_the_text_with_these_bytes() -> None:
@@ -233,9 +236,9 @@ def test_binary_keys_are_those_of_the_text_with_these_bytes() -> None:
     text = batch_of([*KEYS])
     batch = text.set_column(0, "key", pc.cast(text.column("key"), pa.binary()))
 
-    reply = decode_batch_reply(receiver(AppCall("/batch", encode_batch(batch, SOURCE))))
+    reply = decode(BatchReply, receiver(AppCall("/batch", encode_batch(batch, SOURCE))))
 
-    assert reply.accepted_count == len(OURS)
+    assert reply.accepted == len(OURS)
     assert handled == [KEYS[index].encode() for index in OURS]
 
 
@@ -246,7 +249,7 @@ def test_random_resends_count_each_row_once() -> None:
         chosen = rng.sample(range(40), rng.randrange(41))
         source = SOURCE._replace(attempt=attempt)
         reply = owner.receive(batch_of([KEYS[index] for index in chosen], chosen), source)
-        assert reply.accepted_count + reply.repeated_count + len(reply.moved) == len(chosen)
+        assert reply.accepted + reply.repeated + len(reply.moved) == len(chosen)
 
     assert sorted(owner.handled) == sorted(KEYS[index] for index in OURS)
 
@@ -385,7 +388,7 @@ def test_bytes_that_are_no_stream_are_refused(body: bytes) -> None:
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"\x80", b"\x81\xa8accepted\xff"])
 def test_a_reply_of_another_shape_is_refused(body: bytes) -> None:
     with pytest.raises(BodyError):
-        decode_batch_reply(body)
+        rows_in(decode(BatchReply, body))
 
 
 # What is remembered.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.errors import KeyspaceUnknown
-from ringpop_py.pipeline.reasons import reason_of
+from ringpop_py.pipeline.session import reason_of
 
 TASK = """\
 An error occurred while calling o98.save.
