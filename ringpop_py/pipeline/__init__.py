@@ -17,9 +17,5 @@ if TYPE_CHECKING:
     from ringpop_py.pipeline.settings import load_pipeline as load_pipeline
 else:
     __getattr__, __dir__, __all__ = lazily(
-        __name__,
-        {
-            "run": "PipelineSummary run_pipeline",
-            "settings": "Pipeline load_pipeline",
-        },
+        __name__, {"run": "PipelineSummary run_pipeline", "settings": "Pipeline load_pipeline"}
     )

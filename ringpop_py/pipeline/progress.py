@@ -223,9 +223,7 @@ class Watch:
         with suppress(RingpopError):
             self._partitions = self._target.ownership().partitions
         reading = replace(
-            self._counts(),
-            at_s=time.monotonic() - self._started_at,
-            partitions=self._partitions,
+            self._counts(), at_s=time.monotonic() - self._started_at, partitions=self._partitions
         )
         self.history.add(reading)
         self._display.show(line_of(reading, self.history.rows_per_s), news=replace(reading, at_s=0))

@@ -18,11 +18,7 @@ from ringpop_py.address import Address
 from ringpop_py.config.settings import check_schedule
 from ringpop_py.discovery.hosts import read_hosts_file
 from ringpop_py.errors import BodyError, ConfigError
-from ringpop_py.placing.definition import (
-    NAME_CHARACTERS_MAX,
-    NAME_QUOTED_MAX,
-    is_name,
-)
+from ringpop_py.placing.definition import NAME_CHARACTERS_MAX, NAME_QUOTED_MAX, is_name
 from ringpop_py.placing.keys import PARTITIONS_MAX
 from ringpop_py.values.declared import Text, converter
 from ringpop_py.values.packed import decode_value

@@ -23,15 +23,7 @@ from ringpop_py.spark.keys import BINARY, INTEGERS, key_text, key_type
 from ringpop_py.spark.options import ON_NULL_KEY, quoted
 from ringpop_py.spark.owner import native_ring
 from ringpop_py.spark.schemas import arrow_schema, struct_of
-from ringpop_py.spark.sender import (
-    HASH,
-    REPORT,
-    Deliver,
-    Report,
-    RoutePlan,
-    Through,
-    probe,
-)
+from ringpop_py.spark.sender import HASH, REPORT, Deliver, Report, RoutePlan, Through, probe
 from ringpop_py.spark.snapshot import peer_list, ring_snapshot
 from ringpop_py.values.declared import decode
 

@@ -259,19 +259,13 @@ def _extreme(choose: np.ufunc, given: _Given) -> _Given:
     return given._replace(codes=present, column=found if distinct is None else distinct.take(found))
 
 
-def _last(given: _Given) -> _Given:
-    given, count = _counted(given, "last")
-    if count is None:
-        return given
+def _last(given: _Given, count: int) -> _Given:
     # Counted from the end, the first *n* of each key.
     chosen = np.flatnonzero(_ranks(given.codes[::-1])[::-1] < count)
     return given.only(chosen)
 
 
-def _top(given: _Given) -> _Given:
-    given, count = _counted(given, "top")
-    if count is None:
-        return given
+def _top(given: _Given, count: int) -> _Given:
     items = given._replace(column=_field(given.column, "item"))
     scores = _numbers(given._replace(column=_field(given.column, "score")))
     ranks, _ = _ranked(items)
@@ -307,13 +301,31 @@ def _union(given: _Given) -> _Given:
     return given._replace(codes=present, column=lists)
 
 
+def _limited(operation: str, given: _Given) -> _Given:
+    valid = np.ones(len(given.codes), np.bool_)
+    for name in _FIELDS_OF[operation]:
+        valid &= _field(given.column, name).is_valid().to_numpy(zero_copy_only=False)
+    if not valid.all():
+        given = given.only(np.flatnonzero(valid))
+    numbers = _field(given.column, "n").to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero((numbers < 1) | (numbers > ITEMS_MAX))
+    if len(wrong):
+        raise given.refuse(
+            given.codes[wrong[0]], f"n of {operation} is a whole number from 1 to {ITEMS_MAX}"
+        )
+    distinct = np.unique(numbers)
+    if len(distinct) != 1:  # rows of different *n* are all sent, each for its own effect
+        return given
+    return (_last if operation == "last" else _top)(given, int(distinct[0]))
+
+
 _COMBINE: Final[dict[str, Callable[[_Given], _Given]]] = {
     "put": _put,
     "add": _add,
     "max": partial(_extreme, np.maximum),
     "min": partial(_extreme, np.minimum),
-    "last": _last,
-    "top": _top,
+    "last": partial(_limited, "last"),
+    "top": partial(_limited, "top"),
     "union": _union,
 }
 
@@ -377,20 +389,3 @@ def _ranked(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
     return ranks[codes], distinct.take(pa.array(order))
-
-
-def _counted(given: _Given, operation: str) -> tuple[_Given, int | None]:
-    """Return the rows in which nothing is NULL, and the *n* of all of them; None if they differ."""
-    valid = np.ones(len(given.codes), np.bool_)
-    for name in _FIELDS_OF[operation]:
-        valid &= _field(given.column, name).is_valid().to_numpy(zero_copy_only=False)
-    if not valid.all():
-        given = given.only(np.flatnonzero(valid))
-    numbers = _field(given.column, "n").to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero((numbers < 1) | (numbers > ITEMS_MAX))
-    if len(wrong):
-        raise given.refuse(
-            given.codes[wrong[0]], f"n of {operation} is a whole number from 1 to {ITEMS_MAX}"
-        )
-    distinct = np.unique(numbers)
-    return given, int(distinct[0]) if len(distinct) == 1 else None
