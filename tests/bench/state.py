@@ -33,6 +33,7 @@ PARTS: Final = {
     "start": "moves.start",
     "handoff": "moves.handoff",
     "crash": "moves.crash",
+    "silence": "moves.silence",
     "placement": "placement.placement",
     "local": "local.local",
     "members": "members.members",

@@ -46,6 +46,9 @@ class Shelf:
         self._world = world
         self._rng = random.Random(f"store {world.seed}")
         self._faults: list[StoreFault] = []
+        assert world.plan.keyspace is not None
+        self._read_us = world.plan.keyspace.store_read_us
+        self._write_us = world.plan.keyspace.store_write_us
 
     def begin(self, fault: StoreFault) -> None:
         """Begin *fault*."""
@@ -63,7 +66,9 @@ class Shelf:
     ) -> None:
         """Do *act* for node *number*, and call *answer* with its result, or FAILED or NO_ROOM."""
         how, now = self._how(number), self._world.now
-        delay_us = self._between(SLOW_US if "slow" in how else LATENCY_US)
+        delay_us = self._write_us if puts else self._read_us
+        if "slow" in how or not delay_us:
+            delay_us = self._between(SLOW_US if "slow" in how else LATENCY_US)
         if "cut" in how:
             self._world.push(now + delay_us, answer, fx.StoreAnswer.FAILED)
         elif puts and how & {"full", "read-only"}:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import defaultdict
+from functools import partial
+from itertools import count
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ringpop_py.stores.folder import FolderStore
+from ringpop_sim.runs.served import Unserved, unserved
 from tests.bench.keyspaces.nodes import (
     KEYSPACE,
     a_node,
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.partition.tasks import Worker
 
 MEGABYTE: Final = 1 << 20
 RUNS: Final = 5
@@ -31,6 +36,10 @@ START_NODES: Final = 5
 MOVE_PARTITIONS: Final = 64
 WRITERS: Final = 4
 ROUND_TRIPS_GOAL: Final = 10.0
+BODY: Final = b"x" * 200
+READ_S: Final = 0.0005
+WRITE_S: Final = 0.005
+"""About what calls of a folder take. It hardly matters: most of the time is for detection."""
 
 
 def start(folder: Path) -> Iterator[Row]:
@@ -60,15 +69,32 @@ async def _start_alone(folder: Path) -> float:
 
 def handoff(folder: Path) -> Iterator[Row]:
     """A third of the partitions moves to a new member while all are written."""
-    pauses_s, trips = trio.run(_handoff, folder)
-    yield Row("state.handoff.pause.p50", median(pauses_s) * 1000, "ms")
+    pauses_s, trips, (reads_s, writes_s) = trio.run(_handoff, folder)
+    predicted_s = _predicted(reads_s, writes_s).hand_over_s
+    yield _as_predicted(
+        "state.handoff.pause.p50", median(pauses_s) * 1000, "ms", predicted_s * 1000
+    )
     yield Row("state.handoff.pause.max", max(pauses_s) * 1000, "ms")
     yield against_goal("state.handoff.store_calls.p50", median(trips), "calls", ROUND_TRIPS_GOAL)
     yield against_goal("state.handoff.store_calls.max", max(trips), "calls", ROUND_TRIPS_GOAL)
 
 
-async def _handoff(folder: Path) -> tuple[list[float], Sequence[int]]:
-    """Pauses, and how often the store was called in each."""
+def _predicted(reads_s: Sequence[float], writes_s: Sequence[float]) -> Unserved:
+    """What the simulator says, with a store as slow as its callers saw it."""
+    read_us, write_us = (max(1, round(median(each) * 1e6)) for each in (reads_s, writes_s))
+    return unserved(1, read_us=read_us, write_us=write_us)
+
+
+def _as_predicted(name: str, value: float, unit: str, predicted: float) -> Row:
+    """A row beside what the simulator predicts; the target is a difference of a quarter."""
+    ratio = predicted / value
+    return Row(name, value, unit, "simulator", predicted, ratio, 0.75, 0.75 <= ratio <= 1.25)
+
+
+async def _handoff(
+    folder: Path,
+) -> tuple[list[float], Sequence[int], tuple[list[float], list[float]]]:
+    """Pauses, how often the store was called in each, and how long its calls took meanwhile."""
     store = CountingStore(folder)
     async with a_node(folder, "a", store=store) as a:
         one = await a.open_keyspace(KEYSPACE, partitions=MOVE_PARTITIONS)
@@ -78,15 +104,32 @@ async def _handoff(folder: Path) -> tuple[list[float], Sequence[int]]:
             store.calls.clear()
             async with a_node(folder, "c", hosts=[a.address], store=store) as c:
                 there = await c.open_keyspace(KEYSPACE, partitions=MOVE_PARTITIONS)
+                took: tuple[list[float], list[float]] = ([], [])
                 async with trio.open_nursery() as nursery:
                     for _ in range(WRITERS):
                         nursery.start_soon(_write, one)
+                    host = c.keyspaces.durable_host(KEYSPACE)
+                    nursery.start_soon(_probe, host.worker, *took)
                     await whole(there, ["a", "b", "c"])
                     nursery.cancel_scope.cancel()
                 driver = c.keyspaces.here(KEYSPACE).host.driver
-                return [
-                    us / 1e6 for us in driver.steward.handoff_pauses_us
-                ], store.calls_of_handoffs()
+                return (
+                    [us / 1e6 for us in driver.steward.handoff_pauses_us],
+                    store.calls_of_handoffs(),
+                    took,
+                )
+
+
+async def _probe(worker: Worker, reads_s: list[float], writes_s: list[float]) -> None:
+    """Call the store as partitions do, and note how long each call took."""
+    for number in count():
+        for took_s, call in (
+            (reads_s, partial(worker.store.get, "probe/absent")),
+            (writes_s, partial(worker.store.put_if_absent, f"probe/{number}", BODY)),
+        ):
+            began_at = time.perf_counter()
+            await worker.run(call)
+            took_s.append(time.perf_counter() - began_at)
 
 
 async def _fill(keyspace: Keyspace) -> None:
@@ -153,12 +196,23 @@ def _kind(value: bytes) -> str:
 
 def crash(folder: Path) -> Iterator[Row]:
     """`kill -9` of one of three processes, until all that it had is served again."""
-    seconds = [trio.run(_crash, folder / f"{run}") for run in range(RUNS)]
-    yield Row("state.crash.served_again.p50", median(seconds), "s")
-    yield Row("state.crash.served_again.max", max(seconds), "s")
+    yield from _gone(folder, signal.SIGKILL, "crash")
 
 
-async def _crash(folder: Path) -> float:
+def silence(folder: Path) -> Iterator[Row]:
+    """SIGSTOP of one of three processes, until all that it had is served again."""
+    yield from _gone(folder, signal.SIGSTOP, "silence")
+
+
+def _gone(folder: Path, how: signal.Signals, name: str) -> Iterator[Row]:
+    seconds = [trio.run(_served_again, folder / f"{run}", how) for run in range(RUNS)]
+    predicted = _predicted([READ_S], [WRITE_S])
+    predicted_s = predicted.crash_s if how is signal.SIGKILL else predicted.silence_s
+    yield _as_predicted(f"state.{name}.served_again.p50", median(seconds), "s", predicted_s)
+    yield Row(f"state.{name}.served_again.max", max(seconds), "s")
+
+
+async def _served_again(folder: Path, how: signal.Signals) -> float:
     """This process is the third member, and the one that asks."""
     with processes(folder, ["b", "c"], partitions=MOVE_PARTITIONS) as (b, c):
         b.next_said()
@@ -169,7 +223,7 @@ async def _crash(folder: Path) -> float:
             await _fill(keyspace)
             keys = [f"key-{i}" for i in range(1_000) if keyspace.owner_of(f"key-{i}") == "c"]
             began_at = time.perf_counter()
-            c.process.kill()
+            c.process.send_signal(how)
             found = await keyspace.get_many(keys, timeout_s=60)
             assert len(found) == len(keys)
             return time.perf_counter() - began_at
