@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ringpop_py.swim.effects import CallPeer
 from ringpop_py.swim.messages import Failure, Refusal, Request, Response
@@ -17,13 +17,18 @@ Outcome = Response | Failure
 """How a call ended: its response, or why there was no response."""
 
 
+class _OpenCall(NamedTuple):
+    to: Address
+    timeout: int
+    then: Continuation
+
+
 class Calls:
     """The open calls by id; ids count up from one."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        # The timer of each call's time-out, and what the call was made for.
-        self._open: dict[int, tuple[int, Continuation]] = {}
+        self._open: dict[int, _OpenCall] = {}
         self._call_count = 0
 
     def open(
@@ -33,16 +38,16 @@ class Calls:
         self._call_count = call_id = self._call_count + 1
         # The node times its calls itself, because only its own clock leaves out stalls.
         timeout = self._core.timers.set(now + timeout_us, CallDue(call_id))
-        self._open[call_id] = timeout, then
+        self._open[call_id] = _OpenCall(to, timeout, then)
         self._core.emit(CallPeer(call_id, to, request, timeout_us))
 
     def close(self, call_id: int) -> Continuation | None:
         """End the call *call_id*. Return what it was made for; None if it has already ended."""
-        if call_id not in self._open:
+        call = self._open.pop(call_id, None)
+        if call is None:
             return None  # it timed out; a late answer changes nothing
-        timeout, then = self._open.pop(call_id)
-        self._core.timers.cancel(timeout)
-        return then
+        self._core.timers.cancel(call.timeout)
+        return call.then
 
     def __len__(self) -> int:
         return len(self._open)
