@@ -233,7 +233,7 @@ class Shares:
     def wake(self) -> None:
         """Have all shares look at who should own what: the members have changed."""
         for share in self._shares.values():
-            share.host.wake()
+            share.host.driver.wake()
 
     def under_way(self) -> dict[Work, int]:
         """Return what the end of a node has to wait for, besides calls that are being served."""

@@ -75,9 +75,6 @@ class StewardDriver(ABC, Generic[S, P]):
     def __init__(self, steward: S, node: NodeView, peers: Peers, spawn: Spawn) -> None:
         self.steward: S = steward
         self.table = steward.table
-        self.destination = steward.destination
-        self.why_nobody = steward.why_nobody
-        self.row_of = steward.row_of
         self.is_coming = steward.is_coming
         self.partitions: dict[int, P] = {}
         self.events = RescaleEvents()

@@ -26,7 +26,7 @@ from ringpop_py.values.requests import RELEASE, KeyspaceRequest
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from ringpop_py.partition.tasks import Spawn, Worker
     from ringpop_py.partition.view import NodeView
@@ -50,19 +50,24 @@ class ReleaseRequest(KeyspaceRequest, frozen=True):
     to: Text
 
 
-class PartitionMaker(Protocol):
-    """Makes the partition of a number; see `Partition` for *lost*."""
+class Logs(Protocol):
+    """The logs of a generation of a keyspace, and its assignments, in a store."""
 
-    def __call__(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
-        """Return the partition, not acquired yet."""
+    worker: Worker
+    keys: KeyspaceKeys
+
+    def make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
+        """Return a partition, not acquired yet; see `Partition` for *lost*."""
+
+    async def is_over(self) -> bool:
+        """Return whether this generation was dropped, by the store. Raises StoreUnavailable."""
 
 
 class DurableDriver(StewardDriver["DurableSteward", Partition]):
     """The partitions of one durable keyspace at one node.
 
     Args:
-        keeper: follows and records the assignments in the store, through *worker*.
-        is_over: returns whether this generation was dropped, by the store. Raises StoreUnavailable.
+        keeper: follows and records the assignments in the store.
     """
 
     def __init__(
@@ -72,16 +77,11 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         node: NodeView,
         peers: Peers,
         spawn: Spawn,
-        *,
-        make_partition: PartitionMaker,
-        is_over: Callable[[], Awaitable[bool]],
-        store: tuple[Worker, KeyspaceKeys],
+        logs: Logs,
     ) -> None:
         super().__init__(steward, node, peers, spawn)
         self.keeper = keeper
-        self._make_partition = make_partition
-        self._is_over = is_over
-        self._worker, self._keys = store
+        self._logs = logs
         self._coming: dict[int, Partition] = {}
         self._strangers: set[str] = set()
 
@@ -146,15 +146,15 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
                 self._spawn(self._carry_out, task)
 
     async def _keep(self, duty: do.ReadAssignment | do.RecordAssignment) -> None:
-        store, name = self._worker.store, self.table.keyspace
+        worker, keys, name = self._logs.worker, self._logs.keys, self.table.keyspace
         result: Assignment | bool | do.Trouble | None
         try:
             if isinstance(duty, do.RecordAssignment):
-                result = await self._worker.run(record, store, self._keys, duty.assignment)
+                result = await worker.run(record, worker.store, keys, duty.assignment)
                 if result:
                     log.info("assignment-recorded", keyspace=name, version=duty.assignment.version)
             else:
-                result = await self._worker.run(read_newest, store, self._keys, len(self.table))
+                result = await worker.run(read_newest, worker.store, keys, len(self.table))
         except KeyspaceError as error:
             recorded = isinstance(duty, do.RecordAssignment)
             event = "assignment-not-recorded" if recorded else "assignment-not-read"
@@ -167,7 +167,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             case do.Follow(number) | do.Acquire(number):
                 partition = self._coming.get(number)
                 if partition is None:
-                    partition = self._coming[number] = self._make_partition(number, self._lost)
+                    partition = self._coming[number] = self._logs.make_partition(number, self._lost)
                 try:
                     if isinstance(duty, do.Acquire):
                         return await self._acquire(partition, duty.given_up)
@@ -203,7 +203,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         try:
             # A drop marks the generation first, and then fences each partition. If our claim came
             # after the fence, the mark is there, even if gossip of the drop has not come yet.
-            over = await self._is_over()
+            over = await self._logs.is_over()
         except StoreUnavailable:
             partition.leave()
             return do.Trouble()

@@ -77,9 +77,7 @@ class DurableHost(OwningHost[DurableDriver]):
             node,
             peers,
             spawn,
-            make_partition=self._make_partition,
-            is_over=self._is_over,
-            store=(worker, self.keys),
+            self,
         )
         super().__init__(node, entry, peers, driver)
         self.checkpointer = Checkpointer(driver, entry, node.config.state, worker)
@@ -93,7 +91,7 @@ class DurableHost(OwningHost[DurableDriver]):
             spawn=spawn,
         )
         # A copy is only read: it never comes online here, so it cannot be lost.
-        self.copies = Copies(lambda n: self._make_partition(n, lambda *_: None), spawn)
+        self.copies = Copies(lambda n: self.make_partition(n, lambda *_: None), spawn)
 
     async def run(self) -> None:
         """Gain and give partitions, and write checkpoints, until cancelled.
@@ -122,13 +120,15 @@ class DurableHost(OwningHost[DurableDriver]):
         key = f"keyspace/{self.definition.name}{what}"
         return self.node.ring.lookup_among(key, self.members()) == self.node.name
 
-    async def _is_over(self) -> bool:
+    async def is_over(self) -> bool:
+        """See `Logs`."""
         if await self.worker.run(self.store.get, self.keys.dropped) is None:
             return False
         self._on_over()
         return True
 
-    def _make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
+    def make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
+        """See `Logs`."""
         return Partition(
             number,
             node_name=self.node.name,

@@ -98,11 +98,10 @@ class OwningHost(Generic[DriverT]):
         self.read = self._server.read
         self.scan = self._server.scan
         self.columns = self._server.columns
-        self.destination = driver.destination
-        self.why_nobody = driver.why_nobody
+        self.destination = driver.steward.destination
+        self.why_nobody = driver.steward.why_nobody
         self.learn = driver.learn
         self.already = driver.already
-        self.wake = driver.wake
         self.table = driver.table
         self.events = driver.events
 

@@ -123,7 +123,7 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
                 number,
                 self._node.name,
                 self.steward.leaving,
-                self.row_of(number),
+                self.steward.row_of(number),
                 step,
                 transfer,
                 *(part or BLANK),
