@@ -65,10 +65,13 @@ class Homes(Check):
     def settled(self) -> bool:
         """Whether each partition is served by one home, and all tables say so."""
         homes = [home for home in self if home.ready]
-        served = [n for home in homes for n in sorted(home.steward.serving)]
-        tables = {home.table.digest for home in homes}
-        whole = sorted(served) == list(range(self.plan.partitions))
-        return whole and len(tables) == 1 and not any(home.steward.coming for home in homes)
+        served = sorted((n, home.name) for home in homes for n in home.steward.serving)
+        if [n for n, _ in served] != list(range(self.plan.partitions)):
+            return False
+        # Equal digests mean equal tables, so one of them is looked at.
+        same = len({home.table.digest for home in homes}) == 1
+        true = homes[0].table.owners() == tuple([name for _, name in served])
+        return same and true and not any(home.steward.coming for home in homes)
 
     # Hooks of the world.
 

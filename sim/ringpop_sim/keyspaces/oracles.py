@@ -1,11 +1,13 @@
-"""K1 to K8: what must hold of the partitions of a keyspace, and of requests for them."""
+"""K1 to K9: what must hold of the partitions of a keyspace, and of requests for them."""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.values.packed import decode_value
 from ringpop_sim.checks import Check
+from ringpop_sim.keyspaces.histories import made_certain
 from ringpop_sim.keyspaces.homes import HomeWatcher
 from ringpop_sim.linear import TooManyOrders, check
 from ringpop_sim.plans.plan import Drain, Leave, Start, Stop
@@ -22,6 +24,10 @@ LATE_US: Final = 1 * s
 STILL_US: Final = 3 * s
 PLACES_MAX: Final = 100_000
 """The most states that the search for an order of one key visits; beyond it nothing is claimed."""
+TURNS_MAX: Final = 6
+TURNS_US: Final = 10 * s
+"""A node that loses a partition to the other side of a cut waits for 1, 2, 4 s … before it takes
+the partition back, so it begins to serve it at most `TURNS_MAX` times in `TURNS_US`."""
 ORDERLY: Final = (Drain, Leave, Start, Stop)
 """Operations after which memory mode has lost nothing."""
 STOPPED_US_MIN: Final = 6 * s
@@ -74,7 +80,7 @@ class HistoriesHold(KeyspaceOracle):
     def finish(self) -> None:
         if self.homes.plan.mode == "memory" and not _orderly(self.world):
             return
-        operations = self.clients.all_operations()
+        operations = made_certain(self.clients.all_operations(), self.world.now)
         try:
             violations = check(operations, places_max=PLACES_MAX)
         except TooManyOrders:
@@ -204,6 +210,23 @@ class MinimumWaitedFor(KeyspaceOracle):
             self.broke("K8", f"{home.name} serves partition {number}; {count} of {least} members")
 
 
+class TrucesKept(KeyspaceOracle):
+    """K9: a node does not begin to serve one partition again and again: it keeps its truces."""
+
+    invariants: ClassVar = ("K9",)
+
+    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
+        super().__init__(world, homes, clients)
+        self._began: dict[tuple[int, int], deque[int]] = {}
+
+    def serves(self, home: Home, number: int, _epoch: int) -> None:
+        began = self._began.setdefault((home.process.serial, number), deque(maxlen=TURNS_MAX))
+        now = self.world.now
+        if len(began) == TURNS_MAX and now - began[0] < TURNS_US:
+            self.broke("K9", f"{home.name} began {TURNS_MAX + 1} times to serve partition {number}")
+        began.append(now)
+
+
 ORACLES: Final[tuple[type[KeyspaceOracle], ...]] = (
     HistoriesHold,
     OneOwnerAnEpoch,
@@ -212,4 +235,5 @@ ORACLES: Final[tuple[type[KeyspaceOracle], ...]] = (
     RequestsOfKeysEnd,
     NothingAtThoseWhoLeft,
     MinimumWaitedFor,
+    TrucesKept,
 )
