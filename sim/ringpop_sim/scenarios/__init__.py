@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.errors import PlanError
-from ringpop_sim.scenarios import calm, cuts, ends, links, names, slowness, starts
+from ringpop_sim.scenarios import calm, cuts, ends, keyspaces, links, names, slowness, starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,6 +79,16 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     links.corruption,
     links.duplication,
     links.lossy_requests,
+    keyspaces.partitions_drained,
+    keyspaces.copies_drained,
+    keyspaces.partitions_paused,
+    keyspaces.partitions_split,
+    keyspaces.copies_split,
+    keyspaces.copies_leaving,
+    keyspaces.requests_lost,
+    keyspaces.store_failing,
+    keyspaces.partitions_awaited,
+    keyspaces.partitions_by_hand,
 )
 
 SCENARIOS: Final[dict[str, Callable[[int | None], Plan]]] = {

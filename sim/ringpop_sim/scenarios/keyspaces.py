@@ -1,0 +1,182 @@
+"""Clusters with a keyspace: its partitions move, while clients read and append to its keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ringpop_sim.plans.plan import (
+    Cut,
+    Drain,
+    Impair,
+    KeyspacePlan,
+    Link,
+    Operation,
+    Pause,
+    Plan,
+    Rebalance,
+    Start,
+    Stop,
+    StoreFault,
+    uniform,
+)
+from ringpop_sim.scenarios.sizes import at_least, everybody
+from ringpop_sim.units import ms, s
+
+QUICK: Final[tuple[tuple[str, float | int | bool], ...]] = (
+    ("period_s", 0.5),
+    ("ping_timeout_s", 0.3),
+    ("ping_req_timeout_s", 0.7),
+    ("join_timeout_s", 0.5),
+    ("suspect_s", 1.5),
+    ("suspect_factor", 3.0),
+    ("heal_period_s", 3.0),
+    ("heal_fast_s", 1.0),
+    ("heal_timeout_s", 0.5),
+)
+"""Settings with which members that are gone are detected within seconds."""
+SLOW_LINKS: Final = Link(delay=uniform(5 * ms, 40 * ms))
+SETTLED_US: Final = 60 * s
+"""Partitions may wait as long after the last fault: for the end of a truce, and for each try."""
+
+
+def partitions_drained(nodes: int | None) -> Plan:
+    """Members are drained in turn: partitions are handed over under load, and nothing is lost."""
+    return _drained("partitions-drained", nodes, "durable")
+
+
+def copies_drained(nodes: int | None) -> Plan:
+    """As partitions-drained, with a keyspace in memory mode."""
+    return _drained("copies-drained", nodes, "memory")
+
+
+def partitions_paused(nodes: int | None) -> Plan:
+    """Members are paused in turn, lose their partitions, and then answer nothing from memory."""
+    count = at_least(3, nodes, 4)
+    pauses = (Pause(at_us=(5 + 6 * n) * s, for_us=4 * s, nodes=(n,)) for n in everybody(count))
+    return _served("partitions-paused", count, _busy(partitions=4, timeout_us=4 * s), *pauses)
+
+
+def partitions_split(nodes: int | None) -> Plan:
+    """Both sides of a cut reach the store, and want all partitions: truces keep the moves few."""
+    return _split("partitions-split", nodes, "durable")
+
+
+def copies_split(nodes: int | None) -> Plan:
+    """Both sides of a cut serve all partitions, whose copies become one when the cut is over."""
+    return _split("copies-split", nodes, "memory")
+
+
+def copies_leaving(nodes: int | None) -> Plan:
+    """Members stop and start in turn on bad links, and hand over everything before they end."""
+    count = at_least(5, nodes, 5)
+    operations: list[Operation] = []
+    for node in range(count - 2):
+        at_us = (4 + 8 * node) * s
+        operations.append(Stop(at_us=at_us, for_us=7 * s, nodes=(node,)))
+        # Another one begins to give to those that stop.
+        operations.append(Drain(at_us=at_us - 150 * ms, for_us=3 * s, nodes=(count - 2,)))
+    keyspace = _busy("memory", partitions=24, keys=12)
+    return _served("copies-leaving", count, keyspace, *operations, link=SLOW_LINKS)
+
+
+def requests_lost(nodes: int | None) -> Plan:
+    """Answers are lost while members are drained: requests are repeated, and take effect once."""
+    count = at_least(3, nodes, 4)
+    everyone = everybody(count)
+    return _served(
+        "requests-lost",
+        count,
+        _busy(partitions=4),
+        Impair(at_us=3 * s, for_us=20 * s, nodes=everyone, loss_in=0.1, duplicate=0.1),
+        *_drains(count, 4),
+    )
+
+
+def store_failing(nodes: int | None) -> Plan:
+    """The store fails in every way, for all members and for one, while partitions move."""
+    count = at_least(3, nodes, 4)
+    return _served(
+        "store-failing",
+        count,
+        _busy(handoffs_max=1, takeovers_max=1),
+        StoreFault(at_us=4 * s, for_us=8 * s, how="unknown"),
+        StoreFault(at_us=13 * s, for_us=4 * s, nodes=(1,), how="cut"),
+        StoreFault(at_us=18 * s, for_us=4 * s, how="read-only"),
+        StoreFault(at_us=23 * s, for_us=4 * s, how="full"),
+        *_drains(count, 6),
+    )
+
+
+def partitions_awaited(nodes: int | None) -> Plan:
+    """Members start one after the other: no partition is served before there are enough of them."""
+    count = at_least(2, nodes, 5)
+    start = Start(at_us=2 * s, nodes=everybody(count)[1:], stagger_us=2 * s)
+    return _served("partitions-awaited", count, _busy(min_cluster_size=count - 1), start)
+
+
+def partitions_by_hand(nodes: int | None) -> Plan:
+    """Members stop and return; partitions go to heirs, and return when somebody spreads them."""
+    count = at_least(3, nodes, 4)
+    keyspace = _busy(strategy="average", automatic=False)
+    stops = (Stop(at_us=(6 + 10 * n) * s, for_us=7 * s, nodes=(n,)) for n in range(2))
+    spread = (Rebalance(at_us=at_s * s, nodes=(2,)) for at_s in (16, 30))
+    for_good = Stop(at_us=34 * s, nodes=(0,))
+    return _served("partitions-by-hand", count, keyspace, *stops, *spread, for_good, left=1)
+
+
+def _drained(name: str, nodes: int | None, mode: str) -> Plan:
+    count = at_least(3, nodes, 4)
+    last = Drain(at_us=(5 + 4 * count) * s, nodes=(1,))  # for good
+    return _served(name, count, _busy(mode), *_drains(count, 4), last, link=SLOW_LINKS)
+
+
+def _drains(count: int, every_s: int) -> list[Operation]:
+    return [
+        Drain(at_us=(5 + every_s * n) * s, for_us=(every_s - 1) * s, nodes=(n,))
+        for n in range(count - 1)
+    ]
+
+
+def _split(name: str, nodes: int | None, mode: str) -> Plan:
+    count = at_least(2, nodes, 4)
+    left, right = everybody(count)[: count // 2], everybody(count)[count // 2 :]
+    cut = Cut(at_us=6 * s, for_us=20 * s, left=left, right=right)
+    return _served(name, count, _busy(mode), cut)
+
+
+def _busy(mode: str = "durable", **changed: int | str | bool) -> KeyspacePlan:
+    """Return a keyspace with so many requests for so few keys that a wrong answer is seen."""
+    usual = {
+        "mode": mode,
+        "partitions": 8,
+        "keys": 6,
+        "keys_each": 2,
+        "per_second": 30.0,
+        "from_us": 3 * s,
+    }
+    return KeyspacePlan(**usual | changed)  # type: ignore[arg-type]
+
+
+def _served(
+    name: str,
+    count: int,
+    keyspace: KeyspacePlan,
+    *operations: Operation,
+    link: Link | None = None,
+    left: int = 0,
+) -> Plan:
+    """Return a plan that ends when every partition is served; *left* members are gone by then."""
+    plan = Plan(
+        name=name,
+        nodes=count,
+        calm_us=2 * s,
+        settings=QUICK,
+        codec_share=0.0,
+        link=link or Link(),
+        keyspace=keyspace,
+        operations=tuple(sorted(operations, key=lambda operation: operation.at_us)),
+        until_us=600 * s,
+        expect=(f"running == {count - left}", "views == 1"),
+    )
+    return replace(plan, until_us=plan.quiet_at_us + SETTLED_US)
