@@ -20,6 +20,7 @@ import pytest
 import ringpop_py
 import ringpop_sim
 from tests.sim.planted.bugs import BUGS, Bug
+from tests.sim.planted.keyspaces import KEYSPACE_BUGS
 from tests.sim.planted.patching import planted
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def hunts(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("bug", BUGS, ids=str)
+@pytest.mark.parametrize("bug", BUGS + KEYSPACE_BUGS, ids=str)
 def test_a_planted_bug_is_found(bug: Bug, hunts: dict[str, Prey]) -> None:
     hunted = hunts[bug.name].result()
 
