@@ -8,29 +8,35 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from ringpop_py.client.client import Closing
 from ringpop_py.client.courier import ClientCourier
-from ringpop_py.client.requests import ReadsOf, ScansOf, WritesOf
-from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
-from ringpop_py.keyed.conditions import conditional_on
-from ringpop_py.keyed.operation_ids import named_write
-from ringpop_py.placing.keys import partition_of
+from ringpop_py.client.requests import (
+    PAGE_ROWS,
+    ReadsOf,
+    ScansOf,
+    Writer,
+    WritesOf,
+    all_of,
+    change_of,
+    checked_timeout_s,
+    grouped,
+    known,
+    scattered,
+)
+from ringpop_py.errors import KeyspaceError, KeyspaceUnknown
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import replace
-from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
+from ringpop_py.values.operations import Change
 from ringpop_py.values.requests import ScanRequest, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ringpop_py.client.client import Client
-    from ringpop_py.client.courier import ClientRequest
-
-PAGE_ROWS = 1_000
+    from ringpop_py.values.operations import OperationId, Outcome, Value
 
 T = TypeVar("T")
 
@@ -52,9 +58,7 @@ class KeyspaceClient(Closing):
         self.name = name
         self._timeout_s = client.timeout_s
         self._courier = ClientCourier(client, name, direct=direct)
-        # A new source for each client: its sequences begin at 0, and no id may occur twice.
-        self._source = f"client/{secrets.token_hex(8)}"
-        self._sequences: Counter[int] = Counter()
+        self._writer = Writer(f"client/{secrets.token_hex(8)}")
 
     def __repr__(self) -> str:
         return f"<KeyspaceClient {self.name!r}>"
@@ -80,19 +84,14 @@ class KeyspaceClient(Closing):
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
     ) -> dict[str, Value]:
         """Return the values of those of *keys* that exist. Raises if any could not be read."""
-        wanted = tuple(dict.fromkeys(keys))
+        wanted = tuple(keys)  # they may be read twice
 
         def read(deadline: float) -> dict[str, Value]:
             keyspace = self._courier.described(deadline)
-            groups = _grouped(wanted, keyspace.partitions_count)
-            parts = {number: [wanted[at] for at in places] for number, places in groups.items()}
-            request = ReadsOf(self.name, keyspace.generation, parts, stale)
-            found: dict[str, Value] = {}
-            for number, values in self._all(request, tuple(parts), deadline).items():
-                for key, packed in zip(parts[number], values, strict=True):
-                    if packed is not None:
-                        found[key] = value_of(key, packed)
-            return found
+            count = keyspace.partitions_count
+            request = ReadsOf.of(self.name, keyspace.generation, wanted, count, stale=stale)
+            results = self._courier.ask(request, tuple(request.parts), deadline)
+            return {key: value_of(key, packed) for key, packed in request.rows(results)}
 
         return self._until(timeout_s, read)
 
@@ -126,8 +125,8 @@ class KeyspaceClient(Closing):
         keyspace = self._courier.described(deadline)
         wanted = messages.part_limit(bounds.limit, keyspace.partitions_count)
         request = ScansOf(replace(bounds, generation=keyspace.generation, limit=wanted))
-        results = self._all(request, range(keyspace.partitions_count), deadline)
-        return messages.merged_page(results.values(), bounds.limit)
+        results = self._courier.ask(request, range(keyspace.partitions_count), deadline)
+        return messages.merged_page(all_of(results).values(), bounds.limit)
 
     # Writing.
 
@@ -175,10 +174,8 @@ class KeyspaceClient(Closing):
         timeout_s: float | None = None,
     ) -> Value:
         """Change *key*, and return its value afterwards; see `Keyspace.update`."""
-        change = conditional_on(operation, argument, if_tag, if_absent=if_absent)
-        (outcome,) = self.update_many(
-            [Change(key, *change)], operation_id=operation_id, timeout_s=timeout_s
-        )
+        change = change_of(key, operation, argument, if_tag, if_absent=if_absent)
+        (outcome,) = self.update_many([change], operation_id=operation_id, timeout_s=timeout_s)
         if isinstance(outcome, KeyspaceError):
             raise outcome
         return outcome.values[0]
@@ -196,73 +193,24 @@ class KeyspaceClient(Closing):
 
         def write(deadline: float) -> list[Outcome | KeyspaceError]:
             keyspace = self._courier.described(deadline)
-            groups = _grouped([change.key for change in wanted], keyspace.partitions_count)
+            groups = grouped([change.key for change in wanted], keyspace.partitions_count)
             parts = {
-                number: self._writes([wanted[at] for at in places], number, operation_id, offsets)
-                for number, places in groups.items()
+                n: self._writer.writes(n, [wanted[at] for at in places], operation_id, offsets)
+                for n, places in groups.items()
             }
             request = WritesOf(self.name, keyspace.generation, parts)
-            results = self._courier.ask(request, tuple(parts), deadline)
-            unknown = [r for r in results.values() if isinstance(r, KeyspaceUnknown)]
-            # Raised, so that `_until` tries again. If some parts took effect, their outcomes must
-            # not be lost.
-            if unknown and len(unknown) == len(results):
-                raise unknown[0]
-            outcomes: list[Outcome | KeyspaceError] = [Outcome(())] * len(wanted)
-            for number, places in groups.items():
-                result = results[number]
-                some = [result] if isinstance(result, KeyspaceError) else result
-                several = messages.spread(cast("list[Outcome]", some), len(places))
-                for at, outcome in zip(places, several, strict=True):
-                    outcomes[at] = outcome
-            return outcomes
+            return scattered(groups, known(self._courier.ask(request, tuple(parts), deadline)))
 
         return self._until(timeout_s, write)
-
-    def _writes(
-        self,
-        changes: Sequence[Change],
-        number: int,
-        operation_id: str | OperationId | None,
-        offsets: Mapping[str, Value] | None,
-    ) -> list[Write]:
-        # Of one partition: a write for each change or, with an id for all of them, one write.
-        if operation_id is not None:
-            return [named_write(operation_id, tuple(changes), offsets)]
-        writes = []
-        for change in changes:
-            number_id = OperationId(self._source, self._sequences[number])
-            writes.append(Write(*number_id, (change,), offsets))
-            self._sequences[number] += 1
-        return writes
 
     # How.
 
     def _until(self, timeout_s: float | None, attempt: Callable[[float], T]) -> T:
         # It is tried again if the keyspace turns out to have been created again.
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        if not timeout_s > 0:
-            raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + checked_timeout_s(timeout_s, self._timeout_s)
         try:
             return attempt(deadline)
         except KeyspaceUnknown:
             if not self._courier.look_again(deadline):
                 raise
         return attempt(deadline)
-
-    def _all(
-        self, request: ClientRequest, numbers: Sequence[int], deadline: float
-    ) -> dict[int, Any]:
-        results = self._courier.ask(request, numbers, deadline)
-        for result in results.values():
-            if isinstance(result, KeyspaceError):
-                raise result
-        return results
-
-
-def _grouped(keys: Sequence[str], partitions_count: int) -> dict[int, list[int]]:
-    groups: dict[int, list[int]] = {}
-    for place, key in enumerate(keys):
-        groups.setdefault(partition_of(key, partitions_count), []).append(place)
-    return groups

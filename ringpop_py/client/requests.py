@@ -1,67 +1,214 @@
-"""Requests for partitions of a keyspace, as couriers send them: one body for each owner."""
+"""What is asked of a keyspace, and what its answers mean, for `Keyspace` and `KeyspaceClient`.
+
+Nothing here waits or knows a clock: a request says what to ask of each partition, a courier asks,
+and the request makes the result out of the parts' results.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
 
+from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
+from ringpop_py.keyed.conditions import conditional_on
+from ringpop_py.keyed.operation_ids import named_write
+from ringpop_py.placing.keys import partition_of
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import encode, replace
+from ringpop_py.values.operations import Change, Outcome, Value, Write
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ringpop_py.values.operations import Write
+    from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.values.operations import OperationId
+
+PAGE_ROWS: Final = 1_000  # a page asks all partitions, whatever its size
 
 
-@dataclass(frozen=True, slots=True)
+class Writer:
+    """Gives each write an id that no other has.
+
+    Args:
+        source: new for each writer, as its sequences begin at 0. Each partition has its own
+            sequence, because it remembers a window of the latest ones.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._sequences: defaultdict[int, count[int]] = defaultdict(count)
+
+    def writes(
+        self,
+        number: int,
+        changes: Sequence[Change],
+        operation_id: str | OperationId | None,
+        offsets: Mapping[str, Value] | None = None,
+    ) -> list[Write]:
+        """Return the writes of *changes* to partition *number*. Raises BadOperation."""
+        if operation_id is not None:
+            # One id can name one write only, so the changes of a partition become one.
+            return [named_write(operation_id, tuple(changes), offsets)]
+        # A write for each change, so that one that is refused leaves the others.
+        source, sequence = self._source, self._sequences[number]
+        return [Write(source, next(sequence), (change,), offsets) for change in changes]
+
+
+def grouped(keys: Iterable[str], partitions_count: int) -> dict[int, list[int]]:
+    """Return the places of *keys* by partition."""
+    groups: dict[int, list[int]] = {}
+    for place, key in enumerate(keys):
+        groups.setdefault(partition_of(key, partitions_count), []).append(place)
+    return groups
+
+
+def scattered(
+    groups: Mapping[int, Sequence[int]], results: Mapping[int, Any]
+) -> list[Outcome | KeyspaceError]:
+    """Return the outcomes of changes in their places, from the result of each partition."""
+    outcomes: dict[int, Outcome | KeyspaceError] = {}
+    for number, places in groups.items():
+        result = results[number]
+        some = [result] if isinstance(result, KeyspaceError) else result
+        outcomes.update(zip(places, messages.spread(some, len(places)), strict=True))
+    return [outcomes[place] for place in range(len(outcomes))]
+
+
+def change_of(
+    key: str, operation: str, argument: Value, if_tag: str | None, *, if_absent: bool
+) -> Change:
+    """Return a change as `Keyspace.update` takes it. Raises BadOperation."""
+    if if_tag is None and not if_absent:  # the usual case
+        return Change(key, operation, argument)
+    return Change(key, *conditional_on(operation, argument, if_tag, if_absent=if_absent))
+
+
+def all_of(results: dict[int, Any]) -> dict[int, Any]:
+    """Return *results*. Raises the first error among them."""
+    for result in results.values():
+        if isinstance(result, KeyspaceError):
+            raise result
+    return results
+
+
+def known(results: dict[int, Any]) -> dict[int, Any]:
+    """Return *results* of writes. Raises KeyspaceUnknown if all of them are that error.
+
+    Then nothing took effect, and the keyspace may have been created again, so another attempt does
+    no harm. If some parts took effect, their outcomes must not be lost.
+    """
+    if results and all(isinstance(result, KeyspaceUnknown) for result in results.values()):
+        raise results.popitem()[1]
+    return results
+
+
+def checked_timeout_s(timeout_s: float | None, default_s: float) -> float:
+    """Return *timeout_s*; *default_s* if it is None. Raises ConfigError if it is not above 0."""
+    timeout_s = default_s if timeout_s is None else timeout_s
+    if not timeout_s > 0:
+        raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
+    return timeout_s
+
+
+@dataclass(slots=True)
 class WritesOf:
-    """Writes by partition; a result is the outcome of each."""
+    """Writes by partition; a result is the outcome of each.
+
+    Attributes:
+        host: serves parts that are at this node (`ringpop_py.shares.host.Host`); None at a client.
+    """
 
     keyspace: str
     generation: int
     parts: Mapping[int, Sequence[Write]]
+    host: Any = None
     endpoint = messages.APPLY
     changes_state = True
     stale = False  # only owners take writes
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         """Return the body for the partitions *numbers*."""
-        parts = tuple((number, tuple(self.parts[number])) for number in numbers)
+        parts = tuple([(number, tuple(self.parts[number])) for number in numbers])
         return ApplyRequest(self.keyspace, self.generation, parts).encode()
 
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """Return the result of partition *number*. Raises BodyError."""
         return messages.outcomes_of(result, len(self.parts[number]))
 
+    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+        """See `PartitionRequest`."""
+        found: list[Any] = await self.host.apply([(n, self.parts[n]) for n in numbers])
+        return found
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class ReadsOf:
-    """Keys by partition; a result is the packed value of each, or None."""
+    """Keys by partition; a result is the packed value of each, or None. See `WritesOf`."""
 
     keyspace: str
     generation: int
     parts: Mapping[int, Sequence[str]]
     stale: bool
+    host: Any = None
     endpoint = messages.READ
     changes_state = False
 
+    @classmethod
+    def of(
+        cls,
+        keyspace: str,
+        generation: int,
+        keys: Iterable[str],
+        partitions_count: int,
+        *,
+        stale: bool,
+        host: Any = None,  # noqa: ANN401 - see `WritesOf`
+    ) -> ReadsOf:
+        """Return the request for *keys*, each once: a repeated one would have two rows."""
+        wanted = tuple(dict.fromkeys(keys))
+        groups = grouped(wanted, partitions_count)
+        parts = {number: [wanted[at] for at in places] for number, places in groups.items()}
+        return cls(keyspace, generation, parts, stale, host)
+
     def encode(self, numbers: Sequence[int]) -> bytes:
         """Return the body for the partitions *numbers*."""
-        parts = tuple((number, tuple(self.parts[number])) for number in numbers)
+        parts = tuple([(number, tuple(self.parts[number])) for number in numbers])
         return encode(ReadRequest(self.keyspace, self.generation, parts, self.stale))
 
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """Return the result of partition *number*. Raises BodyError."""
         return messages.packed_values_of(result, len(self.parts[number]))
 
+    def rows(self, results: dict[int, Any]) -> list[tuple[str, bytes]]:
+        """Return the keys that exist and their packed values. Raises the error of a part."""
+        return [
+            (key, packed)
+            for number, values in all_of(results).items()
+            for key, packed in zip(self.parts[number], values, strict=True)
+            if packed is not None
+        ]
 
-@dataclass(frozen=True, slots=True)
+    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+        """See `PartitionRequest`."""
+        parts = [(number, self.parts[number]) for number in numbers]
+        found: list[Any] = await self.host.read(parts, stale=self.stale)
+        return found
+
+    def look(self, number: int) -> Callable[[KeyedState], Any]:
+        """See `StaleRequest`."""
+        keys = self.parts[number]
+        return lambda state: state.packed(keys)
+
+
+@dataclass(slots=True)
 class ScansOf:
-    """Rows in order of keys; a result is a `Scanned`."""
+    """Rows in order of keys; a result is a `Scanned`. See `WritesOf`."""
 
     request: ScanRequest
+    host: Any = None
     endpoint = messages.SCAN
     changes_state = False
 
@@ -81,3 +228,12 @@ class ScansOf:
     def decode(self, _number: int, result: Any) -> Scanned:  # noqa: ANN401 - as it came
         """Return the result of a partition. Raises BodyError."""
         return messages.scanned_of(result)
+
+    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+        """See `PartitionRequest`."""
+        found: list[Any] = await self.host.scan(self.only(numbers))
+        return found
+
+    def look(self, _number: int) -> Callable[[KeyedState], Any]:
+        """See `StaleRequest`."""
+        return lambda state: state.page(self.request)

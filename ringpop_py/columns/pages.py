@@ -189,8 +189,8 @@ class ColumnsOf:
     changes_state = False
     stale = False  # so many rows are not read from copies
 
-    def __init__(self, head: ColumnsRequest) -> None:
-        self._head = head
+    def __init__(self, head: ColumnsRequest, host: Any = None) -> None:  # noqa: ANN401 - a `Host`
+        self._head, self._host = head, host
         self._wanted: Mapping[int, Wanted] = dict(head.parts)
 
     def only(self, numbers: Sequence[int]) -> ColumnsRequest:
@@ -205,3 +205,8 @@ class ColumnsOf:
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """See `columns_in`."""
         return columns_in(result, self._wanted[number])
+
+    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+        """See `ringpop_py.partition.courier.PartitionRequest`."""
+        found: list[Any] = await self._host.columns(self.only(numbers))
+        return found

@@ -15,6 +15,7 @@ from ringpop_py.keyed.entries import Entries, Frozen, MemoryEntries
 from ringpop_py.keyed.evaluator import Evaluator
 from ringpop_py.keyed.sessions import Session, Sessions, joined
 from ringpop_py.values.packed import decode_value
+from ringpop_py.values.requests import Scanned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from ringpop_py.keyed.aggregations import Aggregations
     from ringpop_py.keyed.joins import Pack
     from ringpop_py.values.operations import Value
+    from ringpop_py.values.requests import ScanRequest
 
 SCAN_ENTRIES_MAX: Final = 10_000
+PAGE_BYTES_MAX: Final = 2 << 20
+"""The most bytes in one part of a scan; the caller then asks for the next page."""
 DIRTY_KEYS_MAX: Final = 1 << 20
 """If more keys have changed since the last snapshot, the next one is a whole one."""
 RESTORED_BYTES: Final = 1 << 20
@@ -128,6 +132,20 @@ class KeyedState:
         start at the last key followed by ``"\0"``.
         """
         return self._entries.scan(prefix, start or "", end, min(limit, SCAN_ENTRIES_MAX))
+
+    def page(self, request: ScanRequest) -> Scanned:
+        """Return the rows that *request* wants, and whether there are more."""
+        rows: list[tuple[str, bytes]] = []
+        size = 0
+        limit = min(request.limit, SCAN_ENTRIES_MAX - 1)  # one more tells whether more follow
+        found = self.scan_packed(request.prefix, request.start, request.end, limit + 1)
+        for key, packed in found[:limit]:
+            size += len(key) + len(packed)
+            # The first row goes in whatever its size: a page without rows would never end the scan.
+            if rows and size > PAGE_BYTES_MAX:
+                return Scanned(rows, more=True)
+            rows.append((key, packed))
+        return Scanned(rows, more=len(found) > len(rows))
 
     def all_packed(self, limit: int) -> tuple[list[str], list[bytes]] | None:
         """Return all keys and packed values; None as `Entries.at_most` does."""

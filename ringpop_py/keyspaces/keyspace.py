@@ -7,23 +7,32 @@ call for each owner. Every write has an id, so it takes effect once however ofte
 from __future__ import annotations
 
 import secrets
-from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import trio
 
 from ringpop_py.actors.actors import ACTORS_MAX, MAILBOX_MAX, M, R, Wiring, make_actors
 from ringpop_py.actors.host import ActorHost
+from ringpop_py.client.requests import (
+    PAGE_ROWS,
+    ReadsOf,
+    ScansOf,
+    Writer,
+    WritesOf,
+    all_of,
+    change_of,
+    checked_timeout_s,
+    grouped,
+    scattered,
+)
+from ringpop_py.columns.pages import ColumnsOf
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
-from ringpop_py.keyed.conditions import conditional_on
-from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.keyspaces.owners import KeyspaceOwners
-from ringpop_py.keyspaces.requests import ColumnsHere, ReadsHere, ScansHere, WritesHere
 from ringpop_py.partition.courier import Courier
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.shares.copies import StaleReader
 from ringpop_py.values import requests as messages
-from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
+from ringpop_py.values.operations import Change
 from ringpop_py.values.requests import ScanRequest
 
 if TYPE_CHECKING:
@@ -41,8 +50,7 @@ if TYPE_CHECKING:
     from ringpop_py.shares.copies import StaleRequest
     from ringpop_py.shares.host import Host
     from ringpop_py.shares.rescale_events import RescaleListener
-
-PAGE_ROWS: Final = 1_000  # a page asks all partitions, whatever its size
+    from ringpop_py.values.operations import OperationId, Outcome, Value, Write
 
 
 class PackedRows(NamedTuple):
@@ -95,10 +103,11 @@ class Keyspace:
         self.owners = KeyspaceOwners(node, host)
         self.stage = ActorHost(host, spawn)
         self._spawn = spawn
-        # A new source for each process: its sequences begin at 0, and no id may occur twice. Each
-        # partition has its own sequence, because it remembers a window of the latest ones.
-        self._source = f"{node.name}/{secrets.token_hex(6)}"
-        self._sequences = [count() for _ in range(host.definition.partitions)]
+        self._writer = Writer(f"{node.name}/{secrets.token_hex(6)}")
+        # Fixed for the life of the keyspace, and kept here because each request needs them.
+        self._name, self._generation = host.definition.name, host.generation
+        self._partitions_count = host.definition.partitions
+        self._timeout_s = node.config.state.timeout_s
 
     def __repr__(self) -> str:
         return f"<Keyspace {self.name!r} with {self.partitions} partitions, {self.definition.mode}>"
@@ -106,12 +115,12 @@ class Keyspace:
     @property
     def name(self) -> str:
         """The name of the keyspace."""
-        return self.definition.name
+        return self._name
 
     @property
     def partitions(self) -> int:
         """The number of partitions."""
-        return self.definition.partitions
+        return self._partitions_count
 
     @property
     def definition(self) -> Definition:
@@ -126,7 +135,7 @@ class Keyspace:
     @property
     def generation(self) -> int:
         """A number that grows each time a keyspace of this name is created."""
-        return self._host.generation
+        return self._generation
 
     @property
     def members(self) -> Sequence[str]:
@@ -144,7 +153,7 @@ class Keyspace:
 
     def partition_of(self, key: str) -> int:
         """Return the partition of *key*; it never changes."""
-        return partition_of(key, self.partitions)
+        return partition_of(key, self._partitions_count)
 
     def owner_of(self, key: str) -> str:
         """Return the member that owns *key*, as far as this node knows; empty if there is none."""
@@ -182,8 +191,12 @@ class Keyspace:
                 makes sure that no member has taken over. If the owner does not answer within half
                 a second, this node also reads from the store; `get_stale` returns that value's age.
         """
-        found = await self.get_many([key], stale=stale, timeout_s=timeout_s)
-        return found.get(key, default)
+        number = partition_of(key, self._partitions_count)
+        request = ReadsOf(self._name, self._generation, {number: (key,)}, stale, self._host)
+        results, _ = await self._read(request, (number,), timeout_s)
+        for _, packed in request.rows(results):
+            return messages.value_of(key, packed)
+        return default
 
     async def get_many(
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
@@ -204,19 +217,16 @@ class Keyspace:
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
     ) -> PackedRows:
         """As `get_many`, with packed values, so that one that is damaged does not hide others."""
-        groups: dict[int, list[str]] = {}
-        # Each key once: a repeated one would be read twice, and have two rows.
-        for key in dict.fromkeys(keys):
-            groups.setdefault(self.partition_of(key), []).append(key)
-        request = ReadsHere(self.name, self.generation, groups, stale, self._host)
-        results, age_s = await self._read(request, tuple(groups), timeout_s)
-        rows = [
-            (key, packed)
-            for number, values in _all_of(results).items()
-            for key, packed in zip(groups[number], values, strict=True)
-            if packed is not None
-        ]
-        return PackedRows(rows, None, age_s)
+        request = ReadsOf.of(
+            self._name,
+            self._generation,
+            keys,
+            self._partitions_count,
+            stale=stale,
+            host=self._host,
+        )
+        results, age_s = await self._read(request, tuple(request.parts), timeout_s)
+        return PackedRows(request.rows(results), None, age_s)
 
     async def scan(
         self,
@@ -265,12 +275,12 @@ class Keyspace:
         """
         if limit < 1:
             raise ConfigError(f"limit is above 0, not {limit!r}")
-        # Keys are spread evenly by their hash, so each partition sends a share, not the whole page.
-        wanted = messages.part_limit(limit, self.partitions)
-        bounds = ScanRequest(self.name, self.generation, (), prefix, start, end, wanted, stale)
-        request = ScansHere(bounds, self._host)
-        results, age_s = await self._read(request, range(self.partitions), timeout_s)
-        rows, following = messages.merged_page(_all_of(results).values(), limit)
+        partitions_count = self._partitions_count
+        wanted = messages.part_limit(limit, partitions_count)
+        bounds = ScanRequest(self._name, self._generation, (), prefix, start, end, wanted, stale)
+        request = ScansOf(bounds, self._host)
+        results, age_s = await self._read(request, range(partitions_count), timeout_s)
+        rows, following = messages.merged_page(all_of(results).values(), limit)
         return PackedRows(rows, following, age_s)
 
     # Writing.
@@ -339,18 +349,18 @@ class Keyspace:
             PartitionFull: if the key is new, and the partition has the maximum of keys.
             OperationTooOld: if it is no longer known whether that id took effect.
         """
-        number = self.partition_of(key)
-        change = conditional_on(operation, argument, if_tag, if_absent=if_absent)
-        changes = (Change(key, *change),)
-        if operation_id is not None:
-            write = named_write(operation_id, changes)
-        else:
-            write = Write(self._source, next(self._sequences[number]), changes)
-        results = await self.write({number: [write]}, timeout_s=timeout_s)
-        (outcome,) = results[number]
+        number = partition_of(key, self._partitions_count)
+        change = change_of(key, operation, argument, if_tag, if_absent=if_absent)
+        parts = {number: self._writer.writes(number, (change,), operation_id)}
+        request = WritesOf(self._name, self._generation, parts, self._host)
+        results = await self._courier.ask(request, (number,), self._deadline(timeout_s))
+        result: Any = results[number]
+        outcome: Outcome | KeyspaceError
+        outcome = result if isinstance(result, KeyspaceError) else result[0]
         if isinstance(outcome, KeyspaceError):
             raise outcome
-        return outcome.values[0]
+        value: Value = outcome.values[0]
+        return value
 
     async def update_many(
         self,
@@ -368,29 +378,15 @@ class Keyspace:
             offsets: how far each source of input was read; each changed partition keeps them.
         """
         wanted = [Change(*change) for change in changes]
-        groups: dict[int, list[int]] = {}
-        partitions_count = self.partitions  # a chain of properties, so not once for each change
-        for index, change in enumerate(wanted):
-            groups.setdefault(partition_of(change.key, partitions_count), []).append(index)
-        parts: dict[int, list[Write]] = {}
-        for number, indexes in groups.items():
-            if operation_id is None:
-                # A write for each change, so that one that is refused leaves the others.
-                source, sequences = self._source, self._sequences[number]
-                parts[number] = [
-                    Write(source, next(sequences), (wanted[index],), offsets) for index in indexes
-                ]
-            else:
-                # One id can name one write only, so the changes of a partition become one.
-                several = tuple([wanted[index] for index in indexes])
-                parts[number] = [named_write(operation_id, several, offsets)]
-        results = await self.write(parts, timeout_s=timeout_s)
-        outcomes: list[Outcome | KeyspaceError] = [Outcome(())] * len(wanted)  # all replaced below
-        for number, indexes in groups.items():
-            spread = messages.spread(results[number], len(indexes))
-            for index, outcome in zip(indexes, spread, strict=True):
-                outcomes[index] = outcome
-        return outcomes
+        groups = grouped([change.key for change in wanted], self._partitions_count)
+        parts = {
+            number: self._writer.writes(
+                number, [wanted[at] for at in places], operation_id, offsets
+            )
+            for number, places in groups.items()
+        }
+        request = WritesOf(self._name, self._generation, parts, self._host)
+        return scattered(groups, await self._results(request, groups, timeout_s))
 
     async def write(
         self, parts: Mapping[int, Sequence[Write]], *, timeout_s: float | None = None
@@ -401,15 +397,12 @@ class Keyspace:
         (`ringpop_py.keyed.operation_ids.named_write`). If a part fails, its error is the outcome of
         each of its writes; nothing is raised.
         """
-        request = WritesHere(self.name, self.generation, parts, self._host)
-        results = await self._results(request, parts, timeout_s)
-        outcomes: dict[int, list[Outcome | KeyspaceError]] = {}
-        for number, result in results.items():
-            if isinstance(result, KeyspaceError):
-                outcomes[number] = [result] * len(parts[number])
-            else:
-                outcomes[number] = cast("list[Outcome | KeyspaceError]", result)
-        return outcomes
+        request = WritesOf(self._name, self._generation, parts, self._host)
+        results: dict[int, Any] = await self._results(request, parts, timeout_s)
+        return {
+            number: [result] * len(parts[number]) if isinstance(result, KeyspaceError) else result
+            for number, result in results.items()
+        }
 
     async def read_packed(
         self,
@@ -419,7 +412,7 @@ class Keyspace:
         timeout_s: float | None = None,
     ) -> dict[int, object]:
         """Return for each part the packed values of its keys, in their order, or its error."""
-        request = ReadsHere(self.name, self.generation, parts, stale, self._host)
+        request = ReadsOf(self._name, self._generation, parts, stale, self._host)
         results, _ = await self._read(request, tuple(parts), timeout_s)
         return results
 
@@ -427,7 +420,7 @@ class Keyspace:
         self, request: ScanRequest, *, timeout_s: float | None = None
     ) -> dict[int, object]:
         """Return for each partition in *request* a `Scanned`, or its error."""
-        scans = ScansHere(request, self._host)
+        scans = ScansOf(request, self._host)
         results, _ = await self._read(scans, request.partitions, timeout_s)
         return results
 
@@ -436,7 +429,7 @@ class Keyspace:
     ) -> dict[int, object]:
         """Return for each part its `Columns`, which may be fewer than wanted, or its error."""
         numbers = [number for number, _ in request.parts]
-        return await self._results(ColumnsHere(self._host, request), numbers, timeout_s)
+        return await self._results(ColumnsOf(request, self._host), numbers, timeout_s)
 
     # The application's own requests.
 
@@ -505,7 +498,7 @@ class Keyspace:
     async def _ask(
         self, request: PartitionRequest, numbers: Iterable[int], timeout_s: float | None
     ) -> dict[int, Any]:
-        return _all_of(await self._results(request, numbers, timeout_s))
+        return all_of(await self._results(request, numbers, timeout_s))
 
     async def _read(
         self, request: StaleRequest, numbers: Sequence[int], timeout_s: float | None
@@ -522,15 +515,4 @@ class Keyspace:
         return await self._courier.ask(request, tuple(numbers), self._deadline(timeout_s))
 
     def _deadline(self, timeout_s: float | None) -> float:
-        timeout_s = self._node.config.state.timeout_s if timeout_s is None else timeout_s
-        if not timeout_s > 0:
-            raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
-        return trio.current_time() + timeout_s
-
-
-def _all_of(results: dict[int, object]) -> dict[int, Any]:
-    """Return *results*. Raises the first error among them."""
-    for result in results.values():
-        if isinstance(result, KeyspaceError):
-            raise result
-    return results
+        return trio.current_time() + checked_timeout_s(timeout_s, self._timeout_s)

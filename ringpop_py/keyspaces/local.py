@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 import trio
 
+from ringpop_py.client.requests import grouped, scattered
 from ringpop_py.columns.pages import Room
 from ringpop_py.config.settings import Config
 from ringpop_py.errors import (
@@ -25,9 +26,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.keyspaces.keyspace import Keyspace
 from ringpop_py.keyspaces.states import States
-from ringpop_py.partition.server import scanned
 from ringpop_py.placing.definition import Definition, Settings
-from ringpop_py.placing.keys import partition_of
 from ringpop_py.placing.table import Table
 from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.forward import Proxy
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
 NAME: Final = "local"
 _GENERATION: Final = 1
 _EPOCH: Final = 1
-_NOTHING: Final = Outcome(())
 
 
 @asynccontextmanager
@@ -253,7 +251,7 @@ class _LocalHost:
 
     async def scan(self, request: ScanRequest) -> list[Any]:
         await trio.lowlevel.checkpoint()
-        return [scanned(self._states[number], request) for number in request.partitions]
+        return [self._states[number].page(request) for number in request.partitions]
 
     async def columns(self, request: ColumnsRequest) -> list[Any]:
         await trio.lowlevel.checkpoint()
@@ -289,19 +287,13 @@ class _LocalKeyspace(Keyspace):
                 changes, operation_id=operation_id, offsets=offsets, timeout_s=timeout_s
             )
         await trio.lowlevel.checkpoint()
-        groups: dict[int, list[tuple[int, Change]]] = {}
-        # Counted, not measured: *changes* may be a generator.
-        partitions, total = self.partitions, 0
-        for index, change in enumerate(changes):
-            total += 1
-            wanted = change if type(change) is Change else Change(*change)
-            groups.setdefault(partition_of(wanted.key, partitions), []).append((index, wanted))
-        outcomes: list[Outcome | KeyspaceError] = [_NOTHING] * total
-        for number, rows in groups.items():
-            found = self._local.change(number, [change for _, change in rows], offsets)
-            for (index, _), outcome in zip(rows, found, strict=True):
-                outcomes[index] = outcome
-        return outcomes
+        wanted = [each if type(each) is Change else Change(*each) for each in changes]
+        groups = grouped([change.key for change in wanted], self.partitions)
+        found = {
+            number: self._local.change(number, [wanted[at] for at in places], offsets)
+            for number, places in groups.items()
+        }
+        return scattered(groups, found)
 
 
 class _LocalNode:

@@ -6,7 +6,7 @@ a partition at another node is answered with the row of the table that names its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import trio
 
@@ -14,7 +14,7 @@ from ringpop_py.columns.pages import Room
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StateDamaged
 from ringpop_py.partition.partition import Presence
 from ringpop_py.placing.table import ServedElsewhere
-from ringpop_py.values.requests import Moved, Scanned
+from ringpop_py.values.requests import Moved
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F")
 W = TypeVar("W")
-SCAN_ROWS_MAX: Final = 9_999
-SCAN_BYTES_MAX: Final = 2 << 20
-"""The most bytes in one part of a reply; the caller then asks for the next page."""
 
 
 class Held(Protocol):
@@ -94,12 +91,11 @@ class PartitionServer(Generic[H]):
 
     async def scan(self, request: ScanRequest) -> list[Any]:
         """Return keys and packed values in order for each part, and whether there are more."""
-
-        def look(state: KeyedState) -> Scanned:
-            return scanned(state, request)
-
         return await self.each(
-            request.partitions, lambda partition: partition.read(look, stale=request.stale)
+            request.partitions,
+            lambda partition: partition.read(
+                lambda state: state.page(request), stale=request.stale
+            ),
         )
 
     async def columns(self, request: ColumnsRequest) -> list[Any]:
@@ -161,18 +157,3 @@ class PartitionServer(Generic[H]):
                 if partition is not None and partition.presence is Presence.ONLINE:
                     return partition
         raise PartitionUnavailable(f"partition {number} is not online at {self._name}; retry")
-
-
-def scanned(state: KeyedState, request: ScanRequest) -> Scanned:
-    """Return one page of *state*."""
-    rows: list[tuple[str, bytes]] = []
-    size = 0
-    limit = min(request.limit, SCAN_ROWS_MAX)
-    found = state.scan_packed(request.prefix, request.start, request.end, limit + 1)
-    for key, packed in found[:limit]:
-        size += len(key) + len(packed)
-        # The first row goes in whatever its size: a page without rows would never end the scan.
-        if rows and size > SCAN_BYTES_MAX:
-            return Scanned(rows, more=True)
-        rows.append((key, packed))
-    return Scanned(rows, more=len(found) > len(rows))
