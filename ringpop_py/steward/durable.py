@@ -47,7 +47,6 @@ TRUCE_US_MIN: Final = 1_000_000
 TRUCE_US_MAX: Final = 30_000_000
 FORGIVEN_US: Final = 120_000_000
 """After this time without a fence, the next fence counts as the first."""
-PAUSES_MAX: Final = 1_000
 
 _ONLINE: Final = PartitionStatus.ONLINE
 _GIVEN_UP: Final = (PartitionStatus.MIGRATING, PartitionStatus.OFFLINE)
@@ -116,8 +115,6 @@ class DurableSteward(Holdings):
     Attributes:
         holding: the partitions that are here, with the epochs in which this node claimed them:
             served, or sealed and not yet claimed by another member.
-        handoff_pauses_us: for the last partitions that came from owners that were there, how long
-            no member served them, at most.
     """
 
     def __init__(
@@ -132,7 +129,6 @@ class DurableSteward(Holdings):
     ) -> None:
         super().__init__(keyspace, generation, assignments, sight)
         self.holding: dict[int, int] = {}
-        self.handoff_pauses_us: list[int] = []
         self._coming: dict[int, _Coming] = {}
         self._sealing: dict[int, str] = {}
         self._releases_max = handoffs_max
@@ -152,17 +148,9 @@ class DurableSteward(Holdings):
         )
 
     @property
-    def coming(self) -> frozenset[int]:
-        """The partitions that are on their way here."""
-        return frozenset(self._coming)
-
-    @property
     def settled(self) -> bool:
         """Whether no seal is on its way."""
         return not self._sealing
-
-    def _has(self, number: int) -> bool:
-        return number in self.holding
 
     # Gaining.
 
@@ -340,8 +328,7 @@ class DurableSteward(Holdings):
         coming = self._coming.pop(number)
         self._ways[coming.way].places += 1
         if coming.sealed:
-            pauses = self.handoff_pauses_us
-            self.handoff_pauses_us = [*pauses[1 - PAUSES_MAX :], now - coming.asked_at]
+            self._paused(now - coming.asked_at)
         if number in self.holding:
             self._let_go(number)  # sealed for a member that never claimed it
         self.holding[number] = epoch

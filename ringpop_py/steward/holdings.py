@@ -24,7 +24,7 @@ from ringpop_py.steward.duties import Changed, Tell
 from ringpop_py.swim.member import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from ringpop_py.placing.assignment import Assignments
     from ringpop_py.steward.duties import Task
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 LOOK_US: Final = 1_000_000
 """How often a node looks again at the owners that partitions should have."""
 RETRY_US: Final = 100_000
+PAUSES_MAX: Final = 1_000
 _THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
 
 
@@ -62,7 +63,13 @@ class Holdings:
         dropped: whether the keyspace was dropped; then nothing of it will be served here.
         failure: why nothing of it is served here any longer; empty while the share has not failed.
         waits_for: why no partition was assigned at the last look; None if partitions were.
+        handoff_pauses_us: of the last partitions that were handed over, from or to here, how long
+            no member served them, at most.
     """
+
+    holding: Collection[int]
+    """The partitions that are here, served or not."""
+    _coming: Mapping[int, object]
 
     def __init__(
         self, keyspace: str, generation: int, assignments: Assignments, sight: Sight
@@ -72,6 +79,7 @@ class Holdings:
         self.dropped = False
         self.failure = ""
         self.waits_for: KeyspaceError | NoOwner | None = None
+        self.handoff_pauses_us: list[int] = []
         self._assignments = assignments
         self._sight = sight
         self._name = sight.name
@@ -120,7 +128,7 @@ class Holdings:
             raise ServedElsewhere(to_rows([row]))
         if self.failure:
             raise PartitionUnavailable(self.failure)
-        return row.desired == self._name or self._has(number)
+        return row.desired == self._name or number in self.holding
 
     def row_of(self, number: int) -> list[Any]:
         """Return the row of one partition as `read` reads it."""
@@ -130,9 +138,10 @@ class Holdings:
         """Return the rows that another node sent. Raises BodyError."""
         return from_rows(plain, len(self.table))
 
-    def _has(self, number: int) -> bool:
-        """Return whether the state of a partition is at this node, served or not."""
-        raise NotImplementedError
+    @property
+    def coming(self) -> frozenset[int]:
+        """The partitions that are on their way here."""
+        return frozenset(self._coming)
 
     def is_there(self, name: str) -> bool:
         """Return whether the member *name* may answer: membership has not declared it faulty."""
@@ -224,6 +233,9 @@ class Holdings:
     def _put(self, row: TableRow) -> None:
         self.table.put(row)
         self._tasks += Tell((row,)), Changed()
+
+    def _paused(self, pause_us: int) -> None:
+        self.handoff_pauses_us = [*self.handoff_pauses_us[1 - PAUSES_MAX :], pause_us]
 
     def _wake_at(self, at: int, number: int) -> None:
         heappush(self._timers, (at, number))

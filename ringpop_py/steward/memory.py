@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 HANDOVER_US: Final = 5_000_000
 """How long a member waits for an owner that sends nothing of the keyspace."""
-PAUSES_MAX: Final = 1_000
 _MOVING_OR_SERVED: Final = (PartitionStatus.ONLINE, PartitionStatus.MIGRATING)
 
 
@@ -81,8 +80,6 @@ class MemorySteward(Holdings):
 
     Attributes:
         holding: the partitions with a copy here: served, coming or going.
-        handoff_pauses_us: for the last partitions that went to other members, how long no member
-            served them.
     """
 
     def __init__(
@@ -96,7 +93,6 @@ class MemorySteward(Holdings):
     ) -> None:
         super().__init__(keyspace, generation, assignments, sight)
         self.holding: set[int] = set()
-        self.handoff_pauses_us: list[int] = []
         self._coming: dict[int, int] = {}  # since when each is waited for
         self._going: dict[int, _Going] = {}
         self._queue: deque[int] = deque()
@@ -112,11 +108,6 @@ class MemorySteward(Holdings):
         )
 
     @property
-    def coming(self) -> frozenset[int]:
-        """The partitions that are on their way here."""
-        return frozenset(self._coming)
-
-    @property
     def leaving(self) -> bool:
         """Whether this node gives all partitions away."""
         return self._heirs is not None
@@ -129,9 +120,6 @@ class MemorySteward(Holdings):
     @property
     def _acts(self) -> bool:
         return not (self.dropped or self.failure or self.leaving)
-
-    def _has(self, number: int) -> bool:
-        return number in self.holding
 
     def _follow_desire(self, number: int, owner: str, now: int) -> None:
         if owner != self._name:
@@ -350,8 +338,7 @@ class MemorySteward(Holdings):
         if not taken:  # it is tried again, however long that takes
             self._try_again(number, going, now)
             return
-        pauses = self.handoff_pauses_us
-        self.handoff_pauses_us = [*pauses[1 - PAUSES_MAX :], now - going.withheld_at]
+        self._paused(now - going.withheld_at)
         self._given(number, now)
 
     def _given(self, number: int, now: int) -> None:
