@@ -28,6 +28,7 @@ TURNS_MAX: Final = 6
 TURNS_US: Final = 10 * s
 """A node that loses a partition to the other side of a cut waits for 1, 2, 4 s … before it takes
 the partition back, so it begins to serve it at most `TURNS_MAX` times in `TURNS_US`."""
+FORMED_US: Final = 2 * s
 ORDERLY: Final = (Drain, Leave, Start, Stop)
 """Operations after which memory mode has lost nothing."""
 STOPPED_US_MIN: Final = 6 * s
@@ -71,14 +72,17 @@ class OneOwnerAnEpoch(KeyspaceOracle):
 class HistoriesHold(KeyspaceOracle):
     """K1: what clients saw of each key could come from one copy of it.
 
-    In memory mode it is claimed only of plans in which members come and go in order. For the
-    others K3 says what is left.
+    In memory mode it is claimed only of plans in which members come and go in order, and only if
+    clients begin once the members, which all start at the same time, know each other: before that,
+    several may serve a partition. For the others K3 says what is left.
     """
 
     invariants: ClassVar = ("K1",)
 
     def finish(self) -> None:
-        if self.homes.plan.mode == "memory" and not _orderly(self.world):
+        plan = self.homes.plan
+        claimed = _orderly(self.world) and plan.from_us >= FORMED_US
+        if plan.mode == "memory" and not claimed:
             return
         operations = made_certain(self.clients.all_operations(), self.world.now)
         try:

@@ -101,6 +101,8 @@ def _keyspace_plan(seed: int, nodes: int, faults: int, name: str) -> p.Plan:
     draw = _Draw(random.Random(f"keyspaces {seed} {nodes} {faults}"), nodes)
     keyspace = draw.keyspace()
     calm = draw.chance(0.3)
+    if calm:  # requests begin when the members know each other, see K1
+        keyspace = replace(keyspace, from_us=CALM_US)
     kinds = _ORDERLY if calm else _WITH_KEYSPACES
     operations = [o for _ in range(1 + draw.upto(faults)) for o in _fault(draw, kinds)]
     operations.sort(key=lambda operation: operation.at_us)
