@@ -66,7 +66,7 @@ def instant_us(at_s: float) -> int:
     return round(at_s * MICROSECONDS) if at_s < _FAR_S else NEVER
 
 
-class Routes(Protocol[P_contra]):
+class PartRoutes(Protocol[P_contra]):
     """Who owns which part, as one process sees it now."""
 
     def destination(self, part: P_contra) -> str:
@@ -76,7 +76,7 @@ class Routes(Protocol[P_contra]):
         """Return why there is no member to ask."""
 
 
-class LearningRoutes(Routes[P_contra], Protocol[P_contra]):
+class LearningRoutes(PartRoutes[P_contra], Protocol[P_contra]):
     """Routes that answers of owners correct."""
 
     def learn(self, row: list[Any]) -> None:
@@ -310,7 +310,7 @@ class Errand(Generic[P]):
         tried = {part: self._tried[part] for part in self.open if part in self._tried}
         return f"<Errand: {len(self.results)} done, {self.open} open, asks [{asks}], {tried}>"
 
-    def next(self, routes: Routes[P], now: int) -> Step[P]:
+    def next(self, routes: PartRoutes[P], now: int) -> Step[P]:
         """Return the asks to send now, an instant to wait until, or None: all parts are done.
 
         Call it again when all asks have ended; after an instant, also earlier if the routes change.
@@ -445,7 +445,7 @@ class Errand(Generic[P]):
         self._pauses_count += 1
         return min(now + self.policy.pause_us(self._pauses_count - 1), self.deadline)
 
-    def _sift(self, groups: dict[str, list[P]], routes: Routes[P]) -> None:
+    def _sift(self, groups: dict[str, list[P]], routes: PartRoutes[P]) -> None:
         """Take those groups of parts out that are not to be asked now."""
         policy = self.policy
         if policy.relays:

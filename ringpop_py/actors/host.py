@@ -9,12 +9,12 @@ import trio
 from ringpop_py.actors.mail import MailAnswered
 from ringpop_py.actors.mailboxes import (
     SAVE,
-    Answer,
+    ActorMessage,
+    AnswerMail,
     Mailboxes,
-    Message,
     Ran,
     Read,
-    Run,
+    RunMessage,
     Save,
     Seat,
     pack,
@@ -57,7 +57,7 @@ class ActorHost:
     async def take(self, mail: Mail) -> MailAnswered | PartResult:
         """Return the actor's answer, or why the actor was not asked, or where it is."""
         answered = trio.Event()
-        message = Message(mail, answered)
+        message = ActorMessage(mail, answered)
         try:
             seat = self.mailboxes.receive(message)
             if seat is not None:
@@ -95,9 +95,9 @@ class ActorHost:
                 if isinstance(duty, int):
                     await trio.sleep_until(duty / MICROSECONDS)
                     continue
-                while not isinstance(duty, Answer):
+                while not isinstance(duty, AnswerMail):
                     try:
-                        work = _run(seat, duty) if isinstance(duty, Run) else self._ask(duty)
+                        work = _run(seat, duty) if isinstance(duty, RunMessage) else self._ask(duty)
                         result = await work
                     except KeyspaceError as error:
                         result = error
@@ -124,13 +124,13 @@ def _now_us() -> int:
     return round(trio.current_time() * MICROSECONDS)
 
 
-def _answer(answer: Answer) -> None:
+def _answer(answer: AnswerMail) -> None:
     for message in answer.messages:
         message.answer = answer.answer
         message.answered.set()
 
 
-async def _run(seat: Seat, duty: Run) -> object:
+async def _run(seat: Seat, duty: RunMessage) -> object:
     mail = duty.message.mail
     try:
         actor = seat.awake()

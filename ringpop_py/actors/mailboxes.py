@@ -10,7 +10,7 @@ actor that was superseded while its partition was elsewhere does no harm.
     while (duty := mailboxes.next(seat, now)) is not None:
         while isinstance(duty, Work):
             duty = mailboxes.done(seat, result)  # of *duty*, when it was carried out
-        # give the `Answer`, or wait until *duty*
+        # give the `AnswerMail`, or wait until *duty*
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Record:
 
 
 @dataclass(slots=True, eq=False)
-class Message:
+class ActorMessage:
     """A message to an actor.
 
     Attributes:
@@ -158,14 +158,14 @@ class Message:
 class Read(NamedTuple):
     """Read the actor's record; the result is its bytes, or None. *reply* waits for that, if any."""
 
-    message: Message
+    message: ActorMessage
     reply: bytes | None = None
 
 
-class Run(NamedTuple):
+class RunMessage(NamedTuple):
     """Give the message to the actor; the result is a `Ran`, or the answer if the actor failed."""
 
-    message: Message
+    message: ActorMessage
 
 
 class Ran(NamedTuple):
@@ -179,22 +179,22 @@ class Ran(NamedTuple):
 class Save(NamedTuple):
     """Save *value*, which is *record*; the result is the `Outcome` of the write."""
 
-    message: Message
+    message: ActorMessage
     reply: bytes
     record: Record
     value: Value
 
 
-class Answer(NamedTuple):
+class AnswerMail(NamedTuple):
     """Answer all *messages* with *answer*."""
 
-    messages: Sequence[Message]
+    messages: Sequence[ActorMessage]
     answer: MailAnswered | PartResult
 
 
-Work = Read | Run | Save
+Work = Read | RunMessage | Save
 """A duty for a message; in place of the result there may be a `PartResult` that refuses it."""
-Duty = Work | Answer | int
+Duty = Work | AnswerMail | int
 """What a loop does: an int is until when it waits, as the partition may be about to leave."""
 
 
@@ -222,7 +222,7 @@ class Seat:
     kind: Kind
     key: str
     partition: int
-    mailbox: deque[Message] = field(default_factory=deque)
+    mailbox: deque[ActorMessage] = field(default_factory=deque)
     record: Record | None = None  # None until the first message was handled
     actor: Any = None  # None before its next message, if it failed or is new
     duty: Duty | None = None  # of the driver's loop, while it runs
@@ -269,7 +269,7 @@ class Mailboxes:
             )
         self._kinds[kind.name] = kind
 
-    def receive(self, message: Message) -> Seat | None:
+    def receive(self, message: ActorMessage) -> Seat | None:
         """Put *message* into the mailbox of its actor; return it if the driver must begin its loop.
 
         Raises:
@@ -318,7 +318,7 @@ class Mailboxes:
         self.working_count -= 1
         return None
 
-    def done(self, seat: Seat, result: Any) -> Work | Answer:  # noqa: ANN401 - see `Work`
+    def done(self, seat: Seat, result: Any) -> Work | AnswerMail:  # noqa: ANN401 - see `Work`
         """Return what to do for *seat* after the *result* of its last duty."""
         duty = seat.duty
         assert isinstance(duty, Work)
@@ -331,12 +331,12 @@ class Mailboxes:
             seat.duty = self._refused(seat, duty.message, error)
         return seat.duty
 
-    def cancelled(self, seat: Seat) -> Answer:
+    def cancelled(self, seat: Seat) -> AnswerMail:
         """Note that the loop of *seat* was cancelled; return what to answer."""
         messages = [seat.duty.message] if isinstance(seat.duty, Work) else []
         seat.duty = None
         self.working_count -= 1
-        return Answer(messages, OutcomeUnknown("the actor was stopped while it was at work"))
+        return AnswerMail(messages, OutcomeUnknown("the actor was stopped while it was at work"))
 
     def may_leave(self, partition: int, now: int) -> bool:
         """Return whether a partition that another node asks for may leave now, or must wait.
@@ -351,12 +351,12 @@ class Mailboxes:
         at_work = any(isinstance(seat.duty, Work) for seat in seats)
         return not at_work or now - first_at >= FINISH_US_MAX
 
-    def lost(self, partition: int, why: PartResult) -> Answer:
+    def lost(self, partition: int, why: PartResult) -> AnswerMail:
         """Stop the actors of a partition that has left this node; return what to answer."""
         self._asked.pop(partition, None)  # it may come back, and be asked for again
         return self._stop(list(self._by_partition.get(partition, ())), why)
 
-    def fail(self, why: str) -> Answer:
+    def fail(self, why: str) -> AnswerMail:
         """Refuse messages from now on; return what to answer those that wait."""
         self._failure = why
         seats = [seat for kind in self._kinds.values() for seat in kind.seats.values()]
@@ -383,9 +383,9 @@ class Mailboxes:
         if not others:
             del self._by_partition[seat.partition]
 
-    def _stop(self, seats: Sequence[Seat], why: PartResult) -> Answer:
+    def _stop(self, seats: Sequence[Seat], why: PartResult) -> AnswerMail:
         """Let actors begin no more messages here; a message at work sees it when it is done."""
-        waiting: list[Message] = []
+        waiting: list[ActorMessage] = []
         for seat in seats:
             if seat.gone is None:
                 seat.gone = why
@@ -393,33 +393,33 @@ class Mailboxes:
             waiting += seat.mailbox
             seat.mailbox.clear()
         self.waiting_count -= len(waiting)
-        return Answer(waiting, why)
+        return AnswerMail(waiting, why)
 
-    def _refused(self, seat: Seat, message: Message, why: PartResult) -> Answer:
+    def _refused(self, seat: Seat, message: ActorMessage, why: PartResult) -> AnswerMail:
         seat.actor = None  # it is made again, as saved
         if isinstance(why, ConditionFailed):  # another owner has written the actor's record
             why = PartitionUnavailable(str(why))
         if isinstance(why, Moved) or why.passes:  # the copy in memory may be out of date
-            return Answer([message, *self._stop([seat], why).messages], why)
-        return Answer([message], why)
+            return AnswerMail([message, *self._stop([seat], why).messages], why)
+        return AnswerMail([message], why)
 
 
-def _run(seat: Seat, record: Record, message: Message) -> Run | Answer:
+def _run(seat: Seat, record: Record, message: ActorMessage) -> RunMessage | AnswerMail:
     """Run *message*, unless its answer is known, or the actor has gone meanwhile."""
     answer = record.answer_to(message.mail) or seat.gone
-    return Run(message) if answer is None else Answer([message], answer)
+    return RunMessage(message) if answer is None else AnswerMail([message], answer)
 
 
-def _after(seat: Seat, duty: Work, result: Any) -> Work | Answer:  # noqa: ANN401 - see `Work`
+def _after(seat: Seat, duty: Work, result: Any) -> Work | AnswerMail:  # noqa: ANN401 - see `Work`
     message = duty.message
     if seat.record is None:
         seat.record = Record.of(result)
         return _run(seat, seat.record, message)
     match duty:
-        case Run():
+        case RunMessage():
             if isinstance(result, MailAnswered):
                 seat.actor = None  # it is made again, as saved
-                return Answer([message], result)
+                return AnswerMail([message], result)
             if result.packed != seat.record.state:
                 after = seat.record.followed_by(result, message.mail)
                 return Save(message, result.reply, *after)
@@ -434,4 +434,4 @@ def _after(seat: Seat, duty: Work, result: Any) -> Work | Answer:  # noqa: ANN40
                     "the message took effect before, so long ago that its reply is not known"
                 )
             seat.record = duty.record
-    return Answer([message], MailAnswered(duty.reply))
+    return AnswerMail([message], MailAnswered(duty.reply))

@@ -23,7 +23,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.jobs.applier import JobApplier, is_long
 from ringpop_py.jobs.messages import APPLY_JOB, ApplyJobRequest, Decision, JobProgress
-from ringpop_py.jobs.record import DAY_US, REMEMBERED_DAYS, JobRecord, Step
+from ringpop_py.jobs.record import DAY_US, REMEMBERED_DAYS, JobRecord, JobStep
 from ringpop_py.jobs.store import now_us
 from ringpop_py.logs import log
 from ringpop_py.partition.courier import Courier
@@ -161,11 +161,11 @@ class Jobs:
         while True:
             steps = await self.worker.run(self.store.follow, record)
             about = {"keyspace": self.keyspace, "job": record.name}
-            if Step.ABORT in steps:
+            if JobStep.ABORT in steps:
                 log.warning("job-abandoned", **about)
-            if Step.RECORD in steps:
+            if JobStep.RECORD in steps:
                 log.info("job-applied", **about, rows=record.progress.rows_count)
-            if steps[-1] is not Step.APPLY:
+            if steps[-1] is not JobStep.APPLY:
                 return True
             try:
                 await self._ask_owners(record, trio.current_time() + timeout_s)

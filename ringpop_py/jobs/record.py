@@ -34,7 +34,7 @@ ABORTED_DAYS: Final = 30
 rows under a successor. Once it has, the name is remembered as long as the successor."""
 
 
-class Step(Enum):
+class JobStep(Enum):
     """What to do about a job. All but APPLY need the store only."""
 
     WAIT = "do nothing for now"
@@ -76,41 +76,41 @@ class JobRecord:
     plan: JobPlan | None = None
     found: dict[int, object] = field(default_factory=dict)
 
-    def next_step(self, now_us: int) -> Step:
+    def next_step(self, now_us: int) -> JobStep:
         """Return what to do now. The caller changes the record by the outcome, and asks again."""
         decision, is_staged = self.decision, self.staged_ms is not None
         if decision is None:
             return self._undecided(now_us) if is_staged else self._unstaged(now_us)
         if decision.committed and self.result is None and (self.asked or is_staged):
             if not self.asked and now_us - decision.decided_us <= DRIVER_US:
-                return Step.WAIT
-            return Step.APPLY if self.plan is None or self.left else Step.RECORD
-        return Step.CLEAR if is_staged else self._unstaged(now_us)
+                return JobStep.WAIT
+            return JobStep.APPLY if self.plan is None or self.left else JobStep.RECORD
+        return JobStep.CLEAR if is_staged else self._unstaged(now_us)
 
-    def _undecided(self, now_us: int) -> Step:
+    def _undecided(self, now_us: int) -> JobStep:
         for time_ms in (self.staged_ms, self.finished_ms):
             if time_ms is None:
-                return Step.READ_ATTEMPTS
+                return JobStep.READ_ATTEMPTS
             if now_us - time_ms * 1_000 <= ABANDONED_US:
-                return Step.WAIT
-        return Step.ABORT
+                return JobStep.WAIT
+        return JobStep.ABORT
 
-    def _unstaged(self, now_us: int) -> Step:
+    def _unstaged(self, now_us: int) -> JobStep:
         if self.day is None:
-            return Step.WAIT
+            return JobStep.WAIT
         decision, day, days = self.decision, self.day, REMEMBERED_DAYS
         if decision is not None:
             day = decision.decided_us // DAY_US
             if day > self.day:
-                return Step.RELIST  # an attempt to decide that failed; it was decided later
+                return JobStep.RELIST  # an attempt to decide that failed; it was decided later
             if not decision.committed:
                 days = ABORTED_DAYS
         if now_us // DAY_US - day <= days:
-            return Step.WAIT
+            return JobStep.WAIT
         if days == REMEMBERED_DAYS or self.followed is False:
-            return Step.FORGET
+            return JobStep.FORGET
         # If its name were free again, the rows of the successor could be written under it, too.
-        return Step.RELIST if self.followed else Step.FIND_SUCCESSOR
+        return JobStep.RELIST if self.followed else JobStep.FIND_SUCCESSOR
 
     @property
     def left(self) -> list[int]:

@@ -24,7 +24,7 @@ from ringpop_py.jobs.messages import (
 )
 from ringpop_py.jobs.names import names_behind
 from ringpop_py.jobs.plan import plan_of
-from ringpop_py.jobs.record import DAY_US, JobRecord, Step
+from ringpop_py.jobs.record import DAY_US, JobRecord, JobStep
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.stores.layout import name_of_part, staged_in
 from ringpop_py.values.declared import Declared, decode, encode, replace
@@ -281,36 +281,36 @@ class JobStore:
                 record.result = self.applied(record.name)
         return record
 
-    def follow(self, record: JobRecord) -> list[Step]:
+    def follow(self, record: JobRecord) -> list[JobStep]:
         """Take the next steps of a job; return them, and the one that is not for the store."""
-        steps: list[Step] = []
+        steps: list[JobStep] = []
         while True:
             steps.append(record.next_step(self._now_us()))
-            if steps[-1] in {Step.WAIT, Step.APPLY}:
+            if steps[-1] in {JobStep.WAIT, JobStep.APPLY}:
                 return steps
             self._take(steps[-1], record)
 
-    def _take(self, step: Step, record: JobRecord) -> None:
+    def _take(self, step: JobStep, record: JobRecord) -> None:
         job, keys = record.name, self.keys.job(record.name)
         match step:
-            case Step.READ_ATTEMPTS:
+            case JobStep.READ_ATTEMPTS:
                 record.finished_ms = self._finished_ms(keys)
-            case Step.ABORT:
+            case JobStep.ABORT:
                 record.decision = self.decide(
                     job, Decision(None, secrets.token_hex(16), self._now_us())
                 )
-            case Step.RECORD:
+            case JobStep.RECORD:
                 record.result = self.put_applied(record)
-            case Step.CLEAR:
+            case JobStep.CLEAR:
                 self.store.delete([*self.store.list(keys.staged), *self.store.list(keys.done)])
                 record.staged_ms = None
-            case Step.FIND_SUCCESSOR:
+            case JobStep.FIND_SUCCESSOR:
                 record.followed = self._has_successor(job)
             case _:
                 assert record.day is not None
-                if step is Step.RELIST:
+                if step is JobStep.RELIST:
                     self.store.put_if_absent(keys.of_day(self._now_us() // DAY_US), b"")
-                if step is Step.RELIST or self._forget(keys, record.decided):
+                if step is JobStep.RELIST or self._forget(keys, record.decided):
                     self.store.delete([keys.of_day(record.day)])
                 record.day = None
 

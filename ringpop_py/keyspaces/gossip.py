@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.table import TableRow
-    from ringpop_py.steward.gossip import Ask, GossipTarget
+    from ringpop_py.steward.gossip import GossipAsk, GossipTarget
 
 REACHABLE = frozenset({Status.ALIVE, Status.SUSPECT, Status.LEAVE})
 
@@ -72,12 +72,12 @@ class GossipDriver:
                 with trio.move_on_at(inf if deadline is None else deadline / SECOND_US):
                     await self._wake.wait()
 
-    async def _carry_out(self, asks: list[Ask]) -> None:
+    async def _carry_out(self, asks: list[GossipAsk]) -> None:
         async with trio.open_nursery() as nursery:
             for ask in asks:
                 nursery.start_soon(self._call, ask)
 
-    async def _call(self, ask: Ask) -> None:
+    async def _call(self, ask: GossipAsk) -> None:
         gossip, answer = self._gossip, None
         try:
             address = self._node.address_of(ask.to)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ringpop_py.transport.channel import Channel
 
 
-class Home(Protocol):
+class CourierHome(Protocol):
     """What a courier needs of its node."""
 
     channel: Channel
@@ -75,7 +75,7 @@ class PartitionRequest(Protocol):
 class Courier:
     """Brings the requests of one node for one keyspace to the owners of its partitions."""
 
-    def __init__(self, node: Home, destinations: Destinations, rng: random.Random) -> None:
+    def __init__(self, node: CourierHome, destinations: Destinations, rng: random.Random) -> None:
         self._node = node
         self._name = node.name
         self._destinations = destinations

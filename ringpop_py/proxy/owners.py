@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence  # noqa: TC003 - read 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ringpop_py.errand import Routes
+from ringpop_py.errand import PartRoutes
 from ringpop_py.errors import NoOwner
 from ringpop_py.proxy.head import Head
 
@@ -42,7 +42,7 @@ def refusal(
     return ""
 
 
-class KeyOwners(Routes[str], Protocol):
+class KeyOwners(PartRoutes[str], Protocol):
     """What handle_or_proxy needs to know about keys, as one node sees it."""
 
     async def settle(self, keys: Sequence[str], deadline_at: float) -> None:

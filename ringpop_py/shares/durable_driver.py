@@ -50,7 +50,7 @@ class ReleaseRequest(KeyspaceRequest, frozen=True):
     to: Text
 
 
-class Logs(Protocol):
+class KeyspaceLogs(Protocol):
     """The logs of a generation of a keyspace, and its assignments, in a store."""
 
     worker: Worker
@@ -77,7 +77,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         node: NodeView,
         peers: Peers,
         spawn: Spawn,
-        logs: Logs,
+        logs: KeyspaceLogs,
     ) -> None:
         super().__init__(steward, node, peers, spawn)
         self.keeper = keeper
@@ -181,7 +181,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
                 return do.Got()
             case do.AskToRelease(number, owner, epoch):
                 return await self._ask_to_release(number, owner, epoch)
-            case do.Seal(number, to):
+            case do.SealFor(number, to):
                 try:
                     await self.partitions[number].release(to)
                 # It was lost meanwhile, or the log says so now.
@@ -258,7 +258,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             await self.changed.wait()
         return said[0] if said else ReleaseSaid.NOT_MINE
 
-    async def _seal_for(self, duty: do.Seal, said: list[ReleaseSaid]) -> None:
+    async def _seal_for(self, duty: do.SealFor, said: list[ReleaseSaid]) -> None:
         result = await self._perform(duty)
         assert isinstance(result, ReleaseSaid)
         said.append(result)

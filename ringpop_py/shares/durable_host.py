@@ -121,14 +121,14 @@ class DurableHost(OwningHost[DurableDriver]):
         return self.node.ring.lookup_among(key, self.members()) == self.node.name
 
     async def is_over(self) -> bool:
-        """See `Logs`."""
+        """See `KeyspaceLogs`."""
         if await self.worker.run(self.store.get, self.keys.dropped) is None:
             return False
         self._on_over()
         return True
 
     def make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
-        """See `Logs`."""
+        """See `KeyspaceLogs`."""
         return Partition(
             number,
             node_name=self.node.name,

@@ -26,7 +26,7 @@ from ringpop_py.steward.duties import (
     HeldBy,
     Over,
     ReleaseSaid,
-    Seal,
+    SealFor,
     Serve,
     Taken,
     Trouble,
@@ -268,7 +268,7 @@ class DurableSteward(Holdings):
             case Acquire(number), Over():
                 self._closing = True
                 self._end_try(number, None, now)
-            case Seal(), ReleaseSaid():
+            case SealFor(), ReleaseSaid():
                 self._sealed(duty, result, now)
             case _:
                 raise AssertionError(duty, result)
@@ -343,10 +343,10 @@ class DurableSteward(Holdings):
 
     # Giving up.
 
-    def release(self, number: int, epoch: int, to: str) -> ReleaseSaid | Seal:
+    def release(self, number: int, epoch: int, to: str) -> ReleaseSaid | SealFor:
         """Return the answer to *to*, which asks for a partition and knows our *epoch*.
 
-        If it is a `Seal`, the answer is what comes of that.
+        If it is a `SealFor`, the answer is what comes of that.
         """
         if self.failure:
             return ReleaseSaid.NOT_MINE
@@ -363,14 +363,14 @@ class DurableSteward(Holdings):
             return ReleaseSaid.NOT_YET
         self._releases_count += 1
         self._sealing[number] = to
-        return Seal(number, to)
+        return SealFor(number, to)
 
     def _seal(self, number: int, to: str) -> None:
         if number not in self._sealing:
             self._sealing[number] = to
-            self._tasks.append(Seal(number, to))
+            self._tasks.append(SealFor(number, to))
 
-    def _sealed(self, duty: Seal, said: ReleaseSaid, now: int) -> None:
+    def _sealed(self, duty: SealFor, said: ReleaseSaid, now: int) -> None:
         # NOT_YET: it was put off. NOT_MINE: it was lost meanwhile.
         number = duty.number
         self._sealing.pop(number, None)

@@ -42,7 +42,7 @@ class Acquire(NamedTuple):
     given_up: frozenset[str]
 
 
-class Seal(NamedTuple):
+class SealFor(NamedTuple):
     """Seal a partition for *to*, or for nobody in particular; the result is a `ReleaseSaid`."""
 
     number: int
@@ -86,7 +86,7 @@ class Send(NamedTuple):
     to: str
 
 
-Duty = Follow | AskToRelease | Acquire | Seal | ReadAssignment | RecordAssignment | Offer | Send
+Duty = Follow | AskToRelease | Acquire | SealFor | ReadAssignment | RecordAssignment | Offer | Send
 
 
 # Facts.

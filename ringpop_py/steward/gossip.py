@@ -130,7 +130,7 @@ class GossipTarget(Protocol):
         """Learn that another node knows an assignment of that *version* of the keyspace *name*."""
 
 
-class Ask(NamedTuple):
+class GossipAsk(NamedTuple):
     """Duty: call the member *to* with *body*, and pass its answer to `TableGossip.done`."""
 
     token: int
@@ -151,8 +151,8 @@ class TableGossip:
     """Pushes rows to other members, and compares tables with theirs.
 
     Calls of `advance`, `ask` and `done` return what to ask of peers. The driver calls `done` once
-    for each of these: if that returns another `Ask`, the comparison goes on, otherwise it is over.
-    Instants are microseconds of a clock that never goes backwards.
+    for each of these: if that returns another `GossipAsk`, the comparison goes on, otherwise it is
+    over. Instants are microseconds of a clock that never goes backwards.
 
     Args:
         others: returns the names of the other members that can be called, sorted.
@@ -226,22 +226,22 @@ class TableGossip:
             due.append(self._turn_at)
         return min(due, default=None)
 
-    def advance(self, now: int) -> list[Ask]:
+    def advance(self, now: int) -> list[GossipAsk]:
         """Return the calls that are due by *now*."""
-        asks: list[Ask] = []
+        asks: list[GossipAsk] = []
         if self._news and now >= self._push_at:
             asks += self._push()
         if self._turn not in self._asked and now >= self._turn_at:
             asks += self._take_turn(now)
         return asks
 
-    def ask(self) -> list[Ask]:
+    def ask(self) -> list[GossipAsk]:
         """Return calls to some other members, which compare with them immediately."""
         others = self._others()
         chosen = self._rng.sample(others, min(len(others), ASKED_COUNT))
         return [self._compare(other) for other in chosen]
 
-    def _push(self) -> list[Ask]:
+    def _push(self) -> list[GossipAsk]:
         groups = {which: list(rows.values()) for which, rows in self._news.items()}
         self._news.clear()
         sheets = self._sheets(groups)
@@ -253,7 +253,7 @@ class TableGossip:
             targets = self._rng.sample(targets, PUSHED_TO_MAX)
         return [self._ask(target, _Step.ROWS, body) for target in targets]
 
-    def _take_turn(self, now: int) -> list[Ask]:
+    def _take_turn(self, now: int) -> list[GossipAsk]:
         differing, self._differing = self._differing, None
         if self._every_us is not None:
             self._turn_at = now + self._every_us
@@ -271,21 +271,21 @@ class TableGossip:
         self._turn = ask.token
         return [ask]
 
-    def _ask(self, to: str, step: _Step, body: bytes) -> Ask:
+    def _ask(self, to: str, step: _Step, body: bytes) -> GossipAsk:
         self._asked_count = token = self._asked_count + 1
         self._asked[token] = to, step
-        return Ask(token, to, body)
+        return GossipAsk(token, to, body)
 
     # Comparing.
 
-    def _compare(self, other: str) -> Ask:
+    def _compare(self, other: str) -> GossipAsk:
         offers = [
             _Offer(name, *k.order, k.table.digest if k.table is not None else 0)
             for name, k in sorted(self._target.known().items())
         ]
         return self._ask(other, _Step.DIGESTS, self._encode(offers=offers))
 
-    def done(self, token: int, answer: bytes | None, now: int) -> list[Ask]:
+    def done(self, token: int, answer: bytes | None, now: int) -> list[GossipAsk]:
         """Learn from the *answer* to the call of *token*; None if there was none.
 
         Return the next call of that comparison, if there is one. A token whose call is over is

@@ -122,7 +122,7 @@ class Mailroom:
             digest = b"own"
         mail = Mail("k", 1, partition_of(key), "Notes", key, "s", sequence, b"\xc0", digest)
         letter = Letter(mail, work, number)
-        letter.message = self.module.Message(mail, letter)
+        letter.message = self.module.ActorMessage(mail, letter)
         self.letters.append(letter)
         waiting = sum(letter.message in loop.seat.mailbox for loop in self.loops)
         try:
@@ -231,7 +231,11 @@ class Mailroom:
             return
         if not loop.has_result:  # others may act between a result and its return
             letter = duty.message.answered
-            result_of = {module.Read: self.read, module.Run: self.give, module.Save: self.save}
+            result_of = {
+                module.Read: self.read,
+                module.RunMessage: self.give,
+                module.Save: self.save,
+            }
             loop.result, loop.has_result = result_of[type(duty)](loop, letter), True
             return
         loop.has_result = False
@@ -254,7 +258,7 @@ class Mailroom:
 
     def take_up(self, loop: Loop, duty: Any) -> None:  # noqa: ANN401 - of either module
         loop.duty = duty
-        if isinstance(duty, self.module.Answer):
+        if isinstance(duty, self.module.AnswerMail):
             self.answered(duty)
             if isinstance(duty.answer, Moved) or getattr(duty.answer, "passes", False):
                 assert loop.seat.gone is not None, "a copy that may be old stays"
@@ -269,7 +273,7 @@ class Mailroom:
                 self.message_of(other) is duty.message for other in self.loops if other is not loop
             )
             letter.begun, loop.last = True, letter.number
-        if isinstance(duty, self.module.Run):
+        if isinstance(duty, self.module.RunMessage):
             assert loop.seat.gone is None, "the actor has left"
             record = Record.of(loop.seat.record.packed)
             assert letter.mail.id not in record.replies, "it took effect before"
@@ -316,7 +320,7 @@ class Mailroom:
 
     # What must hold.
 
-    def answered(self, answer: mailboxes.Answer) -> None:
+    def answered(self, answer: mailboxes.AnswerMail) -> None:
         for message in answer.messages:
             letter, result = message.answered, answer.answer
             assert letter.answer is None, "it was answered before"

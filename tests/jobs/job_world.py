@@ -16,7 +16,7 @@ from ringpop_py.errors import BadOperation, JobAborted, StateDamaged, StoreUnava
 from ringpop_py.jobs.messages import AttemptManifest, Decision, StagedFile
 from ringpop_py.jobs.names import names_behind
 from ringpop_py.jobs.plan import plan_of
-from ringpop_py.jobs.record import DAY_US, JobRecord, Step
+from ringpop_py.jobs.record import DAY_US, JobRecord, JobStep
 from ringpop_py.jobs.store import JobStore
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
@@ -248,7 +248,7 @@ class JobWorld:
         """As `Jobs.follow` does, of several nodes in turn."""
         self.jobs.read(record)
         for _ in range(ROUNDS):
-            if self.jobs.follow(record)[-1] is not Step.APPLY:
+            if self.jobs.follow(record)[-1] is not JobStep.APPLY:
                 break
             try:
                 self._apply(record)

@@ -10,7 +10,7 @@ from ringpop_py.errors import PartitionUnavailable, StateDamaged
 from ringpop_py.jobs import record as records
 from ringpop_py.jobs.messages import Decision, JobProgress
 from ringpop_py.jobs.plan import JobPlan
-from ringpop_py.jobs.record import DAY_US, DRIVER_US, JobRecord, Step
+from ringpop_py.jobs.record import DAY_US, DRIVER_US, JobRecord, JobStep
 from ringpop_py.jobs.store import JobStore
 from ringpop_py.stores.layout import name_of_part
 from ringpop_py.values.declared import replace
@@ -45,35 +45,35 @@ def planned(record: JobRecord, **found: int | None) -> JobRecord:
 @pytest.mark.parametrize(
     ("record", "step"),
     [
-        (JobRecord("j"), Step.WAIT),
+        (JobRecord("j"), JobStep.WAIT),
         # Not decided.
-        (JobRecord("j", NOW_MS - DAY_MS), Step.WAIT),
-        (JobRecord("j", NOW_MS - DAY_MS - 1), Step.READ_ATTEMPTS),
-        (JobRecord("j", NOW_MS - DAY_MS - 1, finished_ms=NOW_MS - DAY_MS), Step.WAIT),
-        (JobRecord("j", NOW_MS - DAY_MS - 1, finished_ms=0), Step.ABORT),
+        (JobRecord("j", NOW_MS - DAY_MS), JobStep.WAIT),
+        (JobRecord("j", NOW_MS - DAY_MS - 1), JobStep.READ_ATTEMPTS),
+        (JobRecord("j", NOW_MS - DAY_MS - 1, finished_ms=NOW_MS - DAY_MS), JobStep.WAIT),
+        (JobRecord("j", NOW_MS - DAY_MS - 1, finished_ms=0), JobStep.ABORT),
         # Decided, with files.
-        (JobRecord("j", NOW_MS, decision=aborted()), Step.CLEAR),
-        (JobRecord("j", NOW_MS, decision=committed(DRIVER_US)), Step.WAIT),
-        (JobRecord("j", NOW_MS, decision=committed(DRIVER_US + 1)), Step.APPLY),
-        (JobRecord("j", asked=True, decision=committed()), Step.APPLY),
-        (planned(JobRecord("j", asked=True, decision=committed()), p0=2, p1=0), Step.APPLY),
-        (planned(JobRecord("j", asked=True, decision=committed()), p0=2, p1=1), Step.RECORD),
-        (JobRecord("j", NOW_MS, decision=committed(), result=RESULT), Step.CLEAR),
-        (JobRecord("j", asked=True, decision=committed(), result=RESULT), Step.WAIT),
+        (JobRecord("j", NOW_MS, decision=aborted()), JobStep.CLEAR),
+        (JobRecord("j", NOW_MS, decision=committed(DRIVER_US)), JobStep.WAIT),
+        (JobRecord("j", NOW_MS, decision=committed(DRIVER_US + 1)), JobStep.APPLY),
+        (JobRecord("j", asked=True, decision=committed()), JobStep.APPLY),
+        (planned(JobRecord("j", asked=True, decision=committed()), p0=2, p1=0), JobStep.APPLY),
+        (planned(JobRecord("j", asked=True, decision=committed()), p0=2, p1=1), JobStep.RECORD),
+        (JobRecord("j", NOW_MS, decision=committed(), result=RESULT), JobStep.CLEAR),
+        (JobRecord("j", asked=True, decision=committed(), result=RESULT), JobStep.WAIT),
         # Found by the day of the decision.
-        (JobRecord("j", day=TODAY - 7), Step.WAIT),
-        (JobRecord("j", day=TODAY - 8), Step.FORGET),
-        (JobRecord("j", day=TODAY - 7, decision=committed(7 * DAY_US)), Step.WAIT),
-        (JobRecord("j", day=TODAY - 8, decision=committed(8 * DAY_US)), Step.FORGET),
-        (JobRecord("j", day=TODAY - 8, decision=committed(7 * DAY_US)), Step.RELIST),
-        (JobRecord("j", day=TODAY - 30, decision=aborted(30 * DAY_US)), Step.WAIT),
-        (JobRecord("j", day=TODAY - 31, decision=aborted(31 * DAY_US)), Step.FIND_SUCCESSOR),
-        (JobRecord("j", day=9, followed=True, decision=aborted(31 * DAY_US)), Step.RELIST),
-        (JobRecord("j", day=TODAY, followed=True, decision=aborted(31 * DAY_US)), Step.RELIST),
-        (JobRecord("j", day=TODAY, followed=False, decision=aborted(31 * DAY_US)), Step.FORGET),
+        (JobRecord("j", day=TODAY - 7), JobStep.WAIT),
+        (JobRecord("j", day=TODAY - 8), JobStep.FORGET),
+        (JobRecord("j", day=TODAY - 7, decision=committed(7 * DAY_US)), JobStep.WAIT),
+        (JobRecord("j", day=TODAY - 8, decision=committed(8 * DAY_US)), JobStep.FORGET),
+        (JobRecord("j", day=TODAY - 8, decision=committed(7 * DAY_US)), JobStep.RELIST),
+        (JobRecord("j", day=TODAY - 30, decision=aborted(30 * DAY_US)), JobStep.WAIT),
+        (JobRecord("j", day=TODAY - 31, decision=aborted(31 * DAY_US)), JobStep.FIND_SUCCESSOR),
+        (JobRecord("j", day=9, followed=True, decision=aborted(31 * DAY_US)), JobStep.RELIST),
+        (JobRecord("j", day=TODAY, followed=True, decision=aborted(31 * DAY_US)), JobStep.RELIST),
+        (JobRecord("j", day=TODAY, followed=False, decision=aborted(31 * DAY_US)), JobStep.FORGET),
     ],
 )
-def test_what_is_done_next(record: JobRecord, step: Step) -> None:
+def test_what_is_done_next(record: JobRecord, step: JobStep) -> None:
     assert record.next_step(NOW_US) is step
 
 
@@ -89,7 +89,7 @@ def test_owners_are_asked_again_while_they_get_on_and_report_no_error() -> None:
     assert (record.progress.partitions_done, record.progress.chunks_done) == (1, 1)
     assert record.progress.why == "PartitionUnavailable: nobody serves it"
     assert not record.heard({0: 2})
-    assert record.next_step(NOW_US) is Step.RECORD
+    assert record.next_step(NOW_US) is JobStep.RECORD
 
 
 # A world in which everybody dies in the middle; see `tests.jobs.job_world`.
@@ -112,12 +112,12 @@ def test_each_job_is_applied_wholly_and_once_or_not_at_all_and_then_forgotten(se
 # Rules that are wrong: the world has to notice each of them.
 
 
-def instead(patch: pytest.MonkeyPatch, rule: str, wrong: dict[Step, Step]) -> None:
+def instead(patch: pytest.MonkeyPatch, rule: str, wrong: dict[JobStep, JobStep]) -> None:
     """Have *rule* of a record return other steps."""
     right = getattr(JobRecord, rule)
 
-    def step(record: JobRecord, now_us: int) -> Step:
-        found: Step = right(record, now_us)
+    def step(record: JobRecord, now_us: int) -> JobStep:
+        found: JobStep = right(record, now_us)
         return wrong.get(found, found)
 
     patch.setattr(JobRecord, rule, step)
@@ -163,13 +163,13 @@ WRONG: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         JobStore, "_finished_ms", lambda *_: 0
     ),
     "an abandoned job is not decided": lambda patch: instead(
-        patch, "_undecided", {Step.ABORT: Step.CLEAR}
+        patch, "_undecided", {JobStep.ABORT: JobStep.CLEAR}
     ),
     "a failed attempt to decide is what a job is forgotten by": lambda patch: instead(
-        patch, "_unstaged", {Step.RELIST: Step.FORGET}
+        patch, "_unstaged", {JobStep.RELIST: JobStep.FORGET}
     ),
     "an abort stays in the list of its day": lambda patch: instead(
-        patch, "_unstaged", {Step.RELIST: Step.WAIT}
+        patch, "_unstaged", {JobStep.RELIST: JobStep.WAIT}
     ),
 }
 

@@ -12,7 +12,7 @@ import pytest
 from ringpop_sim.cli import main
 from ringpop_sim.errors import PlanError
 from ringpop_sim.linear import Invocation
-from ringpop_sim.plans.plan import Crash, Drain, KeyspacePlan, Plan, Start, StoreFault
+from ringpop_sim.plans.plan import Crash, Drain, FailStore, KeyspacePlan, Plan, Start
 from ringpop_sim.runs.run import Run, run
 from ringpop_sim.units import ms, s
 
@@ -43,7 +43,7 @@ def test_plans_with_partitions_take_one_course_under_any_hash_seed(
     assert "same course" in capsys.readouterr().out
 
 
-def a_plan(*operations: Crash | Drain | Start | StoreFault, **keyspace: object) -> Plan:
+def a_plan(*operations: Crash | Drain | Start | FailStore, **keyspace: object) -> Plan:
     """A plan of three nodes with a durable keyspace of four partitions."""
     return Plan(
         nodes=3,
@@ -75,7 +75,7 @@ def test_a_crash_leaves_no_partition_without_an_owner() -> None:
 
 
 def test_a_store_that_is_away_for_one_node_takes_no_acknowledged_write() -> None:
-    cut = StoreFault(at_us=2 * s, for_us=5 * s, nodes=(0,), how="cut")
+    cut = FailStore(at_us=2 * s, for_us=5 * s, nodes=(0,), how="cut")
 
     assert run(a_plan(cut), 1).ok
 

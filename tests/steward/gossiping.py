@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.placing.definition import Mode
-    from ringpop_py.steward.gossip import Ask
+    from ringpop_py.steward.gossip import GossipAsk
 
 Facts = tuple[tuple[bool, int, bool], list[tuple[int, PartitionStatus, str, str]]]
 SECOND: Final = 1_000_000
@@ -147,14 +147,14 @@ class Network:
         self._deadlines.discard((node.name, deadline))
         self._carry_out(node, node.gossip.advance(self.now))
 
-    def _carry_out(self, node: Gossiper, asks: list[Ask]) -> None:
+    def _carry_out(self, node: Gossiper, asks: list[GossipAsk]) -> None:
         for ask in asks:
             self.calls += 1
             self.after(round(CALL_S * SECOND), partial(self._done, node, ask.token, None))
             self._send(partial(self._deliver, node, ask))
         self._keep_deadline(node)
 
-    def _deliver(self, caller: Gossiper, ask: Ask) -> None:
+    def _deliver(self, caller: Gossiper, ask: GossipAsk) -> None:
         peer = self.nodes[ask.to]
         answer = peer.gossip.heard(ask.body)
         self._keep_deadline(peer)

@@ -19,7 +19,7 @@ from ringpop_py.steward.duties import (
     HeldBy,
     Over,
     ReleaseSaid,
-    Seal,
+    SealFor,
     Serve,
     Taken,
     Tell,
@@ -45,7 +45,7 @@ def steward_of(
 
 def but_told(tasks: Iterable[Task]) -> list[Task]:
     """*tasks*, without those that only tell others."""
-    kinds = (AskToRelease, Acquire, Abandon, Drop, Follow, Seal, Serve)
+    kinds = (AskToRelease, Acquire, Abandon, Drop, Follow, SealFor, Serve)
     return [task for task in tasks if isinstance(task, kinds)]
 
 
@@ -235,9 +235,9 @@ def test_a_partition_is_sealed_for_the_member_that_should_own_it() -> None:
     _, steward = handing_over()
 
     seal = steward.release(0, 1, "b")
-    tasks = steward.done(Seal(0, "b"), ReleaseSaid.SEALED, 0)
+    tasks = steward.done(SealFor(0, "b"), ReleaseSaid.SEALED, 0)
 
-    assert seal == Seal(0, "b")
+    assert seal == SealFor(0, "b")
     assert steward.serving == set()
     assert steward.table[0].status is PartitionStatus.MIGRATING
     assert any(isinstance(task, Tell) for task in tasks)
@@ -258,10 +258,10 @@ def test_so_many_are_released_at_a_time_and_a_place_is_free_when_one_was_put_off
     _, steward = handing_over(places=1, partitions=2)
 
     seal, too_many = steward.release(0, 1, "b"), steward.release(1, 1, "b")
-    steward.done(Seal(0, "b"), ReleaseSaid.NOT_YET, 0)  # its actors are at work
+    steward.done(SealFor(0, "b"), ReleaseSaid.NOT_YET, 0)  # its actors are at work
 
-    assert (seal, too_many) == (Seal(0, "b"), ReleaseSaid.NOT_YET)
-    assert steward.release(1, 1, "b") == Seal(1, "b")
+    assert (seal, too_many) == (SealFor(0, "b"), ReleaseSaid.NOT_YET)
+    assert steward.release(1, 1, "b") == SealFor(1, "b")
     assert 0 in steward.serving
 
 
@@ -306,8 +306,8 @@ def test_a_node_that_leaves_seals_what_it_has_and_what_comes_too_late() -> None:
     seals = but_told(steward.leave(SECOND))
     late = but_told(steward.done(acquire, Taken(3), SECOND))  # type: ignore[arg-type]
 
-    assert seals == [Seal(0, "")]
-    assert late == [Serve(1, 3), Seal(1, "")]
+    assert seals == [SealFor(0, "")]
+    assert late == [Serve(1, 3), SealFor(1, "")]
     assert not steward.settled
 
 
@@ -318,7 +318,7 @@ def test_a_share_that_has_failed_forgets_the_seals_under_way_and_can_seal_again(
     steward.failed("a bug", 0)
 
     assert steward.release(0, 1, "b") is ReleaseSaid.NOT_MINE
-    assert but_told(steward.leave(0)) == [Seal(0, "")]
+    assert but_told(steward.leave(0)) == [SealFor(0, "")]
 
 
 def test_requests_are_told_why_a_partition_is_not_here() -> None:

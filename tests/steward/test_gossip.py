@@ -10,7 +10,7 @@ from ringpop_py.errors import BodyError
 from ringpop_py.placing.definition import Definition
 from ringpop_py.placing.table import Table
 from ringpop_py.steward import gossip as gossiping
-from ringpop_py.steward.gossip import GATHER_US, PERIOD_US, PUSHED_TO_MAX, Ask
+from ringpop_py.steward.gossip import GATHER_US, PERIOD_US, PUSHED_TO_MAX, GossipAsk
 from ringpop_py.values.packed import encode_value
 from tests.steward.gossiping import SECOND, Gossiper, Network
 
@@ -30,12 +30,14 @@ def two_that_differ() -> tuple[Gossiper, Gossiper]:
     return a, b
 
 
-def turn_of(node: Gossiper, other: Gossiper, now: int = 0) -> list[Ask]:
+def turn_of(node: Gossiper, other: Gossiper, now: int = 0) -> list[GossipAsk]:
     node.gossip.differs(other.name, other.gossip.digest)
     return node.gossip.advance(now)
 
 
-def answered(node: Gossiper, peer: Gossiper, asks: list[Ask], now: int = 0) -> list[Ask]:
+def answered(
+    node: Gossiper, peer: Gossiper, asks: list[GossipAsk], now: int = 0
+) -> list[GossipAsk]:
     (ask,) = asks
     return node.gossip.done(ask.token, peer.gossip.heard(ask.body), now)
 

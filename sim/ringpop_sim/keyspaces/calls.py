@@ -44,7 +44,7 @@ class HomeCall:
         self.end: Callable[[Any], None] | None = end
 
 
-class Calls:
+class HomeCalls:
     """All calls of one run."""
 
     def __init__(self, world: World, home_of: Callable[[Process], CallHome | None]) -> None:

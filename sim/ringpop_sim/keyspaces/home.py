@@ -33,7 +33,7 @@ from ringpop_py.steward.memory import MemorySteward
 from ringpop_py.swim.member import Status
 from ringpop_py.values.packed import make_packer
 from ringpop_py.values.requests import Moved
-from ringpop_sim.keyspaces.logs import LogDriver, Presence
+from ringpop_sim.keyspaces.logs import LogDriver, Standing
 from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life
 
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import TableRow
     from ringpop_py.slotlog.slots import Slot
-    from ringpop_py.steward.gossip import Ask
-    from ringpop_sim.keyspaces.calls import Calls
-    from ringpop_sim.keyspaces.shelf import Shelf
+    from ringpop_py.steward.gossip import GossipAsk
+    from ringpop_sim.keyspaces.calls import HomeCalls
+    from ringpop_sim.keyspaces.shelf import SharedStore
     from ringpop_sim.plans.plan import KeyspacePlan
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
@@ -71,11 +71,11 @@ class MemoryCopy:
     def __init__(self, number: int, state: MergeableState) -> None:
         self.number = number
         self.state = state
-        self.presence = Presence.COMING
+        self.presence = Standing.COMING
 
     def leave(self) -> None:
         """Forget it."""
-        self.presence = Presence.LOST
+        self.presence = Standing.LOST
 
 
 class Street(Protocol):
@@ -84,8 +84,8 @@ class Street(Protocol):
     world: World
     plan: KeyspacePlan
     definition: Definition
-    shelf: Shelf
-    calls: Calls
+    shelf: SharedStore
+    calls: HomeCalls
 
     def serves(self, home: Home, number: int, epoch: int) -> None:
         """*home* serves a partition from now on."""
@@ -319,7 +319,7 @@ class Home:
                 if number in self.coming:
                     self.coming.pop(number).leave()
             case duties.Withhold(number):
-                self.partitions[number].presence = Presence.GOING
+                self.partitions[number].presence = Standing.GOING
             case _:
                 self._begin(task)
 
@@ -327,7 +327,7 @@ class Home:
         if self.homes.plan.mode == "durable":
             self.partitions[number] = self.coming.pop(number)
         else:
-            self.copy(number).presence = Presence.ONLINE
+            self.copy(number).presence = Standing.ONLINE
         self.homes.serves(self, number, epoch)
 
     def _end(self, duty: duties.Duty) -> Callable[[Any], None]:
@@ -348,11 +348,11 @@ class Home:
                 argument = number, epoch, self.name
                 end = self._end(duty)
                 self.call(owner, "release", argument, RELEASE_US, lambda v: end(_release_said(v)))
-            case duties.Seal(number, to):
+            case duties.SealFor(number, to):
                 self._seal(duty, lambda _said: None)
             case duties.Offer(number, to):
                 copy = self.copy(number)
-                if copy.state.empty and copy.presence is Presence.COMING:
+                if copy.state.empty and copy.presence is Standing.COMING:
                     self.after(0, lambda: self._end(duty)(duties.NOTHING_TO_GIVE))
                 else:
                     self._step(to, number, HandOverStep.OFFER, self._end(duty))
@@ -361,7 +361,7 @@ class Home:
             case _:
                 raise AssertionError(duty)
 
-    def _seal(self, duty: duties.Seal, tell: Callable[[duties.ReleaseSaid], None]) -> None:
+    def _seal(self, duty: duties.SealFor, tell: Callable[[duties.ReleaseSaid], None]) -> None:
         def end(said: duties.ReleaseSaid) -> None:
             self.do(self.steward.done(duty, said, self.now))
             tell(said)
@@ -499,7 +499,7 @@ class Home:
         self.do(tasks)
         return said
 
-    # Calls.
+    # HomeCalls.
 
     def call(
         self, to: str, what: str, argument: Any, ttl_us: int, end: Callable[[Any], None]
@@ -507,11 +507,11 @@ class Home:
         """Call the member *to*."""
         self.homes.calls.call(self, to, what, argument, ttl_us, end)
 
-    def _ask_peers(self, asks: Iterable[Ask], *, first: bool = False) -> None:
+    def _ask_peers(self, asks: Iterable[GossipAsk], *, first: bool = False) -> None:
         for ask in asks:
             self._ask_peer(ask, first=first)
 
-    def _ask_peer(self, ask: Ask, *, first: bool) -> None:
+    def _ask_peer(self, ask: GossipAsk, *, first: bool) -> None:
         def end(answer: Any) -> None:
             body = answer if isinstance(answer, bytes) else None
             more = self.gossip.done(ask.token, body, self.now)
@@ -544,7 +544,7 @@ class Home:
         self, question: tuple[int, int, str], answer: Callable[[duties.ReleaseSaid], None]
     ) -> None:
         said = self.steward.release(*question)
-        if isinstance(said, duties.Seal):
+        if isinstance(said, duties.SealFor):
             self._seal(said, answer)
         else:
             answer(said)
@@ -587,7 +587,7 @@ class Home:
     def _serve_now(self, what: str, number: int, wanted: Any, end: Callable[[Any], None]) -> bool:
         """Return whether the part needs not wait for its partition."""
         partition = self.partitions.get(number)
-        if partition is not None and partition.presence is Presence.ONLINE:
+        if partition is not None and partition.presence is Standing.ONLINE:
             if isinstance(partition, LogDriver):
                 (partition.write if what == "write" else partition.read)(wanted, end)
             elif what == "write":

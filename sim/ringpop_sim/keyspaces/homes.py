@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.placing.definition import Definition
 from ringpop_py.swim import effects as swim
 from ringpop_sim.checks import Check
-from ringpop_sim.keyspaces.calls import Calls
+from ringpop_sim.keyspaces.calls import HomeCalls
 from ringpop_sim.keyspaces.home import NAME, Home
-from ringpop_sim.keyspaces.shelf import Shelf
-from ringpop_sim.plans.plan import Rebalance, StoreFault
+from ringpop_sim.keyspaces.shelf import SharedStore
+from ringpop_sim.plans.plan import FailStore, Rebalance
 from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life
 from ringpop_sim.world.world import FAREWELL_US_MAX
@@ -44,8 +44,8 @@ class Homes(Check):
             min_cluster_size=self.plan.min_cluster_size,
             merge="union",
         )
-        self.shelf = Shelf(world)
-        self.calls = Calls(world, self.of)
+        self.shelf = SharedStore(world)
+        self.calls = HomeCalls(world, self.of)
         self.moves_count = 0
         self.moved_at = 0
         self.members_max = 0
@@ -102,7 +102,7 @@ class Homes(Check):
             home.after(0, home.wake)
 
     def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
-        if isinstance(operation, StoreFault):
+        if isinstance(operation, FailStore):
             self.shelf.begin(operation)
         elif isinstance(operation, Rebalance):
             for number in nodes:
@@ -112,7 +112,7 @@ class Homes(Check):
                     home.after(0, home.rebalance)
 
     def fault_ended(self, operation: Operation, _nodes: Sequence[int]) -> None:
-        if isinstance(operation, StoreFault):
+        if isinstance(operation, FailStore):
             self.shelf.end(operation)
 
     def _farewell(self, process: Process, done: Callable[[], None]) -> None:

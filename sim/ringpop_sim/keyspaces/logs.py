@@ -66,7 +66,7 @@ ATTEMPTS_MAX: Final = 10
 CHECKPOINT_COMMITS: Final = 12
 
 
-class Presence(Enum):
+class Standing(Enum):
     """What a node has of a partition."""
 
     COMING = "coming"
@@ -80,7 +80,7 @@ class LogDriver:
 
     def __init__(self, home: LogHome, number: int, state: KeyedState) -> None:
         self.number = number
-        self.presence = Presence.COMING
+        self.presence = Standing.COMING
         self.state = state
         self.log = SlotLog(home.name, state, home.nonce)
         self._home = home
@@ -104,7 +104,7 @@ class LogDriver:
 
     def come(self, duty: do.Follow | do.Acquire, end: End) -> None:
         """Carry out *duty*, and call *end* with its result."""
-        self.presence, self._asked, self._end = Presence.COMING, duty, end
+        self.presence, self._asked, self._end = Standing.COMING, duty, end
         if isinstance(duty, do.Follow):
             self._do(self.log.follow())
             return
@@ -116,7 +116,7 @@ class LogDriver:
 
     def release(self, to: str, end: End) -> None:
         """Seal the log once nothing else is under way; call *end* with a `ReleaseSaid`."""
-        if self.presence is not Presence.ONLINE or self._release is not None:
+        if self.presence is not Standing.ONLINE or self._release is not None:
             end(do.ReleaseSaid.NOT_MINE)
             return
         self._release = to, end
@@ -124,7 +124,7 @@ class LogDriver:
 
     def leave(self) -> None:
         """Give the partition up."""
-        self.presence = Presence.LOST
+        self.presence = Standing.LOST
         self._end = None
         self._do(self.log.drop())
         self._refuse()
@@ -148,8 +148,8 @@ class LogDriver:
         return bool(self._group or self._checking or self._repeated)
 
     def _work(self) -> None:
-        if self.presence is not Presence.ONLINE:
-            if self.presence is not Presence.COMING:
+        if self.presence is not Standing.ONLINE:
+            if self.presence is not Standing.COMING:
                 self._refuse()
             return
         if self._busy:
@@ -159,7 +159,7 @@ class LogDriver:
         elif self._reads:
             self._check()
         elif self._release is not None:
-            self.presence = Presence.GOING  # before the put: nothing may be queued behind the seal
+            self.presence = Standing.GOING  # before the put: nothing may be queued behind the seal
             self._do(self.log.release(self._release[0]))
 
     def _commit(self) -> None:
@@ -234,7 +234,7 @@ class LogDriver:
     def _told_while_coming(self, fact: fx.Fact) -> None:
         match fact:
             case fx.Acquired(epoch):
-                self.presence = Presence.ONLINE
+                self.presence = Standing.ONLINE
                 self._come_to(do.Taken(epoch))
             case fx.NotAcquired(holder, position):
                 self._come_to(do.HeldBy(holder.owner, position.epoch))
@@ -309,7 +309,7 @@ class LogDriver:
         self._work()
 
     def _fenced(self, to: str, *, commit_open: bool) -> None:
-        self.presence = Presence.LOST
+        self.presence = Standing.LOST
         error = PartitionUnavailable(f"partition {self.number} was taken over by {to or 'another'}")
         group, self._group = self._group, []
         for _, end, _ in group:

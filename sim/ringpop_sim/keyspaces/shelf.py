@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ringpop_py.keyed.keyed import Snapshot
     from ringpop_py.placing.assignment import Assignment
     from ringpop_py.slotlog.slots import Record, Slot
-    from ringpop_sim.plans.plan import StoreFault
+    from ringpop_sim.plans.plan import FailStore
     from ringpop_sim.world.world import World
 
 Reply = fx.Reply
@@ -37,24 +37,24 @@ class Log:
     marks: dict[Slot, None] = field(default_factory=dict)
 
 
-class Shelf:
-    """What all nodes keep in one store. Calls take time, and fail as faults of the plan say."""
+class SharedStore:
+    """What all nodes keep in one store. HomeCalls take time, and fail as faults of the plan say."""
 
     def __init__(self, world: World) -> None:
         self.logs: defaultdict[int, Log] = defaultdict(Log)
         self.assignments: dict[int, Assignment] = {}
         self._world = world
         self._rng = random.Random(f"store {world.seed}")
-        self._faults: list[StoreFault] = []
+        self._faults: list[FailStore] = []
         assert world.plan.keyspace is not None
         self._read_us = world.plan.keyspace.store_read_us
         self._write_us = world.plan.keyspace.store_write_us
 
-    def begin(self, fault: StoreFault) -> None:
+    def begin(self, fault: FailStore) -> None:
         """Begin *fault*."""
         self._faults.append(fault)
 
-    def end(self, fault: StoreFault) -> None:
+    def end(self, fault: FailStore) -> None:
         """End *fault*."""
         self._faults.remove(fault)
 

@@ -337,7 +337,7 @@ class Drain(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreFault(Operation):
+class FailStore(Operation):
     """Make the store of the keyspace fail for *nodes*, or for all if there are none.
 
     Attributes:
@@ -418,7 +418,7 @@ OPERATIONS: Final[dict[str, type[Operation]]] = {
         Twin,
         Leave,
         Drain,
-        StoreFault,
+        FailStore,
         Rebalance,
         Clock,
         Discovery,

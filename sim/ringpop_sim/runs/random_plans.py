@@ -378,7 +378,7 @@ def _store(draw: _Draw) -> list[Operation]:
     troubles: tuple[p.StoreTrouble, ...] = get_args(p.StoreTrouble)
     how = draw.rng.choice(("unknown", *troubles))
     nodes = () if draw.chance(0.4) else draw.some(2)
-    return [p.StoreFault(at_us=draw.at(), for_us=draw.lasting(), nodes=nodes, how=how)]
+    return [p.FailStore(at_us=draw.at(), for_us=draw.lasting(), nodes=nodes, how=how)]
 
 
 def _cut_both(draw: _Draw) -> list[Operation]:
@@ -389,7 +389,7 @@ def _cut_both(draw: _Draw) -> list[Operation]:
         return _store(draw)
     cut: list[Operation] = [p.Cut(at_us=at_us, for_us=for_us, left=(node,), right=others)]
     if draw.chance(0.5):
-        cut.append(p.StoreFault(at_us=at_us, for_us=for_us, nodes=(node,), how="cut"))
+        cut.append(p.FailStore(at_us=at_us, for_us=for_us, nodes=(node,), how="cut"))
     return cut
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from ringpop_sim.plans.plan import (
     Cut,
     Drain,
+    FailStore,
     Impair,
     KeyspacePlan,
     Link,
@@ -17,7 +18,6 @@ from ringpop_sim.plans.plan import (
     Rebalance,
     Start,
     Stop,
-    StoreFault,
     uniform,
 )
 from ringpop_sim.scenarios.sizes import at_least, everybody
@@ -100,10 +100,10 @@ def store_failing(nodes: int | None) -> Plan:
         "store-failing",
         count,
         _busy(handoffs_max=1, takeovers_max=1),
-        StoreFault(at_us=4 * s, for_us=8 * s, how="unknown"),
-        StoreFault(at_us=13 * s, for_us=4 * s, nodes=(1,), how="cut"),
-        StoreFault(at_us=18 * s, for_us=4 * s, how="read-only"),
-        StoreFault(at_us=23 * s, for_us=4 * s, how="full"),
+        FailStore(at_us=4 * s, for_us=8 * s, how="unknown"),
+        FailStore(at_us=13 * s, for_us=4 * s, nodes=(1,), how="cut"),
+        FailStore(at_us=18 * s, for_us=4 * s, how="read-only"),
+        FailStore(at_us=23 * s, for_us=4 * s, how="full"),
         *_drains(count, 6),
     )
 

@@ -240,7 +240,7 @@ def _drain(world: World, operation: p.Drain, _node: int | None) -> Undo:
     )
 
 
-def _for_homes(_world: World, _operation: p.StoreFault | p.Rebalance, _node: int | None) -> Undo:
+def _for_homes(_world: World, _operation: p.FailStore | p.Rebalance, _node: int | None) -> Undo:
     return None  # `ringpop_sim.keyspaces.homes.Homes` sees it begin and end
 
 
@@ -305,7 +305,7 @@ _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
     p.Twin: _twin,
     p.Leave: _leave,
     p.Drain: _drain,
-    p.StoreFault: _for_homes,
+    p.FailStore: _for_homes,
     p.Rebalance: _for_homes,
     p.Clock: _clock,
     p.Discovery: _discover,
