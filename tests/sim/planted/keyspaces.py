@@ -39,7 +39,7 @@ KEYSPACE_BUGS: Final = (
         "a partition is claimed without a seal",
         LOG,
         "            return self._seal()\n",
-        "            self._replay.seal = SealFor(self.node_name, self._nonce)\n"
+        "            self._replay.seal = Seal(self.node_name, self._nonce)\n"
         "            return self._claim()\n",
         "K1 K2 K4",
         "partitions-split",
