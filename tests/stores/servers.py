@@ -12,6 +12,7 @@ import threading
 import time
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,11 +29,11 @@ SPOILT_HEAD = {"ETag": '"0"'}
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
     """The endpoint of a server of S3, with nothing in it but the bucket ``bucket``."""
-    binary = program_named("moto_server")
-    if binary is None:
-        pytest.skip("no moto_server on the PATH: it is in the extra dev")
-    port = free_port()
-    with running([binary, "-H", "127.0.0.1", "-p", str(port)], f"127.0.0.1:{port}", "/") as at:
+    if find_spec("moto") is None:
+        pytest.skip("moto is not installed: it is in the extra dev")
+    at = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, str(Path(__file__).with_name("moto_s3.py")), at.partition(":")[2]]
+    with running(command, at, "/"):
         httpx.put(f"http://{at}/bucket", trust_env=False).raise_for_status()
         yield f"http://{at}"
 

@@ -65,9 +65,8 @@ def hunts(
 ) -> Iterator[dict[str, Prey]]:
     """All hunts that were asked for, on all cores at once."""
     specs = [getattr(item, "callspec", None) for item in request.session.items]
-    wanted = [
-        spec.params["variant"] for spec in specs if spec is not None and "variant" in spec.params
-    ]
+    params = [spec.params.get("variant") for spec in specs if spec is not None]
+    wanted = [variant for variant in params if isinstance(variant, Variant)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield {
             variant.name: pool.submit(hunted, variant, tmp_path_factory.mktemp("variant"))
