@@ -372,7 +372,8 @@ class Errand(Generic[P]):
         if self._tried:
             self._close(ask)
         elif not self.under_way:
-            self.open = ()
+            # Not empty if there was nobody to ask for some: they are the relay's, in a later round.
+            self.open = [part for part in self.open if part not in self.results]
 
     def failed(self, ask: Ask[P], error: RingpopError) -> None:
         """Report that *ask* ended with *error*."""

@@ -352,6 +352,18 @@ def test_owners_have_half_of_the_time_and_the_relay_the_rest() -> None:
     assert (rest.to, rest.parts, rest.wait_us) == (RELAY, [1, 2], 9 * s)
 
 
+def test_parts_that_no_owner_is_known_for_stay_open_while_others_are_asked() -> None:
+    errand, routes = Errand([0, 1, 2], RELAYED, 10 * s), Partitions({0: "b"})
+
+    errand.answered(ask_of(errand, routes), ["done"], routes)
+    rest = ask_of(errand, routes)
+    errand.answered(rest, ["done too", "and this"], routes)
+
+    assert (rest.to, rest.parts) == (RELAY, [1, 2])
+    assert errand.next(routes, 0) is None
+    assert errand.results == {0: "done", 1: "done too", 2: "and this"}
+
+
 def test_an_owner_is_asked_again_only_after_a_redirect_and_once() -> None:
     errand, routes = Errand([0], RELAYED, 10 * s), Partitions({0: "b"})
 
@@ -588,7 +600,8 @@ def test_every_part_ends_once_in_time_and_says_what_it_may_have_done(seed: int, 
     }
     policy = policies[kind]
     parts = range(rng.randrange(1, 5))
-    routes = Partitions({part: "b" if kind == "once" else rng.choice("abc") for part in parts})
+    owners = ["b"] if kind == "once" else ["a", "b", "c", ""]
+    routes = Partitions({part: rng.choice(owners) for part in parts})
     deadline = rng.choice([10 * s, 40 * s])
     errand, owner, now = (
         Errand(parts, policy, deadline),
