@@ -188,7 +188,11 @@ class KeyspaceClient(Closing):
         offsets: Mapping[str, Value] | None = None,
         timeout_s: float | None = None,
     ) -> list[Outcome | KeyspaceError]:
-        """Make many changes; return the outcome of each; see `Keyspace.update_many`."""
+        """Make many changes; return the outcome of each; see `Keyspace.update_many`.
+
+        Raises:
+            BadOperation: if a value in them cannot be sent; then none is made.
+        """
         wanted = [Change(*change) for change in changes]
 
         def write(deadline: float) -> list[Outcome | KeyspaceError]:

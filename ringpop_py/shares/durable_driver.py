@@ -8,7 +8,6 @@ from ringpop_py.catalog.assignments import read_newest, record
 from ringpop_py.errors import (
     BodyError,
     CallError,
-    ConnectFailed,
     KeyspaceError,
     StateDamaged,
     StoreUnavailable,
@@ -231,10 +230,8 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         try:
             answer = await self._node.channel.call(address, call)
             return decode(ReleaseSaid, answer.arg3)
-        except ConnectFailed:
-            return ReleaseSaid.UNREACHABLE
-        except (CallError, BodyError):
-            return ReleaseSaid.NOT_YET
+        except (CallError, BodyError) as error:
+            return ReleaseSaid.of(error)
 
     async def release(self, number: int, epoch: int, to: str) -> ReleaseSaid:
         """Release a partition to *to*, which knows our *epoch*; return the answer."""

@@ -276,7 +276,8 @@ class DurableSteward(Holdings):
 
     def _asked(self, duty: AskToRelease, said: ReleaseSaid, now: int) -> None:
         if said is ReleaseSaid.UNREACHABLE:
-            # A member that left is no longer probed, so membership will not declare it faulty.
+            # A member that left is no longer probed, so membership will not declare it faulty. If
+            # it is there after all, the log fences it, which costs time and nothing else.
             gone = self._sight.status_of(duty.owner) in (Status.LEAVE, None)
             said = ReleaseSaid.NOT_MINE if gone else ReleaseSaid.NOT_YET
         if said is ReleaseSaid.NOT_YET:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringpop_py.errors import CallTimeout, ConnectFailed, ConnectionLost
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringpop_py.errors import RingpopError
     from ringpop_py.placing.assignment import Assignment
     from ringpop_py.placing.table import TableRow
 
@@ -175,4 +178,10 @@ class ReleaseSaid(Enum):
     NOT_MINE = "not mine"
     NOT_YET = "not yet"
     UNREACHABLE = "unreachable"
-    """There is no process at its address, or no such member. It is never sent."""
+    """Nobody answered, or there is no such member. It is never sent."""
+
+    @classmethod
+    def of(cls, error: RingpopError) -> ReleaseSaid:
+        """Return what is known of an owner if the request to it ended with *error*."""
+        silent = isinstance(error, ConnectFailed | ConnectionLost | CallTimeout)
+        return cls.UNREACHABLE if silent else cls.NOT_YET

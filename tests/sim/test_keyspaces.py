@@ -12,7 +12,7 @@ import pytest
 from ringpop_sim.cli import main
 from ringpop_sim.errors import PlanError
 from ringpop_sim.linear import Invocation
-from ringpop_sim.plans.plan import Crash, Drain, FailStore, KeyspacePlan, Plan, Start
+from ringpop_sim.plans.plan import Crash, Drain, FailStore, KeyspacePlan, Leave, Plan, Start
 from ringpop_sim.runs.run import Run, run
 from ringpop_sim.units import ms, s
 
@@ -43,7 +43,7 @@ def test_plans_with_partitions_take_one_course_under_any_hash_seed(
     assert "same course" in capsys.readouterr().out
 
 
-def a_plan(*operations: Crash | Drain | Start | FailStore, **keyspace: object) -> Plan:
+def a_plan(*operations: Crash | Drain | FailStore | Leave | Start, **keyspace: object) -> Plan:
     """A plan of three nodes with a durable keyspace of four partitions."""
     return Plan(
         nodes=3,
@@ -72,6 +72,19 @@ def test_a_crash_leaves_no_partition_without_an_owner() -> None:
 
     assert result.ok, result.broken
     assert result.traffic["moves"] > 4
+
+
+@pytest.mark.parametrize("crash_at_us", range(3 * s + 100 * ms, 3 * s + 700 * ms, 100 * ms))
+def test_partitions_of_a_member_that_falls_silent_while_it_leaves_are_served_again(
+    crash_at_us: int,
+) -> None:
+    # Nobody probes a member that left, and a machine that is off does not refuse connections.
+    cut_off = FailStore(at_us=2 * s, nodes=(1,), for_us=3 * s, how="cut")
+    silent = Crash(at_us=crash_at_us, nodes=(1,), silent=True)
+
+    result = run(a_plan(cut_off, Leave(at_us=3 * s, nodes=(1,)), silent, mode="durable"), 1)
+
+    assert result.ok, result.broken
 
 
 def test_a_store_that_is_away_for_one_node_takes_no_acknowledged_write() -> None:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.errors import KeyspaceUnknown, NotEnoughMembers, PartitionUnavailable
+from ringpop_py.errors import (
+    BodyError,
+    CallTimeout,
+    ConnectFailed,
+    ConnectionLost,
+    KeyspaceUnknown,
+    NotEnoughMembers,
+    PartitionUnavailable,
+    PeerBusy,
+)
 from ringpop_py.placing.table import PartitionStatus, ServedElsewhere, TableRow
 from ringpop_py.steward.durable import DAMAGED_US, FORGIVEN_US, DurableSteward
 from ringpop_py.steward.duties import (
@@ -31,6 +40,7 @@ from tests.steward.sights import SECOND, Members, assignments, served
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ringpop_py.errors import RingpopError
     from ringpop_py.steward.duties import Task
 
 NOBODY_GIVEN_UP: frozenset[str] = frozenset()
@@ -111,6 +121,20 @@ def test_an_owner_that_cannot_be_reached_is_given_up_only_if_it_left(
     tasks = but_told(steward.done(AskToRelease(0, "a", 1), ReleaseSaid.UNREACHABLE, 0))
 
     assert tasks == ([Acquire(0, frozenset({"a"}))] if given_up else [])
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConnectFailed("refused"), ReleaseSaid.UNREACHABLE),
+        (ConnectionLost("cut"), ReleaseSaid.UNREACHABLE),
+        (CallTimeout("silent"), ReleaseSaid.UNREACHABLE),
+        (PeerBusy("busy"), ReleaseSaid.NOT_YET),
+        (BodyError("no word"), ReleaseSaid.NOT_YET),
+    ],
+)
+def test_an_owner_is_unreachable_if_nobody_answers(error: RingpopError, said: ReleaseSaid) -> None:
+    assert ReleaseSaid.of(error) is said
 
 
 def test_an_owner_that_is_not_ready_is_asked_again_soon_or_at_once_after_news() -> None:

@@ -608,7 +608,4 @@ class Home:
 
 
 def _release_said(value: Any) -> duties.ReleaseSaid:
-    if isinstance(value, duties.ReleaseSaid):
-        return value
-    unreachable = isinstance(value, ConnectFailed)
-    return duties.ReleaseSaid.UNREACHABLE if unreachable else duties.ReleaseSaid.NOT_YET
+    return value if isinstance(value, duties.ReleaseSaid) else duties.ReleaseSaid.of(value)

@@ -1,0 +1,121 @@
+"""`Keyspace` and `KeyspaceClient` are two faces of one thing: they answer alike."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from ringpop_py import Change, Client, KeyspaceClient, OperationId, RingpopError, tag_of
+from ringpop_py.values.operations import Outcome
+from tests.client.test_keyspace_client import nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.keyspaces.keyspace import Keyspace
+
+KEYS = [f"{prefix}{number}" for prefix in ("a/", "b/", "") for number in range(4)]
+VALUES: list[Any] = [None, 0, -7, 2**63 - 1, 2.5, "text", b"bytes", [1, [2]], {"n": {"m": 1}}, True]
+UNFIT: list[Any] = [object(), 2**64, "\ud800"]
+"""They cannot be values."""
+OPERATIONS = ["put", "add", "count", "max", "append", "delete", "put_if_absent", "no such one"]
+STEPS_COUNT = 60
+
+Step = tuple[str, tuple[Any, ...], dict[str, Any]]
+"""The name of a method, with its arguments."""
+
+
+def script_of(seed: int) -> list[Step]:
+    """Random requests, reads and writes, of which many are refused."""
+    rng = random.Random(seed)
+
+    def an_id() -> str | OperationId | None:
+        named = OperationId(f"s{rng.randrange(2)}", rng.randrange(6))
+        return rng.choice([None, None, f"id-{rng.randrange(4)}", named])
+
+    def condition() -> dict[str, Any]:
+        return rng.choice([{}, {}, {"if_absent": True}, {"if_tag": tag_of(rng.choice(VALUES))}])
+
+    def a_value() -> Any:  # noqa: ANN401 - values are of any type
+        return rng.choice(UNFIT if rng.random() < 0.1 else VALUES)
+
+    def a_change() -> Change:
+        return Change(rng.choice(KEYS), rng.choice(OPERATIONS), rng.choice(VALUES))
+
+    def some(most: int) -> list[str]:
+        return rng.choices(KEYS, k=rng.randrange(most))
+
+    def bounds() -> dict[str, Any]:
+        start, end = rng.choice([None, *KEYS]), rng.choice([None, *KEYS])
+        return {"start": start, "end": end, "limit": rng.choice([None, 0, 1, 3, 100])}
+
+    kinds: list[Callable[[], Step]] = [
+        lambda: ("get", (rng.choice(KEYS), rng.choice(["default", None])), {}),
+        lambda: ("get", (rng.choice(KEYS),), {"stale": True}),
+        lambda: ("get", (rng.choice(KEYS),), {"timeout_s": rng.choice([0, -1, 20])}),
+        lambda: ("get_many", (some(6),), {}),
+        lambda: ("scan", (rng.choice(["", "a/", "none"]),), bounds()),
+        lambda: ("put", (rng.choice(KEYS), a_value()), condition()),
+        lambda: ("delete", (rng.choice(KEYS),), {"operation_id": an_id()}),
+        lambda: ("update", tuple(a_change()), {"operation_id": an_id(), **condition()}),
+        lambda: ("update", tuple(a_change()), {}),
+        lambda: ("update_many", ([a_change() for _ in range(rng.randrange(8))],), {}),
+        lambda: ("update_many", ([a_change() for _ in range(4)],), {"operation_id": an_id()}),
+    ]
+    return [rng.choice(kinds)() for _ in range(STEPS_COUNT)]
+
+
+def told(result: object) -> object:
+    """*result* without the name of the keyspace and of members."""
+    if isinstance(result, RingpopError):
+        return type(result).__name__, result.took_effect, result.passes
+    if isinstance(result, list):
+        return [told(each) for each in result]
+    if isinstance(result, Outcome):
+        return result.values, result.repeated
+    return result
+
+
+async def by_member(keyspace: Keyspace, step: Step) -> object:
+    name, arguments, options = step
+    try:
+        if name == "scan":
+            return [row async for row in keyspace.scan(*arguments, **options)]
+        return told(await getattr(keyspace, name)(*arguments, **options))
+    except RingpopError as error:
+        return told(error)
+
+
+def by_client(keyspace: KeyspaceClient, step: Step) -> object:
+    name, arguments, options = step
+    try:
+        if name == "scan":
+            return list(keyspace.scan(*arguments, **options))
+        return told(getattr(keyspace, name)(*arguments, **options))
+    except RingpopError as error:
+        return told(error)
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "through the daemon"])
+async def test_both_faces_of_a_keyspace_answer_alike(direct: bool) -> None:  # noqa: FBT001
+    async with nodes("a", "b", "c") as (a, b, _):
+        for seed in range(8):
+            script = script_of(seed)
+            ours = await a.open_keyspace(f"ours-{seed}", partitions=8)
+            await b.open_keyspace(f"theirs-{seed}", partitions=8)
+
+            def run(name: str = f"theirs-{seed}", script: list[Step] = script) -> list[object]:
+                with (
+                    Client(b.address, timeout_s=20) as client,
+                    KeyspaceClient(client, name, direct=direct) as theirs,
+                ):
+                    return [by_client(theirs, step) for step in script]
+
+            found = await trio.to_thread.run_sync(run)
+            expected = [await by_member(ours, step) for step in script]
+
+            for step, mine, other in zip(script, expected, found, strict=True):
+                assert mine == other, (seed, step)
