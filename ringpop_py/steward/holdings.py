@@ -104,11 +104,13 @@ class Holdings:
         why: object = self.waits_for
         if isinstance(why, NotEnoughMembers):
             # Which members are missing now, or that they are here by now.
+            why = "it is being assigned"
             try:
                 self._owners()
             except NotEnoughMembers as error:
                 return error
-            why = "it is being assigned"
+            except NoOwner as error:
+                why = error
         return PartitionUnavailable(
             f"partition {number}: {why or 'no member was assigned to it yet'}"
         )

@@ -373,3 +373,16 @@ def test_nothing_is_gained_before_the_join_or_with_too_few_members() -> None:
     assert isinstance(steward.why_nobody(0), NotEnoughMembers)
     sight.statuses["b"] = Status.ALIVE
     assert isinstance(steward.why_nobody(0), PartitionUnavailable)
+
+
+def test_a_request_ends_with_an_error_of_keyspaces_though_all_members_leave() -> None:
+    sight = Members("a")
+    steward = steward_of(sight, min_cluster_size=2)
+    steward.advance(SECOND)
+    steward.heard([TableRow(0, owner="b", epoch=1, status=PartitionStatus.OFFLINE)], SECOND)
+    sight.left_out.add("a")
+
+    error = steward.why_nobody(0)
+
+    assert type(error) is PartitionUnavailable
+    assert "no member is in the ring" in str(error)
