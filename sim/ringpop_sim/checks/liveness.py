@@ -14,7 +14,7 @@ from ringpop_sim.units import ms, seconds
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ringpop_py.swim.effects import Effect
     from ringpop_sim.world.process import Process
@@ -67,20 +67,21 @@ class Converges(Check):
             self.agreed_at = world.now
         elif world.now < self._due_at:
             world.push(world.now + LOOK_US, self._look)
-        elif self._could(processes):
+        elif can_meet(world, processes):
             after_s = seconds(world.now - world.plan.quiet_at_us)
             self.broke("L1", f"{after_s:.0f} s after the last fault: {_views(processes)}")
 
-    def _could(self, processes: list[Process]) -> bool:
-        """Return whether the hosts lists of *processes* let all of them find each other."""
-        if any(process.life is not Life.RUNNING for process in processes):
+
+def can_meet(world: World, processes: Sequence[Process]) -> bool:
+    """Return whether the hosts lists of *processes* let all of them find each other."""
+    if any(process.life is not Life.RUNNING for process in processes):
+        return False
+    lists = {process: known_hosts(world, process) for process in processes}
+    if not world.dialect.joins_alone:
+        size = world.config.join_size
+        if any(len(found) < min(size, listed) for found, listed in lists.values()):
             return False
-        lists = {process: known_hosts(self.world, process) for process in processes}
-        if not self.world.dialect.joins_alone:
-            size = self.world.config.join_size
-            if any(len(found) < min(size, listed) for found, listed in lists.values()):
-                return False
-        return _connected({process: found for process, (found, _) in lists.items()})
+    return _connected({process: found for process, (found, _) in lists.items()})
 
 
 def agree(processes: Iterable[Process], *, wholly: bool) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.values.packed import decode_value
 from ringpop_sim.checks import Check
+from ringpop_sim.checks.liveness import can_meet
 from ringpop_sim.keyspaces.histories import made_certain
 from ringpop_sim.keyspaces.homes import HomeWatcher
 from ringpop_sim.linear import TooManyOrders, check
@@ -164,7 +165,7 @@ class ServedAgain(KeyspaceOracle):
         owners = max((len(home.owners()) for home in homes), default=0)
         assigned = any(home.table.assigned for home in homes)
         too_few = owners < homes.plan.min_cluster_size and not assigned
-        if homes.settled or too_few or not owners:
+        if homes.settled or too_few or not owners or not can_meet(world, world.running):
             return
         if world.now - homes.moved_at < STILL_US:
             self.broke("K5", f"partitions still move: {homes.moves_count} moves in all")
