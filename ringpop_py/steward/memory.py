@@ -308,7 +308,7 @@ class MemorySteward(Holdings):
             case Offer():
                 self._offered(duty, result, now)
             case Send():
-                self._sent(duty.number, now, taken=result is True)
+                self._sent(duty, now, taken=result is True)
             case _:
                 raise AssertionError(duty, result)
         return self._out(now)
@@ -333,12 +333,17 @@ class MemorySteward(Holdings):
         if row.owner == self._name and row.status is PartitionStatus.ONLINE:
             self._put(row.sealed(to))
 
-    def _sent(self, number: int, now: int, *, taken: bool) -> None:
-        going = self._going[number]
+    def _sent(self, duty: Send, now: int, *, taken: bool) -> None:
+        number, going = duty.number, self._going[duty.number]
         if not taken:  # it is tried again, however long that takes
             self._try_again(number, going, now)
             return
         self._paused(now - going.withheld_at)
+        row = self.table[number]
+        if row.owner == self._name:
+            # As the taker has claimed it. Its news may come later than the moment at which this
+            # node wants the partition again, and would begin a new one beside the taker's.
+            self._put(row.claimed(duty.to, row.epoch + 1))
         self._given(number, now)
 
     def _given(self, number: int, now: int) -> None:

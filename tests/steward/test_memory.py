@@ -69,6 +69,20 @@ def step(step: HandOverStep, *, number: int = 0, leaving: bool = False) -> HandO
 OFFER, PART, LAST = HandOverStep.OFFER, HandOverStep.PART, HandOverStep.LAST
 
 
+def test_what_was_just_given_away_is_waited_for_and_not_begun_anew() -> None:
+    sight, steward, (offer,) = giving()
+    assert isinstance(offer, Offer)
+    steward.done(offer, Said.YES, 1)
+    sight.left_out = {"b"}
+    steward.members_changed(2)
+
+    tasks = but_told(steward.done(Send(0, "b"), True, 3))  # noqa: FBT003
+
+    assert tasks == [Drop(0)]
+    assert (steward.destination(0), steward.table[0].epoch) == ("b", 2)
+    assert but_told(steward.advance(HANDOVER_US + 2)) == [Serve(0, 3)]
+
+
 def test_a_partition_of_nobody_is_served_at_once() -> None:
     assert but_told(steward_of(Members("a")).advance(0)) == [Serve(0, 1)]
 
