@@ -47,22 +47,27 @@ class KeyspaceOracle(Check, HomeWatcher):
 
 
 class OneOwnerAnEpoch(KeyspaceOracle):
-    """K2: durable partitions: one node acknowledges writes in an epoch, and epochs only rise."""
+    """K2: durable partitions: an epoch has one owner, and a member's epochs only rise.
+
+    A member may begin to serve in an epoch that has ended: if it was frozen, or its store slow, it
+    learns late that its claim was put. The log then fences it.
+    """
 
     invariants: ClassVar = ("K2",)
 
     def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
         super().__init__(world, homes, clients)
         self._owner: dict[tuple[int, int], int] = {}
-        self._epoch: dict[int, int] = {}
+        self._epoch: dict[tuple[int, str], int] = {}
 
     def serves(self, home: Home, number: int, epoch: int) -> None:
         if self.homes.plan.mode != "durable":
             return
-        before = self._epoch.get(number, 0)
+        before = self._epoch.get((number, home.name), 0)
         if epoch <= before:
             self.broke("K2", f"{home.name} serves partition {number} in epoch {epoch} <= {before}")
-        self._epoch[number] = max(before, epoch)
+        self._epoch[number, home.name] = epoch
+        self.acknowledged(home, number, epoch)
 
     def acknowledged(self, home: Home, number: int, epoch: int) -> None:
         owner = self._owner.setdefault((number, epoch), home.process.serial)
@@ -81,8 +86,12 @@ class HistoriesHold(KeyspaceOracle):
     invariants: ClassVar = ("K1",)
 
     def finish(self) -> None:
-        plan = self.homes.plan
-        claimed = _orderly(self.world) and plan.from_us >= FORMED_US
+        plan, world = self.homes.plan, self.world
+        # Partitions that are assigned for the first time, while members still get to know each
+        # other, may begin at several of them.
+        late = {n for o in world.plan.operations if isinstance(o, Start) for n in o.nodes}
+        formed = plan.min_cluster_size <= world.plan.nodes - len(late)
+        claimed = _orderly(world) and formed and plan.from_us >= FORMED_US
         if plan.mode == "memory" and not claimed:
             return
         operations = made_certain(self.clients.all_operations(), self.world.now)

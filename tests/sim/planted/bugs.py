@@ -584,12 +584,4 @@ BUGS: Final = (
         "S11",
         "crash-under-load:6:1",
     ),
-    _bug(
-        "of the parts of a request only those of one owner are asked",
-        ERRAND,
-        "        for to, parts in groups.items():\n",
-        "        for to, parts in [*groups.items()][:1]:\n",
-        "S11 E",
-        "crash-under-load:6:1",
-    ),
 )

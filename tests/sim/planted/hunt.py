@@ -1,8 +1,9 @@
 """Runs what is to find a planted bug, one thing after the other, until something breaks.
 
 A program of its own, so that each bug is in a process with a core of its own. Each argument is
-a scenario, a size and a seed (``crash:8:1``, size 0: as it comes), or a law (``theory:rotation``).
-Prints one JSON object: by invariant, where it broke first, and how.
+a scenario, a size and a seed (``crash:8:1``, size 0: as it comes), a law (``theory:rotation``), or
+a random plan with partitions (``partitions:4:7``: of four nodes, drawn from 7). Prints one JSON
+object: by invariant, where it broke first, and how.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.runs import theory
+from ringpop_sim.runs.random_plans import random_plan
 from ringpop_sim.runs.run import run
 from ringpop_sim.scenarios import scenario
 
@@ -23,6 +25,7 @@ LAWS: Final[dict[str, Callable[[], list[theory.TheoryRow]]]] = {
     "suspicion": lambda: theory.suspicion(1, sizes=(12,)),
 }
 THEORY: Final = "theory"
+RANDOM: Final = "partitions"
 
 
 def broken_by(hunt: str) -> dict[str, str]:
@@ -32,8 +35,12 @@ def broken_by(hunt: str) -> dict[str, str]:
         wrong = [row for row in LAWS[rest[0]]() if not row.ok]
         return {THEORY: str(wrong[0].as_json())} if wrong else {}
     size, seed = map(int, rest)
+    if name == RANDOM:
+        plan = random_plan(seed, size, 5, keyspaces=True)
+    else:
+        plan = scenario(name, size or None)
     found: dict[str, str] = {}
-    for broken in run(scenario(name, size or None), seed).broken:
+    for broken in run(plan, seed).broken:
         found.setdefault(broken.invariant, f"at {broken.at_us / 1e6:.3f} s: {broken.detail}")
     return found
 
