@@ -185,12 +185,17 @@ class LogDriver:
 
     def _refuse(self, error: KeyspaceError | None = None) -> None:
         """Refuse everything that waits."""
+        # A commit that is under way may still reach the log.
+        in_hand = error or OutcomeUnknown(f"partition {self.number} leaves {self._home.name}")
+        group = [end for _, end, _ in self._group]
         error = error or PartitionUnavailable(f"partition {self.number} has left {self._home.name}")
         ends = [end for _, end in (*self._writes, *self._reads, *self._riding, *self._checking)]
-        ends += [end for _, end, _ in self._group] + [end for end, _ in self._repeated]
+        ends += [end for end, _ in self._repeated]
         self._writes, self._reads, self._riding, self._checking = [], [], [], []
         self._group, self._repeated = [], []
         release, self._release = self._release, None
+        for end in group:
+            end(in_hand)
         for end in ends:
             end(error)
         if release is not None:
