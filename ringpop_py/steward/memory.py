@@ -99,6 +99,7 @@ class MemorySteward(Holdings):
         self._places = handoffs_max
         self._heard_at: dict[str, int] = {}
         self._heirs: Sequence[str] | None = None  # only while this node leaves
+        self._refusing: set[str] = set()
 
     def __repr__(self) -> str:
         going = {number: going.step.value for number, going in self._going.items()}
@@ -140,6 +141,7 @@ class MemorySteward(Holdings):
         """Look at who should own what: the members have changed."""
         self._look_at = now
         if self._heirs is not None:  # one of them may be gone, or about to go, too
+            self._refusing.clear()
             self._choose_heirs()
         for number in sorted({*self._coming, *self._going}):
             self._news(number, now)
@@ -183,7 +185,9 @@ class MemorySteward(Holdings):
         """Return until when to wait for an owner that may hand it over; 0 if for none."""
         row = self.table[number]
         owned = row.status in _MOVING_OR_SERVED and row.owner != self._name
-        if not owned or not self.is_there(row.owner):
+        # News of a partition may come before those of a member that has just joined.
+        known = self._sight.status_of(row.owner) is not None
+        if not owned or (known and not self.is_there(row.owner)):
             return 0
         # An owner with many transfers offers each again while it waits, which counts as a sign.
         since = self._coming[number]
@@ -319,6 +323,10 @@ class MemorySteward(Holdings):
             # It was never served here, so there is nothing to merge, and no claim to pass on.
             self._given(number, now)
         elif said is not Said.YES or self.taker(number) != duty.to:
+            if said is not Said.YES and self._heirs is not None:
+                # It may leave, too, before the news of that come. Any other member will do.
+                self._refusing.add(duty.to)
+                self._choose_heirs()
             self._try_again(number, going, now)
         else:
             going.step, going.withheld_at = Giving.SENDS, now
@@ -384,8 +392,11 @@ class MemorySteward(Holdings):
 
     def _choose_heirs(self) -> None:
         others = [name for name in self._sight.owners() if name != self._name]
+        if self._refusing.issuperset(others):
+            self._refusing.clear()
+        willing = [name for name in others if name not in self._refusing]
         try:
-            self._heirs = self._assignments.owners(others, assigned=True)
+            self._heirs = self._assignments.owners(willing, assigned=True)
         except (NoOwner, NotEnoughMembers):
             self._heirs = None  # there is no member left to hand them to
 

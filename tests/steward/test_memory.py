@@ -83,6 +83,26 @@ def test_what_was_just_given_away_is_waited_for_and_not_begun_anew() -> None:
     assert but_told(steward.advance(HANDOVER_US + 2)) == [Serve(0, 3)]
 
 
+def test_a_member_that_leaves_offers_to_another_heir_after_a_refusal() -> None:
+    sight = Members("a", "b", "c")
+    sight.left_out = {"b", "c"}
+    steward = steward_of(sight)
+    steward.advance(0)
+    sight.left_out = set()
+    (offer,) = but_told(steward.leave(0))
+    assert isinstance(offer, Offer)
+
+    # The heir leaves, too, which is not known here yet.
+    steward.done(offer, Said.NOT_NOW, 0)
+    (second,) = but_told(steward.advance(RETRY_US))
+    assert isinstance(second, Offer)
+    steward.done(second, Said.NOT_NOW, RETRY_US)
+    (third,) = but_told(steward.advance(2 * RETRY_US))
+
+    assert {offer.to, second.to} == {"b", "c"}
+    assert isinstance(third, Offer)
+
+
 def test_a_partition_of_nobody_is_served_at_once() -> None:
     assert but_told(steward_of(Members("a")).advance(0)) == [Serve(0, 1)]
 
@@ -102,6 +122,16 @@ def test_an_owner_that_dies_is_not_waited_for() -> None:
     sight.statuses["a"] = Status.FAULTY
 
     assert but_told(steward.members_changed(1)) == [Serve(0, 2)]
+
+
+def test_an_owner_that_is_not_known_yet_is_waited_for() -> None:
+    steward = steward_of(Members("b"))
+    steward.heard([served(0, "a")], 0)
+
+    early = but_told(steward.advance(HANDOVER_US - 1))
+    late = but_told(steward.advance(2 * HANDOVER_US))
+
+    assert (early, late) == ([], [Serve(0, 2)])
 
 
 def test_the_last_part_makes_the_taker_the_owner() -> None:
