@@ -185,7 +185,8 @@ KEYSPACE_BUGS: Final = (
         "        if not taken:  # it is tried",
         "        if False:  # it is tried",
         "K1 K3",
-        "copies-leaving",
+        "copies-leaving:0:4",
+        "copies-leaving:0:12",
     ),
     _bug(
         "a copy is not offered again",
