@@ -172,8 +172,11 @@ class DeadlinePolicy:
 
     def settled(self, error: KeyspaceError, tried: Tried) -> KeyspaceError:
         """Return the error of a part whose last answer was *error*: more time would not help."""
-        is_open = self.changes_state and tried.may_have_run
-        if is_open and error.took_effect == "no" and not error.settles:
+        says_all = error.settles or error.took_effect == "unknown"
+        return error if says_all else self._unless_open(error, tried)
+
+    def _unless_open(self, error: KeyspaceError, tried: Tried) -> KeyspaceError:
+        if self.changes_state and tried.may_have_run:
             return OutcomeUnknown(f"it may have taken effect: {error}")
         return error
 
@@ -185,7 +188,8 @@ class DeadlinePolicy:
                 return self.settled(last, tried)
             # Its address may belong to another process now, and the relay knows a newer one.
             if not (self.relays and tried.to):
-                return BadOperation(f"{tried.to or 'a daemon'} cannot decode the request: {last}")
+                message = f"{tried.to or 'a daemon'} cannot decode the request: {last}"
+                return self._unless_open(BadOperation(message), tried)
         if now < deadline:
             return None
         if isinstance(last, StoreUnavailable):  # its cause helps more than a missing answer

@@ -204,6 +204,7 @@ def test_its_repr_says_what_is_open_and_why() -> None:
         ([LOST, KeyspaceUnknown("dropped")], OutcomeUnknown),
         ([REFUSED, KeyspaceUnknown("dropped")], KeyspaceUnknown),
         ([BadRequest("no such endpoint")], BadOperation),
+        ([LOST, BadRequest("no such endpoint")], OutcomeUnknown),  # of another version than b
         ([LOST, BadOperation("no number")], BadOperation),  # the owner has looked whether it ran
     ],
 )

@@ -45,6 +45,8 @@ CONNECTIONS_MAX: Final = 256
 """The most connections to owners; for a further one, the oldest is closed."""
 AVOID_S: Final = 5.0
 """The seconds for which an owner that could not be reached is not asked."""
+STRAIGHT_US: Final = 3_000_000
+"""The most microseconds for an owner; then a daemon is asked, which knows whether it is gone."""
 ANY_CALL_S: Final = 30.0
 """The most seconds that one daemon has for a request that any other could serve as well."""
 _ANY: Final = -1
@@ -92,7 +94,9 @@ class ClientCourier:
         self._daemon_at = 0
         rng = random.Random(secrets.randbits(64))
         self._read, self._write = (
-            DeadlinePolicy(rng, changes_state=writes, relays=True, asked="daemon")
+            DeadlinePolicy(
+                rng, changes_state=writes, relays=True, straight_us=STRAIGHT_US, asked="daemon"
+            )
             for writes in (False, True)
         )
         # A daemon reads from the store then; a client cannot.

@@ -211,7 +211,8 @@ class KeyspaceClient(Closing):
 
     def _until(self, timeout_s: float | None, attempt: Callable[[float], T]) -> T:
         # It is tried again if the keyspace turns out to have been created again.
-        deadline = time.monotonic() + checked_timeout_s(timeout_s, self._timeout_s)
+        wait_s = self._timeout_s if timeout_s is None else checked_timeout_s(timeout_s)
+        deadline = time.monotonic() + wait_s
         try:
             return attempt(deadline)
         except KeyspaceUnknown:

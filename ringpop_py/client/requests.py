@@ -21,7 +21,7 @@ from ringpop_py.values.operations import Change, Outcome, Value, Write
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.values.operations import OperationId
@@ -105,9 +105,8 @@ def known(results: dict[int, Any]) -> dict[int, Any]:
     return results
 
 
-def checked_timeout_s(timeout_s: float | None, default_s: float) -> float:
-    """Return *timeout_s*; *default_s* if it is None. Raises ConfigError if it is not above 0."""
-    timeout_s = default_s if timeout_s is None else timeout_s
+def checked_timeout_s(timeout_s: float) -> float:
+    """Return *timeout_s*. Raises ConfigError if it is not above 0."""
     if not timeout_s > 0:
         raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
     return timeout_s
@@ -138,9 +137,9 @@ class WritesOf:
         """Return the result of partition *number*. Raises BodyError."""
         return messages.outcomes_of(result, len(self.parts[number]))
 
-    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+    def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
         """See `PartitionRequest`."""
-        found: list[Any] = await self.host.apply([(n, self.parts[n]) for n in numbers])
+        found: Awaitable[list[Any]] = self.host.apply([(n, self.parts[n]) for n in numbers])
         return found
 
 
@@ -191,10 +190,10 @@ class ReadsOf:
             if packed is not None
         ]
 
-    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+    def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
         """See `PartitionRequest`."""
         parts = [(number, self.parts[number]) for number in numbers]
-        found: list[Any] = await self.host.read(parts, stale=self.stale)
+        found: Awaitable[list[Any]] = self.host.read(parts, stale=self.stale)
         return found
 
     def look(self, number: int) -> Callable[[KeyedState], Any]:
@@ -229,9 +228,9 @@ class ScansOf:
         """Return the result of a partition. Raises BodyError."""
         return messages.scanned_of(result)
 
-    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+    def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
         """See `PartitionRequest`."""
-        found: list[Any] = await self.host.scan(self.only(numbers))
+        found: Awaitable[list[Any]] = self.host.scan(self.only(numbers))
         return found
 
     def look(self, _number: int) -> Callable[[KeyedState], Any]:

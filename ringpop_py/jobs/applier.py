@@ -244,7 +244,7 @@ class _Run:
         self, partition: Partition, write: PackedWrite, rows: Sequence[RowRefusal]
     ) -> None:
         refusals = Refusals(len(rows), tuple(rows))
-        put, sequence = self.jobs.put_refusals, write.id.sequence
+        put, sequence = self.jobs.put_refusals, write.sequence
         await self.worker.run(put, self.job, partition.number, sequence, refusals)
 
 
@@ -309,7 +309,7 @@ def _loaded(operation: str, chunk: Chunk, write_id: OperationId) -> Loaded:
     keys, values = chunk.keys.to_pylist(), chunk.values.to_pylist()
     size_bytes = sum(map(len, keys)) + sum(map(len, values))
     if operation == "put":
-        return Loaded(PackedWrite(write_id, operation, keys, values), size_bytes)
+        return Loaded(PackedWrite(*write_id, operation, keys, values), size_bytes)
     size_bytes += CHANGE_BYTES * len(keys)
     unfit: list[RowRefusal] = []
     try:  # all arguments as one array: one call for thousands of rows
@@ -325,4 +325,4 @@ def _loaded(operation: str, chunk: Chunk, write_id: OperationId) -> Loaded:
                 refusal = BadOperation(f"its argument cannot be read: {error}")
                 unfit.append(RowRefusal.of(key, refusal))
         keys = fit
-    return Loaded(PackedWrite(write_id, operation, keys, arguments), size_bytes, tuple(unfit))
+    return Loaded(PackedWrite(*write_id, operation, keys, arguments), size_bytes, tuple(unfit))

@@ -7,7 +7,8 @@ one. A body without digests is as the first version wrote it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from ringpop_py.errors import OperationTooOld, StateDamaged
 from ringpop_py.keyed.sessions import SEQUENCE_MAX, after, record_of, with_records
@@ -17,31 +18,41 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_py.keyed.sessions import Session
-    from ringpop_py.values.operations import OperationId
 
-Body = list[Any]
 Ids = list[int | bytes]
 """The ids of one source."""
-Parts = tuple[dict[str, bytes], list[str], dict[str, Ids], dict[str, bytes]]
 _PARTS_COUNT: Final = 4
 
 
+class Body(NamedTuple):
+    """The parts of a body: made here, or read and found good. Applying them cannot fail."""
+
+    changed: dict[str, bytes]
+    deleted: list[str]
+    ids: dict[str, Ids]
+    offsets: dict[str, bytes]
+
+
+@dataclass(slots=True, eq=False)
 class Group:
-    """The effects of a group of writes, as far as they are staged."""
+    """The effects of a group of writes, as far as they are staged.
 
-    __slots__ = ("changed", "deleted", "growth", "ids", "offsets", "sessions")
+    Attributes:
+        changed: packed values; None for a key that is deleted.
+        deleted: keys that were deleted at some moment; one may have been put again.
+        growth: of the number of keys.
+        sessions: without the digests of the group itself.
+    """
 
-    def __init__(self) -> None:
-        self.changed: dict[str, bytes | None] = {}  # None: deleted
-        self.deleted: dict[str, None] = {}  # at some moment; a key may have been put again
-        self.growth = 0  # of the number of keys
-        self.sessions: dict[str, Session] = {}  # without the digests of the group itself
-        self.ids: dict[str, Ids] = {}
-        self.offsets: dict[str, bytes] = {}
+    changed: dict[str, bytes | None] = field(default_factory=dict)
+    deleted: dict[str, None] = field(default_factory=dict)
+    growth: int = 0
+    sessions: dict[str, Session] = field(default_factory=dict)
+    ids: dict[str, Ids] = field(default_factory=dict)
+    offsets: dict[str, bytes] = field(default_factory=dict)
 
-    def digest_of(self, id_: OperationId) -> bytes:
+    def digest_of(self, source: str, sequence: int) -> bytes:
         """Return the digest of a write of this group; empty if it has none or is not known."""
-        source, sequence = id_
         ids = self.ids.get(source, [])
         following = ids[ids.index(sequence) + 1 :] if sequence in ids else []
         return following[0] if following and isinstance(following[0], bytes) else b""
@@ -53,17 +64,19 @@ class Group:
             if not mergeable:
                 deleted = [key for key in deleted if changed[key] is None]
             changed = {key: packed for key, packed in changed.items() if packed is not None}
-        return [changed, deleted, self.ids, self.offsets]
+        return Body(cast("dict[str, bytes]", changed), deleted, self.ids, self.offsets)
 
 
-def parts_of(body: object, *, mergeable: bool = False) -> Parts:
-    """Return the parts of *body*, checked so that applying them cannot fail.
+def parts_of(body: object, *, mergeable: bool = False) -> Body:
+    """Return the parts of *body*, which are checked unless it is a `Body`.
 
     If *mergeable*, a key can be among both the changed and the deleted ones.
 
     Raises:
         StateDamaged: if *body* is not the body of a group.
     """
+    if isinstance(body, Body):
+        return body
     if isinstance(body, list) and len(body) == _PARTS_COUNT:
         changed, deleted, ids, offsets = body
         # By hand, with loops in C: a declared message would copy each map on the hot path.
@@ -76,7 +89,7 @@ def parts_of(body: object, *, mergeable: bool = False) -> Parts:
             and all(map(_are_ids, ids.values()))
             and _is_map(offsets, bytes)
         ):
-            return cast(Parts, (changed, deleted, ids, offsets))
+            return Body(changed, deleted, ids, offsets)
     raise StateDamaged("a record of the log is not the body of a group of writes")
 
 

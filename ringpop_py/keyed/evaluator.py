@@ -87,13 +87,16 @@ class Evaluator:
         return (group.body(mergeable=self.mergeable) if group.ids else None), outcomes
 
     def _stage_write(self, write: Write | PackedWrite, group: Group) -> Outcome:
-        source, sequence = write.id
+        source, sequence = write.source, write.sequence
         before = group.sessions.get(source) or self.sessions.get(source)
         if before is None or type(sequence) is not int or not 0 <= sequence <= SEQUENCE_MAX:
             check_id(source, sequence)  # a source that is known was checked before
         session = after(before, sequence)
         if session is None:
             return self._repeated(write, group)
+        changes = write.keys if isinstance(write, PackedWrite) else write.changes
+        if len(changes) > CHANGES_MAX:
+            raise BadOperation(f"a write has at most {CHANGES_MAX} changes")
         changed: dict[str, bytes | None] = {}
         deleted: list[str] = []
         values: list[Value] = []
@@ -137,7 +140,6 @@ class Evaluator:
 
         Return the new values, and by how much the number of keys grows.
         """
-        _check_count(changes)
         values: list[Value] = []
         growth = 0
         # Local names: the loop runs a million times a second.
@@ -187,7 +189,6 @@ class Evaluator:
 
         Return by how much the number of keys grows, or 0 if that is not limited.
         """
-        _check_count(write.keys)
         _check_keys(write.keys)
         if write.aggregation != "put":
             return self._aggregate(write, group, changed, deleted)
@@ -267,9 +268,10 @@ class Evaluator:
         """
         if isinstance(write, PackedWrite):
             return Outcome((), repeated=True)
-        source, sequence = write.id
+        source, sequence = write.source, write.sequence
         session = self.sessions.get(source)
-        known = group.digest_of(write.id) or (digest_in(session[2], sequence) if session else b"")
+        known = group.digest_of(source, sequence)
+        known = known or (digest_in(session[2], sequence) if session else b"")
         if known and write.digest and known != write.digest:
             number = f" and sequence {sequence}" if sequence else ""
             raise OperationIdReused(
@@ -323,11 +325,6 @@ class Evaluator:
         if len(self.offsets) + len(new) > OFFSETS_MAX:
             raise BadOperation(f"a partition keeps at most {OFFSETS_MAX} offsets")
         return offsets
-
-
-def _check_count(changes: Sequence[object]) -> None:
-    if len(changes) > CHANGES_MAX:
-        raise BadOperation(f"a write has at most {CHANGES_MAX} changes")
 
 
 def _check_keys(keys: Sequence[str]) -> None:

@@ -93,9 +93,8 @@ class ClientServer:
         request = ApplyRequest.decode(incoming.arg3)
         parts = dict(request.parts)
 
-        async def write(keyspace: Keyspace) -> Mapping[int, object]:
-            results = await keyspace.write(parts, timeout_s=_time_left_s(incoming))
-            return {number: messages.outcome_rows(result) for number, result in results.items()}
+        def write(keyspace: Keyspace) -> Awaitable[Mapping[int, object]]:
+            return keyspace.write(parts, timeout_s=_time_left_s(incoming))
 
         return await self._bring(request, write)
 

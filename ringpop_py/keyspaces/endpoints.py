@@ -91,12 +91,7 @@ class KeyspaceServer:
 
     def _apply(self, incoming: IncomingCall) -> Awaitable[Answer]:
         request = ApplyRequest.decode(incoming.arg3)
-
-        async def write(host: Host) -> list[Any]:
-            results = await host.apply(request.parts)
-            return [messages.outcome_rows(r) if isinstance(r, list) else r for r in results]
-
-        return self._at_host(request, write)
+        return self._at_host(request, lambda host: host.apply(request.parts))
 
     async def _read(self, incoming: IncomingCall) -> Answer:
         request = decode(ReadRequest, incoming.arg3)

@@ -515,4 +515,5 @@ class Keyspace:
         return await self._courier.ask(request, tuple(numbers), self._deadline(timeout_s))
 
     def _deadline(self, timeout_s: float | None) -> float:
-        return trio.current_time() + checked_timeout_s(timeout_s, self._timeout_s)
+        wait_s = self._timeout_s if timeout_s is None else checked_timeout_s(timeout_s)
+        return trio.current_time() + wait_s

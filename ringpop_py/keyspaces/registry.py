@@ -25,6 +25,7 @@ from ringpop_py.shares.merge_rules import MergeRules
 from ringpop_py.steward.gossip import Known
 from ringpop_py.supervision import keep_running
 from ringpop_py.swim import effects as fx
+from ringpop_py.swim.member import Status
 from ringpop_py.wire.calls import NODE_SERVICE
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import TableRow
     from ringpop_py.proxy.owners import KeyOwners
+    from ringpop_py.swim.member import Member
 
 CATALOG_WAIT_S: Final = 2.0
 """The most seconds for which the start of a node waits for the keyspaces in its store."""
@@ -72,6 +74,7 @@ class Keyspaces:
             node, self.states, self.merge_rules, self.gossip, stored=self._stored, spawn=spawn
         )
         endpoints = KeyspaceServer(self, self.gossip).endpoints()
+        self._between_members = frozenset(name for served in endpoints.values() for name in served)
         endpoints[Work.CLIENT_REQUESTS] = ClientServer(
             node, self.get_for_client, self.elsewhere
         ).endpoints()
@@ -147,9 +150,11 @@ class Keyspaces:
 
     async def find(self, name: str) -> Share:
         """As `here`, but ask the store and other members first. Raises StoreUnavailable, too."""
-        if self.shares.get(name) is None:
+        share = self.shares.get(name)
+        if share is None:
             await self._look_for(name)
-        return self.here(name)
+            share = self.here(name)
+        return share
 
     async def _look_for(self, name: str) -> None:
         if self.shares.get(name) is None and self._stored is not None:
@@ -260,12 +265,23 @@ class Keyspaces:
     def _observed(self, effect: fx.Effect) -> None:
         match effect:
             # Owners follow from the members; the look each second would find that later.
-            case fx.StatusChanged() | fx.Ready():
+            case fx.StatusChanged(_, after):
+                self.shares.wake()
+                if after is not None and after.status is Status.FAULTY:
+                    self._give_up_calls(after)
+            case fx.Ready():
                 self.shares.wake()
             case fx.DigestDiffers(peer, digest):
                 self.gossip.differs(peer, digest)
             case _:
                 pass
+
+    def _give_up_calls(self, gone: Member) -> None:
+        # Others will own its partitions, and each of these calls may be repeated there. Otherwise a
+        # caller would wait for a process that hangs until its connection is found to be dead.
+        which = self._between_members
+        why = f"membership has declared {gone.name} faulty"
+        self._node.channel.give_up_calls(gone.address, lambda call: call.endpoint in which, why)
 
     def _owners_of(self, name: str) -> KeyOwners | None:
         share = self.shares.get(name)

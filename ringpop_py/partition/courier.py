@@ -22,7 +22,7 @@ from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.errand import Ask
@@ -68,7 +68,7 @@ class PartitionRequest(Protocol):
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """Return the result of the part of partition *number*. Raises BodyError."""
 
-    async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
+    def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
         """Serve parts at this node; return their results, as `decode` does, or `Moved`."""
 
 

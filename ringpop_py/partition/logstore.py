@@ -164,9 +164,9 @@ def _slots_in(keys: Sequence[str]) -> list[Slot]:
 
 def _record(value: bytes, key: str) -> Record:
     record = decode_record(value, key)
-    if isinstance(record, Data):
-        try:
-            parts_of(record.body)
-        except KeyspaceError as error:
-            raise StateDamaged(f"{key}: {error}") from None
-    return record
+    if not isinstance(record, Data):
+        return record
+    try:
+        return Data(parts_of(record.body), record.nonce)
+    except KeyspaceError as error:
+        raise StateDamaged(f"{key}: {error}") from None

@@ -152,7 +152,8 @@ class Partition:
             PartitionUnavailable: if this node is not, or no longer, the owner; none took effect.
             StoreUnavailable: if the store fails; none was begun.
         """
-        self._refuse_unless_online()
+        if self.presence is not Presence.ONLINE:
+            raise self._not_online()
         if self._working and self.trouble is not None:  # if not working, the next step finds out
             raise type(self.trouble)(str(self.trouble))
         # An empty queue takes any job, even one that is larger than the limit.
@@ -232,7 +233,10 @@ class Partition:
 
     def _refuse_unless_online(self) -> None:
         if self.presence is not Presence.ONLINE:
-            raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")
+            raise self._not_online()
+
+    def _not_online(self) -> PartitionUnavailable:
+        return PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")
 
     # The worker.
 
@@ -273,7 +277,9 @@ class Partition:
         # These reads were requested before the commit begins, so its success answers them, too.
         reads, self._queue.reads = self._queue.reads, []
         self._queue.in_hand += [*jobs, *reads]
-        body, outcomes = self.state.stage([write for job in jobs for write in job.writes])
+        first = jobs[0].writes
+        some = first if len(jobs) == 1 else [write for job in jobs for write in job.writes]
+        body, outcomes = self.state.stage(some)
         error: KeyspaceError | None = None
         if body is None:
             self._queue.reads = reads
@@ -286,10 +292,10 @@ class Partition:
                 # The commit is in the log, but the state here cannot apply it: a full disk perhaps.
                 error = OutcomeUnknown(f"partition {self.number} leaves this node: {failed}")
                 self._fenced("")
-        first = 0
+        at = 0
         for job in jobs:
-            job.outcomes = outcomes[first : first + len(job.writes)]
-            first += len(job.writes)
+            job.outcomes = outcomes[at : at + len(job.writes)]
+            at += len(job.writes)
             job.finish(error)
         if error is not None and self.presence is not Presence.LOST:
             self._queue.reads += reads  # we are still the owner
@@ -360,11 +366,14 @@ class Partition:
 
     async def _settle(self, effects: list[log_is.Effect]) -> list[log_is.Fact]:
         """Carry out requests until the log has none left; return the facts it reported."""
+        # The usual cases, which need no nursery.
+        while len(effects) == 1:
+            (effect,) = effects
+            if not isinstance(effect, log_is.Request):
+                return [effect]
+            effects = self.log.answered(effect.id, await self._perform(effect))
         facts: list[log_is.Fact] = []
         requests = _requests(effects, facts)
-        while len(requests) == 1:  # the usual case, which needs no nursery
-            reply = await self._perform(requests[0])
-            requests = _requests(self.log.answered(requests[0].id, reply), facts)
         if not requests:
             return facts
         failed: list[KeyspaceError] = []

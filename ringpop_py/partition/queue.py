@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -21,15 +22,13 @@ CHANGE_BYTES: Final = 64
 """The approximate size of a change besides its argument, for the size limit of a group."""
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """A job and the one task that waits for it, parked here without an event of its own."""
 
-    __slots__ = ("_ended", "_task", "error")
-
-    def __init__(self) -> None:
-        self._ended = False
-        self._task: trio.lowlevel.Task | None = None
-        self.error: KeyspaceError | None = None
+    error: KeyspaceError | None = field(default=None, init=False)
+    _ended: bool = field(default=False, init=False)
+    _task: trio.lowlevel.Task | None = field(default=None, init=False)
 
     def finish(self, error: KeyspaceError | None = None) -> None:
         """Record the outcome and wake the task; only the first call counts."""
@@ -56,26 +55,20 @@ class Job:
         return trio.lowlevel.Abort.SUCCEEDED
 
 
+@dataclass(slots=True, eq=False)
 class WriteJob(Job):
     """Writes to be committed, and the task that waits for them."""
 
-    __slots__ = ("outcomes", "writes")
-
-    def __init__(self, writes: Sequence[Write | PackedWrite]) -> None:
-        super().__init__()
-        self.writes = writes
-        self.outcomes: list[Outcome | KeyspaceError] = []
+    writes: Sequence[Write | PackedWrite]
+    outcomes: list[Outcome | KeyspaceError] = field(default_factory=list, init=False)
 
 
+@dataclass(slots=True, eq=False)
 class ReleaseJob(Job):
     """A seal to be put for *to*, and the task that waits for it."""
 
-    __slots__ = ("slot", "to")
-
-    def __init__(self, to: str) -> None:
-        super().__init__()
-        self.to = to
-        self.slot: Slot | None = None
+    to: str
+    slot: Slot | None = field(default=None, init=False)
 
 
 class WorkQueue:

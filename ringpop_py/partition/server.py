@@ -6,7 +6,7 @@ a partition at another node is answered with the row of the table that names its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import trio
 
@@ -43,19 +43,22 @@ class Held(Protocol):
         """Return what *look* finds in the state. Raises KeyspaceError."""
 
 
+ONLINE: Final = Presence.ONLINE  # looked up once: each request asks
+
 H = TypeVar("H", bound=Held)
 H_co = TypeVar("H_co", bound=Held, covariant=True)
 
 
 class Holder(Protocol[H_co]):
-    """The partitions of a keyspace that are at this node."""
+    """The partitions of a keyspace that are at this node.
+
+    Attributes:
+        failure: why nothing is served here any longer; empty while the share has not failed.
+    """
 
     table: Table
     changed: trio.Event
-
-    @property
-    def failure(self) -> str:
-        """Why nothing is served here any longer; empty while the share has not failed."""
+    failure: str
 
     @property
     def partitions(self) -> Mapping[int, H_co]:
@@ -80,73 +83,73 @@ class PartitionServer(Generic[H]):
         """Commit writes; return for each part its outcomes, or a `PartResult` as elsewhere here."""
         return self._each(parts, lambda partition, writes: partition.write(writes))
 
-    async def read(
+    def read(
         self, parts: Sequence[tuple[int, Sequence[str]]], *, stale: bool = False
-    ) -> list[Any]:
+    ) -> Coroutine[Any, Any, list[Any]]:
         """Return packed values by key; None for absent keys."""
-        return await self._each(
+        return self._each(
             parts,
             lambda partition, keys: partition.read(lambda state: state.packed(keys), stale=stale),
         )
 
-    async def scan(self, request: ScanRequest) -> list[Any]:
+    def scan(self, request: ScanRequest) -> Coroutine[Any, Any, list[Any]]:
         """Return keys and packed values in order for each part, and whether there are more."""
-        return await self.each(
+        return self.each(
             request.partitions,
             lambda partition: partition.read(
                 lambda state: state.page(request), stale=request.stale
             ),
         )
 
-    async def columns(self, request: ColumnsRequest) -> list[Any]:
+    def columns(self, request: ColumnsRequest) -> Coroutine[Any, Any, list[Any]]:
         """Return the wanted `Columns` of each partition, within the limit of a reply."""
         room = Room(request.bytes_max)
-        return await self._each(
+        return self._each(
             request.parts,
             lambda partition, wanted: partition.read(
                 lambda state: room.columns_of(state, wanted), stale=request.stale
             ),
         )
 
-    async def each(
+    def each(
         self, numbers: Sequence[int], serve: Callable[[H], Awaitable[object]]
-    ) -> list[Any]:
+    ) -> Coroutine[Any, Any, list[Any]]:
         """Return the result of *serve* for each of those partitions, once it is online here."""
         parts = [(number, None) for number in numbers]
-        return await self._each(parts, lambda partition, _: serve(partition))
+        return self._each(parts, lambda partition, _: serve(partition))
 
     async def _each(
         self, parts: Sequence[tuple[int, W]], serve: Callable[[H, W], Awaitable[object]]
     ) -> list[Any]:
+        if len(parts) == 1:  # the usual case, which needs no nursery
+            number, wanted = parts[0]
+            holder = self._holder
+            partition = holder.partitions.get(number)
+            # One part that fails does not spoil the others: its error is its result.
+            try:
+                if partition is None or partition.presence is not ONLINE or holder.failure:
+                    partition = await self._wait_for(number)
+                return [await serve(partition, wanted)]
+            except ServedElsewhere as moved:
+                return [Moved(moved.row)]
+            except KeyspaceError as error:
+                return [error]
         results: list[Any] = [None] * len(parts)
 
         async def at(index: int) -> None:
-            number, wanted = parts[index]
-            # One part that fails does not spoil the others: its error is its result.
-            try:
-                results[index] = await serve(await self._find(number), wanted)
-            except ServedElsewhere as moved:
-                results[index] = Moved(moved.row)
-            except KeyspaceError as error:
-                results[index] = error
+            (results[index],) = await self._each([parts[index]], serve)
 
-        if len(parts) == 1:  # the usual case, which needs no nursery
-            await at(0)
-            return results
         async with trio.open_nursery() as nursery:
             for index in range(len(parts)):
                 nursery.start_soon(at, index)
         return results
 
-    async def _find(self, number: int) -> H:
+    async def _wait_for(self, number: int) -> H:
         holder = self._holder
         if not 0 <= number < len(holder.table):
             raise PartitionUnavailable(
                 f"keyspace {holder.table.keyspace!r} has no partition {number}"
             )
-        partition = holder.partitions.get(number)
-        if partition is not None and partition.presence is Presence.ONLINE and not holder.failure:
-            return partition  # the usual case, which needs no time limit
         with trio.move_on_after(self._wait_s):
             while holder.is_coming(number):
                 damage = holder.damage(number)
@@ -154,6 +157,6 @@ class PartitionServer(Generic[H]):
                     raise StateDamaged(str(damage))  # a new one: many callers raise it
                 await holder.changed.wait()
                 partition = holder.partitions.get(number)
-                if partition is not None and partition.presence is Presence.ONLINE:
+                if partition is not None and partition.presence is ONLINE:
                     return partition
         raise PartitionUnavailable(f"partition {number} is not online at {self._name}; retry")

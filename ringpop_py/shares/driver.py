@@ -69,6 +69,7 @@ class StewardDriver(ABC, Generic[S, P]):
     Attributes:
         partitions: those that are here, served or not.
         changed: an event that is set, and replaced, when the table or a partition here changes.
+        failure: why nothing is served here any longer; empty while the share has not failed.
         may_leave: called before a partition goes to another member; see `ActorHost.may_leave`.
     """
 
@@ -79,6 +80,7 @@ class StewardDriver(ABC, Generic[S, P]):
         self.partitions: dict[int, P] = {}
         self.events = RescaleEvents()
         self.changed = trio.Event()
+        self.failure = ""
         self.may_leave: Callable[[int], bool] = lambda _number: True
         self._node = node
         self._peers = peers
@@ -88,11 +90,6 @@ class StewardDriver(ABC, Generic[S, P]):
         self._sleeps_until = 0
 
     # What is known.
-
-    @property
-    def failure(self) -> str:
-        """Why nothing is served here any longer; empty while the share has not failed."""
-        return self.steward.failure
 
     def online(self) -> list[P]:
         """Return the partitions that this node serves, in the order of their numbers."""
@@ -169,6 +166,7 @@ class StewardDriver(ABC, Generic[S, P]):
 
     def fail(self, why: str) -> None:
         """Serve nothing from now on; partitions that are here may still be given up in order."""
+        self.failure = why
         self._do(self.steward.failed(why, now_us()))
 
     def let_go(self) -> None:

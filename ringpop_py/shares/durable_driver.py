@@ -181,12 +181,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             case do.AskToRelease(number, owner, epoch):
                 return await self._ask_to_release(number, owner, epoch)
             case do.SealFor(number, to):
-                try:
-                    await self.partitions[number].release(to)
-                # It was lost meanwhile, or the log says so now.
-                except KeyspaceError:
-                    return ReleaseSaid.NOT_MINE
-                return ReleaseSaid.SEALED
+                return await self._seal(number, to)
             case _:
                 raise AssertionError(duty)
 
@@ -256,10 +251,19 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         return said[0] if said else ReleaseSaid.NOT_MINE
 
     async def _seal_for(self, duty: do.SealFor, said: list[ReleaseSaid]) -> None:
-        result = await self._perform(duty)
-        assert isinstance(result, ReleaseSaid)
+        result = await self._seal(*duty)
         said.append(result)
         self._end(duty, result)
+
+    async def _seal(self, number: int, to: str) -> ReleaseSaid:
+        partition = self.partitions.get(number)
+        if partition is None:  # it was lost before this task began
+            return ReleaseSaid.NOT_MINE
+        try:
+            await partition.release(to)
+        except KeyspaceError:  # it was lost meanwhile, or the log says so now
+            return ReleaseSaid.NOT_MINE
+        return ReleaseSaid.SEALED
 
     # What is lost.
 

@@ -84,7 +84,9 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
     async def _perform(self, duty: do.Duty) -> object:
         assert isinstance(duty, do.Offer | do.Send)
         number, to = duty
-        partition = self.partitions[number]
+        partition = self.partitions.get(number)
+        if partition is None:  # the keyspace was dropped before this task began
+            return Said.NOT_NOW
         if isinstance(duty, do.Send):
             return await self._send(partition, to)
         if partition.empty and partition.presence is Presence.COMING:

@@ -158,9 +158,6 @@ class DurableSteward(Holdings):
     def _acts(self) -> bool:
         return not self._closing
 
-    def _is_wanted(self, number: int) -> bool:
-        return self.table[number].desired == self._name and not self._closing
-
     def _follow_desire(self, number: int, owner: str, now: int) -> None:
         if owner == self._name and number not in self.serving and number not in self._coming:
             self._coming[number] = _Coming()

@@ -72,13 +72,6 @@ class Offer(NamedTuple):
     to: str
 
 
-class Remind(NamedTuple):
-    """Offer a partition to *to*, only so that it goes on waiting; there is no end to report."""
-
-    number: int
-    to: str
-
-
 class Send(NamedTuple):
     """Send all parts of a partition to *to*; the result is whether it has taken the last one.
 
@@ -118,6 +111,13 @@ class Abandon(NamedTuple):
     """A partition that was on its way here will not come."""
 
     number: int
+
+
+class Remind(NamedTuple):
+    """Offer a partition to *to*, only so that it goes on waiting."""
+
+    number: int
+    to: str
 
 
 class Tell(NamedTuple):

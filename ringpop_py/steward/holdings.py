@@ -93,8 +93,10 @@ class Holdings:
     def destination(self, number: int) -> str:
         """Return the member to ask about a partition; empty if there is none."""
         row = self.table[number]
-        if row.status is PartitionStatus.ONLINE and self.is_there(row.owner):
-            return row.owner
+        # This node need not look itself up: each request at its owner asks.
+        owner = row.owner
+        if row.status is PartitionStatus.ONLINE and (owner == self._name or self.is_there(owner)):
+            return owner
         return row.desired
 
     def why_nobody(self, number: int) -> KeyspaceError:
@@ -208,6 +210,9 @@ class Holdings:
     def _acts(self) -> bool:
         """Whether this node gains partitions at all."""
         raise NotImplementedError
+
+    def _is_wanted(self, number: int) -> bool:
+        return self._acts and self.table[number].desired == self._name
 
     def _follow_desire(self, number: int, owner: str, now: int) -> None:
         """Begin to gain or to give a partition that *owner* should have, if that is to be done."""

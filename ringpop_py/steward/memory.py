@@ -167,9 +167,6 @@ class MemorySteward(Holdings):
 
     # Gaining.
 
-    def _is_wanted(self, number: int) -> bool:
-        return self.table[number].desired == self._name and not (self.dropped or self.leaving)
-
     def _try_to_serve(self, number: int, now: int) -> None:
         """Serve a partition once its owner has handed it over, or there is none to wait for."""
         if number in self.serving or not self._is_wanted(number):
@@ -399,6 +396,7 @@ class MemorySteward(Holdings):
             self._heirs = self._assignments.owners(willing, assigned=True)
         except (NoOwner, NotEnoughMembers):
             self._heirs = None  # there is no member left to hand them to
+            self._tasks.append(Changed())  # so this node may end
 
     def drop(self, now: int) -> list[Task]:
         """Forget all partitions: the keyspace was dropped, and requests that wait for it fail."""

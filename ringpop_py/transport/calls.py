@@ -6,6 +6,7 @@ Each call ends exactly once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
@@ -55,32 +56,30 @@ def silence(reason: str) -> LinkEnd:
     return LinkEnd(reason, unsent=ConnectTooSlow, sent=PeerSilent)
 
 
+@dataclass(slots=True, eq=False)
 class PendingCall(Timed):
-    """A call of ours; *done* is called with how it ended.
+    """A call of ours.
 
     Attributes:
+        done: called with how it ended.
         id: on its connection, or `NOT_SENT`.
         queued_at: how many bytes the connection had queued before it.
     """
 
-    __slots__ = ("_done", "call", "deadline", "ended", "id", "link", "queued_at")
-
-    def __init__(self, call: Call, done: Callable[[Outcome], None] | None) -> None:
-        self.bucket = None
-        self.call = call
-        self.id = NOT_SENT
-        self.queued_at = 0
-        self.deadline = 0.0
-        self.link: _CallingLink | None = None
-        self.ended = False
-        self._done = done
+    call: Call
+    done: Callable[[Outcome], None] | None = None
+    id: int = field(default=NOT_SENT, init=False)
+    queued_at: int = field(default=0, init=False)
+    deadline: float = field(default=0.0, init=False)
+    link: _CallingLink | None = field(default=None, init=False)
+    ended: bool = field(default=False, init=False)
 
     def finish(self, outcome: Outcome) -> None:
         """End the call with *outcome*; only the first time counts."""
         if not self.ended:
             self.ended = True
-            assert self._done is not None
-            self._done(outcome)
+            assert self.done is not None
+            self.done(outcome)
 
     def expire(self) -> None:
         """See `Timed`."""
@@ -88,16 +87,13 @@ class PendingCall(Timed):
         self.link.timed_out(self)
 
 
+@dataclass(slots=True, eq=False)
 class ParkedCall(PendingCall):
     """A call for which the task that makes it is parked."""
 
-    __slots__ = ("_parked", "_task", "outcome")
-
-    def __init__(self, call: Call) -> None:
-        super().__init__(call, None)
-        self.outcome: Outcome | None = None
-        self._task = trio.lowlevel.current_task()
-        self._parked = False
+    outcome: Outcome | None = field(default=None, init=False)
+    _task: trio.lowlevel.Task = field(default_factory=trio.lowlevel.current_task, init=False)
+    _parked: bool = field(default=False, init=False)
 
     def finish(self, outcome: Outcome) -> None:
         """Wake the task."""

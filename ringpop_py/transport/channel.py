@@ -184,15 +184,27 @@ class Channel:
 
         self._begin(to, PendingCall(call, finish))
 
-    async def call(self, to: Address, call: Call) -> Answer:
-        """Return the answer of *to*; cancelling the caller cancels the call there, too.
+    def call(self, to: Address, call: Call) -> Awaitable[Answer]:
+        """Start a call, and return the answer of *to*; await it immediately.
+
+        Cancelling the caller cancels the call there, too.
 
         Raises:
             CallError: there is no answer.
         """
         pending = ParkedCall(call)
         self._begin(to, pending)
-        return await pending.wait()
+        return pending.wait()
+
+    def give_up_calls(self, to: Address, which: Callable[[Call], bool], why: str) -> None:
+        """End calls to *to*, which is believed to be gone, as if it had been silent for too long.
+
+        Its connection stays: it may be back. Only for calls that tasks wait for: what is called at
+        the end of another must not run inside of what made the peer believed to be gone.
+        """
+        link = self.links.routes.get(to)
+        if link is not None:
+            link.give_up_calls(which, why)
 
     def _begin(self, to: Address, pending: PendingCall) -> None:
         self.calls_sent += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -36,12 +37,11 @@ def now_us() -> int:
     return microseconds(trio.current_time())
 
 
+@dataclass(slots=True, eq=False)
 class Timed:
     """An entry of a wheel; it is on one wheel at a time at most."""
 
-    __slots__ = ("bucket",)
-
-    bucket: dict[Timed, None] | None
+    bucket: dict[Timed, None] | None = field(default=None, init=False)
 
     def expire(self) -> None:
         """Act on the deadline; called once, by the wheel's task."""

@@ -43,12 +43,12 @@ from ringpop_py.wire.connection import CLOSED
 from ringpop_py.wire.init import NO_LISTENER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ringpop_py.address import Address
     from ringpop_py.transport.calls import PendingCall
     from ringpop_py.transport.network import Stream
-    from ringpop_py.wire.calls import Answer
+    from ringpop_py.wire.calls import Answer, Call
     from ringpop_py.wire.connection import Connection
 
     _OtherEvent = CallFailed | CallUnreadable | CancelReceived | Initialised | Ended
@@ -151,11 +151,12 @@ class PeerLink:
         if self._state is not _OPEN or connection.state is CLOSED:  # `ready`: each call asks
             self._keep(pending)
             return
-        if writer.unsent_bytes > host.limits.outgoing_bytes_max:
+        queue = connection.queue
+        if queue.byte_count - writer.written_bytes > host.limits.outgoing_bytes_max:
             pending.finish(TooManyInFlight(f"{writer.unsent_bytes} bytes are unsent to {self}"))
             return
         quiet = not self._pending
-        pending.queued_at = connection.queue.byte_count
+        pending.queued_at = queue.byte_count
         try:
             call_id = connection.send_call(pending.call)
         except CallError as error:
@@ -191,6 +192,13 @@ class PeerLink:
             self.connection.send_cancel(pending.id, why)
             self._host.flusher.flush_soon(self.writer)
 
+    def give_up_calls(self, which: Callable[[Call], bool], why: str) -> None:
+        """End some of our calls, because the peer is believed to be gone."""
+        for pending in (*self._waiting, *self._pending.values()):
+            if which(pending.call):
+                self.give_up(pending, why)
+                pending.finish(self._ended(pending, silence(why), why))
+
     def timed_out(self, pending: PendingCall) -> None:
         """End a call whose time is over; the peer is not told, because it counts the ttl."""
         if self._waiting.pop(pending, pending) is None:
@@ -214,7 +222,15 @@ class PeerLink:
             self._watch.start()
             with self._scope:
                 self.writer.flush()
-                await self._read(stream)
+                while data := await stream.receive():
+                    if self._state is _LEAVING:
+                        continue  # closing a socket with unread bytes would reset the connection
+                    self._received(data)
+                    if self.connection.state is CLOSED:
+                        return
+                    if self.writer.in_hand is not None:
+                        await self._wait_if_full()
+                self._because(LinkEnd("the peer closed the connection"))
         except trio.Cancelled:
             self._end = LinkEnd("this node is stopping", broke=False)
             raise
@@ -223,19 +239,9 @@ class PeerLink:
         finally:
             self.end()
 
-    async def _read(self, stream: Stream) -> None:
-        while True:
-            data = await stream.receive()
-            if not data:
-                self._because(LinkEnd("the peer closed the connection"))
-                return
-            if self._state is _LEAVING:
-                continue  # closing a socket with unread bytes would reset the connection
-            self._received(data)
-            if self.connection.state is CLOSED:
-                return
-            if self.writer.unsent_bytes > PAUSE_FACTOR * self._host.limits.outgoing_bytes_max:
-                await self.writer.wait_drained()
+    async def _wait_if_full(self) -> None:
+        if self.writer.unsent_bytes > PAUSE_FACTOR * self._host.limits.outgoing_bytes_max:
+            await self.writer.wait_drained()
 
     def _received(self, data: bytes) -> None:
         try:
@@ -256,7 +262,8 @@ class PeerLink:
                 else:
                     self._other(event, now)
             self._answers_at_once = answers
-        self.writer.flush()
+        if self.connection.queue.chunks:
+            self.writer.flush()
         self._watch.heard()
 
     def _finish(self, call_id: int, outcome: Answer | CallError) -> None:
@@ -351,15 +358,17 @@ class PeerLink:
 
     def _end_calls(self, end: LinkEnd) -> None:
         reason = f"{self.address or self.connection.peer_host_port}: {end.reason or 'closed'}"
-        unsent = end.unsent
-        if unsent is ConnectBroke and self.writer.stream is None:
-            unsent = ConnectFailed  # there was no connection yet that could break
+        if end.unsent is ConnectBroke and self.writer.stream is None:
+            end = end._replace(unsent=ConnectFailed)  # there was no connection that could break
         # A copy, emptied first: the end of a call may begin another, or give one of these up.
         calls = (*self._waiting, *self._pending.values())
         self._waiting.clear()
         self._pending.clear()
         for pending in calls:
             self._host.wheel.discard(pending)
-            # Only bytes that left this process can have reached the peer.
-            written = pending.id != NOT_SENT and pending.queued_at < self.writer.written_bytes
-            pending.finish((end.sent if written else unsent)(reason))
+            pending.finish(self._ended(pending, end, reason))
+
+    def _ended(self, pending: PendingCall, end: LinkEnd, reason: str) -> CallError:
+        # Only bytes that left this process can have reached the peer.
+        written = pending.id != NOT_SENT and pending.queued_at < self.writer.written_bytes
+        return (end.sent if written else end.unsent)(reason)

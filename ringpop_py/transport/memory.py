@@ -54,12 +54,14 @@ class MemoryStream:
         # Again and again: an address can hang anew before this task runs.
         while (hung := self._network.hung(self.ends)) is not None:
             await hung.wait()
-        self._check()
+        if self.broken:
+            raise _cut()
         return data
 
     def send_nowait(self, data: bytes | memoryview) -> int:
         """See `Stream`."""
-        self._check()
+        if self.broken:
+            raise _cut()
         chunk = bytes(data[:RECEIVE_BYTES_MAX])
         try:
             self._sender.send_nowait(chunk)
@@ -69,7 +71,8 @@ class MemoryStream:
 
     async def send_some(self, data: memoryview) -> int:
         """See `Stream`."""
-        self._check()
+        if self.broken:
+            raise _cut()
         chunk = bytes(data[:RECEIVE_BYTES_MAX])
         await self._sender.send(chunk)
         return len(chunk)
@@ -89,9 +92,9 @@ class MemoryStream:
         self.broken = True
         self._sender.close()
 
-    def _check(self) -> None:
-        if self.broken:
-            raise trio.BrokenResourceError("the connection was cut")
+
+def _cut() -> trio.BrokenResourceError:
+    return trio.BrokenResourceError("the connection was cut")
 
 
 class MemoryListener:
@@ -190,6 +193,8 @@ class MemoryNetwork:
 
     def hung(self, ends: frozenset[Address | None]) -> trio.Event | None:
         """Return what to wait for while one of *ends* hangs; None if neither does."""
+        if not self._hung:
+            return None
         return next((hung for address, hung in self._hung.items() if address in ends), None)
 
     def forget(self, listener: MemoryListener) -> None:

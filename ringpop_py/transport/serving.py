@@ -114,8 +114,8 @@ class IncomingCall(Timed):
             except Exception as error:  # noqa: BLE001 - a handler's bug ends its call only
                 self.fail(error)
             else:
-                if answer is not None:
-                    self.answer(answer)
+                if answer is not None and not self.ended:
+                    self._calls.answer(self, answer)
 
 
 Handler = Callable[[IncomingCall], Answer | Awaitable[Answer | None] | None]
@@ -169,20 +169,17 @@ class Handlers:
         # A handler that declines, so that a declined call ends as all others do.
         if self._declined and self._work_of(service, endpoint) in self._declined:
             return self._decline
-        handler = self._find(service, endpoint)
+        handlers = self._handlers
+        handler = handlers.get((service, endpoint)) or handlers.get((service, ANY_ENDPOINT))
         if handler is None and self.on_unserved is not None:
-            self.on_unserved(service, endpoint)
-            handler = self._find(service, endpoint)
+            self.on_unserved(service, endpoint)  # it may serve just this endpoint
+            handler = handlers.get((service, endpoint))
         return handler
 
     def works_of(self, calls: Iterable[IncomingCall]) -> Counter[Work]:
         """Return how many of *calls* are of each kind of work."""
         works = (self._work_of(call.service, call.endpoint) for call in calls)
         return Counter(work for work in works if work is not None)
-
-    def _find(self, service: str, endpoint: str) -> Handler | None:
-        handler = self._handlers.get((service, endpoint))
-        return handler or self._handlers.get((service, ANY_ENDPOINT))
 
     def _work_of(self, service: str, endpoint: str) -> Work | None:
         work = self._works.get((service, endpoint))
@@ -267,7 +264,11 @@ class IncomingCalls:
         """Answer a call that was not answered immediately."""
         self._end(incoming)
         self._connection.send_answer(incoming.event.id, answer)
-        self._host.flusher.flush_soon(self._writer)
+        # The last answer leaves now; one of several waits for what other woken tasks will send.
+        if not self._calls:
+            self._writer.flush()
+        else:
+            self._host.flusher.flush_soon(self._writer)
 
     def refuse(self, incoming: IncomingCall, code: ErrorCode, message: str) -> None:
         """End a call with an error."""

@@ -30,6 +30,7 @@ class LinkWriter:
     Attributes:
         stream: None until the connection is made.
         dirty: whether a `Flusher` will flush it.
+        in_hand: what the draining task sends; None if there is no such task.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class LinkWriter:
         self._spawn = spawn
         self._give_up = give_up
         self._finishing = False
-        self._unsent: memoryview | None = None  # what the draining task has in hand
+        self.in_hand: memoryview | None = None
         self._drained: trio.Event | None = None
 
     @property
@@ -58,7 +59,7 @@ class LinkWriter:
 
     def flush(self) -> None:
         """Send what is queued, as far as the stream accepts it without waiting."""
-        if self._unsent is not None or self.stream is None or not self._queue.chunks:
+        if self.in_hand is not None or self.stream is None or not self._queue.chunks:
             return  # while the draining task has bytes, nothing may overtake them
         data = self._queue.take()
         try:
@@ -68,7 +69,7 @@ class LinkWriter:
             return
         self.written_bytes += sent
         if sent < len(data):
-            self._unsent = memoryview(data)[sent:]
+            self.in_hand = memoryview(data)[sent:]
             self._spawn(self._drain)
         elif self._finishing:
             self.stream.end_sending()
@@ -80,7 +81,7 @@ class LinkWriter:
 
     async def wait_drained(self) -> None:
         """Wait until the draining task has sent everything, or the writer is closed."""
-        if self._unsent is not None:
+        if self.in_hand is not None:
             self._drained = trio.Event()
             await self._drained.wait()
 
@@ -94,16 +95,16 @@ class LinkWriter:
     async def _drain(self) -> None:
         assert self.stream is not None
         try:
-            while self._unsent is not None:
+            while self.in_hand is not None:
                 with trio.fail_after(self._patience_s):  # for some progress, not for all of it
-                    sent = await self.stream.send_some(self._unsent)
+                    sent = await self.stream.send_some(self.in_hand)
                 self.written_bytes += sent
-                rest = self._unsent[sent:]
+                rest = self.in_hand[sent:]
                 # What was queued meanwhile: `flush` leaves it to this task, so that the order is
                 # kept.
                 if not rest and self._queue.chunks:
                     rest = memoryview(self._queue.take())
-                self._unsent = rest or None
+                self.in_hand = rest or None
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._give_up(LinkEnd(str(error)))
         except trio.TooSlowError:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -60,8 +61,12 @@ class Named(msgspec.Struct, frozen=True, omit_defaults=True):
     """As `Declared`, as a map: its fields stand under their names; defaults are not sent."""
 
 
-def _base_of(value: object) -> object:
-    # Of text and numbers with a class of their own, such as NumPy's.
+def base_of(value: object) -> object:
+    """Return text or a number with a class of its own, such as NumPy's, as a plain one.
+
+    Raises:
+        TypeError: if *value* is anything else.
+    """
     bases: tuple[Any, ...] = str, int, float, bytes
     for base in bases:
         if isinstance(value, base):
@@ -69,7 +74,7 @@ def _base_of(value: object) -> object:
     raise TypeError(f"msgpack has no {type(value).__name__}")
 
 
-encode: Final = msgspec.msgpack.Encoder(enc_hook=_base_of).encode
+encode: Final = msgspec.msgpack.Encoder(enc_hook=base_of).encode
 """A message, or lists and tuples of plain values, as msgpack."""
 
 
@@ -92,7 +97,19 @@ def reader(
         hook: makes a value of a class that msgspec does not know from a plain value; it raises
             ValueError for one that is malformed.
     """
-    return _told(kind, msgspec.msgpack.Decoder(kind, dec_hook=hook).decode)
+    return _told(kind, _decoder(kind, hook).decode)
+
+
+_PREPARING: Final = threading.RLock()
+
+
+def _decoder(
+    kind: type[T], hook: Callable[[type[Any], Any], Any] | None = None
+) -> msgspec.msgpack.Decoder[T]:
+    # What msgspec finds out about a class is seen by other threads before it is complete, and those
+    # read from null (0.22). So it finds out here, in one thread at a time, before the first use.
+    with _PREPARING:
+        return msgspec.msgpack.Decoder(kind, dec_hook=hook)
 
 
 def convert(kind: type[T], value: object, what: str = "") -> T:
@@ -122,9 +139,11 @@ def converter(kind: Any, what: str = "") -> Callable[[object], Any]:  # noqa: AN
     """Return `convert` for *kind* alone, which is faster; *what* is its name in errors."""
     convert_one = msgspec.convert
     if isinstance(kind, type):
+        _decoder(kind)
         return _told(kind, lambda value: convert_one(value, kind, builtin_types=_PLAIN), what)
     # msgspec remembers what it has found out about a type only if that is a class of its own.
     one: Any = msgspec.defstruct(what or str(kind), [("value", kind)], array_like=True)
+    _decoder(one)
     return _told(one, lambda value: convert_one([value], one, builtin_types=_PLAIN).value)
 
 

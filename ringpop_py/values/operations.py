@@ -70,11 +70,6 @@ class Write(Declared, frozen=True):
     offsets: Mapping[str, Argument] | None = None
     digest: bytes = b""
 
-    @property
-    def id(self) -> OperationId:
-        """The name of this write."""
-        return OperationId(self.source, self.sequence)
-
 
 class PackedWrite(NamedTuple):
     """Many changes of one kind, as one write of a series. It is made at the owner, and not sent.
@@ -84,11 +79,13 @@ class PackedWrite(NamedTuple):
     have no digests: their source is a job, whose rows all come from files that were decided once.
 
     Attributes:
+        source: with *sequence*, its `OperationId`.
         arguments: one for each key. If the aggregation is ``put``, the new values as they are
             stored, packed; otherwise plain values.
     """
 
-    id: OperationId
+    source: str
+    sequence: int
     aggregation: str
     keys: Sequence[str]
     arguments: Sequence[Value]

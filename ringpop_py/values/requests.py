@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
+import msgspec
+
 from ringpop_py import errors
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.values.declared import (
@@ -16,9 +18,9 @@ from ringpop_py.values.declared import (
     Meta,
     Natural,
     Text,
+    base_of,
     converter,
     decode,
-    encode,
     reader,
 )
 from ringpop_py.values.operations import Change, Key, Outcome, Value, Write, check_values
@@ -89,14 +91,14 @@ class ApplyRequest(KeyspaceRequest, frozen=True):
 
     def encode(self) -> bytes:
         """Return the request as a body."""
-        parts = [[number, [write_row(write) for write in writes]] for number, writes in self.parts]
+        parts = [[number, list(map(write_row, writes))] for number, writes in self.parts]
         return encode_value("msgpack", [self.keyspace, self.generation, parts])
 
     @classmethod
     def decode(cls, body: bytes) -> ApplyRequest:
         """Return the request in *body*. Raises BodyError, as all here."""
         try:
-            return decode(ApplyRequest, body)
+            return _read_apply(body)
         except errors.BodyError:
             # Perhaps because a value is bytes, or is nested deeper than its declared type.
             read = decode(_AnyApplyRequest, body)
@@ -149,6 +151,9 @@ class ScanRequest(KeyspaceRequest, frozen=True):
     stale: bool = False
 
 
+_read_apply: Final = reader(ApplyRequest)
+
+
 def write_row(write: Write) -> list[Any]:
     """Return *write* as a row."""
     offsets = dict(write.offsets) if write.offsets else None
@@ -163,17 +168,19 @@ class _Done(Declared, frozen=True, tag=0):
     value: Any
 
 
+def _row_of(value: object) -> object:
+    return PartFailed.of(value) if isinstance(value, KeyspaceError) else base_of(value)
+
+
+_encode: Final = msgspec.msgpack.Encoder(enc_hook=_row_of).encode
+
+
 def encode_results(results: Iterable[object]) -> bytes:
-    """Return the results of all parts as a body: values, or `PartResult`."""
-    rows = [
-        result
-        if isinstance(result, Moved)
-        else PartFailed.of(result)
-        if isinstance(result, KeyspaceError)
-        else _Done(result)
-        for result in results
-    ]
-    return encode(rows)
+    """Return the results of all parts as a body: values, or `PartResult`.
+
+    An error inside of a value, such as the outcome of a write, is a `PartFailed` in its place.
+    """
+    return _encode([r if isinstance(r, Moved | KeyspaceError) else _Done(r) for r in results])
 
 
 def decode_results(body: bytes, count: int) -> list[Any]:
@@ -193,16 +200,16 @@ def _as_many(rows: T, count: int) -> T:
     return rows
 
 
-def outcome_rows(outcomes: Sequence[Outcome | KeyspaceError]) -> list[Outcome | PartFailed]:
-    """Return the outcomes of the writes of a part, as its result."""
-    return [PartFailed.of(each) if isinstance(each, KeyspaceError) else each for each in outcomes]
-
-
 def outcomes_of(result: object, count: int) -> list[Outcome | KeyspaceError]:
     """Return the outcomes of the *count* writes of a part, from its result."""
-    rows = _as_many(_outcomes_in(result), count)
-    check_values(value for row in rows if isinstance(row, Outcome) for value in row.values)
-    return [row.error() if isinstance(row, PartFailed) else row for row in rows]
+    outcomes: list[Outcome | KeyspaceError] = []
+    for row in _as_many(_outcomes_in(result), count):
+        if isinstance(row, PartFailed):
+            outcomes.append(row.error())
+        else:
+            check_values(row.values)
+            outcomes.append(row)
+    return outcomes
 
 
 def spread(

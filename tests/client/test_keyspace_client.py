@@ -30,10 +30,11 @@ from ringpop_py import (
     open_ringpop,
     tag_of,
 )
+from ringpop_py.client import courier
 from ringpop_py.client.messages import ROUTED, Routes, encode_answer
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.values.operations import Outcome
-from ringpop_py.values.requests import APPLY, READ, SCAN, encode_results, outcome_rows
+from ringpop_py.values.requests import APPLY, READ, SCAN, encode_results
 from ringpop_py.wire.calls import Answer
 from tests.keyspaces.clusters import key_at
 
@@ -312,6 +313,27 @@ async def test_a_stale_read_is_answered_though_the_owner_does_not_answer() -> No
         assert await in_thread(a.address, work) == ("kept", {key: "kept"})
 
 
+async def test_a_daemon_is_asked_long_before_the_deadline_if_the_owner_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(courier, "STRAIGHT_US", 50_000)
+    async with nodes("a", "b") as (a, b):
+        key = key_at(await a.keyspaces.get("k"), "b")
+        await in_thread(a.address, lambda k: k.put(key, "kept"))
+        read = b.channel.handlers.handler_for("ringpop", READ)
+        assert read is not None
+        asked: list[IncomingCall] = []
+
+        def answer_the_second(incoming: IncomingCall) -> object:
+            asked.append(incoming)
+            return None if len(asked) == 1 else read(incoming)
+
+        b.channel.serve("ringpop", READ, answer_the_second)  # type: ignore[arg-type]
+
+        assert await in_thread(a.address, lambda k: k.get(key, timeout_s=3_600)) == "kept"
+        assert len(asked) == 2
+
+
 def test_nobody_there_is_told_from_perhaps_done() -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -356,7 +378,7 @@ async def test_a_daemon_that_reaches_no_owner_proves_nothing_of_an_earlier_attem
 ) -> None:
     async with nodes("a") as (a,):
         error = PartitionUnavailable("no owner answered")
-        result = outcome_rows([error]) if of_each_write else error
+        result = [error] if of_each_write else error
         answer = encode_answer([result], Routes.of({0: ("a", 1)}, {}))
         Counting(a, APPLY, lose_count=1_000)
         a.channel.serve("ringpop", ROUTED[APPLY], lambda _: Answer(ok=True, arg3=answer))

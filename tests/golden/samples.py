@@ -51,7 +51,7 @@ from ringpop_py.jobs.plan import JobPlan
 from ringpop_py.jobs.record import JobRecord
 from ringpop_py.jobs.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
 from ringpop_py.jobs.store import JobStore
-from ringpop_py.keyed.bodies import Group, Parts, parts_of
+from ringpop_py.keyed.bodies import Body, Group, parts_of
 from ringpop_py.keyed.entries import FrozenEntries
 from ringpop_py.keyed.keyed import Snapshot
 from ringpop_py.keyed.mergeable import Part
@@ -119,7 +119,6 @@ from ringpop_py.values.requests import (
     ScanRequest,
     decode_results,
     encode_results,
-    outcome_rows,
     outcomes_of,
     packed_values_of,
 )
@@ -463,7 +462,7 @@ def _keyspaces() -> dict[str, Kind]:
             {"nothing": [None, None, None, None], "full": results},
         ),
         "keyspace.outcomes": _result(
-            {"full": outcomes}, outcome_rows, lambda result: outcomes_of(result, 4)
+            {"full": outcomes}, list, lambda result: outcomes_of(result, 4)
         ),
         "keyspace.values": _result(
             {"full": [None, b"", b"\xc0"]}, list, lambda result: packed_values_of(result, 3)
@@ -743,7 +742,7 @@ def _put_applied(store: MemoryStore, done: JobProgress) -> None:
     found.put_applied(JobRecord("j", plan=plan, found=dict(counts)))
 
 
-def _body_of(parts: Parts) -> bytes:
+def _body_of(parts: Body) -> bytes:
     changed, deleted, ids, offsets = parts
     group = Group()
     group.changed = {**changed, **dict.fromkeys(deleted)}
@@ -767,7 +766,7 @@ def _store() -> dict[str, Kind]:
     )
     manifest = Manifest("k-é", 3, 7, (EPOCH_FILE,), ("a", "é"), "é", INTEGER_MAX)
     jobs_keys = KEYS.job("j")
-    body: Parts = ({"é": b"\xc0"}, ["d"], {"s": [0, 5, DIGEST], "é": [INTEGER_MAX]}, {"o": b"\1"})
+    body = Body({"é": b"\xc0"}, ["d"], {"s": [0, 5, DIGEST], "é": [INTEGER_MAX]}, {"o": b"\1"})
     return {
         "store.definition": _stored(
             KEYS.definition,
@@ -819,7 +818,7 @@ def _store() -> dict[str, Kind]:
         "log.body": Kind(
             _body_of,
             lambda packed: parts_of(decode_value("msgpack", packed)),
-            {"empty": ({}, [], {}, {}), "full": body},
+            {"empty": Body({}, [], {}, {}), "full": body},
             refusal=StateDamaged,
         ),
     }

@@ -97,7 +97,7 @@ def test_what_is_no_digest_is_refused(digest: bytes) -> None:
 def test_writes_without_digests_are_logged_as_they_were_before_there_were_any() -> None:
     body, _ = a_state().stage([put("a", 1), put("b", 2, sequence=1)])
 
-    assert body == [{"a": b"\x01", "b": b"\x02"}, [], {"order 7": [0, 1]}, {}]
+    assert body == ({"a": b"\x01", "b": b"\x02"}, [], {"order 7": [0, 1]}, {})
 
 
 Step = tuple[str, list[tuple[str, int, int]]]

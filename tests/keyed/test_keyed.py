@@ -19,11 +19,11 @@ from ringpop_py.errors import (
 )
 from ringpop_py.keyed import evaluator, keyed
 from ringpop_py.keyed.aggregations import ABSENT, Aggregations
+from ringpop_py.keyed.bodies import Body
 from ringpop_py.keyed.keyed import KeyedState, Snapshot
 from ringpop_py.keyed.sessions import WINDOW
 from ringpop_py.values.operations import (
     Change,
-    OperationId,
     Outcome,
     PackedWrite,
     Value,
@@ -33,7 +33,6 @@ from tests.keyed.reading import rows_in, value_in, values_in
 
 if TYPE_CHECKING:
     from ringpop_py.keyed.aggregations import Absent
-    from ringpop_py.keyed.bodies import Body
 
 AGGREGATIONS = Aggregations()
 
@@ -323,7 +322,7 @@ def test_a_scan_goes_on_after_its_last_key() -> None:
 
 # What comes from the log.
 
-GOOD: Body = [{"a": b"\x01"}, ["b"], {"client": [1]}, {"file": b"\x01"}]
+GOOD = Body({"a": b"\x01"}, ["b"], {"client": [1]}, {"file": b"\x01"})
 
 
 def test_a_record_is_taken_as_it_is_read_from_the_log() -> None:
@@ -528,12 +527,12 @@ class Model:
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
-        self.known: set[OperationId] = set()
+        self.known: set[tuple[str, int]] = set()
         self.offsets: dict[str, Value] = {}
 
     def write(self, write: Write) -> Outcome | None:
         """None: refused."""
-        if write.id in self.known:
+        if (write.source, write.sequence) in self.known:
             now = tuple(self.values.get(change.key) for change in write.changes)
             return Outcome(now, repeated=True)
         values = dict(self.values)
@@ -543,7 +542,7 @@ class Model:
                 return None
             seen.append(values.get(key))
         self.values = values
-        self.known.add(write.id)
+        self.known.add((write.source, write.sequence))
         self.offsets |= write.offsets or {}
         return Outcome(tuple(seen))
 
@@ -630,7 +629,7 @@ def take_checkpoint(
 
 def packed(sequence: int, operation: str = "put", **values: Value) -> PackedWrite:
     arguments = [msgpack.packb(v) if operation == "put" else v for v in values.values()]
-    return PackedWrite(OperationId("job/j", sequence), operation, list(values), arguments)
+    return PackedWrite("job/j", sequence, operation, list(values), arguments)
 
 
 def test_a_packed_put_is_as_one_of_values() -> None:
@@ -683,7 +682,7 @@ def test_of_a_key_that_is_there_twice_in_a_packed_put_the_last_value_counts() ->
     state = make_state()
     values = [msgpack.packb(1), msgpack.packb(2)]
 
-    commit(state, PackedWrite(OperationId("job/j"), "put", ["a", "a"], values))
+    commit(state, PackedWrite("job/j", 0, "put", ["a", "a"], values))
 
     assert value_in(state, "a") == 2
 
@@ -695,7 +694,7 @@ def test_of_a_key_that_is_there_twice_in_a_packed_put_the_last_value_counts() ->
 def test_a_packed_put_is_held_to_the_limits(key: str, value: bytes) -> None:
     state = make_state()
 
-    (outcome,) = commit(state, PackedWrite(OperationId("job/j"), "put", ["x", key], [b"v", value]))
+    (outcome,) = commit(state, PackedWrite("job/j", 0, "put", ["x", key], [b"v", value]))
 
     assert isinstance(outcome, BadOperation)
     assert len(state) == 0
@@ -744,7 +743,7 @@ def test_refusals_name_the_changes_that_would_not_be_taken() -> None:
 def with_no_value(**values: Value) -> KeyedState:
     """A state whose key ``bad`` a job has put what is no value, and others *values*."""
     state = make_state()
-    put = PackedWrite(OperationId("job/j"), "put", ["bad", *values], [NO_VALUE])
+    put = PackedWrite("job/j", 0, "put", ["bad", *values], [NO_VALUE])
     commit(state, put._replace(arguments=[NO_VALUE, *map(msgpack.packb, values.values())]))
     return state
 
@@ -756,7 +755,7 @@ def test_what_is_no_value_refuses_writes_that_would_read_it_and_no_others(aggreg
     outcomes = commit(
         state,
         write(0, ("a", "add", 1), ("bad", aggregation, {})),
-        PackedWrite(OperationId("job/k"), aggregation, ["bad"], [{}]),
+        PackedWrite("job/k", 0, aggregation, ["bad"], [{}]),
         write(1, ("a", "add", 1)),
     )
 
@@ -777,14 +776,14 @@ def test_rows_are_refused_where_they_meet_what_is_no_value_or_are_none() -> None
     state = with_no_value(a=1)
 
     assert state.refusals(packed(0, "add", a=1, bad=1)).keys() == {1}
-    none = PackedWrite(OperationId("job/k"), "put", ["a", "b"], [NO_VALUE, msgpack.packb(1)])
+    none = PackedWrite("job/k", 0, "put", ["a", "b"], [NO_VALUE, msgpack.packb(1)])
     assert state.refusals(none).keys() == {0}
 
 
 def test_a_repeated_write_took_effect_though_its_value_cannot_be_read_any_more() -> None:
     state = make_state()
     commit(state, write(0, ("a", "put", 1)))
-    commit(state, PackedWrite(OperationId("job/j"), "put", ["a"], [NO_VALUE]))
+    commit(state, PackedWrite("job/j", 0, "put", ["a"], [NO_VALUE]))
 
     assert commit(state, write(0, ("a", "put", 1))) == [Outcome((None,), repeated=True)]
 

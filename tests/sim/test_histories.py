@@ -1,4 +1,4 @@
-"""`ringpop_sim.keyspaces.histories`: a history that is made certain says the same, only sooner."""
+"""`ringpop_sim.linear.made_certain`: a history that is made certain says the same, only sooner."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from ringpop_sim.keyspaces.histories import made_certain
-from ringpop_sim.linear import ABSENT, ANY, Invocation, check
+from ringpop_sim.linear import ABSENT, ANY, Invocation, check, made_certain
 
 END = 1000.0
 

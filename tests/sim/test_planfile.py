@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from hypothesis import given
@@ -46,6 +46,7 @@ OF_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "beside": st.none() | st.integers(0, NODES - 1),
     "cluster": st.sampled_from(["", "another"]),
     "strangers": st.integers(0, 5),
+    "how": st.sampled_from(get_args(p.StoreTrouble)),
 }
 
 

@@ -10,6 +10,7 @@ from ringpop_py.errors import BodyError
 from ringpop_py.placing.table import PartitionStatus, TableRow, to_rows
 from ringpop_py.steward.duties import (
     NOTHING_TO_GIVE,
+    Changed,
     Drop,
     Offer,
     Remind,
@@ -290,6 +291,30 @@ def test_a_share_that_has_failed_can_still_hand_over_what_was_under_way() -> Non
     steward.failed("a bug", 0)
 
     assert but_told(steward.leave(0)) == [Offer(0, "b")]
+
+
+def test_a_share_that_has_failed_does_not_serve_what_was_on_its_way() -> None:
+    sight, steward = waiting_for("a")
+    steward.failed("a bug", 1)
+    sight.statuses["a"] = Status.FAULTY
+
+    assert but_told(steward.heard([served(0, "a", 2)], 2)) == []
+    assert but_told(steward.advance(2 * HANDOVER_US)) == []
+
+
+def test_a_node_that_leaves_waits_no_longer_once_there_is_nobody_left() -> None:
+    sight = Members("a", "b")
+    sight.left_out.add("b")
+    steward = steward_of(sight)
+    steward.advance(0)
+    sight.left_out = {"a"}
+    steward.leave(0)
+
+    sight.statuses["b"] = Status.FAULTY
+    tasks = steward.members_changed(1)
+
+    assert steward.settled
+    assert Changed() in tasks  # who waits for that looks again
 
 
 def test_after_a_cut_a_node_insists_on_what_it_serves_and_should_own() -> None:

@@ -365,6 +365,58 @@ async def test_an_address_that_hangs_answers_when_it_goes_on(
     assert answer.arg3 == b"again"
 
 
+async def test_calls_to_a_peer_that_is_believed_to_be_gone_are_given_up_and_it_may_be_back(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+    b.serve("app", "/slow", forever)
+    await a.call(B, call())
+    errors: list[CallError] = []
+
+    async def ask(endpoint: str) -> None:
+        try:
+            await a.call(B, call(endpoint, ttl_s=60))
+        except CallError as error:
+            errors.append(error)
+
+    network.hang(B)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, "/slow")
+        nursery.start_soon(ask, "/echo")
+        await trio.sleep(0.1)
+        a.give_up_calls(B, lambda one: one.endpoint == "/slow", "b is gone")
+        await trio.sleep(0.1)
+        assert [(type(error), str(error)) for error in errors] == [(PeerSilent, "b is gone")]
+        network.resume(B)  # and the other call is answered
+
+    assert len(errors) == 1
+    assert sent(a) == 0
+    assert len(a.links) == 1
+    a.give_up_calls(Address("10.0.0.9", 1), lambda _: True, "it was never called")
+
+
+async def test_a_call_that_is_given_up_before_it_was_sent_has_not_run(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a = await start("a")
+    await network.listen(B)  # it accepts, and never says a word
+    errors: list[CallError] = []
+
+    async def ask() -> None:
+        try:
+            await a.call(B, call(ttl_s=60))
+        except CallError as error:
+            errors.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.sleep(0.1)
+        a.give_up_calls(B, lambda _: True, "b is gone")
+
+    assert [(type(error), error.took_effect) for error in errors] == [(ConnectTooSlow, "no")]
+
+
 async def test_calls_that_were_never_written_are_known_not_to_have_run(
     start: Start, network: MemoryNetwork, _clock: Clock
 ) -> None:

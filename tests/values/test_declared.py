@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Annotated
 
 import pytest
@@ -140,3 +142,10 @@ def test_a_mistake_in_the_tag_of_a_map_is_refused_with_its_place(value: object, 
         convert(Sunk, value)
 
     assert str(caught.value) == text
+
+
+def test_messages_are_used_for_the_first_time_in_many_threads_at_once() -> None:
+    # msgspec 0.22 alone reads from null then: the process of a node ended by a signal.
+    done = subprocess.run([sys.executable, "-m", "tests.values.first_use"], timeout=60, check=False)
+
+    assert done.returncode == 0

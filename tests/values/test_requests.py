@@ -16,7 +16,6 @@ from ringpop_py.values.requests import (
     decode_results,
     encode_results,
     merged_page,
-    outcome_rows,
     outcomes_of,
     part_limit,
     value_of,
@@ -116,7 +115,7 @@ class _Number(float):
 
 def test_texts_and_numbers_of_other_classes_travel_as_what_they_are_a_kind_of() -> None:
     asked = encode(ReadRequest("k", 1, ((0, (_Text("ä"),)),)))
-    told = encode_results([outcome_rows([Outcome((_Number(1.5), [_Text("x")]))])])
+    told = encode_results([[Outcome((_Number(1.5), [_Text("x")]))]])
 
     assert decode(ReadRequest, asked).parts == ((0, ("ä",)),)
     (result,) = decode_results(told, 1)

@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from ringpop_sim.world.world import World
 
 
-class CallHome(Protocol):
+class Caller(Protocol):
     """An end of calls."""
 
     process: Process
 
     def after(self, delay_us: int, act: Callable[[], None], /) -> None:
         """Call *act* later, when the process runs."""
+
+
+class CallHome(Caller, Protocol):
+    """An end that serves calls, too."""
 
     def serve(self, what: str, argument: Any, answer: Callable[[Any], None], /) -> None:
         """Serve a call, and pass the result to *answer*."""
@@ -35,7 +39,12 @@ class HomeCall:
     __slots__ = ("argument", "caller", "end", "machine", "what")
 
     def __init__(
-        self, caller: CallHome, machine: int, what: str, argument: Any, end: Callable[[Any], None]
+        self,
+        caller: Caller,
+        machine: int,
+        what: str,
+        argument: Any,
+        end: Callable[[Any], None],
     ) -> None:
         self.caller = caller
         self.machine = machine
@@ -54,7 +63,7 @@ class HomeCalls:
 
     def call(
         self,
-        caller: CallHome,
+        caller: Caller,
         to: str,
         what: str,
         argument: Any,
@@ -70,7 +79,8 @@ class HomeCalls:
         machine = world.network.machine_of(row.address)
         call = HomeCall(caller, machine, what, argument, end)
         world.push(world.now + ttl_us, self._timed_out, call)
-        if machine == process.machine:
+        # A client beside its daemon reaches it by name; a member has no calls for itself.
+        if machine == process.machine and to != process.name:
             caller.after(0, lambda: self._refused(call))
         elif world.network.is_refused(process.machine, machine):
             world.transmit(machine, process.machine, self._refused, call)

@@ -3,91 +3,106 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.errand import DeadlinePolicy, Errand
-from ringpop_py.errors import RingpopError
+from ringpop_py.errand import RELAY, DeadlinePolicy, Errand
+from ringpop_py.errors import PartitionUnavailable, RingpopError
 from ringpop_py.placing.keys import partition_of
+from ringpop_py.placing.table import from_rows
 from ringpop_py.values.operations import Change, Outcome, Write
 from ringpop_py.values.packed import decode_value
+from ringpop_sim.keyspaces.errands import ErrandDriver
 from ringpop_sim.linear import ABSENT, ANY, Invocation
-from ringpop_sim.units import s
+from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from ringpop_py.errand import Ask
+    from ringpop_sim.keyspaces.errands import End, Parts, Requester
     from ringpop_sim.keyspaces.home import Home
     from ringpop_sim.keyspaces.homes import Homes
 
 READ_SHARE: Final = 0.35
+OUTSIDE_SHARE: Final = 0.33
+"""The share of requests from clients that are not members."""
+ANSWER_US_MAX: Final = 200 * ms
+"""The most of a relay's time that is kept back, so that an error arrives in time."""
 
 
+@dataclass(slots=True, eq=False)
 class KeyRequest:
-    """One request on its way: reads or writes of several keys, each with its own id.
+    """One request: reads or writes of several keys, each with its own id.
 
     Attributes:
+        home: that of the member that sends it; if *outside*, that of the daemon beside the client.
         keys: those of each partition, by its number; *writes* likewise, if it writes.
     """
 
-    def __init__(
-        self,
-        clients: Clients,
-        home: Home,
-        keys: dict[int, list[str]],
-        writes: dict[int, list[Write]] | None,
-    ) -> None:
-        self.home = home
-        self.keys = keys
-        self.writes = writes
-        self.began_at = clients.world_now
-        self.over = False
-        self._clients = clients
-        policy = clients.write_policy if writes is not None else clients.read_policy
-        deadline = home.now + clients.plan.timeout_us
-        self.errand: Errand[int] = Errand(tuple(keys), policy, deadline)
+    home: Home
+    keys: dict[int, list[str]]
+    writes: dict[int, list[Write]] | None
+    began_at: int
+    errand: Errand[int]
+    outside: bool
 
-    def go(self) -> None:
-        """Take the next step, or end."""
-        home, errand = self.home, self.errand
-        step = errand.next(home, home.now)
-        if step is None:
-            self.over = True
-            self._clients.ended(self)
-        elif isinstance(step, int):
-            self._pause(step)
-        else:
-            for ask in step:
-                self._send(ask)
 
-    def _pause(self, until: int) -> None:
-        home, went_on = self.home, False
+class Outsider:
+    """A client beside the daemon of *home*. It is no member, and goes on when the daemon ends.
 
-        def look() -> bool:
-            nonlocal went_on
-            if not went_on:
-                went_on = True
-                home.after(0, self.go)
-            return True
+    It knows only the owners that answers have named. The daemon relays what those leave over.
+    """
 
-        home.waiting.append(look)
-        home.after(max(0, until - home.now), look)  # type: ignore[arg-type]
+    def __init__(self, home: Home) -> None:
+        self.process = home.process
+        self.waiting: list[Callable[[], bool]] = []  # only time ends its pauses
+        self._homes = home.homes
+        self._destinations: dict[int, tuple[str, int]] = {}
 
-    def _send(self, ask: Ask[int]) -> None:
-        what = "read" if self.writes is None else "write"
-        wanted: Any = self.keys if self.writes is None else self.writes
-        parts = [(number, wanted[number]) for number in ask.parts]
-        if ask.to == self.home.name:
-            self.home.serve_parts(what, parts, lambda results: self._answered(ask, results))
-        else:
-            self.home.call(ask.to, what, parts, ask.wait_us, lambda v: self._answered(ask, v))
+    @property
+    def now(self) -> int:
+        """The time of the world."""
+        return self._homes.world.now
 
-    def _answered(self, ask: Ask[int], value: Any) -> None:
-        if isinstance(value, RingpopError):
-            self.errand.failed(ask, value)
-        else:
-            self.errand.answered(ask, value, self.home)
-        if not self.errand.under_way and not self.over:
-            self.home.after(0, self.go)
+    def after(self, delay_us: int, act: Callable[[], None]) -> None:
+        """Call *act* later."""
+        self._homes.world.push(self.now + delay_us, lambda _: act())
+
+    def destination(self, part: int) -> str:
+        """Return the member to ask about a partition; empty if none is known."""
+        return self._destinations.get(part, (RELAY, 0))[0]
+
+    def why_nobody(self, part: int) -> PartitionUnavailable:
+        """Fail the run: a daemon always knows more."""
+        raise AssertionError(part)
+
+    def learn(self, row: list[Any]) -> None:
+        """Note the new owner that a redirect names. Raises BodyError."""
+        rows = from_rows(row, self._homes.plan.partitions)
+        self._learn({each.partition: (each.owner, each.epoch) for each in rows})
+
+    def _learn(self, destinations: Mapping[int, tuple[str, int]]) -> None:
+        for number, (name, epoch) in destinations.items():
+            if epoch >= self._destinations.get(number, ("", 0))[1]:
+                self._destinations[number] = name, epoch
+
+    def ask(self, ask: Ask[int], what: str, parts: Parts, end: End) -> None:
+        """Carry out *ask*; *end* gets the results of *parts*, or an error."""
+        if ask.to != RELAY:
+            self._homes.calls.call(self, ask.to, what, parts, ask.wait_us, end)
+            return
+
+        def relayed(value: Any) -> None:
+            if not isinstance(value, RingpopError):
+                value, destinations = value
+                self._learn(destinations)
+            end(value)
+
+        time_us = ask.wait_us - min(ANSWER_US_MAX, ask.wait_us // 4)
+        argument = what, parts, time_us
+        self._homes.calls.call(self, self.process.name, "relay", argument, ask.wait_us, relayed)
 
 
 class Clients:
@@ -102,17 +117,16 @@ class Clients:
         self._homes = homes
         self._world = homes.world
         self._rng = random.Random(f"clients {homes.world.seed}")
-        rng = random.Random(f"pauses {homes.world.seed}")
-        self.read_policy = DeadlinePolicy(rng, changes_state=False)
-        self.write_policy = DeadlinePolicy(rng, changes_state=True)
+        self._outside_rng = rng = random.Random(f"outsiders {homes.world.seed}")
+        self._outsiders: dict[Home, Outsider] = {}
+        # As those of `ClientCourier`.
+        self._policies = {
+            what: DeadlinePolicy(rng, changes_state=writes, relays=True, asked="daemon")
+            for what, writes in (("read", False), ("write", True))
+        }
         self._numbers = 0
         self._sequences: dict[int, int] = {}
         self._world.push(self.plan.from_us, self._next)
-
-    @property
-    def world_now(self) -> int:
-        """The time of the world."""
-        return self._world.now
 
     def _next(self, _: object) -> None:
         gap_us = self._rng.expovariate(self.plan.per_second) * s
@@ -135,9 +149,15 @@ class Clients:
             writes = {
                 number: [self._write(number, key) for key in some] for number, some in keys.items()
             }
-        request = KeyRequest(self, home, keys, writes)
+        what, wanted = ("read", keys) if writes is None else ("write", writes)
+        outside = self._outside_rng.random() < OUTSIDE_SHARE
+        policies = self._policies if outside else self._homes.policies
+        requester: Requester = self._outsiders.setdefault(home, Outsider(home)) if outside else home
+        errand = Errand(tuple(keys), policies[what], requester.now + plan.timeout_us)
+        request = KeyRequest(home, keys, writes, self._world.now, errand, outside)
         self.open[request] = None
-        home.after(0, request.go)
+        driver = ErrandDriver(requester, errand, what, wanted, lambda: self.ended(request))
+        requester.after(0, driver.go)
 
     def _write(self, partition: int, key: str) -> Write:
         self._numbers += 1

@@ -6,33 +6,29 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ringpop_py.errand import Errand
 from ringpop_py.errors import (
     BodyError,
     ConnectFailed,
     KeyspaceError,
-    PartitionUnavailable,
 )
-from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.keyed.mergeable import Content, MergeableState
-from ringpop_py.keyed.versioned import HybridClock
 from ringpop_py.placing.assignment import (
     Assignment,
     Assignments,
     effective_owners,
     plan_moves,
 )
-from ringpop_py.placing.table import PartitionStatus, ServedElsewhere
+from ringpop_py.placing.table import PartitionStatus
 from ringpop_py.slotlog import effects as fx
 from ringpop_py.steward import duties
 from ringpop_py.steward.durable import DurableSteward
 from ringpop_py.steward.gossip import CALL_S, Known, TableGossip
-from ringpop_py.steward.hand_over import BLANK, HandOver, HandOverStep, Said
 from ringpop_py.steward.keeper import Keeper
 from ringpop_py.steward.memory import MemorySteward
 from ringpop_py.swim.member import Status
-from ringpop_py.values.packed import make_packer
-from ringpop_py.values.requests import Moved
+from ringpop_sim.keyspaces.copies import AGGREGATIONS, GENERATION, NAME, PACK, CopyDriver
+from ringpop_sim.keyspaces.errands import ErrandDriver, PartServer
 from ringpop_sim.keyspaces.logs import LogDriver, Standing
 from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life
@@ -40,42 +36,24 @@ from ringpop_sim.world.process import Life
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ringpop_py.errand import Ask, DeadlinePolicy
     from ringpop_py.keyed.keyed import Snapshot
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import TableRow
     from ringpop_py.slotlog.slots import Slot
     from ringpop_py.steward.gossip import GossipAsk
     from ringpop_sim.keyspaces.calls import HomeCalls
+    from ringpop_sim.keyspaces.errands import End, Parts
     from ringpop_sim.keyspaces.shelf import SharedStore
     from ringpop_sim.plans.plan import KeyspacePlan
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
-NAME: Final = "state"
-GENERATION: Final = 1
-STEP_US: Final = 5 * s
 RELEASE_US: Final = 5 * s
 PAUSED_US: Final = 50 * ms
 """How often what waits for a paused process looks whether it runs again."""
-PART_BYTES: Final = 200
-"""So little that most transfers have several parts."""
 
 _THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
-_PACK: Final = make_packer()
-_AGGREGATIONS: Final = Aggregations()
-
-
-class MemoryCopy:
-    """A partition in memory mode, at one node."""
-
-    def __init__(self, number: int, state: MergeableState) -> None:
-        self.number = number
-        self.state = state
-        self.presence = Standing.COMING
-
-    def leave(self) -> None:
-        """Forget it."""
-        self.presence = Standing.LOST
 
 
 class Street(Protocol):
@@ -86,6 +64,7 @@ class Street(Protocol):
     definition: Definition
     shelf: SharedStore
     calls: HomeCalls
+    policies: dict[str, DeadlinePolicy]
 
     def serves(self, home: Home, number: int, epoch: int) -> None:
         """*home* serves a partition from now on."""
@@ -98,7 +77,7 @@ class Home:
     """The keyspace at one process: the product's steward and gossip, and their drivers.
 
     It is also what a steward sees of the members (`Sight`), what gossip reads (`GossipTarget`),
-    and what an errand asks for owners (`LearningRoutes`).
+    and what carries out errands (`Requester`).
     """
 
     def __init__(self, homes: Street, process: Process) -> None:
@@ -113,7 +92,6 @@ class Home:
         self._nonces = 0
         self._wakes_at: int | None = None
         self._missed: list[Callable[[], None]] = []
-        self._clock = HybridClock(self.name)
         self.definition = homes.definition
         assignments = Assignments(self.definition)
         self.steward: Any
@@ -131,6 +109,8 @@ class Home:
                 NAME, GENERATION, assignments, self, handoffs_max=plan.handoffs_max
             )
         self.assignments = assignments
+        self.copies = CopyDriver(self)
+        self.parts = PartServer(self, plan.wait_us)
         self.keeper = Keeper(assignments, self.owners, self._acts)
         self.table = self.steward.table
         self.gossip = TableGossip(
@@ -210,6 +190,15 @@ class Home:
     def learn(self, row: list[Any]) -> None:
         """Merge a row that another node sent. Raises BodyError."""
         self.do(self.steward.heard(self.steward.read(row), self.now))
+
+    # As `Requester`.
+
+    def ask(self, ask: Ask[int], what: str, parts: Parts, end: End) -> None:
+        """Carry out *ask*; *end* gets the results of *parts*, or an error."""
+        if ask.to == self.name:
+            self.parts.serve(what, parts, end)
+        else:
+            self.call(ask.to, what, parts, ask.wait_us, end)
 
     # Time.
 
@@ -327,7 +316,7 @@ class Home:
         if self.homes.plan.mode == "durable":
             self.partitions[number] = self.coming.pop(number)
         else:
-            self.copy(number).presence = Standing.ONLINE
+            self.copies.at(number).presence = Standing.ONLINE
         self.homes.serves(self, number, epoch)
 
     def _end(self, duty: duties.Duty) -> Callable[[Any], None]:
@@ -336,12 +325,12 @@ class Home:
     def _begin(self, duty: duties.Task) -> None:
         match duty:
             case duties.Remind(number, to):
-                self._step(to, number, HandOverStep.OFFER, lambda _said: None)
+                self.copies.offer(number, to, lambda _said: None)
             case duties.ReadAssignment() | duties.RecordAssignment():
                 self._keep(duty)
             case duties.Follow(number) | duties.Acquire(number):
                 if number not in self.coming:
-                    state = KeyedState(_PACK, _AGGREGATIONS)
+                    state = KeyedState(PACK, AGGREGATIONS)
                     self.coming[number] = LogDriver(self, number, state)
                 self.coming[number].come(duty, self._end(duty))
             case duties.AskToRelease(number, owner, epoch):
@@ -351,13 +340,12 @@ class Home:
             case duties.SealFor(number, to):
                 self._seal(duty, lambda _said: None)
             case duties.Offer(number, to):
-                copy = self.copy(number)
-                if copy.state.empty and copy.presence is Standing.COMING:
+                if self.copies.has_nothing(number):
                     self.after(0, lambda: self._end(duty)(duties.NOTHING_TO_GIVE))
                 else:
-                    self._step(to, number, HandOverStep.OFFER, self._end(duty))
+                    self.copies.offer(number, to, self._end(duty))
             case duties.Send():
-                self._send(duty)
+                self.copies.send(duty, self._end(duty))
             case _:
                 raise AssertionError(duty)
 
@@ -379,7 +367,8 @@ class Home:
         shelf = self.homes.shelf
         puts = isinstance(request, fx.PutSlot | fx.PutCheckpoint | fx.PutMark | fx.Delete)
         act = partial(shelf.perform, partition, request, snapshot)
-        shelf.call(self.number, act, self.receiver(answer), puts=puts)
+        lists = isinstance(request, fx.ListLog)
+        shelf.call(self.number, act, self.receiver(answer), puts=puts, lists=lists)
 
     def is_there(self, name: str) -> bool:
         """See `LogHome`."""
@@ -425,81 +414,7 @@ class Home:
         owners = plan_moves(current, self.assignments.target(members, current)).owners
         self._keep(duties.RecordAssignment(Assignment(newest.version + 1, tuple(owners))))
 
-    # Memory mode.
-
-    def copy(self, number: int) -> MemoryCopy:
-        """Return the copy of a partition here; an empty one if there was none."""
-        if number not in self.partitions:
-            state = MergeableState(self._clock, _PACK, _AGGREGATIONS)
-            self.partitions[number] = MemoryCopy(number, state)
-        found: MemoryCopy = self.partitions[number]
-        return found
-
-    @property
-    def now_ms(self) -> int:
-        """The time for versions of values."""
-        return self.now // 1000 + 1
-
-    def _send(self, duty: duties.Send) -> None:
-        number, to = duty
-        parts = list(self.copy(number).state.parts(self.now_ms, part_bytes=PART_BYTES))
-        transfer = self.nonce()
-
-        def end(said: Said) -> None:
-            self._end(duty)(said is Said.YES)
-
-        def next_part(at: int) -> None:
-            if self.steward.taker(number) != to:
-                end(Said.NOT_NOW)
-                return
-            last = at == len(parts) - 1
-            step = HandOverStep.LAST if last else HandOverStep.PART
-
-            def said(answer: Said) -> None:
-                if answer is not Said.YES or last:
-                    end(answer)
-                else:
-                    next_part(at + 1)
-
-            self._step(to, number, step, said, f"{transfer}/{at}", parts[at])
-
-        next_part(0)
-
-    def _step(
-        self,
-        to: str,
-        number: int,
-        step: HandOverStep,
-        end: Callable[[Any], None],
-        transfer: str = "",
-        part: Any = BLANK,
-    ) -> None:
-        request = HandOver(
-            NAME,
-            GENERATION,
-            number,
-            self.name,
-            self.steward.leaving,
-            self.steward.row_of(number),
-            step,
-            transfer,
-            *part,
-        )
-        said = Said.NOT_NOW
-        self.call(to, "take", request, STEP_US, lambda v: end(v if isinstance(v, Said) else said))
-
-    def _take(self, request: HandOver) -> Said:
-        content: Content = request.content
-        said: Said
-        said, tasks = self.steward.take(request, self.now, able=True)
-        if said is Said.YES and request.step is not HandOverStep.OFFER:
-            state = self.copy(request.number).state
-            rule = self.definition.merge
-            state.merge(content, rule, self.now_ms, transfer=request.transfer)
-        self.do(tasks)
-        return said
-
-    # HomeCalls.
+    # Calls.
 
     def call(
         self, to: str, what: str, argument: Any, ttl_us: int, end: Callable[[Any], None]
@@ -532,13 +447,27 @@ class Home:
                 self._release(argument, answer)
             case "take":
                 try:
-                    answer(self._take(argument))
+                    answer(self.copies.take(argument))
                 except BodyError:
                     answer(ConnectFailed("refused"))
             case "write" | "read":
-                self.serve_parts(what, argument, answer)
+                self.parts.serve(what, argument, answer)
+            case "relay":
+                self._relay(argument, answer)
             case _:
                 raise AssertionError(what)
+
+    def _relay(self, request: tuple[str, Parts, int], answer: End) -> None:
+        """Bring parts of a client to their owners; *answer* gets the results and the owners."""
+        what, parts, time_us = request
+        wanted = dict(parts)
+        errand = Errand(tuple(wanted), self.homes.policies[what], self.now + time_us)
+
+        def end() -> None:
+            owners = {n: (self.destination(n), self.table[n].epoch) for n in wanted}
+            answer(([errand.results[number] for number in wanted], owners))
+
+        ErrandDriver(self, errand, what, wanted, end).go()
 
     def _release(
         self, question: tuple[int, int, str], answer: Callable[[duties.ReleaseSaid], None]
@@ -548,63 +477,6 @@ class Home:
             self._seal(said, answer)
         else:
             answer(said)
-
-    def serve_parts(
-        self, what: str, parts: Sequence[tuple[int, Any]], answer: Callable[[list[Any]], None]
-    ) -> None:
-        """Serve each part at this node; *answer* gets the results: values, `Moved` or errors."""
-        results: list[Any] = [None] * len(parts)
-        left = len(parts)
-
-        def end(at: int, result: Any) -> None:
-            nonlocal left
-            results[at] = result
-            left -= 1
-            if not left:
-                answer(results)
-
-        for at, (number, wanted) in enumerate(parts):
-            self._serve_part(what, number, wanted, partial(end, at))
-
-    def _serve_part(self, what: str, number: int, wanted: Any, end: Callable[[Any], None]) -> None:
-        if self._serve_now(what, number, wanted, end):
-            return
-        over = False
-
-        def look() -> bool:
-            return over or self._serve_now(what, number, wanted, end)
-
-        def give_up() -> None:
-            nonlocal over
-            if look in self.waiting:
-                self.waiting.remove(look)
-                over = True
-                end(PartitionUnavailable(f"partition {number} is not online at {self.name}"))
-
-        self.waiting.append(look)
-        self.after(self.homes.plan.wait_us, give_up)
-
-    def _serve_now(self, what: str, number: int, wanted: Any, end: Callable[[Any], None]) -> bool:
-        """Return whether the part needs not wait for its partition."""
-        partition = self.partitions.get(number)
-        if partition is not None and partition.presence is Standing.ONLINE:
-            if isinstance(partition, LogDriver):
-                (partition.write if what == "write" else partition.read)(wanted, end)
-            elif what == "write":
-                end(partition.state.write(wanted, self.now_ms))
-            else:
-                end(partition.state.keyed.packed(wanted))
-            return True
-        try:
-            if self.steward.is_coming(number):
-                return False
-        except ServedElsewhere as moved:
-            end(Moved(moved.row))
-        except KeyspaceError as error:
-            end(error)
-        else:
-            end(PartitionUnavailable(f"partition {number} is not online at {self.name}"))
-        return True
 
 
 def _release_said(value: Any) -> duties.ReleaseSaid:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.errand import DeadlinePolicy
 from ringpop_py.placing.definition import Definition
 from ringpop_py.swim import effects as swim
 from ringpop_sim.checks import Check
 from ringpop_sim.keyspaces.calls import HomeCalls
-from ringpop_sim.keyspaces.home import NAME, Home
+from ringpop_sim.keyspaces.copies import NAME
+from ringpop_sim.keyspaces.home import Home
 from ringpop_sim.keyspaces.shelf import SharedStore
 from ringpop_sim.plans.plan import FailStore, Rebalance
 from ringpop_sim.units import ms, s
@@ -46,6 +49,11 @@ class Homes(Check):
         )
         self.shelf = SharedStore(world)
         self.calls = HomeCalls(world, self.of)
+        rng = random.Random(f"pauses {world.seed}")
+        self.policies = {
+            "read": DeadlinePolicy(rng, changes_state=False),
+            "write": DeadlinePolicy(rng, changes_state=True),
+        }
         self.moves_count = 0
         self.moved_at = 0
         self.members_max = 0

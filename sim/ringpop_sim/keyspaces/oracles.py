@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from ringpop_py.values.packed import decode_value
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.liveness import can_meet
-from ringpop_sim.keyspaces.histories import made_certain
 from ringpop_sim.keyspaces.homes import HomeWatcher
-from ringpop_sim.linear import TooManyOrders, check
+from ringpop_sim.linear import TooManyOrders, check, made_certain
 from ringpop_sim.plans.plan import Drain, Leave, Start, Stop
 from ringpop_sim.units import s, seconds
 from ringpop_sim.world.process import Life
@@ -149,7 +148,7 @@ class MergesKeep(KeyspaceOracle):
             decode_value("msgpack", packed)
             for home in self.homes
             for number in sorted(home.steward.serving)
-            for packed in home.copy(number).state.keyed.packed([key])
+            for packed in home.copies.at(number).state.keyed.packed([key])
             if packed is not None
         ]
         if len(values) > 1:
@@ -184,7 +183,7 @@ class ServedAgain(KeyspaceOracle):
 
 
 class RequestsOfKeysEnd(KeyspaceOracle):
-    """K6: a request ends at its deadline at the latest, or with the process that sent it."""
+    """K6: a request ends at its deadline at the latest, or with the member that sent it."""
 
     invariants: ClassVar = ("K6",)
 
@@ -194,7 +193,8 @@ class RequestsOfKeysEnd(KeyspaceOracle):
             age_us = self.world.now - request.began_at
             sound = process.life is Life.RUNNING and not process.slow_us
             late = age_us > self.clients.plan.timeout_us + self.homes.plan.wait_us + LATE_US
-            if sound and late and self.world.left_alone_for_us(process) > age_us:
+            sound = sound and self.world.left_alone_for_us(process) > age_us
+            if late and (sound or request.outside):
                 errand = request.errand
                 self.broke("K6", f"open for {seconds(age_us):.1f} s at {process.name}: {errand!r}")
 

@@ -38,7 +38,7 @@ class Log:
 
 
 class SharedStore:
-    """What all nodes keep in one store. HomeCalls take time, and fail as faults of the plan say."""
+    """What all nodes keep in one store. Calls take time, and fail as faults of the plan say."""
 
     def __init__(self, world: World) -> None:
         self.logs: defaultdict[int, Log] = defaultdict(Log)
@@ -49,6 +49,7 @@ class SharedStore:
         assert world.plan.keyspace is not None
         self._read_us = world.plan.keyspace.store_read_us
         self._write_us = world.plan.keyspace.store_write_us
+        self._list_us = world.plan.keyspace.store_list_us
 
     def begin(self, fault: FailStore) -> None:
         """Begin *fault*."""
@@ -62,11 +63,17 @@ class SharedStore:
         return {f.how for f in self._faults if not f.nodes or number in f.nodes}
 
     def call(
-        self, number: int, act: Callable[[], Any], answer: Callable[[Any], None], *, puts: bool
+        self,
+        number: int,
+        act: Callable[[], Any],
+        answer: Callable[[Any], None],
+        *,
+        puts: bool,
+        lists: bool = False,
     ) -> None:
         """Do *act* for node *number*, and call *answer* with its result, or FAILED or NO_ROOM."""
         how, now = self._how(number), self._world.now
-        delay_us = self._write_us if puts else self._read_us
+        delay_us = self._write_us if puts else self._list_us if lists else self._read_us
         if "slow" in how or not delay_us:
             delay_us = self._between(SLOW_US if "slow" in how else LATENCY_US)
         if "cut" in how:

@@ -143,7 +143,8 @@ class KeyspacePlan:
         from_us, after_us: when the first request is sent; how long after the last fault the last.
         timeout_us: how long a request may take in all.
         wait_us: how long an owner keeps a request for a partition that is on its way to it.
-        store_read_us, store_write_us: how long a call of the store takes; 0: 0.5 to 3 ms, drawn.
+        store_read_us, store_write_us, store_list_us: how long a call of the store takes, a whole
+            list of a log for example; 0: 0.5 to 3 ms, drawn.
     """
 
     partitions: int = 8
@@ -161,6 +162,7 @@ class KeyspacePlan:
     timeout_us: int = 3 * s
     wait_us: int = 1 * s
     store_read_us: int = 0
+    store_list_us: int = 0
     store_write_us: int = 0
 
     def __post_init__(self) -> None:

@@ -41,7 +41,7 @@ class Unserved:
     silence_s: float
 
 
-def unserved(seed: int, runs: int = 5, *, read_us: int, write_us: int) -> Unserved:
+def unserved(seed: int, runs: int = 5, *, read_us: int, list_us: int, write_us: int) -> Unserved:
     """Measure with a store whose calls take so long."""
     keyspace = KeyspacePlan(
         partitions=PARTITIONS,
@@ -49,6 +49,7 @@ def unserved(seed: int, runs: int = 5, *, read_us: int, write_us: int) -> Unserv
         keys_each=1,
         per_second=min(WRITERS * s / write_us, PER_SECOND_MAX),
         store_read_us=read_us,
+        store_list_us=list_us,
         store_write_us=write_us,
     )
     last = (NODES - 1,)

@@ -82,6 +82,7 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     keyspaces.partitions_drained,
     keyspaces.copies_drained,
     keyspaces.partitions_paused,
+    keyspaces.partitions_killed,
     keyspaces.partitions_split,
     keyspaces.copies_split,
     keyspaces.copies_leaving,

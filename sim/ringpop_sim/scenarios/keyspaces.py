@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from ringpop_sim.plans.plan import (
+    Crash,
     Cut,
     Drain,
     FailStore,
@@ -55,6 +56,14 @@ def partitions_paused(nodes: int | None) -> Plan:
     count = at_least(3, nodes, 4)
     pauses = (Pause(at_us=(5 + 6 * n) * s, for_us=4 * s, nodes=(n,)) for n in everybody(count))
     return _served("partitions-paused", count, _busy(partitions=4, timeout_us=4 * s), *pauses)
+
+
+def partitions_killed(nodes: int | None) -> Plan:
+    """Members are killed in turn, in the midst of writes, and requests end before others serve."""
+    count = at_least(3, nodes, 4)
+    kills = (Crash(at_us=(5 + 10 * n) * s, for_us=8 * s, nodes=(n,)) for n in everybody(count))
+    keyspace = _busy(store_write_us=100 * ms, timeout_us=1 * s)
+    return _served("partitions-killed", count, keyspace, *kills)
 
 
 def partitions_split(nodes: int | None) -> Plan:

@@ -7,11 +7,13 @@ import time
 from collections import defaultdict
 from functools import partial
 from itertools import count
-from statistics import median
-from typing import TYPE_CHECKING, Final
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import trio
 
+from ringpop_py.partition.logstore import LogStore
+from ringpop_py.slotlog.effects import GetSlot, Listed, ListLog
 from ringpop_py.stores.folder import FolderStore
 from ringpop_sim.runs.served import Unserved, unserved
 from tests.bench.keyspaces.nodes import (
@@ -23,11 +25,13 @@ from tests.bench.keyspaces.nodes import (
 from tests.bench.report import Row, against_goal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Iterator, Sequence
     from pathlib import Path
 
     from ringpop_py.keyspaces.keyspace import Keyspace
-    from ringpop_py.partition.tasks import Worker
+    from ringpop_py.shares.durable_host import DurableHost
+
+T = TypeVar("T")
 
 MEGABYTE: Final = 1 << 20
 RUNS: Final = 5
@@ -38,6 +42,7 @@ WRITERS: Final = 4
 ROUND_TRIPS_GOAL: Final = 10.0
 BODY: Final = b"x" * 200
 READ_S: Final = 0.0005
+LIST_S: Final = 0.001
 WRITE_S: Final = 0.005
 """About what calls of a folder take. It hardly matters: most of the time is for detection."""
 
@@ -69,8 +74,8 @@ async def _start_alone(folder: Path) -> float:
 
 def handoff(folder: Path) -> Iterator[Row]:
     """A third of the partitions moves to a new member while all are written."""
-    pauses_s, trips, (reads_s, writes_s) = trio.run(_handoff, folder)
-    predicted_s = _predicted(reads_s, writes_s).hand_over_s
+    pauses_s, trips, took = trio.run(_handoff, folder)
+    predicted_s = _predicted(took).hand_over_s
     yield _as_predicted(
         "state.handoff.pause.p50", median(pauses_s) * 1000, "ms", predicted_s * 1000
     )
@@ -79,10 +84,22 @@ def handoff(folder: Path) -> Iterator[Row]:
     yield against_goal("state.handoff.store_calls.max", max(trips), "calls", ROUND_TRIPS_GOAL)
 
 
-def _predicted(reads_s: Sequence[float], writes_s: Sequence[float]) -> Unserved:
-    """What the simulator says, with a store as slow as its callers saw it."""
-    read_us, write_us = (max(1, round(median(each) * 1e6)) for each in (reads_s, writes_s))
-    return unserved(1, read_us=read_us, write_us=write_us)
+class Took(NamedTuple):
+    """Seconds that calls of the store took, as their callers saw it."""
+
+    reads: list[float]
+    lists: list[float]
+    writes: list[float]
+
+
+def _predicted(took: Took) -> Unserved:
+    """What the simulator says, with a store as slow as its callers saw it.
+
+    Means: a hand-over makes several calls, one after the other, of which some take much longer than
+    most do.
+    """
+    read_us, list_us, write_us = (max(1, round(fmean(each) * 1e6)) for each in took)
+    return unserved(1, read_us=read_us, list_us=list_us, write_us=write_us)
 
 
 def _as_predicted(name: str, value: float, unit: str, predicted: float) -> Row:
@@ -91,9 +108,7 @@ def _as_predicted(name: str, value: float, unit: str, predicted: float) -> Row:
     return Row(name, value, unit, "simulator", predicted, ratio, 0.75, 0.75 <= ratio <= 1.25)
 
 
-async def _handoff(
-    folder: Path,
-) -> tuple[list[float], Sequence[int], tuple[list[float], list[float]]]:
+async def _handoff(folder: Path) -> tuple[list[float], Sequence[int], Took]:
     """Pauses, how often the store was called in each, and how long its calls took meanwhile."""
     store = CountingStore(folder)
     async with a_node(folder, "a", store=store) as a:
@@ -104,12 +119,12 @@ async def _handoff(
             store.calls.clear()
             async with a_node(folder, "c", hosts=[a.address], store=store) as c:
                 there = await c.open_keyspace(KEYSPACE, partitions=MOVE_PARTITIONS)
-                took: tuple[list[float], list[float]] = ([], [])
+                took = Took([], [], [])
                 async with trio.open_nursery() as nursery:
                     for _ in range(WRITERS):
                         nursery.start_soon(_write, one)
                     host = c.keyspaces.durable_host(KEYSPACE)
-                    nursery.start_soon(_probe, host.worker, *took)
+                    nursery.start_soon(_probe, host, took)
                     await whole(there, ["a", "b", "c"])
                     nursery.cancel_scope.cancel()
                 driver = c.keyspaces.here(KEYSPACE).host.driver
@@ -120,16 +135,23 @@ async def _handoff(
                 )
 
 
-async def _probe(worker: Worker, reads_s: list[float], writes_s: list[float]) -> None:
+async def _probe(host: DurableHost, took: Took) -> None:
     """Call the store as partitions do, and note how long each call took."""
+    worker = host.worker
     for number in count():
-        for took_s, call in (
-            (reads_s, partial(worker.store.get, "probe/absent")),
-            (writes_s, partial(worker.store.put_if_absent, f"probe/{number}", BODY)),
-        ):
-            began_at = time.perf_counter()
-            await worker.run(call)
-            took_s.append(time.perf_counter() - began_at)
+        logs = LogStore(worker.store, host.keys.partition(number % MOVE_PARTITIONS), worker)
+        log = await _timed(took.lists, logs.perform(ListLog(0)))
+        assert isinstance(log, Listed)
+        await _timed(took.reads, logs.perform(GetSlot(0, log.slots[-1])))
+        put = partial(worker.store.put_if_absent, f"probe/{number}", BODY)
+        await _timed(took.writes, worker.run(put))
+
+
+async def _timed(took_s: list[float], call: Awaitable[T]) -> T:
+    began_at = time.perf_counter()
+    result = await call
+    took_s.append(time.perf_counter() - began_at)
+    return result
 
 
 async def _fill(keyspace: Keyspace) -> None:
@@ -206,7 +228,7 @@ def silence(folder: Path) -> Iterator[Row]:
 
 def _gone(folder: Path, how: signal.Signals, name: str) -> Iterator[Row]:
     seconds = [trio.run(_served_again, folder / f"{run}", how) for run in range(RUNS)]
-    predicted = _predicted([READ_S], [WRITE_S])
+    predicted = _predicted(Took([READ_S], [LIST_S], [WRITE_S]))
     predicted_s = predicted.crash_s if how is signal.SIGKILL else predicted.silence_s
     yield _as_predicted(f"state.{name}.served_again.p50", median(seconds), "s", predicted_s)
     yield Row(f"state.{name}.served_again.max", max(seconds), "s")

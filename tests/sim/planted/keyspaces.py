@@ -185,8 +185,8 @@ KEYSPACE_BUGS: Final = (
         "        if not taken:  # it is tried",
         "        if False:  # it is tried",
         "K1 K3",
-        "copies-leaving:0:4",
-        "copies-leaving:0:12",
+        "copies-leaving:0:2",
+        "copies-leaving:0:3",
     ),
     _bug(
         "an owner that is not known yet is not waited for",
@@ -227,7 +227,8 @@ KEYSPACE_BUGS: Final = (
         "sends = going is not None and going.step is Giving.SENDS",
         "sends = going is not None",
         "K1 K3",
-        "copies-leaving",
+        "copies-leaving:0:11",
+        "copies-leaving:0:12",
     ),
     _bug(
         "nobody waits for the copy of the former owner",
@@ -272,5 +273,22 @@ KEYSPACE_BUGS: Final = (
         "requests-lost",
         "store-failing",
         "partitions-split",
+    ),
+    _bug(
+        "parts without a known owner are dropped with the answers of others",
+        ERRAND,
+        "            self.open = [part for part in self.open if part not in self.results]\n\n"
+        "    def failed(",
+        "            self.open = ()\n\n    def failed(",
+        "X",
+        "partitions-drained",
+    ),
+    _bug(
+        "an error that a relay answers is certain whatever earlier attempts did",
+        ERRAND,
+        "self.results[part] = policy.settled(error, tried)\n            return\n        tried.meet",
+        "self.results[part] = error\n            return\n        tried.meet",
+        "K1",
+        "partitions-killed",
     ),
 )
