@@ -370,6 +370,11 @@ class Home:
         lists = isinstance(request, fx.ListLog)
         shelf.call(self.number, act, self.receiver(answer), puts=puts, lists=lists)
 
+    def ask_dropped(self, answer: Callable[[fx.StoreAnswer], None]) -> None:
+        """See `LogHome`."""
+        absent = fx.StoreAnswer.ABSENT
+        self.homes.shelf.call(self.number, lambda: absent, self.receiver(answer), puts=False)
+
     def is_there(self, name: str) -> bool:
         """See `LogHome`."""
         there: bool = self.steward.is_there(name)

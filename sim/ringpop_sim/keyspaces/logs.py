@@ -52,6 +52,9 @@ class LogHome(Protocol):
     ) -> None:
         """Send *request* to the store, and call *answer* with its reply."""
 
+    def ask_dropped(self, answer: Callable[[fx.StoreAnswer], None]) -> None:
+        """Ask the store for the mark of a drop; *answer* gets ABSENT, or FAILED."""
+
     def lost(self, partition: LogDriver, to: str) -> None:
         """*to* has sealed the log of *partition*."""
 
@@ -213,8 +216,7 @@ class LogDriver:
     def _ask(self, request: fx.Request) -> None:
         attempt = getattr(request, "attempt", 0)
         if attempt > ATTEMPTS_MAX and self._end is not None:
-            self.log.drop()
-            self._come_to(do.Trouble())
+            self._give_up()
             return
         wait_us = min(REPEAT_US_MIN << min(attempt, 16), REPEAT_US_MAX) if attempt else 0
         self._home.after(wait_us, lambda: self._send(request))
@@ -239,8 +241,8 @@ class LogDriver:
     def _told_while_coming(self, fact: fx.Fact) -> None:
         match fact:
             case fx.Acquired(epoch):
-                self.presence = Standing.ONLINE
-                self._come_to(do.Taken(epoch))
+                end = self._end
+                self._home.ask_dropped(lambda reply: self._acquired(epoch, end, reply))
             case fx.NotAcquired(holder, position):
                 self._come_to(do.HeldBy(holder.owner, position.epoch))
             case fx.Followed():
@@ -249,6 +251,20 @@ class LogDriver:
                 self._come_to(do.Trouble(damaged=True))
             case _:
                 raise AssertionError(fact)
+
+    def _acquired(self, epoch: int, end: End | None, mark: fx.StoreAnswer) -> None:
+        if end is not self._end:  # the partition was given up meanwhile
+            return
+        if mark is fx.StoreAnswer.ABSENT:
+            self.presence = Standing.ONLINE
+            self._come_to(do.Taken(epoch))
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """End the try for want of the store."""
+        self.log.drop()
+        self._come_to(do.Trouble())
 
     def _told_as_owner(self, fact: fx.Fact) -> None:
         match fact:

@@ -6,6 +6,7 @@ The members have the timing of a LAN, and all else as a daemon has it by default
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,8 @@ from ringpop_sim.runs.run import Run
 from ringpop_sim.units import minutes, s
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ringpop_sim.plans.plan import Operation
 
 NODES: Final = 3
@@ -22,60 +25,71 @@ WRITERS: Final = 4
 PER_SECOND_MAX: Final = 1_000.0
 PARTITIONS: Final = 64
 AT_US: Final = 10 * s
-LINK_US: Final = (50, 200)
-"""One way between processes of one machine."""
+ROTATION_US: Final = 4 * s
+"""How long members that are at rest take to ping each other once."""
+RUNS: Final = 8
+LAST: Final = (NODES - 1,)
 
 
 @dataclass(frozen=True, slots=True)
-class Unserved:
-    """Seconds without an owner.
+class Latencies:
+    """How long calls take, in microseconds: three kinds to the store, and one to a member."""
 
-    Attributes:
-        hand_over_s: the median of the partitions that move to a third member.
-        crash_s, silence_s: from the moment at which one of three members is killed, or stops, until
-            all that it had is served again: the median of some runs.
-    """
-
-    hand_over_s: float
-    crash_s: float
-    silence_s: float
+    store_read_us: int
+    store_list_us: int
+    store_write_us: int
+    call_us: int
 
 
-def unserved(seed: int, runs: int = 5, *, read_us: int, list_us: int, write_us: int) -> Unserved:
-    """Measure with a store whose calls take so long."""
+def hand_over_s(latencies: Latencies) -> float:
+    """Return the median of the partitions that move to a third member, in seconds."""
+    pauses = [
+        us for at in _moments() for us in _pauses_us(_run(Start(at_us=at, nodes=LAST), latencies))
+    ]
+    return median(pauses) / s
+
+
+def crash_s(latencies: Latencies) -> float:
+    """Return how long after one of three members is killed all that it had is served again."""
+    return _served_again_s(latencies, Crash)
+
+
+def silence_s(latencies: Latencies) -> float:
+    """Return how long after one of three members stops all that it had is served again."""
+    return _served_again_s(latencies, partial(Pause, for_us=1 * minutes))
+
+
+def _served_again_s(latencies: Latencies, fault: Callable[..., Operation]) -> float:
+    taken = [_moved_at(_run(fault(at_us=at, nodes=LAST), latencies)) - at for at in _moments()]
+    return median(taken) / s
+
+
+def _moments() -> range:
+    """When faults happen: at moments that are spread over the rotation of pings."""
+    return range(AT_US, AT_US + ROTATION_US, ROTATION_US // RUNS)
+
+
+def _run(fault: Operation, latencies: Latencies) -> Run:
+    """Run a plan in which *fault* happens; its moment is the seed, too."""
     keyspace = KeyspacePlan(
         partitions=PARTITIONS,
         keys=PARTITIONS,
         keys_each=1,
-        per_second=min(WRITERS * s / write_us, PER_SECOND_MAX),
-        store_read_us=read_us,
-        store_list_us=list_us,
-        store_write_us=write_us,
+        per_second=min(WRITERS * s / latencies.store_write_us, PER_SECOND_MAX),
+        store_read_us=latencies.store_read_us,
+        store_list_us=latencies.store_list_us,
+        store_write_us=latencies.store_write_us,
     )
-    last = (NODES - 1,)
-    seeds = range(seed, seed + runs)
-    joins = [_run(Start(at_us=AT_US, nodes=last), keyspace, one) for one in seeds]
-    pauses = [us for run in joins for us in _pauses_us(run)]
-    gone: list[float] = []
-    for fault in (
-        Crash(at_us=AT_US, nodes=last),
-        Pause(at_us=AT_US, for_us=1 * minutes, nodes=last),
-    ):
-        found = [_run(fault, keyspace, one) for one in seeds]
-        gone.append(median(_moved_at(run) - AT_US for run in found) / s)
-    return Unserved(median(pauses) / s, *gone)
-
-
-def _run(fault: Operation, keyspace: KeyspacePlan, seed: int) -> Run:
     plan = Plan(
         nodes=NODES,
-        until_us=AT_US + 12 * s,
+        until_us=AT_US + ROTATION_US + 12 * s,
         codec_share=0.0,
-        link=Link(delay=uniform(*LINK_US)),
+        # One way.
+        link=Link(delay=uniform(latencies.call_us // 4, latencies.call_us * 3 // 4)),
         keyspace=keyspace,
         operations=(fault,),
     )
-    run = Run(plan, seed, ())
+    run = Run(plan, fault.at_us, ())
     run.advance(plan.until_us)
     return run
 

@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import trio
 
 from ringpop_py.partition.logstore import LogStore
+from ringpop_py.shares.durable_driver import ReleaseRequest
 from ringpop_py.slotlog.effects import GetSlot, Listed, ListLog
+from ringpop_py.steward.duties import ReleaseSaid
 from ringpop_py.stores.folder import FolderStore
-from ringpop_sim.runs.served import Unserved, unserved
+from ringpop_py.swim.member import Status
+from ringpop_py.values.declared import decode, encode
+from ringpop_py.values.requests import RELEASE
+from ringpop_py.wire.calls import NODE_SERVICE, Call
+from ringpop_sim.runs.served import Latencies, crash_s, hand_over_s, silence_s
 from tests.bench.keyspaces.nodes import (
     KEYSPACE,
+    POLL_S,
+    WHOLE_S,
     a_node,
     processes,
     whole,
@@ -28,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Sequence
     from pathlib import Path
 
+    from ringpop_py import Address, Ringpop
     from ringpop_py.keyspaces.keyspace import Keyspace
-    from ringpop_py.shares.durable_host import DurableHost
 
 T = TypeVar("T")
 
@@ -41,10 +49,10 @@ MOVE_PARTITIONS: Final = 64
 WRITERS: Final = 4
 ROUND_TRIPS_GOAL: Final = 10.0
 BODY: Final = b"x" * 200
-READ_S: Final = 0.0005
-LIST_S: Final = 0.001
-WRITE_S: Final = 0.005
-"""About what calls of a folder take. It hardly matters: most of the time is for detection."""
+REST_S: Final = 4.0
+"""After this, members that nothing happens to ping each other as seldom as they ever do."""
+ROTATION_S: Final = 4.0
+"""How long three of them then take for one round: faults are spread over it."""
 
 
 def start(folder: Path) -> Iterator[Row]:
@@ -75,7 +83,7 @@ async def _start_alone(folder: Path) -> float:
 def handoff(folder: Path) -> Iterator[Row]:
     """A third of the partitions moves to a new member while all are written."""
     pauses_s, trips, took = trio.run(_handoff, folder)
-    predicted_s = _predicted(took).hand_over_s
+    predicted_s = hand_over_s(_latencies(took))
     yield _as_predicted(
         "state.handoff.pause.p50", median(pauses_s) * 1000, "ms", predicted_s * 1000
     )
@@ -85,21 +93,22 @@ def handoff(folder: Path) -> Iterator[Row]:
 
 
 class Took(NamedTuple):
-    """Seconds that calls of the store took, as their callers saw it."""
+    """Seconds that calls of the store, and of another member, took, as their callers saw it."""
 
     reads: list[float]
     lists: list[float]
     writes: list[float]
+    calls: list[float]
 
 
-def _predicted(took: Took) -> Unserved:
-    """What the simulator says, with a store as slow as its callers saw it.
+def _latencies(took: Took) -> Latencies:
+    """What the simulator is given: a store and members as slow as their callers saw them.
 
     Means: a hand-over makes several calls, one after the other, of which some take much longer than
     most do.
     """
-    read_us, list_us, write_us = (max(1, round(fmean(each) * 1e6)) for each in took)
-    return unserved(1, read_us=read_us, list_us=list_us, write_us=write_us)
+    reads, lists, writes, calls = (max(4, round(fmean(each) * 1e6)) for each in took)
+    return Latencies(reads, lists, writes, calls)
 
 
 def _as_predicted(name: str, value: float, unit: str, predicted: float) -> Row:
@@ -119,12 +128,11 @@ async def _handoff(folder: Path) -> tuple[list[float], Sequence[int], Took]:
             store.calls.clear()
             async with a_node(folder, "c", hosts=[a.address], store=store) as c:
                 there = await c.open_keyspace(KEYSPACE, partitions=MOVE_PARTITIONS)
-                took = Took([], [], [])
+                took = Took([], [], [], [])
                 async with trio.open_nursery() as nursery:
                     for _ in range(WRITERS):
                         nursery.start_soon(_write, one)
-                    host = c.keyspaces.durable_host(KEYSPACE)
-                    nursery.start_soon(_probe, host, took)
+                    nursery.start_soon(_probe, c, a.address, took)
                     await whole(there, ["a", "b", "c"])
                     nursery.cancel_scope.cancel()
                 driver = c.keyspaces.here(KEYSPACE).host.driver
@@ -135,16 +143,22 @@ async def _handoff(folder: Path) -> tuple[list[float], Sequence[int], Took]:
                 )
 
 
-async def _probe(host: DurableHost, took: Took) -> None:
-    """Call the store as partitions do, and note how long each call took."""
+async def _probe(node: Ringpop, other: Address, took: Took) -> None:
+    """Call the store and *other* as those that gain partitions do; note how long each call took."""
+    host = node.keyspaces.durable_host(KEYSPACE)
     worker = host.worker
+    # It is never released to one who knows an epoch before the first.
+    body = encode(ReleaseRequest(KEYSPACE, host.generation, 0, 0, node.name))
     for number in count():
         logs = LogStore(worker.store, host.keys.partition(number % MOVE_PARTITIONS), worker)
         log = await _timed(took.lists, logs.perform(ListLog(0)))
         assert isinstance(log, Listed)
         await _timed(took.reads, logs.perform(GetSlot(0, log.slots[-1])))
-        put = partial(worker.store.put_if_absent, f"probe/{number}", BODY)
+        put = partial(worker.store.put_if_absent, f"probe/{node.name}/{number}", BODY)
         await _timed(took.writes, worker.run(put))
+        ask = Call(NODE_SERVICE, RELEASE, b"", body, ttl_s=WHOLE_S)
+        answer = await _timed(took.calls, node.channel.call(other, ask))
+        assert decode(ReleaseSaid, answer.arg3) in (ReleaseSaid.NOT_YET, ReleaseSaid.NOT_MINE)
 
 
 async def _timed(took_s: list[float], call: Awaitable[T]) -> T:
@@ -227,14 +241,18 @@ def silence(folder: Path) -> Iterator[Row]:
 
 
 def _gone(folder: Path, how: signal.Signals, name: str) -> Iterator[Row]:
-    seconds = [trio.run(_served_again, folder / f"{run}", how) for run in range(RUNS)]
-    predicted = _predicted(Took([READ_S], [LIST_S], [WRITE_S]))
-    predicted_s = predicted.crash_s if how is signal.SIGKILL else predicted.silence_s
+    took = Took([], [], [], [])
+    seconds = []
+    for run in range(RUNS):
+        rest_s = REST_S + ROTATION_S * run / RUNS
+        seconds.append(trio.run(_served_again, folder / f"{run}", how, rest_s, took))
+    predict = crash_s if how is signal.SIGKILL else silence_s
+    predicted_s = predict(_latencies(took))
     yield _as_predicted(f"state.{name}.served_again.p50", median(seconds), "s", predicted_s)
     yield Row(f"state.{name}.served_again.max", max(seconds), "s")
 
 
-async def _served_again(folder: Path, how: signal.Signals) -> float:
+async def _served_again(folder: Path, how: signal.Signals, rest_s: float, took: Took) -> float:
     """This process is the third member, and the one that asks."""
     with processes(folder, ["b", "c"], partitions=MOVE_PARTITIONS) as (b, c):
         b.next_said()
@@ -244,8 +262,20 @@ async def _served_again(folder: Path, how: signal.Signals) -> float:
             await whole(keyspace, ["a", "b", "c"])
             await _fill(keyspace)
             keys = [f"key-{i}" for i in range(1_000) if keyspace.owner_of(f"key-{i}") == "c"]
+            await trio.sleep(rest_s)
             began_at = time.perf_counter()
             c.process.send_signal(how)
-            found = await keyspace.get_many(keys, timeout_s=60)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_probe_takeovers, node, b.address, took)
+                found = await keyspace.get_many(keys, timeout_s=60)
+                taken_s = time.perf_counter() - began_at
+                nursery.cancel_scope.cancel()
             assert len(found) == len(keys)
-            return time.perf_counter() - began_at
+            return taken_s
+
+
+async def _probe_takeovers(node: Ringpop, other: Address, took: Took) -> None:
+    """Call the store and *other* from the moment at which c is faulty."""
+    while node.status_of("c") is not Status.FAULTY:
+        await trio.sleep(POLL_S)
+    await _probe(node, other, took)
