@@ -37,6 +37,8 @@ class _Word:
 
 ABSENT: Final = _Word("absent")
 """The value of a key that does not exist."""
+READ: Final = "get"
+"""The name of an operation that has no effect, in each model."""
 ANY: Final = _Word("any")
 """The result of an operation that returned without a meaningful result."""
 _NOT_NOW: Final = _Word("not now")
@@ -148,7 +150,7 @@ def check(
     """Return the keys of *history* that are not linearizable; all keys are absent at first.
 
     Args:
-        model: what operations do; `register` by default.
+        model: what operations do; `register` by default. In each, a `READ` has no effect.
 
     Raises:
         TooManyOrders: a key could not be decided.
@@ -211,7 +213,7 @@ class _Search:
         mask = 0
         value: Hashable = ABSENT
         seen: set[tuple[int, Hashable]] = {(mask, value)}
-        stack = [_Frame(-1, value, self._candidates(mask))]
+        stack = [_Frame(-1, value, self._candidates(mask, value))]
         furthest: list[_Frame] = []
         while self._next[-1] != len(self._events):  # a closed operation has no place yet
             if not stack[-1].candidates:
@@ -235,11 +237,15 @@ class _Search:
             seen.add(place)
             mask = place[0]
             self._take_out(number)
-            stack.append(_Frame(number, value, self._candidates(mask)))
+            stack.append(_Frame(number, value, self._candidates(mask, value)))
         return None
 
-    def _candidates(self, mask: int) -> list[int]:
-        """Return what may be next after those in *mask*, with the first to try at the end."""
+    def _candidates(self, mask: int, value: Hashable) -> list[int]:
+        """Return what may be next after those in *mask*, with the first to try at the end.
+
+        A read that fits is the only one: it changes nothing, so if there is an order in which it
+        comes later, there is one in which it comes now.
+        """
         closed: list[int] = []
         at, until = self._next[-1], float("inf")
         while at != len(self._events):
@@ -247,6 +253,8 @@ class _Search:
             if is_return:
                 until = time
                 break
+            if self._operations[number].name == READ and self._after(value, number) == value:
+                return [number]
             closed.append(number)
             at = self._next[at]
         alike: dict[tuple[str, Hashable], int] = {}

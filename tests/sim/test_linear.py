@@ -185,6 +185,13 @@ def test_a_search_that_is_too_long_ends_undecided() -> None:
         check([*at_once, get("none of them", 101, 102)], places_max=1_000)
 
 
+def test_reads_that_wait_long_do_not_make_the_search_long() -> None:
+    # Each is called while the next put is under way, and has its place before that.
+    pairs = [(put(n, n, n + 1.5), get(n, n + 1.2, 100 + n)) for n in range(1, 60)]
+
+    assert check([one for pair in pairs for one in pair], places_max=1_000) == []
+
+
 def test_two_thousand_operations_over_fifty_keys_take_about_a_second() -> None:
     history = _history_of_clients(random.Random(1), clients=8, count=2_000, keys=50)
     began_at = time.process_time()
