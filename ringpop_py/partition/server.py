@@ -119,29 +119,32 @@ class PartitionServer(Generic[H]):
         return self._each(parts, lambda partition, _: serve(partition))
 
     async def _each(
-        self, parts: Sequence[tuple[int, W]], serve: Callable[[H, W], Awaitable[object]]
+        self,
+        parts: Sequence[tuple[int, W]],
+        serve: Callable[[H, W], Awaitable[object]],
+        results: list[Any] | None = None,
+        index: int = 0,
     ) -> list[Any]:
-        if len(parts) == 1:  # the usual case, which needs no nursery
-            number, wanted = parts[0]
-            holder = self._holder
-            partition = holder.partitions.get(number)
-            # One part that fails does not spoil the others: its error is its result.
-            try:
-                if partition is None or partition.presence is not ONLINE or holder.failure:
-                    partition = await self._wait_for(number)
-                return [await serve(partition, wanted)]
-            except ServedElsewhere as moved:
-                return [Moved(moved.row)]
-            except KeyspaceError as error:
-                return [error]
-        results: list[Any] = [None] * len(parts)
-
-        async def at(index: int) -> None:
-            (results[index],) = await self._each([parts[index]], serve)
-
-        async with trio.open_nursery() as nursery:
-            for index in range(len(parts)):
-                nursery.start_soon(at, index)
+        """Return a result for each of *parts*; with *results*, fill in only that at *index*."""
+        if results is None:
+            results = [None] * len(parts)
+            if len(parts) > 1:  # one part, the usual case, needs no nursery
+                async with trio.open_nursery() as nursery:
+                    for each in range(len(parts)):
+                        nursery.start_soon(self._each, parts, serve, results, each)
+                return results
+        number, wanted = parts[index]
+        holder = self._holder
+        partition = holder.partitions.get(number)
+        # One part that fails does not spoil the others: its error is its result.
+        try:
+            if partition is None or partition.presence is not ONLINE or holder.failure:
+                partition = await self._wait_for(number)
+            results[index] = await serve(partition, wanted)
+        except ServedElsewhere as moved:
+            results[index] = Moved(moved.row)
+        except KeyspaceError as error:
+            results[index] = error
         return results
 
     async def _wait_for(self, number: int) -> H:
