@@ -52,8 +52,9 @@ class MemoryStream:
         except trio.EndOfChannel:
             data = b""
         # Again and again: an address can hang anew before this task runs.
-        while (hung := self._network.hung(self.ends)) is not None:
-            await hung.wait()
+        hung = self._network.hung
+        while there := hung.keys() & self.ends:
+            await hung[there.pop()].wait()
         if self.broken:
             raise _cut()
         return data
@@ -121,13 +122,17 @@ class MemoryListener:
 
 
 class MemoryNetwork:
-    """A `Network` between the Channels that share it; addresses need not exist anywhere."""
+    """A `Network` between the Channels that share it; addresses need not exist anywhere.
+
+    Attributes:
+        hung: for each address that hangs what to wait for.
+    """
 
     def __init__(self) -> None:
         self._listeners: dict[Address, MemoryListener] = {}
         self._streams: list[MemoryStream] = []
         self._cuts: set[frozenset[Address | None]] = set()
-        self._hung: dict[Address, trio.Event] = {}
+        self.hung: dict[Address | None, trio.Event] = {}
 
     async def listen(self, address: Address) -> list[Listener]:
         """See `Network`."""
@@ -183,19 +188,13 @@ class MemoryNetwork:
 
         This is what a stopped process does: connections are made and stay, and what is sent waits.
         """
-        self._hung.setdefault(address, trio.Event())
+        self.hung.setdefault(address, trio.Event())
 
     def resume(self, address: Address) -> None:
         """Let through what waits from and to *address*."""
-        hung = self._hung.pop(address, None)
+        hung = self.hung.pop(address, None)
         if hung is not None:
             hung.set()
-
-    def hung(self, ends: frozenset[Address | None]) -> trio.Event | None:
-        """Return what to wait for while one of *ends* hangs; None if neither does."""
-        if not self._hung:
-            return None
-        return next((hung for address, hung in self._hung.items() if address in ends), None)
 
     def forget(self, listener: MemoryListener) -> None:
         """Free the address of *listener*, which accepts no more."""
