@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.slotlog.effects import StoreAnswer
 from ringpop_sim.cli import main
 from ringpop_sim.errors import PlanError
+from ringpop_sim.keyspaces import oracles
+from ringpop_sim.keyspaces.home import Home
 from ringpop_sim.linear import Invocation
 from ringpop_sim.plans.plan import Crash, Drain, FailStore, KeyspacePlan, Leave, Plan, Start
 from ringpop_sim.runs.run import Run, run
 from ringpop_sim.units import ms, s
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 PLANS_COUNT = int(os.environ.get("RINGPOP_SIM_KEYSPACE_PLANS", "300"))
@@ -65,6 +69,31 @@ def test_requests_are_served_and_partitions_move_to_those_who_join(mode: str) ->
     assert result.traffic["operations"] > 50
     assert found.homes is not None
     assert all(home.steward.serving for home in found.homes)
+
+
+def test_nothing_is_served_while_the_store_does_not_say_that_the_keyspace_was_not_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(home: Home, answer: Callable[[StoreAnswer], None]) -> None:
+        home.after(ms, lambda: answer(StoreAnswer.FAILED))
+
+    monkeypatch.setattr(Home, "ask_dropped", fails)
+    found = Run(a_plan(), 1)
+    result = found.finish()
+
+    assert found.homes is not None
+    assert not any(home.steward.serving for home in found.homes)
+    assert any(home.coming for home in found.homes)  # they try again
+    assert {broken.invariant for broken in result.broken} == {"K4"}
+
+
+def test_a_key_that_cannot_be_decided_breaks_k1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracles, "PLACES_MAX", 3)
+
+    result = run(a_plan(), 1)
+
+    assert [broken.invariant for broken in result.broken] == ["K1"]
+    assert "still undecided" in result.broken[0].detail
 
 
 def test_a_crash_leaves_no_partition_without_an_owner() -> None:

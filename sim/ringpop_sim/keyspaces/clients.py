@@ -119,7 +119,7 @@ class Clients:
         self._rng = random.Random(f"clients {homes.world.seed}")
         self._outside_rng = rng = random.Random(f"outsiders {homes.world.seed}")
         self._outsiders: dict[Home, Outsider] = {}
-        # As those of `ClientCourier`.
+        # As those of `ClientCourier`, whose longest wait for an owner no request here reaches.
         self._policies = {
             what: DeadlinePolicy(rng, changes_state=writes, relays=True, asked="daemon")
             for what, writes in (("read", False), ("write", True))

@@ -72,7 +72,7 @@ class CopyDriver:
         self._clock = HybridClock(home.name)
 
     def at(self, number: int) -> MemoryCopy:
-        """Return the copy of a partition here; an empty one if there was none."""
+        """Return this node's copy of a partition, which is empty if it is new."""
         partitions = self._home.partitions
         if number not in partitions:
             partitions[number] = MemoryCopy(number, MergeableState(self._clock, PACK, AGGREGATIONS))
