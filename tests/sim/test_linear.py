@@ -54,6 +54,12 @@ SOUND = {
         get(1, 9, 10),
     ],
     "deleted": [put(1, 0, 1), op("delete", None, None, 2, 3), get(ABSENT, 4, 5)],
+    "a put that changes nothing now, and much later": [
+        put(1, 0, 1),
+        put(1, 0, 9),
+        put(2, 2, 3),
+        get(1, 10, 11),
+    ],
     "None is a value": [put(None, 0, 1), get(None, 2, 3)],
     "of two compare_and_set one won": [
         op("compare_and_set", (ABSENT, 1), DONE, 0, 9),
