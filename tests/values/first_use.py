@@ -1,4 +1,4 @@
-"""Uses messages for the first time in many threads at once: ``python -m tests.values.first_use``.
+"""Uses messages for the first time in many threads together: ``python -m tests.values.first_use``.
 
 A process of its own, because a mistake here ends it by a signal.
 """
