@@ -1,0 +1,42 @@
+"""Requests of a state machine, by id, and what handles their replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from ringpop_py.journal import effects as fx
+from ringpop_py.values.declared import replace
+
+Effects = list[fx.Effect]
+R = TypeVar("R", bound=fx.Request)
+Handler = Callable[[R, fx.Reply], Effects]
+
+
+class Asker:
+    """Keeps the open requests of one state machine."""
+
+    def __init__(self) -> None:
+        self._ids = 0
+        self._open: dict[int, tuple[fx.Request, Handler[Any]]] = {}
+
+    def answered(self, request_id: int, reply: fx.Reply) -> Effects:
+        """Handle the *reply* to a request. Ignore a second reply, and one that comes too late."""
+        request, handler = self._open.pop(request_id, (None, None))
+        if request is None or handler is None:
+            return []
+        return handler(request, reply)
+
+    def _new_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def _ask(self, request: R, handler: Handler[R]) -> R:
+        self._open[request.id] = request, handler
+        return request
+
+    def _again(self, request: R, handler: Handler[R]) -> Effects:
+        """Repeat *request*, because the store did not report its outcome."""
+        attempt = cast(Any, request).attempt + 1
+        repeated = replace(request, id=self._new_id(), attempt=attempt)
+        return [self._ask(repeated, handler)]
