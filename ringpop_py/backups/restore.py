@@ -27,7 +27,7 @@ from ringpop_py.errors import (
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.logs import log
-from ringpop_py.partition.fence import fence, fence_at_once
+from ringpop_py.partition.fence import fence_at_once, take_whole
 from ringpop_py.partition.tasks import in_parallel
 from ringpop_py.placing.assignment import Assignment
 from ringpop_py.slotlog.slots import ORIGIN
@@ -144,7 +144,7 @@ def _from_checkpoint(catalog: Catalog, manifest: Manifest, partition: int) -> Sn
 
 def _from_log(store: Store, keys: KeyspaceKeys, partition: int) -> Snapshot:
     state = KeyedState(partial(encode_value, "msgpack"), Aggregations())
-    fence(store, keys.partition(partition), state)
+    take_whole(store, keys, partition, state)
     return state.whole()
 
 

@@ -12,7 +12,7 @@ order is free. It carries the requests out against a store that outlives nodes:
 | `GetMark` | get | `Found` with the mark, ABSENT, `Unreadable` |
 | `ListPartition` | list | `PartitionListed` |
 | `PutClaim` | put if absent | WON, TAKEN, NO_ROOM |
-| `GetClaim` | get | `Found` with the claim, ABSENT, `Unreadable` |
+| `GetClaim` | get | `Found` with a `Claim` or `FirstClaim`, ABSENT, `Unreadable` |
 | `PutCheckpoint` | put if absent | WON, TAKEN, NO_ROOM |
 | `GetCheckpoint` | get, with all that it builds on | `Found`, `GoneCheckpoint`, `Unreadable` |
 | `DeleteSlots`, `DeleteCheckpoints` | delete | DELETED |
@@ -242,6 +242,14 @@ class Followed(Declared, frozen=True):
     released_to: str | None
 
 
+class FirstVersion(Declared, frozen=True):
+    """The newest claim, of *epoch*, is of the first version of the store; see `Heir.upgrade`."""
+
+    partition: int
+    epoch: int
+    owner: str
+
+
 class Damaged(Declared, frozen=True):
     """The partition cannot be read to its end, because *what* of it is lost. The fold was reset."""
 
@@ -343,6 +351,6 @@ class Trimmed(Declared, frozen=True):
 
 CommitFact = Committed | NotCommitted | MayRead | ReadFailed
 CheckpointFact = Checkpointed | CheckpointFailed | Collected
-HeirFact = Acquired | NotAcquired | Followed | Damaged
+HeirFact = Acquired | NotAcquired | Followed | FirstVersion | Damaged
 Fact = HeirFact | CommitFact | Fenced | Reclaimed | Lost | CheckpointFact | Trimmed
 Effect = Request | Fact

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.asker import Asker, Effects
-from ringpop_py.journal.records import Claim, Group, Mark, Release, Seal
+from ringpop_py.journal.records import Claim, FirstClaim, Group, Mark, Release, Seal
 from ringpop_py.slotlog.slots import ORIGIN, Slot
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Heir(Asker):
         self.epoch = 0
         self._fold = fold
         self._journal = journal
-        self._claims: dict[int, Claim] = {}
+        self._claims: dict[int, Claim | FirstClaim] = {}
         self._may_take: MayTake | None = None
         self._misses_nothing = False
         self._rounds = 0
@@ -130,6 +130,11 @@ class Heir(Asker):
         """The epoch that is being read, and the slot of its journal up to which it was."""
         return max(Slot(self._at, self._next - 1), ORIGIN)
 
+    def journal_of(self, epoch: int) -> str:
+        """Return the journal that the claim of *epoch* names; empty if it was not read."""
+        claim = self._claims.get(epoch)
+        return claim.journal if isinstance(claim, Claim) else ""
+
     # What the driver asks for.
 
     def follow(self, *, miss_nothing: bool = False) -> Effects:
@@ -151,6 +156,18 @@ class Heir(Asker):
         assert self.stage is Stage.IDLE
         self._may_take = may_take
         return self._look()
+
+    def upgrade(self, position: Slot) -> Effects:
+        """Claim the epoch that follows those of the first version, whose end is at *position*.
+
+        The fold has all of them, and a whole checkpoint of it is in the store, at *position*. Call
+        it after `FirstVersion`. It ends as `acquire` does.
+        """
+        assert self.stage is Stage.IDLE
+        self._at, self._next = position.epoch, position.sequence + 1
+        self._closed = True
+        self._checkpoints = [position]
+        return self._at_end()
 
     def drop(self) -> None:
         """Forget everything, and reset the fold. Not while `CLAIMING`.
@@ -189,7 +206,7 @@ class Heir(Asker):
 
     def _claim_met(self, request: fx.GetClaim, reply: fx.Reply) -> Effects:
         if isinstance(reply, fx.Found):
-            assert isinstance(reply.value, Claim)
+            assert isinstance(reply.value, Claim | FirstClaim)
             self._claims[request.epoch] = reply.value
             self._waits -= 1
             if self._waits:
@@ -202,7 +219,12 @@ class Heir(Asker):
         return self._again(request, self._claim_met)
 
     def _list_marks(self) -> Effects:
-        chain = [self._claims[epoch] for epoch in range(self._first, self.epoch + 1)]
+        newest = self._claims.get(self.epoch)
+        if isinstance(newest, FirstClaim):
+            self.stage = Stage.IDLE
+            return [fx.FirstVersion(self.partition, self.epoch, newest.owner)]
+        known = [self._claims[epoch] for epoch in range(self._first, self.epoch + 1)]
+        chain = [claim for claim in known if isinstance(claim, Claim)]
         for claim in chain:
             if claim.base is not None:
                 self._expect(claim.base)
@@ -286,7 +308,8 @@ class Heir(Asker):
             self._fold.restore(reply.value)
             self._at, slot = request.slot
             self._next = slot + 1
-            self._closed = self._at == 0
+            claim = self._claims.get(self._at)
+            self._closed = not isinstance(claim, Claim)
             return self._read_on()
         if isinstance(reply, fx.GoneCheckpoint):  # a newer one replaced it, or it is lost
             self._missed = reply
@@ -311,7 +334,7 @@ class Heir(Asker):
 
     def _skip_to_mark(self) -> None:
         """Go on at the mark of the journal: the fold has what stands below it for us."""
-        self._next = max(self._next, self._marks.get(self._claims[self._at].journal, 0))
+        self._next = max(self._next, self._marks.get(self._journal_read, 0))
 
     def _go_on(self) -> Effects:
         """Read in order as far as slots were found; decide at the end of the newest epoch."""
@@ -329,11 +352,13 @@ class Heir(Asker):
 
     def _enter(self, epoch: int) -> None:
         self._stop_reading()
-        self._at, self._closed = epoch, False
-        self._next = self._claims[epoch].first
+        claim = self._claims[epoch]
+        self._at, self._closed = epoch, isinstance(claim, FirstClaim)  # a checkpoint has all of it
         self._released_to = None
         self._uncovered = []
-        self._skip_to_mark()
+        if isinstance(claim, Claim):
+            self._next = claim.first
+            self._skip_to_mark()
 
     def _take(self, group: Group) -> None:
         entry = group.entry_of(self.partition)
@@ -345,8 +370,19 @@ class Heir(Asker):
                 self._uncovered.append(self._next)
         self._next += 1
 
+    @property
+    def _claim_read(self) -> Claim:
+        """The claim of the epoch that is read."""
+        claim = self._claims[self._at]
+        assert isinstance(claim, Claim)
+        return claim
+
+    @property
+    def _journal_read(self) -> str:
+        return self._claim_read.journal
+
     def _ask_slots(self) -> Effects:
-        journal = self._claims[self._at].journal
+        journal = self._journal_read
         slot = self._next
         effects: Effects = []
         while len(self._asked) + len(self._found) < self._window:
@@ -373,7 +409,7 @@ class Heir(Asker):
 
     def _at_hole(self) -> Effects:
         """Decide at an absent slot: what stood there was deleted or lost, or the journal ends."""
-        journal, slot, own = self._claims[self._at].journal, self._next, self._journal
+        journal, slot, own = self._journal_read, self._next, self._journal
         later = any(record is not None for record in self._found.values())
         self._stop_reading()
         if (
@@ -386,7 +422,7 @@ class Heir(Asker):
             return self._look(useless=True)
         if later:
             return self._ask_hole()
-        claim = self._claims[self._at]
+        claim = self._claim_read
         if self._may_take is None:
             return self._look_for_marks(self._copied) if self._misses_nothing else self._followed()
         if journal == own.name:
@@ -412,8 +448,8 @@ class Heir(Asker):
                 return self._again(request, listed)
             return then(reply.marks[-1] if reply.marks else 0)
 
-        journal = self._claims[self._at].journal
-        return [self._ask(fx.ListJournal(self._new_id(), journal, marks_only=True), listed)]
+        look = fx.ListJournal(self._new_id(), self._journal_read, marks_only=True)
+        return [self._ask(look, listed)]
 
     def _copied(self, mark: int) -> Effects:
         # All that was acknowledged before stood below the hole, unless that was a deleted slot.
@@ -424,6 +460,7 @@ class Heir(Asker):
     def _followed(self) -> Effects:
         self.stage = Stage.IDLE
         holder = self._claims.get(self.epoch)
+        assert not isinstance(holder, FirstClaim)
         return [fx.Followed(self.partition, self.position, self.epoch, holder, self._released_to)]
 
     def _listed_before_seal(self, request: fx.ListJournal, reply: fx.Reply) -> Effects:
@@ -444,7 +481,7 @@ class Heir(Asker):
         return self._ask_slots()  # whatever stands there now
 
     def _at_seal(self, seal: Seal) -> Effects:
-        journal, slot = self._claims[self._at].journal, self._next
+        journal, slot = self._journal_read, self._next
         ends = self._journal.ends
 
         def judge(mark: int) -> Effects:

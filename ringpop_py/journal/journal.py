@@ -91,6 +91,10 @@ class Journal(Asker):
         """Return how far the fold of a *partition* that is held is: a checkpoint stands there."""
         return Slot(self.held[partition].epoch, self.next_slot - 1)
 
+    def reclaims(self, partition: int) -> bool:
+        """Whether a claim of *partition* after a fence is under way."""
+        return partition in self._reclaiming
+
     # What is held.
 
     def hold(

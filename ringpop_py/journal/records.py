@@ -32,6 +32,16 @@ class Claim(Declared, frozen=True):
     base: Slot | None = None
 
 
+class FirstClaim(Declared, frozen=True):
+    """A claim of the first version of the store: *owner* writes a log of this partition alone.
+
+    That log is taken over as a whole: the claim that follows it is made after a checkpoint of its
+    end is in the store, and is a `Claim`.
+    """
+
+    owner: str
+
+
 class Release(Declared, frozen=True):
     """The end of a partition's epoch. *to* is the node that is meant to claim the next one."""
 

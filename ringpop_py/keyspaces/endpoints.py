@@ -169,7 +169,7 @@ class KeyspaceServer:
         host = (await self._share_or_refusal(request)).host
         if not isinstance(host, DurableHost):
             raise BadRequest(f"keyspace {request.keyspace!r} is not durable")
-        said = await host.driver.release(request.number, request.epoch, request.to)
+        said = await host.driver.release(request)
         return Answer(ok=True, arg3=encode(said))
 
     async def _take(self, incoming: IncomingCall) -> Answer:

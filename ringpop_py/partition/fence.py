@@ -1,112 +1,157 @@
-"""Ending a partition's log for good, so that no node acknowledges anything in it any more.
+"""Ending a partition for good, so that no node acknowledges anything in it any more.
 
 The mark of a dropped generation reaches only nodes that can receive gossip. An owner that is cut
 off from all others, but not from the store, does not learn of it. So the node that drops the
-keyspace also takes each partition, as a new owner would: the log then refuses the old owner's
-commits. No node takes the partition back, because a node that has just acquired one looks for the
-mark before it serves.
+keyspace also seals each journal and claims each partition, as a new owner would: the owner's next
+group then meets the seal. No node takes the partition back, because a node that has just acquired
+one looks for the mark before it serves.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.errors import StoreUnavailable
-from ringpop_py.partition.logstore import LogStore
+from ringpop_py.errors import StateDamaged, StoreUnavailable
+from ringpop_py.journal import codec
+from ringpop_py.journal import effects as fx
+from ringpop_py.journal.heir import Heir
+from ringpop_py.journal.journal import Journal
+from ringpop_py.journal.records import Claim, Seal
+from ringpop_py.partition.first_version import Upgrader, fence_first
+from ringpop_py.partition.journalstore import JournalStore, KnownRecords
+from ringpop_py.partition.settle import attempt_of
 from ringpop_py.partition.tasks import Worker, in_parallel
-from ringpop_py.slotlog import effects as log_is
-from ringpop_py.slotlog.effects import StoreAnswer
-from ringpop_py.slotlog.slotlog import SlotLog
-from ringpop_py.slotlog.slots import Claim, Data, Slot
+from ringpop_py.stores.layout import slot_in
 
 if TYPE_CHECKING:
-    from ringpop_py.slotlog.replay import Fold
-    from ringpop_py.stores.layout import KeyspaceKeys, PartitionKeys
+    from ringpop_py.journal.asker import Effects
+    from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.stores.layout import KeyspaceKeys
     from ringpop_py.stores.store import Store
 
 FENCE: Final = "(nobody: dropped)"
-"""The owner in the last claim of a fenced log."""
+"""The owner in the last claim of a fenced partition."""
 ATTEMPTS_MAX: Final = 100
 PAUSE_S: Final = 0.005
 AT_ONCE: Final = 16  # partitions are fenced at the same time, each with a thread of the worker
 
 
-class _Nothing:
-    """A fold for reading a log whose state does not matter."""
+def fence(store: Store, keys: KeyspaceKeys, number: int) -> None:
+    """End a partition: its owner can no longer commit. Blocking.
 
-    def reset(self) -> None: ...
-
-    def restore(self, checkpoint: object) -> None: ...
-
-    def apply(self, body: object) -> None: ...
-
-
-def fence(store: Store, keys: PartitionKeys, fold: Fold | None = None) -> None:
-    """End the log under *keys*: a former owner can no longer commit. Blocking.
-
-    Args:
-        fold: becomes the state of the whole log. Without it only the end of the log is read, so
-            that even a log that cannot be read as a whole can be ended.
+    Nothing of its state is read, so that even a partition that cannot be read can be ended.
 
     Raises:
-        StoreUnavailable: if the store fails. It is open whether the log was ended; repeat the call,
-            which is idempotent.
-        StateDamaged: if the whole log was to be read and cannot be. Whether it was ended is open.
+        StoreUnavailable: if the store fails. It is open whether the partition was ended; repeat the
+            call, which is idempotent.
     """
-    logs = LogStore(store, keys, Worker(store, 1))
-    slot_log = SlotLog(FENCE, fold if fold is not None else _Nothing(), logs.make_nonce)
-    effects = deque(slot_log.acquire(lambda _: True))
-    while effects:
-        effect = effects.popleft()
-        if isinstance(effect, log_is.Request):
-            reply = _reply(keys, logs, effect, wants_state=fold is not None)
-            effects.extend(slot_log.answered(effect.id, reply))
-        elif isinstance(effect, log_is.Damaged):
+    parts = keys.partition(number)
+    name = secrets.token_hex(12)
+    for _ in range(ATTEMPTS_MAX):
+        slots = filter(None, map(slot_in, store.list(parts.slots)))
+        epoch = max((slot.epoch for slot in slots if slot.sequence == 0), default=0)
+        if epoch:
+            key = parts.claim(epoch)
+            value = store.get(key)
+            if value is not None and codec.is_first_version(value):
+                fence_first(FENCE, store, parts)
+                return
+            claim = _claim_in(value, key)
+            if claim is not None and claim.owner == FENCE:
+                return
+            # A claim that cannot be read may be any node's: all journals are ended.
+            journals = [claim.journal] if claim is not None else _journals(store, keys)
+            for journal in journals:
+                _seal(store, keys, journal)
+        key = parts.claim(epoch + 1)
+        if store.put_if_absent(key, codec.encode_claim(Claim(FENCE, name, 1), key)):
+            return
+        time.sleep(PAUSE_S)  # the owner was faster, in a new journal
+    raise StoreUnavailable(
+        f"{parts.root} changes too fast to be ended: {ATTEMPTS_MAX} attempts; retry later"
+    )
+
+
+def _claim_in(value: bytes | None, key: str) -> Claim | None:
+    try:
+        return None if value is None else codec.decode_claim(value, key)
+    except StateDamaged:
+        return None
+
+
+def _journals(store: Store, keys: KeyspaceKeys) -> list[str]:
+    return list(dict.fromkeys(map(keys.journal_in, store.list(keys.journals))))
+
+
+def _seal(store: Store, keys: KeyspaceKeys, name: str) -> None:
+    """Put a seal behind all that stands in a journal, unless there is one."""
+    journal = keys.journal(name)
+    slots, marks = journal.numbers(store.list(journal.root))
+    last = max(slots, default=0)
+    if last:
+        key = journal.slot(last)
+        value = store.get(key)
+        try:
+            if value is not None and isinstance(codec.decode_record(value, key), Seal):
+                return
+        except StateDamaged:
+            pass  # behind it, the seal ends an owner's journal in any case
+    at = max([last + 1, *marks])
+    while True:
+        key = journal.slot(at)
+        if store.put_if_absent(key, codec.encode_record(Seal(FENCE), key)):
+            return
+        at += 1  # its owner has gone on meanwhile
+
+
+def take_whole(store: Store, keys: KeyspaceKeys, number: int, state: KeyedState) -> None:
+    """End a partition as `fence` does, and make *state* that of all that it has. Blocking.
+
+    Raises:
+        StoreUnavailable: as `fence`.
+        StateDamaged: if it cannot be read. Whether it was ended is open.
+    """
+    worker = Worker(store, 1)
+    logs = JournalStore(keys, worker, KnownRecords())
+    journal = Journal(FENCE, logs.make_name)
+    heir = Heir(number, state, journal)
+    fact = _run(heir, heir.acquire(lambda _: True), logs)
+    if isinstance(fact, fx.FirstVersion):
+        end = Upgrader(FENCE, keys, worker).read_now(number, state, lambda _: True)
+        assert not isinstance(end, fx.NotAcquired)
+        fact = _run(heir, heir.upgrade(end), logs)
+    assert isinstance(fact, fx.Acquired), fact
+
+
+def _run(heir: Heir, effects: Effects, logs: JournalStore) -> fx.Fact:
+    waiting = deque(effects)
+    while True:
+        effect = waiting.popleft()
+        if isinstance(effect, fx.Request):
+            waiting.extend(heir.answered(effect.id, _reply(logs, effect)))
+        elif isinstance(effect, fx.Damaged):
             raise logs.error_of(effect)
         else:
-            assert isinstance(effect, log_is.Acquired), effect
-            return
+            return effect
 
 
-def _reply(
-    keys: PartitionKeys, logs: LogStore, request: log_is.Request, *, wants_state: bool
-) -> log_is.Reply:
-    attempt = getattr(request, "attempt", 0)
+def _reply(logs: JournalStore, request: fx.Request) -> fx.Reply:
+    attempt = attempt_of(request)
     if attempt > ATTEMPTS_MAX:
         raise StoreUnavailable(
-            f"{keys.root} changes too fast to be read: {ATTEMPTS_MAX} attempts; retry later"
+            f"the store changes too fast to be read: {ATTEMPTS_MAX} attempts; retry later"
         )
     if attempt:
         time.sleep(PAUSE_S)
-    if isinstance(request, log_is.GetCheckpoint) and not wants_state:
-        return log_is.Found(None)  # its content does not matter
-    reply = logs.perform_now(request)
-    if reply in (StoreAnswer.FAILED, StoreAnswer.NO_ROOM):
+    reply: fx.Reply = logs.perform_now(request)
+    if reply in (fx.StoreAnswer.FAILED, fx.StoreAnswer.NO_ROOM):
         assert logs.trouble is not None
         raise type(logs.trouble)(str(logs.trouble))  # a new one: the log store keeps the first
-    return reply if wants_state else _without_state(request, reply)
-
-
-def _without_state(request: log_is.Request, reply: log_is.Reply) -> log_is.Reply:
-    """Return *reply*, as if a checkpoint were just before the end, and nothing were damaged."""
-    match reply:
-        case log_is.Listed(slots, checkpoints, marks) if slots:
-            last = slots[-1]
-            before = Slot(last.epoch, max(0, last.sequence - 1))
-            return log_is.Listed(slots, sorted({*checkpoints, *marks, before}))
-        case log_is.Unreadable() | StoreAnswer.ABSENT if (
-            isinstance(request, log_is.GetSlot) and request.slot.sequence == 0
-        ):
-            return log_is.Found(Claim("", ""))
-        case log_is.Unreadable():
-            # This is data, or a seal. A seal is put behind it, and the next claim. If it was data,
-            # our seal ends the epoch of an owner that may still be there. If it was a seal, our
-            # seal is in the slot where another owner would have gone on.
-            return log_is.Found(Data(None, ""))
-        case _:
-            return reply
+    return reply
 
 
 def fence_generation(store: Store, keys: KeyspaceKeys, partitions_count: int) -> None:
@@ -114,7 +159,7 @@ def fence_generation(store: Store, keys: KeyspaceKeys, partitions_count: int) ->
     if store.get(keys.fenced) is not None:
         return
     for number in range(partitions_count):
-        fence(store, keys.partition(number))
+        fence(store, keys, number)
     store.put_if_absent(keys.fenced, b"")
 
 
@@ -130,7 +175,7 @@ async def fence_at_once(
         return
 
     async def one(number: int) -> None:
-        await worker.run(fence, store, keys.partition(number))
+        await worker.run(partial(fence, store, keys, number))
 
     await in_parallel(one, partitions_count, AT_ONCE)
     await worker.run(store.put_if_absent, keys.fenced, b"")

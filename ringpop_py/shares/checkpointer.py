@@ -11,7 +11,7 @@ import trio
 
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.logs import log
-from ringpop_py.partition.partition import Presence
+from ringpop_py.partition.desk import Presence
 
 if TYPE_CHECKING:
     from ringpop_py.catalog.catalog import CatalogEntry
@@ -103,13 +103,13 @@ class Checkpointer:
             whole_is_due,
         )
 
-        if partition.presence is not Presence.ONLINE or partition.log.checkpointing:
+        if partition.presence is not Presence.ONLINE or partition.checkpointing:
             return None
         chain = self._chains.setdefault(partition, _Chain(0.0))
         since = None if whole_is_due(chain.sizes_bytes) else chain.mark
         # No await before the count is reset: snapshot, slot and count are of the same moment.
         snapshot = partition.state.snapshot(since)
-        slot = partition.log.position
+        slot = partition.position
         partition.commits_since_checkpoint = 0
         builds_on = tuple(chain.slots) if snapshot.since is not None else ()
         name, generation = self._entry.name, self._entry.generation

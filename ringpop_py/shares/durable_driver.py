@@ -12,11 +12,12 @@ from ringpop_py.errors import (
     StateDamaged,
     StoreUnavailable,
 )
+from ringpop_py.journal import effects as fx
 from ringpop_py.logs import log
+from ringpop_py.partition.desk import Presence
 from ringpop_py.partition.partition import Partition
 from ringpop_py.shares.driver import StewardDriver
 from ringpop_py.shares.rescale_events import Lost
-from ringpop_py.slotlog import effects as log_is
 from ringpop_py.steward import duties as do
 from ringpop_py.steward.duties import ReleaseSaid
 from ringpop_py.transport.deadlines import now_us
@@ -25,13 +26,14 @@ from ringpop_py.values.requests import RELEASE, KeyspaceRequest
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
+    from ringpop_py.journal.records import Claim
     from ringpop_py.partition.tasks import Spawn, Worker
     from ringpop_py.partition.view import NodeView
+    from ringpop_py.partition.writer import Writer
     from ringpop_py.placing.assignment import Assignment
     from ringpop_py.shares.driver import Peers
-    from ringpop_py.slotlog.slots import Claim
     from ringpop_py.steward.durable import DurableSteward
     from ringpop_py.steward.keeper import Keeper
     from ringpop_py.stores.layout import KeyspaceKeys
@@ -42,11 +44,16 @@ STRANGERS_MAX: Final = 16
 
 
 class ReleaseRequest(KeyspaceRequest, frozen=True):
-    """Asks the owner in *epoch* to release partition *number*, which *to* wants to claim."""
+    """Asks the owner in *epoch* to release partition *number*, which *to* wants to claim.
+
+    Attributes:
+        journal: the one that the claim of that epoch names; empty if it is not known.
+    """
 
     number: Natural
     epoch: Natural
     to: Text
+    journal: Text = ""
 
 
 class KeyspaceLogs(Protocol):
@@ -54,9 +61,10 @@ class KeyspaceLogs(Protocol):
 
     worker: Worker
     keys: KeyspaceKeys
+    writer: Writer
 
-    def make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
-        """Return a partition, not acquired yet; see `Partition` for *lost*."""
+    def make_partition(self, number: int) -> Partition:
+        """Return a partition, not acquired yet."""
 
     async def is_over(self) -> bool:
         """Return whether this generation was dropped, by the store. Raises StoreUnavailable."""
@@ -83,6 +91,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         self._logs = logs
         self._coming: dict[int, Partition] = {}
         self._strangers: set[str] = set()
+        logs.writer.keeper = self
 
     def damage(self, number: int) -> StateDamaged | None:
         """Return why a partition on its way here cannot be read; None if no try has failed."""
@@ -166,7 +175,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             case do.Follow(number) | do.Acquire(number):
                 partition = self._coming.get(number)
                 if partition is None:
-                    partition = self._coming[number] = self._logs.make_partition(number, self._lost)
+                    partition = self._coming[number] = self._logs.make_partition(number)
                 try:
                     if isinstance(duty, do.Acquire):
                         return await self._acquire(partition, duty.given_up)
@@ -192,8 +201,8 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             return claim.owner in given_up or not self.steward.is_there(claim.owner)
 
         fact = await partition.acquire(may_take)
-        if isinstance(fact, log_is.NotAcquired):
-            return do.HeldBy(fact.holder.owner, fact.position.epoch)
+        if isinstance(fact, fx.NotAcquired):
+            return do.HeldBy(fact.holder.owner, fact.epoch)
         try:
             # A drop marks the generation first, and then fences each partition. If our claim came
             # after the fence, the mark is there, even if gossip of the drop has not come yet.
@@ -204,7 +213,11 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         if over:
             partition.leave()
             return do.Over()
-        return do.Taken(fact.epoch)
+        await self._logs.writer.claimed(partition.number)  # the journal may have been sealed since
+        if partition.presence is not Presence.ONLINE:
+            partition.leave()
+            return do.Trouble()
+        return do.Taken(partition.epoch)
 
     def _log_not_gained(self, number: int, error: KeyspaceError) -> None:
         name = self.table.keyspace
@@ -220,7 +233,10 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         if address is None:
             return ReleaseSaid.UNREACHABLE
         keyspace, generation = self.table.keyspace, self.table.generation
-        body = encode(ReleaseRequest(keyspace, generation, number, epoch, self._node.name))
+        coming = self._coming.get(number)
+        journal = "" if coming is None else coming.journal_of(epoch)
+        request = ReleaseRequest(keyspace, generation, number, epoch, self._node.name, journal)
+        body = encode(request)
         call = Call(NODE_SERVICE, RELEASE, b"", body, ttl_s=RELEASE_S)
         try:
             answer = await self._node.channel.call(address, call)
@@ -228,13 +244,18 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         except (CallError, BodyError) as error:
             return ReleaseSaid.of(error)
 
-    async def release(self, number: int, epoch: int, to: str) -> ReleaseSaid:
-        """Release a partition to *to*, which knows our *epoch*; return the answer."""
+    async def release(self, request: ReleaseRequest) -> ReleaseSaid:
+        """Release a partition to the node that asks, if that is right; return the answer."""
+        number = request.number
         if not 0 <= number < len(self.table):
             raise BodyError(f"keyspace {self.table.keyspace!r} has no partition {number}")
-        answer = self.steward.release(number, epoch, to)
+        answer = self.steward.release(number, request.epoch, request.to)
         if isinstance(answer, ReleaseSaid):
-            return answer
+            mine = self._logs.writer.is_settled(number, request.journal)
+            # Who hears NOT_MINE may seal the journal, and with it all partitions of this node. So
+            # a claim or a release that is on its way here is waited for.
+            wait = answer is ReleaseSaid.NOT_MINE and not mine and not self.failure
+            return ReleaseSaid.NOT_YET if wait else answer
         said: list[ReleaseSaid] = []
         try:
             if not self.may_leave(number):
@@ -265,10 +286,23 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             return ReleaseSaid.NOT_MINE
         return ReleaseSaid.SEALED
 
-    # What is lost.
+    # As `Keeper` of the writer.
 
-    def _lost(self, partition: Partition, to: str) -> None:
-        """Give up a partition that another node has sealed."""
+    def fenced(self, partitions: Sequence[Partition], by: str) -> None:
+        """*by* has sealed the journal; *partitions* are being claimed again."""
+        self._warn_of_stranger(by)
+        here = [p.number for p in partitions if self.partitions.get(p.number) is p]
+        self._do(self.steward.fenced(here, now_us()))
+
+    def claimed_again(self, partition: Partition, epoch: int) -> None:
+        """*partition* is served again, in *epoch*."""
+        if self.partitions.get(partition.number) is partition:
+            self._do(self.steward.claimed_again(partition.number, epoch, now_us()))
+        elif self._coming.get(partition.number) is not partition:
+            partition.leave()
+
+    def lost(self, partition: Partition, to: str) -> None:
+        """Give up a partition that another node has taken over."""
         number = partition.number
         if self.partitions.get(number) is not partition:
             return  # this node had given it up already, and may have gained it again by now

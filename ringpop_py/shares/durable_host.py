@@ -11,8 +11,10 @@ import trio
 from ringpop_py.errors import ConfigError
 from ringpop_py.jobs.jobs import Jobs
 from ringpop_py.jobs.store import JobStore
-from ringpop_py.partition.logstore import LogStore
+from ringpop_py.partition.first_version import Upgrader
+from ringpop_py.partition.journalstore import JournalStore, KnownRecords
 from ringpop_py.partition.partition import Partition
+from ringpop_py.partition.writer import Writer
 from ringpop_py.placing.assignment import Assignments
 from ringpop_py.shares.checkpointer import Checkpointer
 from ringpop_py.shares.copies import Copies
@@ -60,7 +62,6 @@ class DurableHost(OwningHost[DurableDriver]):
         self.worker = worker
         self.assignments = Assignments(entry.definition)
         self._make_state = make_state
-        self._spawn = spawn
         self._on_over = on_over
         state = node.config.state
         steward = DurableSteward(
@@ -71,6 +72,9 @@ class DurableHost(OwningHost[DurableDriver]):
             handoffs_max=state.handoffs_max,
             takeovers_max=state.takeovers_max,
         )
+        self._known = KnownRecords()
+        self.writer = Writer(node.name, self._journal_store(), state, spawn)
+        self._upgrader = Upgrader(node.name, self.keys, worker)
         driver = DurableDriver(
             steward,
             Keeper(self.assignments, peers.members, self._acts),
@@ -91,7 +95,7 @@ class DurableHost(OwningHost[DurableDriver]):
             spawn=spawn,
         )
         # A copy is only read: it never comes online here, so it cannot be lost.
-        self.copies = Copies(lambda n: self.make_partition(n, lambda *_: None), spawn)
+        self.copies = Copies(self.make_partition, spawn)
 
     async def run(self) -> None:
         """Gain and give partitions, and write checkpoints, until cancelled.
@@ -127,16 +131,17 @@ class DurableHost(OwningHost[DurableDriver]):
         self._on_over()
         return True
 
-    def make_partition(self, number: int, lost: Callable[[Partition, str], None]) -> Partition:
+    def _journal_store(self) -> JournalStore:
+        return JournalStore(self.keys, self.worker, self._known)
+
+    def make_partition(self, number: int) -> Partition:
         """See `KeyspaceLogs`."""
         return Partition(
             number,
-            node_name=self.node.name,
             state=self._make_state(self.definition),
-            store=LogStore(self.store, self.keys.partition(number), self.worker),
-            config=self.node.config.state,
-            spawn=self._spawn,
-            lost=lost,
+            store=self._journal_store(),
+            writer=self.writer,
+            upgrader=self._upgrader,
         )
 
     @property

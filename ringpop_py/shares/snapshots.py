@@ -67,7 +67,7 @@ class Snapshots:
         )
 
         # Not a stale read: the state must be the owner's at some moment after the request.
-        snapshot, slot = await partition.read(lambda state: (state.whole(), partition.log.position))
+        snapshot, slot = await partition.read(lambda state: (state.whole(), partition.position))
         name, generation = self.keys.name, self.keys.generation
         checkpoint = Checkpoint(name, generation, partition.number, slot, (), snapshot)
         count = len(snapshot.entries)  # before they are closed

@@ -62,19 +62,19 @@ def decode_record(value: bytes, key: str) -> Record:
     )
 
 
-def wrap(payload: bytes, key: str) -> bytes:
-    """Return *payload* with its checksum, as the value of *key*."""
-    return b"".join((HEAD, payload, _checksum(payload, key)))
+def wrap(payload: bytes, key: str, head: bytes = HEAD) -> bytes:
+    """Return *payload* with its checksum, as the value of *key*; *head* has two bytes."""
+    return b"".join((head, payload, _checksum(payload, key)))
 
 
-def unwrap(value: bytes, key: str) -> bytes:
-    """Return the payload of *value*, which was read at *key*.
+def unwrap(value: bytes, key: str, head: bytes = HEAD) -> bytes:
+    """Return the payload of *value*, which was read at *key*, and should begin with *head*.
 
     Raises:
         StateDamaged: if a bit was flipped, bytes are missing, the value was put under another key,
             or a newer version wrote it.
     """
-    if not value.startswith(HEAD):
+    if not value.startswith(head):
         found = value[: len(HEAD)].hex() or "nothing"
         raise StateDamaged(
             f"{key} cannot be read: it begins with {found}, so it is damaged or was written by a"

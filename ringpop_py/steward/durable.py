@@ -35,6 +35,8 @@ from ringpop_py.steward.holdings import RETRY_US, Holdings
 from ringpop_py.swim.member import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ringpop_py.placing.assignment import Assignments
     from ringpop_py.slotlog.slots import Slot
     from ringpop_py.steward.duties import Duty, Task
@@ -131,6 +133,8 @@ class DurableSteward(Holdings):
         self.holding: dict[int, int] = {}
         self._coming: dict[int, _Coming] = {}
         self._sealing: dict[int, str] = {}
+        self._again: set[int] = set()
+        """Partitions whose journal was sealed, and that this node is claiming again."""
         self._releases_max = handoffs_max
         self._releases_count = 0
         self._ways = {
@@ -149,8 +153,8 @@ class DurableSteward(Holdings):
 
     @property
     def settled(self) -> bool:
-        """Whether no seal is on its way."""
-        return not self._sealing
+        """Whether no release is on its way, nor a claim after which there will be one."""
+        return not self._sealing and not self._again
 
     # Gaining.
 
@@ -348,6 +352,8 @@ class DurableSteward(Holdings):
         """
         if self.failure:
             return ReleaseSaid.NOT_MINE
+        if number in self._again:
+            return ReleaseSaid.NOT_YET
         if number not in self.serving or number in self._sealing:
             # A partition that we no longer want may be on its way for long, if the store fails.
             on_its_way = number in self._coming and self._is_wanted(number)
@@ -385,8 +391,34 @@ class DurableSteward(Holdings):
         if row.owner == self._name and row.epoch == epoch and row.status is _ONLINE:
             self._put(row.sealed(to))
 
+    def fenced(self, numbers: Iterable[int], now: int) -> list[Task]:
+        """Stop serving *numbers*, whose journal was sealed: they are being claimed again."""
+        self._again.update(numbers)
+        self.serving.difference_update(self._again)
+        self._tasks.append(Changed())
+        return self._out(now)
+
+    def claimed_again(self, number: int, epoch: int, now: int) -> list[Task]:
+        """Serve a partition again, in *epoch*."""
+        self._again.discard(number)
+        row = self.table[number]
+        if row.epoch > epoch:
+            # Another member has claimed it since, and its row was faster than the next fence.
+            self._let_go(number)
+            return self._out(now)
+        self.holding[number] = epoch
+        self.serving.add(number)
+        if epoch > row.epoch:
+            self._put(row.claimed(self._name, epoch))
+        self._tasks.append(Changed())
+        if self._closing:
+            self._seal(number, NOBODY)
+        self._look_at = now  # its owner may be another by now
+        return self._out(now)
+
     def lost(self, number: int, to: str, now: int) -> list[Task]:
-        """Give up a partition that is here: *to*, or an unknown node, has sealed its log."""
+        """Give up a partition that is here: *to*, or an unknown node, has taken it over."""
+        self._again.discard(number)
         epoch = self.holding[number]
         self._fenced(number, now)
         self._let_go(number)
@@ -413,6 +445,7 @@ class DurableSteward(Holdings):
     def _let_go(self, number: int) -> None:
         del self.holding[number]
         self.serving.discard(number)
+        self._again.discard(number)
         self._tasks.append(Drop(number))
 
     def checkpointed(self, number: int, slot: Slot) -> None:

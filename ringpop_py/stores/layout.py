@@ -5,15 +5,19 @@ Numbers have leading zeros, so that the order of the keys is the order of the nu
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from ringpop_py.slotlog.slots import Slot
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 SLOTS: Final = "s"
 CHECKPOINTS: Final = "ck"
 MARK: Final = ".trimmed"
-"""The end of a mark's key, which is listed together with the slots."""
+"""The end of a mark's key in a log of the first version, listed together with the slots."""
+JOURNAL_MARKS: Final = "mark"
 
 
 def name_part(name: str) -> str:
@@ -52,6 +56,7 @@ class KeyspaceKeys:
         manifests: the prefix of complete checkpoints of the whole keyspace.
         begun: the prefix of checkpoints of the whole that were begun.
         staged_jobs: the prefix of everything that is staged for jobs.
+        journals: the prefix of all journals.
     """
 
     def __init__(self, cluster: str, name: str, generation: int) -> None:
@@ -69,6 +74,15 @@ class KeyspaceKeys:
         self.manifests = f"{self.root}checkpoints/manifests/"
         self.begun = f"{self.root}checkpoints/begun/"
         self.staged_jobs = f"{self.root}jobs/staged/"
+        self.journals = f"{self.root}j/"
+
+    def journal(self, name: str) -> JournalKeys:
+        """Return the keys of one journal."""
+        return JournalKeys(f"{self.journals}{name}/")
+
+    def journal_in(self, key: str) -> str:
+        """Return the name of the journal to which *key*, which begins with `journals`, belongs."""
+        return key.removeprefix(self.journals).partition("/")[0]
 
     def assignment(self, version: int) -> str:
         """Return the key of one recorded assignment."""
@@ -155,12 +169,46 @@ class JobKeys:
         return f"{self._root}days/{day:06}/{self._part}"
 
 
+class JournalKeys:
+    """The keys of one journal.
+
+    Attributes:
+        root: the prefix of all of them; ends with a slash. A list looks at slots first.
+        marks: the prefix of the marks.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.marks = f"{root}{JOURNAL_MARKS}/"
+
+    def slot(self, slot: int) -> str:
+        """Return the key of the record in *slot*."""
+        return f"{self.root}{slot:010}"
+
+    def mark(self, slot: int) -> str:
+        """Return the key of the mark at *slot*: all that stands below is covered."""
+        return f"{self.marks}{slot:010}"
+
+    def numbers(self, keys: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Return the slots and the marks among *keys*."""
+        slots: list[int] = []
+        marks: list[int] = []
+        for key in keys:
+            digits = key.rsplit("/", 1)[-1]
+            if digits.isascii() and digits.isdigit():
+                (marks if key.startswith(self.marks) else slots).append(int(digits))
+        return slots, marks
+
+
 class PartitionKeys:
     """The keys of one partition.
 
+    The claim of an epoch is its slot 0, as in the first version, whose nodes thus see that the
+    partition is not theirs. The other slots are of the first version.
+
     Attributes:
-        root: the prefix of all of them; ends with a slash.
-        slots: the prefix of all slots and marks.
+        root: the prefix of all of them; ends with a slash. A list looks at checkpoints first.
+        slots: the prefix of all claims, and of slots and marks of the first version.
         checkpoints: the prefix of all checkpoints.
     """
 
@@ -168,6 +216,10 @@ class PartitionKeys:
         self.slots = f"{root}{SLOTS}/"
         self.checkpoints = f"{root}{CHECKPOINTS}/"
         self.root = root
+
+    def claim(self, epoch: int) -> str:
+        """Return the key of the claim of *epoch*."""
+        return self.slot(Slot(epoch, 0))
 
     def slot(self, slot: Slot) -> str:
         """Return the key of the record in *slot*."""

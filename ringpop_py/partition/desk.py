@@ -1,0 +1,337 @@
+"""What a node does next with the writes, reads and releases of its partitions (pure).
+
+All partitions of a keyspace share one journal, and so they share a desk. Jobs wait in the order in
+which they came. While a group of writes is under way, the next one gathers, whatever the
+partitions. A read is answered by the next commit or look that begins after it came: of one look or
+commit, all that wait.
+
+A partition that is fenced with its journal, and claimed again, keeps its jobs: nothing of them has
+taken effect, so they are done afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ringpop_py.errors import (
+    KeyspaceError,
+    OutcomeUnknown,
+    PartitionUnavailable,
+    StoreFull,
+    StoreUnavailable,
+)
+from ringpop_py.journal import effects as fx
+from ringpop_py.journal.records import Release
+from ringpop_py.values.operations import PackedWrite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ringpop_py.config.settings import StateConfig
+    from ringpop_py.journal.asker import Effects
+    from ringpop_py.journal.journal import Journal
+    from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.values.operations import Outcome, Write
+
+CHANGE_BYTES: Final = 64
+"""The approximate size of a change besides its argument, for the size limit of a group."""
+
+
+class Presence(Enum):
+    """What a node has of a partition."""
+
+    COMING = "coming"  # this node reads it, or claims it, or claims it again after a fence
+    ONLINE = "online"  # this node is the owner
+    GOING = "going"  # this node releases it, or has released it, for another node
+    LOST = "lost"
+
+
+class Served(Protocol):
+    """A partition as its desk sees it.
+
+    Attributes:
+        commits_since_checkpoint: about how many groups of the journal a replay would fold.
+    """
+
+    number: int
+    state: KeyedState
+    presence: Presence
+    commits_since_checkpoint: int
+    waiting: list[Job]
+    """Jobs that wait until the partition is claimed again."""
+    writes_count: int
+    """The number of writes that wait."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A read of *partition*; and what is called when the job has ended.
+
+    Attributes:
+        error: why it failed; None if it did not.
+    """
+
+    partition: Served
+    error: KeyspaceError | None = field(default=None, init=False)
+    ended: bool = field(default=False, init=False)
+    wake: Callable[[], object] | None = field(default=None, init=False)
+
+    def finish(self, error: KeyspaceError | None = None) -> None:
+        """Record the outcome, and call `wake`; only the first call counts."""
+        if self.ended:
+            return
+        self.error = error
+        self.ended = True
+        if self.wake is not None:
+            self.wake()
+
+
+@dataclass(slots=True, eq=False)
+class WriteJob(Job):
+    """Writes to be committed together."""
+
+    writes: Sequence[Write | PackedWrite]
+    outcomes: list[Outcome | KeyspaceError] = field(default_factory=list, init=False)
+
+
+@dataclass(slots=True, eq=False)
+class ReleaseJob(Job):
+    """The end of an epoch, for *to*."""
+
+    to: str
+
+
+class Desk:
+    """The jobs of all partitions that *journal* holds, one step at a time: `begin`, `ended`."""
+
+    def __init__(self, journal: Journal, config: StateConfig) -> None:
+        self.journal = journal
+        self._config = config
+        self._queue: deque[WriteJob | ReleaseJob] = deque()
+        self._reads: list[Job] = []
+        self._in_hand: list[WriteJob | ReleaseJob] = []
+        self._riding: list[Job] = []
+
+    # Jobs come.
+
+    def add_write(self, job: WriteJob) -> None:
+        """Take *job*. Raises PartitionUnavailable if too much waits for its partition."""
+        partition, count = job.partition, len(job.writes)
+        # An empty queue takes any job, even one that is larger than the limit.
+        if partition.writes_count + count > max(self._config.queue_writes_max, count):
+            raise PartitionUnavailable(
+                f"{partition.writes_count} writes wait for partition {partition.number} already"
+            )
+        partition.writes_count += count
+        self._queue.append(job)
+
+    def add_read(self, job: Job) -> None:
+        """Take *job*."""
+        self._reads.append(job)
+
+    def add_release(self, job: ReleaseJob) -> None:
+        """Take *job*: its partition takes nothing that comes later."""
+        if job.partition.presence is Presence.ONLINE:
+            job.partition.presence = Presence.GOING
+        self._queue.append(job)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits to be begun."""
+        return not self._queue and not self._reads
+
+    # Steps.
+
+    def begin(self) -> Effects:
+        """Begin the next step; without effects, there is nothing to do.
+
+        A step ends with a fact that is passed to `ended`.
+        """
+        reads, self._reads = self._reads, []
+        self._riding = [job for job in reads if self._is_served(job)]
+        bodies = self._group()
+        if bodies:
+            return self.journal.commit(bodies)
+        if self._in_hand or self._riding:
+            # All writes were refused, or repeat what took effect: that is an answer like a read.
+            return self.journal.read()
+        return []
+
+    def _is_served(self, job: Job) -> bool:
+        """Return whether *job* can be done now; otherwise it waits, or fails."""
+        partition = job.partition
+        if partition.presence is Presence.ONLINE or partition.presence is Presence.GOING:
+            if partition.number in self.journal.held:
+                return True
+        elif partition.presence is Presence.COMING:
+            partition.waiting.append(job)
+            return False
+        job.finish(PartitionUnavailable(f"partition {partition.number} has left this node"))
+        return False
+
+    def _group(self) -> dict[int, object]:
+        """Take the jobs for the next step, and return what they do in each partition."""
+        taken = self._take()
+        writes: dict[Served, list[WriteJob]] = {}
+        bodies: dict[int, object] = {}
+        for job in taken:
+            if isinstance(job, WriteJob):
+                writes.setdefault(job.partition, []).append(job)
+            else:
+                bodies[job.partition.number] = Release(job.to)
+        for partition, jobs in writes.items():
+            body = _staged(partition.state, jobs)
+            if body is not None:
+                bodies[partition.number] = body
+        self._in_hand = taken
+        return bodies
+
+    def _take(self) -> list[WriteJob | ReleaseJob]:
+        """Take as many jobs as the limits allow: at least one, whatever its size."""
+        config, queue = self._config, self._queue
+        taken: list[WriteJob | ReleaseJob] = []
+        numbers: set[int] = set()
+        count = size = 0
+        while queue:
+            job = queue[0]
+            number = job.partition.number
+            if isinstance(job, ReleaseJob):
+                if number in numbers:
+                    break  # a group has one entry for each partition
+                queue.popleft()
+                if self._may_release(job):
+                    taken.append(job)
+                continue
+            size += _bytes_about(job.writes) if taken else 0
+            count += len(job.writes)
+            if taken and (count > config.group_writes_max or size > config.group_bytes_max):
+                break
+            queue.popleft()
+            if self._is_served(job):
+                job.partition.writes_count -= len(job.writes)
+                taken.append(job)
+                numbers.add(number)
+            else:
+                count -= len(job.writes)
+        return taken
+
+    def _may_release(self, job: ReleaseJob) -> bool:
+        # Also of a partition that is lost here: its state cannot go on, but the journal holds it.
+        if job.partition.number in self.journal.held:
+            return True
+        if job.partition.presence is Presence.COMING:
+            job.partition.waiting.append(job)
+        else:
+            job.finish(_gone(job.partition))
+        return False
+
+    # Ends of steps.
+
+    def ended(self, fact: fx.Fact) -> None:
+        """Note the end of the step that was begun."""
+        jobs, self._in_hand = self._in_hand, []
+        reads, self._riding = self._riding, []
+        match fact:
+            case fx.Committed():
+                touched = dict.fromkeys(job.partition for job in jobs if isinstance(job, WriteJob))
+                for partition in touched:
+                    partition.commits_since_checkpoint += 1
+                _finish([*jobs, *reads])
+            case fx.MayRead():
+                _finish([*jobs, *reads])
+            case fx.ReadFailed():
+                _finish([*jobs, *reads], StoreUnavailable("the store does not answer"))
+            case fx.NotCommitted():
+                text = "the store has no room left; the write did not take effect"
+                for each in jobs:
+                    if isinstance(each, ReleaseJob) and each.partition.presence is Presence.GOING:
+                        each.partition.presence = Presence.ONLINE
+                _finish(jobs, StoreFull(text))
+                self._reads = reads + self._reads  # we are still the owner
+            case fx.Fenced():
+                self._fenced(fact, jobs, reads)
+            case _:
+                raise AssertionError(fact)
+
+    def _fenced(self, fact: fx.Fenced, jobs: list[WriteJob | ReleaseJob], reads: list[Job]) -> None:
+        if fact.outcome_open:
+            for job in jobs:
+                job.finish(
+                    OutcomeUnknown(f"{fact.by} has taken over partition {job.partition.number}")
+                )
+            for read in reads:
+                read.finish(_gone(read.partition))
+            return
+        # None of them has taken effect, and none will: they wait for the next claim.
+        for job in reversed(jobs):
+            if isinstance(job, WriteJob):
+                job.outcomes = []
+                job.partition.writes_count += len(job.writes)
+            self._queue.appendleft(job)
+        self._reads = reads + self._reads
+
+    def claimed_again(self, partition: Served) -> None:
+        """Go on with a partition that the journal holds again."""
+        waiting, partition.waiting = partition.waiting, []
+        partition.presence = Presence.ONLINE
+        for job in waiting:
+            if isinstance(job, WriteJob):
+                self._queue.append(job)
+            elif isinstance(job, ReleaseJob):
+                self.add_release(job)
+            else:
+                self._reads.append(job)
+
+    def lost(self, partition: Served) -> None:
+        """Fail what waits for a partition that does not come back."""
+        partition.presence = Presence.LOST
+        waiting, partition.waiting = partition.waiting, []
+        partition.writes_count = 0
+        _finish(waiting, _gone(partition))
+
+    def stop(self) -> None:
+        """Fail all jobs: nothing can be done any more. It is open whether the step takes effect."""
+        for job in self._in_hand:
+            number = job.partition.number
+            job.finish(OutcomeUnknown(f"partition {number} was stopped at its work"))
+        rest: list[Job] = [*self._queue, *self._reads, *self._riding]
+        self._queue.clear()
+        self._in_hand, self._reads, self._riding = [], [], []
+        for each in rest:
+            each.finish(_gone(each.partition))
+
+
+def _finish(jobs: Iterable[Job], error: KeyspaceError | None = None) -> None:
+    for job in jobs:
+        job.finish(error)
+
+
+def _gone(partition: Served) -> PartitionUnavailable:
+    return PartitionUnavailable(f"partition {partition.number} has left this node")
+
+
+def _staged(state: KeyedState, jobs: Sequence[WriteJob]) -> object:
+    """Stage the writes of *jobs*, note their outcomes, and return the body, or None."""
+    first = jobs[0].writes
+    some = first if len(jobs) == 1 else [write for job in jobs for write in job.writes]
+    body, outcomes = state.stage(some)
+    at = 0
+    for job in jobs:
+        job.outcomes = outcomes[at : at + len(job.writes)]
+        at += len(job.writes)
+    return body
+
+
+def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
+    size = 0  # an estimate: packing the writes only to measure them would cost more
+    for write in writes:
+        if isinstance(write, PackedWrite):
+            arguments = write.arguments
+        else:
+            arguments = [change.argument for change in write.changes]
+        size += CHANGE_BYTES * len(arguments)
+        size += sum(len(each) for each in arguments if isinstance(each, str | bytes))
+    return size

@@ -1,0 +1,257 @@
+"""Writes the journal of one keyspace at one node: drives it, and the desk of its partitions.
+
+Callers queue jobs, and one worker task does one step after the other. While a group is on its way,
+the next one gathers. Claims after a fence, checkpoints and trimming run beside the worker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import trio
+
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.journal import effects as fx
+from ringpop_py.journal.journal import Journal
+from ringpop_py.logs import log
+from ringpop_py.partition.desk import Desk, Job, Presence, ReleaseJob
+from ringpop_py.partition.settle import REPEAT_S_MAX, attempt_of, pause_before, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.config.settings import StateConfig
+    from ringpop_py.journal.asker import Effects
+    from ringpop_py.partition.journalstore import JournalStore
+    from ringpop_py.partition.partition import Partition
+    from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.slotlog.slots import Slot
+
+
+class Keeper(Protocol):
+    """What has to know how the partitions of a journal fare."""
+
+    def fenced(self, partitions: Sequence[Partition], by: str) -> None:
+        """*by* has sealed the journal; *partitions* are being claimed again."""
+
+    def claimed_again(self, partition: Partition, epoch: int) -> None:
+        """*partition* is served again, in *epoch*."""
+
+    def lost(self, partition: Partition, to: str) -> None:
+        """*to*, or an unknown node, has taken *partition*, which this node had."""
+
+
+class Writer:
+    """See the module.
+
+    Args:
+        store: for the requests of the journal alone.
+        spawn: runs a function in a task of its own.
+
+    Attributes:
+        keeper: set by the driver of the partitions; None for a share that owns nothing.
+        working: whether a step is under way.
+    """
+
+    def __init__(
+        self, node_name: str, store: JournalStore, config: StateConfig, spawn: Spawn
+    ) -> None:
+        self.journal = Journal(node_name, store.make_name)
+        self.desk = Desk(self.journal, config)
+        self.store = store
+        self.keeper: Keeper | None = None
+        self.working = False
+        self._claim_ended = trio.Event()
+        self._spawn = spawn
+        self._partitions: dict[int, Partition] = {}
+        self.claiming: set[int] = set()
+        """Partitions whose claims are on their way."""
+
+    # Partitions come and go.
+
+    def holds(self, partition: Partition) -> None:
+        """Serve *partition*, which the journal holds now."""
+        self._partitions[partition.number] = partition
+
+    def leave(self, partition: Partition) -> None:
+        """Release *partition*, whose state is not needed any more, if the journal holds it."""
+        if self._partitions.get(partition.number) is not partition:
+            return
+        if partition.number in self.journal.held:
+            self._spawn(self._release_unwanted, partition)
+        elif not self.journal.reclaims(partition.number):
+            del self._partitions[partition.number]
+
+    async def _release_unwanted(self, partition: Partition) -> None:
+        number = partition.number
+        while number in self.journal.held and self._partitions.get(number) is partition:
+            job = ReleaseJob(partition, "")
+            self.desk.add_release(job)
+            try:
+                await self.wait(job)
+                break
+            except KeyspaceError:
+                await trio.sleep(REPEAT_S_MAX)
+        if not self.journal.reclaims(number) and self._partitions.get(number) is partition:
+            del self._partitions[number]
+            partition.reset()
+
+    def is_settled(self, number: int, journal: str) -> bool:
+        """Return whether an epoch of partition *number* in *journal* is open here no longer."""
+        return journal != self.journal.name or (
+            number not in self.journal.held and number not in self.claiming
+        )
+
+    async def claimed(self, number: int) -> None:
+        """Return once no claim of partition *number* after a fence is under way."""
+        while self.journal.reclaims(number):
+            await self._claim_ended.wait()
+
+    # Jobs.
+
+    def begin_work(self) -> None:
+        """Do what the desk has, unless that is being done already."""
+        if not self.working:
+            self._spawn(self._work)  # it may raise, and then nothing works
+            self.working = True
+
+    async def wait(self, job: Job) -> None:
+        """Begin to work, and return when *job* is done; raise its error if it failed."""
+        self.begin_work()
+        if job.ended:
+            await trio.lowlevel.checkpoint()  # a job without waiting still lets other tasks run
+        else:
+            task = trio.lowlevel.current_task()
+            job.wake = lambda: trio.lowlevel.reschedule(task)
+
+            def abandon(_: Any) -> trio.lowlevel.Abort:  # noqa: ANN401 - as trio has it
+                job.wake = None
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            await trio.lowlevel.wait_task_rescheduled(abandon)
+        if job.error is not None:
+            raise job.error
+
+    async def _work(self) -> None:
+        """Do the queued jobs, in steps, until there are none."""
+        try:
+            while effects := self.desk.begin():
+                while len(effects) == 1 and isinstance(effects[0], fx.Request):
+                    request = effects[0]
+                    effects = self.journal.answered(request.id, await self._perform(request))
+                self._end_step(effects)
+        except BaseException:
+            # The node ends, or has a bug. It is open whether this step takes effect, and so no
+            # further step can be done.
+            for partition in self._partitions.values():
+                partition.presence = Presence.LOST
+            self.desk.stop()
+            raise
+        finally:
+            self.working = False
+
+    def look_now(self, partition: Partition) -> None:
+        """Ask the store at once whether *partition* is whole: nothing else is under way.
+
+        Raises:
+            PartitionUnavailable: if this node does not have it any more.
+            StoreUnavailable: if the store does not answer.
+        """
+        job = Job(partition)
+        self.desk.add_read(job)
+        effects = self.desk.begin()
+        while len(effects) == 1 and isinstance(effects[0], fx.Request):
+            request = effects[0]
+            effects = self.journal.answered(request.id, self.store.perform_now(request))
+        self._end_step(effects)
+        if not job.ended:  # it waits for the next claim
+            raise PartitionUnavailable(f"partition {partition.number} is claimed again; retry")
+        if job.error is not None:
+            raise job.error
+
+    async def _perform(self, request: fx.Request) -> fx.Reply:
+        attempt = attempt_of(request)
+        if attempt:
+            await pause_before(attempt)
+        reply: fx.Reply = await self.store.perform(request)
+        return reply
+
+    def _end_step(self, effects: Effects) -> None:
+        """Tell the desk how the step has ended; effects besides that are those of a fence."""
+        fact, *claims = effects
+        assert not isinstance(fact, fx.Request)
+        if isinstance(fact, fx.Fenced):
+            self._fenced(fact, claims)
+        self.desk.ended(fact)
+        self._release_failed()
+
+    # Fences.
+
+    def _fenced(self, fact: fx.Fenced, claims: Effects) -> None:
+        again: list[Partition] = []
+        for claim in claims:
+            assert isinstance(claim, fx.PutClaim)
+            partition = self._partitions[claim.partition]
+            if partition.presence is not Presence.LOST:
+                partition.presence = Presence.COMING
+                again.append(partition)
+            self._spawn(self._claim_again, claim)
+        text = f"its journal {fact.name} was sealed by {fact.by}"
+        log.warning("fenced", text=text, journal=fact.name, by=fact.by, partitions=len(claims))
+        if self.keeper is not None:
+            self.keeper.fenced(again, fact.by)
+        for number in fact.lost:
+            self._lost(number, fact.by)
+
+    async def _claim_again(self, request: fx.Request) -> None:
+        effects: Effects = [request]
+        while len(effects) == 1 and isinstance(effects[0], fx.Request):
+            request = effects[0]
+            effects = self.journal.answered(request.id, await self._perform(request))
+        (fact,) = effects
+        self._claim_ended.set()
+        self._claim_ended = trio.Event()
+        if isinstance(fact, fx.Lost):
+            self._lost(fact.partition, fact.owner)
+            return
+        assert isinstance(fact, fx.Reclaimed)
+        partition = self._partitions[fact.partition]
+        if partition.presence is Presence.LOST:  # given up meanwhile
+            self._spawn(self._release_unwanted, partition)
+            return
+        self.desk.claimed_again(partition)
+        if self.keeper is not None:
+            self.keeper.claimed_again(partition, fact.epoch)
+        self.begin_work()
+
+    def _lost(self, number: int, to: str) -> None:
+        partition = self._partitions.pop(number)
+        self.desk.lost(partition)
+        if self.keeper is not None:
+            self.keeper.lost(partition, to)
+
+    def _release_failed(self) -> None:
+        """Give up partitions whose state could not apply what is in the journal: a full disk."""
+        for partition in tuple(self._partitions.values()):
+            if partition.failed is not None and partition.presence is not Presence.LOST:
+                self.desk.lost(partition)
+                if self.keeper is not None:
+                    self.keeper.lost(partition, "")
+                self.leave(partition)
+
+    # Beside the worker.
+
+    async def checkpoint(
+        self, number: int, slot: Slot, file: bytes, builds_on: Sequence[Slot]
+    ) -> bool:
+        """Put a checkpoint; return whether it is durable. See `Journal.checkpoint`."""
+        self.store.hold_checkpoint(number, slot, file)
+        effects = self.journal.checkpoint(number, slot, builds_on)
+        facts = await settle(self.journal, effects, self._perform)
+        return any(isinstance(fact, fx.Checkpointed) for fact in facts)
+
+    async def trim(self) -> fx.Trimmed:
+        """Delete what checkpoints cover."""
+        (fact,) = await settle(self.journal, self.journal.trim(), self._perform)
+        assert isinstance(fact, fx.Trimmed)
+        return fact
