@@ -285,7 +285,9 @@ class StateConfig(_Checked):
         group_writes_max: how many writes one commit holds at most; *group_bytes_max*: how many
             bytes of keys and values, not counting the first write.
         queue_writes_max: how many writes may wait for commits of a partition; more are refused.
-        checkpoint_slots_max: a checkpoint is due after this many commits, whatever the time.
+        checkpoint_slots_max: a checkpoint of a partition is due once its oldest change that none
+            covers is this many commits of the node back, whatever the time. A node that takes over
+            reads about so many slots at most.
         store_threads: how many calls of the store run at the same time.
     """
 
@@ -296,7 +298,7 @@ class StateConfig(_Checked):
     group_writes_max: int = 1_000
     group_bytes_max: int = 1 << 20
     queue_writes_max: int = 10_000
-    checkpoint_slots_max: int = 1_000
+    checkpoint_slots_max: int = 4_096
     store_threads: int = 32
 
 

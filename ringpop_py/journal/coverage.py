@@ -107,6 +107,12 @@ class Coverage:
         firsts = [holding.uncovered[0] for holding in held if holding.uncovered]
         return min([low, *firsts, *self.parted.values()])
 
+    def waits_for(self, low: int, held: Collection[Holding]) -> set[int]:
+        """Return the partitions whose later owners have to cover what keeps the mark back."""
+        firsts = [holding.uncovered[0] for holding in held if holding.uncovered]
+        at = min([low, *firsts])
+        return {number for (number, _), first in self.parted.items() if first < at}
+
     def mark(self, slot: int) -> Mark:
         """Return the mark to be put at *slot*."""
         self._marks.append(slot)  # the put may take effect from now on

@@ -95,6 +95,20 @@ class Journal(Asker):
         """Whether a claim of *partition* after a fence is under way."""
         return partition in self._reclaiming
 
+    def behind(self, partition: int) -> int:
+        """Return how many slots back the oldest entry of a held *partition* is that is not covered.
+
+        0 if there is none. A node that takes over reads at least so many slots for it.
+        """
+        uncovered = self.held[partition].uncovered
+        return self.next_slot - uncovered[0] if uncovered else 0
+
+    def is_bare(self, partition: int) -> bool:
+        """Whether no checkpoint of a held *partition* covers its former epochs: they are kept."""
+        holding = self.held[partition]
+        base = 0 if holding.base is None else holding.base.epoch
+        return base < holding.epoch and holding.epoch > 1
+
     # What is held.
 
     def hold(
@@ -363,7 +377,7 @@ class Journal(Asker):
         assert not self._trimming
         self._trimming = True
         coverage = self._coverage
-        waits = {number for number, _ in coverage.parted}
+        waits = coverage.waits_for(self.next_slot, self.held.values())
 
         def listed(request: fx.ListPartition, reply: fx.Reply) -> Effects:
             if isinstance(reply, fx.PartitionListed):

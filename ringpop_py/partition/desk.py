@@ -50,16 +50,11 @@ class Presence(Enum):
 
 
 class Served(Protocol):
-    """A partition as its desk sees it.
-
-    Attributes:
-        commits_since_checkpoint: about how many groups of the journal a replay would fold.
-    """
+    """A partition as its desk sees it."""
 
     number: int
     state: KeyedState
     presence: Presence
-    commits_since_checkpoint: int
     waiting: list[Job]
     """Jobs that wait until the partition is claimed again."""
     writes_count: int
@@ -236,9 +231,6 @@ class Desk:
         reads, self._riding = self._riding, []
         match fact:
             case fx.Committed():
-                touched = dict.fromkeys(job.partition for job in jobs if isinstance(job, WriteJob))
-                for partition in touched:
-                    partition.commits_since_checkpoint += 1
                 _finish([*jobs, *reads])
             case fx.MayRead():
                 _finish([*jobs, *reads])

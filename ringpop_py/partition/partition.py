@@ -48,7 +48,6 @@ class Partition:
     Attributes:
         damage: why the last attempt to read the partition failed; None if it did not.
         failed: why the state cannot apply what is in the journal; None if it can.
-        commits_since_checkpoint: about how many groups a replay would have to fold.
         waiting, writes_count: see `Served`.
     """
 
@@ -66,7 +65,6 @@ class Partition:
         self.presence = Presence.COMING
         self.damage: StateDamaged | None = None
         self.failed: KeyspaceError | None = None
-        self.commits_since_checkpoint = 0
         self.waiting: list[Job] = []
         self.writes_count = 0
         self._store = store
@@ -97,6 +95,17 @@ class Partition:
         return self._writer.journal.position(self.number)
 
     @property
+    def behind(self) -> int:
+        """See `Journal.behind`; 0 if the partition is not held."""
+        journal = self._writer.journal
+        return journal.behind(self.number) if self.number in journal.held else 0
+
+    @property
+    def is_bare(self) -> bool:
+        """See `Journal.is_bare`. The partition is held."""
+        return self._writer.journal.is_bare(self.number)
+
+    @property
     def checkpointing(self) -> bool:
         """Whether a checkpoint is under way. The partition is held."""
         return self._writer.journal.checkpointing(self.number)
@@ -107,7 +116,6 @@ class Partition:
         """See `Fold`."""
         self.state.reset()
         self.failed = None
-        self.commits_since_checkpoint = 0
 
     def restore(self, checkpoint: Any) -> None:  # noqa: ANN401 - see `Fold`
         """See `Fold`."""
@@ -124,7 +132,6 @@ class Partition:
                 self.failed = error
             return
         self.state.apply(body)
-        self.commits_since_checkpoint += 1
 
     # Coming: one task alone works on the partition.
 

@@ -14,7 +14,7 @@ from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.journal import Journal
 from ringpop_py.logs import log
-from ringpop_py.partition.desk import Desk, Job, Presence, ReleaseJob
+from ringpop_py.partition.desk import Desk, Job, Presence, ReleaseJob, Served
 from ringpop_py.partition.settle import REPEAT_S_MAX, attempt_of, pause_before, settle
 
 if TYPE_CHECKING:
@@ -23,21 +23,36 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import StateConfig
     from ringpop_py.journal.asker import Effects
     from ringpop_py.partition.journalstore import JournalStore
-    from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.slotlog.slots import Slot
+
+
+class Written(Served, Protocol):
+    """A partition as its writer sees it.
+
+    Attributes:
+        failed: why the state cannot apply what is in the journal; None if it can.
+    """
+
+    failed: KeyspaceError | None
+
+    def reset(self) -> None:
+        """Drop the state."""
+
+    def leave(self) -> None:
+        """Give the partition up."""
 
 
 class Keeper(Protocol):
     """What has to know how the partitions of a journal fare."""
 
-    def fenced(self, partitions: Sequence[Partition], by: str) -> None:
+    def fenced(self, partitions: Sequence[Written], by: str) -> None:
         """*by* has sealed the journal; *partitions* are being claimed again."""
 
-    def claimed_again(self, partition: Partition, epoch: int) -> None:
+    def claimed_again(self, partition: Written, epoch: int) -> None:
         """*partition* is served again, in *epoch*."""
 
-    def lost(self, partition: Partition, to: str) -> None:
+    def lost(self, partition: Written, to: str) -> None:
         """*to*, or an unknown node, has taken *partition*, which this node had."""
 
 
@@ -63,17 +78,17 @@ class Writer:
         self.working = False
         self._claim_ended = trio.Event()
         self._spawn = spawn
-        self._partitions: dict[int, Partition] = {}
+        self._partitions: dict[int, Written] = {}
         self.claiming: set[int] = set()
         """Partitions whose claims are on their way."""
 
     # Partitions come and go.
 
-    def holds(self, partition: Partition) -> None:
+    def holds(self, partition: Written) -> None:
         """Serve *partition*, which the journal holds now."""
         self._partitions[partition.number] = partition
 
-    def leave(self, partition: Partition) -> None:
+    def leave(self, partition: Written) -> None:
         """Release *partition*, whose state is not needed any more, if the journal holds it."""
         if self._partitions.get(partition.number) is not partition:
             return
@@ -82,7 +97,7 @@ class Writer:
         elif not self.journal.reclaims(partition.number):
             del self._partitions[partition.number]
 
-    async def _release_unwanted(self, partition: Partition) -> None:
+    async def _release_unwanted(self, partition: Written) -> None:
         number = partition.number
         while number in self.journal.held and self._partitions.get(number) is partition:
             job = ReleaseJob(partition, "")
@@ -150,7 +165,7 @@ class Writer:
         finally:
             self.working = False
 
-    def look_now(self, partition: Partition) -> None:
+    def look_now(self, partition: Written) -> None:
         """Ask the store at once whether *partition* is whole: nothing else is under way.
 
         Raises:
@@ -188,7 +203,7 @@ class Writer:
     # Fences.
 
     def _fenced(self, fact: fx.Fenced, claims: Effects) -> None:
-        again: list[Partition] = []
+        again: list[Written] = []
         for claim in claims:
             assert isinstance(claim, fx.PutClaim)
             partition = self._partitions[claim.partition]

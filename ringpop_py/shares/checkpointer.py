@@ -1,4 +1,8 @@
-"""When the partitions of this node write checkpoints: one after the other, spread over time."""
+"""When the partitions of this node write checkpoints: one after the other, spread over time.
+
+What they cover is then deleted from the journal. So the journal has hardly more slots than
+`checkpoint_slots_max`, unless checkpoints fail: it is what a node that takes over has to read.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,16 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import StateConfig
     from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.tasks import Worker
+    from ringpop_py.partition.writer import Writer
     from ringpop_py.shares.durable_driver import DurableDriver
     from ringpop_py.slotlog.slots import Slot
 
 LOOK_S: Final = 0.25
 """The seconds between two looks at which checkpoints are due."""
+TRIM_S: Final = 5.0
+"""The seconds between two deletions of what checkpoints cover, unless the journal is too long."""
+AGAIN_S: Final = 1.0
+"""The seconds after a checkpoint that failed, however long the journal is."""
 
 
 @dataclass(slots=True)
@@ -30,6 +39,7 @@ class _Chain:
     """The checkpoints of one partition that the next one may build upon, the whole one first."""
 
     due_at: float
+    not_before: float = 0.0
     slots: list[Slot] = field(default_factory=list)
     sizes_bytes: list[int] = field(default_factory=list)
     mark: int = 0
@@ -46,12 +56,19 @@ class CheckpointCounts:
 
 
 class Checkpointer:
-    """Writes the checkpoints of one keyspace's partitions at this node."""
+    """Writes the checkpoints of one keyspace's partitions at this node, and trims its journal."""
 
     def __init__(
-        self, driver: DurableDriver, entry: CatalogEntry, config: StateConfig, worker: Worker
+        self,
+        driver: DurableDriver,
+        writer: Writer,
+        entry: CatalogEntry,
+        config: StateConfig,
+        worker: Worker,
     ) -> None:
         self.counts = CheckpointCounts()
+        self._writer = writer
+        self._trim_at = 0.0
         self._driver = driver
         self._entry = entry
         self._config = config
@@ -68,9 +85,18 @@ class Checkpointer:
             partitions = self._driver.online()
             here = set(partitions)
             self._chains = {p: chain for p, chain in self._chains.items() if p in here}
-            for partition in partitions:
+            # First what keeps the journal from being trimmed: its oldest entry is furthest back.
+            for partition in sorted(partitions, key=lambda each: each.behind, reverse=True):
                 if self._is_due(partition):
                     await self.write(partition)
+            await self._trim()
+
+    async def _trim(self) -> None:
+        now, writer = trio.current_time(), self._writer
+        too_long = writer.journal.length > self._config.checkpoint_slots_max
+        if (now >= self._trim_at or too_long) and not writer.journal.trimming:
+            self._trim_at = now + TRIM_S
+            await writer.trim()
 
     def _is_due(self, partition: Partition) -> bool:
         now = trio.current_time()
@@ -79,10 +105,11 @@ class Checkpointer:
             # Partitions that came here together do not write their checkpoints together.
             first_at = now + self._interval_s * self._rng.uniform(0.5, 1.0)
             chain = self._chains[partition] = _Chain(first_at)
-        if not partition.commits_since_checkpoint or partition.presence is not Presence.ONLINE:
+        if partition.presence is not Presence.ONLINE or now < chain.not_before:
             return False
-        many = partition.commits_since_checkpoint >= self._config.checkpoint_slots_max
-        return many or now >= chain.due_at
+        behind = partition.behind
+        many = behind >= self._config.checkpoint_slots_max
+        return many or ((behind > 0 or partition.is_bare) and now >= chain.due_at)
 
     async def write(self, partition: Partition) -> Slot | None:
         """Write a checkpoint of *partition* as it is now; return its slot, or None if it failed."""
@@ -107,10 +134,9 @@ class Checkpointer:
             return None
         chain = self._chains.setdefault(partition, _Chain(0.0))
         since = None if whole_is_due(chain.sizes_bytes) else chain.mark
-        # No await before the count is reset: snapshot, slot and count are of the same moment.
+        # No await between them: snapshot and slot are of the same moment.
         snapshot = partition.state.snapshot(since)
         slot = partition.position
-        partition.commits_since_checkpoint = 0
         builds_on = tuple(chain.slots) if snapshot.since is not None else ()
         name, generation = self._entry.name, self._entry.generation
         checkpoint = Checkpoint(name, generation, partition.number, slot, builds_on, snapshot)
@@ -138,9 +164,8 @@ class Checkpointer:
 
     def _failed(self, partition: Partition) -> None:
         self.counts.failed_count += 1
-        self._chains[partition] = _Chain(self._next_at())  # the next one is a whole one
-        # With no commit since the checkpoint, none would be due; but the one that failed is.
-        partition.commits_since_checkpoint = max(1, partition.commits_since_checkpoint)
+        # The next one is a whole one.
+        self._chains[partition] = _Chain(self._next_at(), trio.current_time() + AGAIN_S)
 
     def _next_at(self) -> float:
         return trio.current_time() + self._interval_s * self._rng.uniform(0.9, 1.1)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ringpop_py.journal.records import Claim
     from ringpop_py.partition.tasks import Spawn, Worker
     from ringpop_py.partition.view import NodeView
-    from ringpop_py.partition.writer import Writer
+    from ringpop_py.partition.writer import Writer, Written
     from ringpop_py.placing.assignment import Assignment
     from ringpop_py.shares.driver import Peers
     from ringpop_py.steward.durable import DurableSteward
@@ -288,20 +288,20 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
 
     # As `Keeper` of the writer.
 
-    def fenced(self, partitions: Sequence[Partition], by: str) -> None:
+    def fenced(self, partitions: Sequence[Written], by: str) -> None:
         """*by* has sealed the journal; *partitions* are being claimed again."""
         self._warn_of_stranger(by)
         here = [p.number for p in partitions if self.partitions.get(p.number) is p]
         self._do(self.steward.fenced(here, now_us()))
 
-    def claimed_again(self, partition: Partition, epoch: int) -> None:
+    def claimed_again(self, partition: Written, epoch: int) -> None:
         """*partition* is served again, in *epoch*."""
         if self.partitions.get(partition.number) is partition:
             self._do(self.steward.claimed_again(partition.number, epoch, now_us()))
         elif self._coming.get(partition.number) is not partition:
             partition.leave()
 
-    def lost(self, partition: Partition, to: str) -> None:
+    def lost(self, partition: Written, to: str) -> None:
         """Give up a partition that another node has taken over."""
         number = partition.number
         if self.partitions.get(number) is not partition:

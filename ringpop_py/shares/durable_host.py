@@ -22,6 +22,7 @@ from ringpop_py.shares.driver import MembersSeen
 from ringpop_py.shares.durable_driver import DurableDriver
 from ringpop_py.shares.host import OwningHost
 from ringpop_py.shares.snapshots import Snapshots
+from ringpop_py.shares.sweeper import Sweeper
 from ringpop_py.steward.durable import DurableSteward
 from ringpop_py.steward.keeper import Keeper
 from ringpop_py.stores.layout import KeyspaceKeys
@@ -84,7 +85,8 @@ class DurableHost(OwningHost[DurableDriver]):
             self,
         )
         super().__init__(node, entry, peers, driver)
-        self.checkpointer = Checkpointer(driver, entry, node.config.state, worker)
+        self.sweeper = Sweeper(self.keys, worker, self.writer, self._journal_store())
+        self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker)
         self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
         self.jobs = Jobs(
             node,
@@ -112,6 +114,7 @@ class DurableHost(OwningHost[DurableDriver]):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.checkpointer.run)
             nursery.start_soon(self.jobs.run_sweeps, partial(self._acts, "/jobs"))
+            nursery.start_soon(self.sweeper.run, partial(self._acts, "/journals"))
             if self.definition.min_cluster_size > 1:
                 await self.driver.wait_ready()
                 # Even if there are too few members, others may know that there were enough.
