@@ -137,6 +137,7 @@ class Partition:
 
     async def follow(self) -> None:
         """Read the partition up to its present end, and write nothing. Raises as `acquire` does."""
+        self.presence = Presence.COMING
         await self._come(self._heir.follow())
 
     async def copy(self) -> None:
@@ -146,6 +147,7 @@ class Partition:
         will not acquire the partition. During the call the state may be anything. Raises as
         `acquire` does.
         """
+        self.presence = Presence.COMING
         fact = await self._come(self._heir.follow(miss_nothing=True))
         if isinstance(fact, fx.FirstVersion):
             raise PartitionUnavailable(
@@ -165,6 +167,7 @@ class Partition:
             KeyspaceError: if the store has failed for long, or the state here cannot hold what was
                 written. Call `leave` before the next try.
         """
+        self.presence = Presence.COMING
         claiming = self._writer.claiming
         claiming.add(self.number)
         try:
@@ -187,8 +190,6 @@ class Partition:
         return fact
 
     async def _come(self, effects: Effects) -> fx.Fact:
-        if self.presence is not Presence.LOST:
-            self.presence = Presence.COMING
         self._comes = True
         try:
             (fact,) = await settle(self._heir, effects, self._perform)

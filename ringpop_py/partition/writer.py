@@ -6,6 +6,7 @@ the next one gathers. Claims after a fence, checkpoints and trimming run beside 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -93,7 +94,9 @@ class Writer:
         if self._partitions.get(partition.number) is not partition:
             return
         if partition.number in self.journal.held:
-            self._spawn(self._release_unwanted, partition)
+            # If the share has ended, its epochs stay open, until others seal its journal.
+            with suppress(PartitionUnavailable):
+                self._spawn(self._release_unwanted, partition)
         elif not self.journal.reclaims(partition.number):
             del self._partitions[partition.number]
 
