@@ -79,9 +79,9 @@ class Partition:
     @property
     def trouble(self) -> KeyspaceError | None:
         """Why the store does not answer, or why its answers cannot be used."""
-        if self.presence is Presence.COMING:
-            return self.damage or self._store.trouble
-        return self._writer.store.trouble
+        if self.number in self._writer.journal.held:
+            return self._writer.store.trouble
+        return self.damage or self._store.trouble
 
     @property
     def epoch(self) -> int:

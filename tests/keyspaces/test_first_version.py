@@ -115,7 +115,9 @@ async def test_a_node_of_the_first_version_is_told_to_be_upgraded() -> None:
     """What it finds where it looks for the next claim, read as it reads it."""
     store = first_version_store()
     async with a_cluster(store) as cluster:
-        await opened(await cluster.start("x"))
+        node = await cluster.start("x")
+        await opened(node)
+        await opened(node, RESTORED_NAME)
     claims = [key for key in store.list("") if "/p/" in key and key.endswith("/0000000000")]
     newest = {key.rsplit("/s/")[0]: key for key in claims if "/s/" in key}
 
