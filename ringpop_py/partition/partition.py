@@ -130,6 +130,7 @@ class Partition:
                     self.state.apply(body)
             except KeyspaceError as error:
                 self.failed = error
+                self._writer.failed.append(self)
             return
         self.state.apply(body)
 
@@ -246,11 +247,16 @@ class Partition:
         if stale:
             return look(self.state)
         writer = self._writer
-        if writer.store.quick and not writer.working:
-            # Nothing else is under way, and no other task runs before the state was looked at.
+        if writer.store.quick and not writer.working and not writer.readers_count:
+            # Nothing else is under way, and no other task runs before the state was looked at. If
+            # others read at the same time, one look for all takes less than one for each.
             writer.look_now(self)
             found = look(self.state)
-            await trio.lowlevel.checkpoint()
+            writer.readers_count += 1
+            try:
+                await trio.lowlevel.checkpoint()
+            finally:
+                writer.readers_count -= 1
             return found
         job = Job(self)
         writer.desk.add_read(job)

@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 
 
 class Written(Served, Protocol):
-    """A partition as its writer sees it.
-
-    Attributes:
-        failed: why the state cannot apply what is in the journal; None if it can.
-    """
-
-    failed: KeyspaceError | None
+    """A partition as its writer sees it."""
 
     def reset(self) -> None:
         """Drop the state."""
@@ -67,6 +61,8 @@ class Writer:
     Attributes:
         keeper: set by the driver of the partitions; None for a share that owns nothing.
         working: whether a step is under way.
+        readers_count: how many readers have looked for themselves in this turn of the loop.
+        failed: partitions whose state could not apply what the present step has committed.
     """
 
     def __init__(
@@ -77,6 +73,8 @@ class Writer:
         self.store = store
         self.keeper: Keeper | None = None
         self.working = False
+        self.readers_count = 0
+        self.failed: list[Written] = []
         self._claim_ended = trio.Event()
         self._spawn = spawn
         self._partitions: dict[int, Written] = {}
@@ -191,7 +189,10 @@ class Writer:
         attempt = attempt_of(request)
         if attempt:
             await pause_before(attempt)
-        reply: fx.Reply = await self.store.perform(request)
+        if not attempt and self.store.quick and isinstance(request, fx.GetSlot):
+            reply: fx.Reply = self.store.perform_now(request)
+        else:
+            reply = await self.store.perform(request)
         return reply
 
     def _end_step(self, effects: Effects) -> None:
@@ -201,7 +202,8 @@ class Writer:
         if isinstance(fact, fx.Fenced):
             self._fenced(fact, claims)
         self.desk.ended(fact)
-        self._release_failed()
+        if self.failed:
+            self._release_failed()
 
     # Fences.
 
@@ -250,8 +252,9 @@ class Writer:
 
     def _release_failed(self) -> None:
         """Give up partitions whose state could not apply what is in the journal: a full disk."""
-        for partition in tuple(self._partitions.values()):
-            if partition.failed is not None and partition.presence is not Presence.LOST:
+        failed, self.failed = self.failed, []
+        for partition in failed:
+            if partition.presence is not Presence.LOST:
                 self.desk.lost(partition)
                 if self.keeper is not None:
                     self.keeper.lost(partition, "")
