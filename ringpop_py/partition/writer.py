@@ -7,7 +7,7 @@ the next one gathers. Claims after a fence, checkpoints and trimming run beside 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ringpop_py.partition.journalstore import JournalStore
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.slotlog.slots import Slot
+
+RID_S: Final = 5.0
 
 
 class Written(Served, Protocol):
@@ -75,7 +77,7 @@ class Writer:
         self.working = False
         self.readers_count = 0
         self.failed: list[Written] = []
-        self._claim_ended = trio.Event()
+        self._changed = trio.Event()
         self._spawn = spawn
         self._partitions: dict[int, Written] = {}
         self.claiming: set[int] = set()
@@ -111,6 +113,7 @@ class Writer:
         if not self.journal.reclaims(number) and self._partitions.get(number) is partition:
             del self._partitions[number]
             partition.reset()
+        self._change()
 
     def is_settled(self, number: int, journal: str) -> bool:
         """Return whether an epoch of partition *number* in *journal* is open here no longer."""
@@ -121,7 +124,25 @@ class Writer:
     async def claimed(self, number: int) -> None:
         """Return once no claim of partition *number* after a fence is under way."""
         while self.journal.reclaims(number):
-            await self._claim_ended.wait()
+            await self._changed.wait()
+
+    async def rid_of(self, number: int) -> None:
+        """Return once partition *number*, which was given up here, is released.
+
+        Raises:
+            PartitionUnavailable: if that takes long, because the store does not answer.
+        """
+        with trio.move_on_after(RID_S):
+            while number in self._partitions and (
+                number in self.journal.held or self.journal.reclaims(number)
+            ):
+                await self._changed.wait()
+            return
+        raise PartitionUnavailable(f"partition {number} is not released here yet; retry")
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
     # Jobs.
 
@@ -229,8 +250,7 @@ class Writer:
             request = effects[0]
             effects = self.journal.answered(request.id, await self._perform(request))
         (fact,) = effects
-        self._claim_ended.set()
-        self._claim_ended = trio.Event()
+        self._change()
         if isinstance(fact, fx.Lost):
             self._lost(fact.partition, fact.owner)
             return
@@ -246,6 +266,7 @@ class Writer:
 
     def _lost(self, number: int, to: str) -> None:
         partition = self._partitions.pop(number)
+        self._change()
         self.desk.lost(partition)
         if self.keeper is not None:
             self.keeper.lost(partition, to)
