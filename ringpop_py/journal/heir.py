@@ -111,7 +111,8 @@ class Heir(Asker):
         self._released_to: str | None = None
         self._uncovered: list[int] = []
         self._hole_below = 0
-        """Something stands beyond this slot: seen before the slot was looked at again."""
+        """Something stood in this slot of the epoch's journal: known before it was looked at
+        again."""
         self._stop_reading()
 
     def _stop_reading(self) -> None:
@@ -317,9 +318,12 @@ class Heir(Asker):
         """Read in order as far as slots were found; decide at the end of the newest epoch."""
         while True:
             if self._closed:
+                self._stop_reading()  # what was read ahead is not of this epoch
                 if self._at == self.epoch:
                     return self._at_end()
                 self._enter(self._at + 1)
+            if self._is_at_own_end():
+                return self._at_own_end()
             if self._next not in self._found:
                 return self._ask_slots()
             record = self._found.pop(self._next)
@@ -328,11 +332,11 @@ class Heir(Asker):
             self._take(record)
 
     def _enter(self, epoch: int) -> None:
-        self._stop_reading()
         self._at, self._closed = epoch, False
         self._next = self._claims[epoch].first
         self._released_to = None
         self._uncovered = []
+        self._hole_below = 0
         self._skip_to_mark()
 
     def _take(self, group: Group) -> None:
@@ -376,30 +380,37 @@ class Heir(Asker):
         journal, slot, own = self._claims[self._at].journal, self._next, self._journal
         later = any(record is not None for record in self._found.values())
         self._stop_reading()
-        if (
-            self._hole_below == slot
-            or self._at < self.epoch
-            or journal in own.ends
-            or (journal == own.name and slot < own.next_slot)
-        ):
+        if self._hole_below == slot or self._at < self.epoch:
             self._missed = fx.GoneRecord(journal, slot)
             return self._look(useless=True)
-        if later:
+        # What this node knows it may have learned after the slot was looked at.
+        if later or journal in own.ends or (journal == own.name and slot < own.next_slot):
             return self._ask_hole()
         claim = self._claims[self._at]
         if self._may_take is None:
-            return self._look_for_marks(self._copied) if self._misses_nothing else self._followed()
-        if journal == own.name:
-            return self._adopt()
+            return self._list_beyond() if self._misses_nothing else self._followed()
         if claim.owner != own.node_name and not self._may_take(claim):
             self.stage = Stage.IDLE
             return [fx.NotAcquired(self.partition, self.epoch, claim, self.position)]
         self.stage = Stage.SEALING
-        look = fx.ListJournal(self._new_id(), journal)
-        return [self._ask(look, self._listed_before_seal)]
+        return self._list_beyond()
+
+    def _is_at_own_end(self) -> bool:
+        own = self._journal
+        is_own = self._at == self.epoch and self._claims[self._at].journal == own.name
+        return is_own and self._next >= own.next_slot
+
+    def _at_own_end(self) -> Effects:
+        """Hold a partition that our own journal has claimed: the outcome had been open, or we left.
+
+        What is in the slot of the group under way is not read, since the journal applies that group
+        to all that it holds by then.
+        """
+        self._stop_reading()
+        return self._followed() if self._may_take is None else self._hold()
 
     def _ask_hole(self) -> Effects:
-        """Look again at an absent slot: later ones are there, and it may be there by now."""
+        """Look again at an absent slot: it was put since, or was deleted, or is lost."""
         self.stage = Stage.READING
         self._hole_below = self._next
         return self._ask_slots()
@@ -415,9 +426,20 @@ class Heir(Asker):
         journal = self._claims[self._at].journal
         return [self._ask(fx.ListJournal(self._new_id(), journal, marks_only=True), listed)]
 
-    def _copied(self, mark: int) -> Effects:
-        # All that was acknowledged before stood below the hole, unless that was a deleted slot.
-        return self._look() if mark > self._next else self._followed()
+    def _list_beyond(self) -> Effects:
+        """List the journal that is read: is anything beyond the hole?"""
+        look = fx.ListJournal(self._new_id(), self._claims[self._at].journal)
+        return [self._ask(look, self._listed_beyond)]
+
+    def _listed_beyond(self, request: fx.ListJournal, reply: fx.Reply) -> Effects:
+        if not isinstance(reply, fx.JournalListed):
+            return self._again(request, self._listed_beyond)
+        if reply.marks and reply.marks[-1] > self._next:
+            return self._look(useless=True)
+        if reply.slots and reply.slots[-1] > self._next:
+            return self._ask_hole()  # it was put meanwhile, or is lost
+        # All that was acknowledged before this try stands below the hole.
+        return self._followed() if self._may_take is None else self._seal()
 
     # The end.
 
@@ -426,15 +448,10 @@ class Heir(Asker):
         holder = self._claims.get(self.epoch)
         return [fx.Followed(self.partition, self.position, self.epoch, holder, self._released_to)]
 
-    def _listed_before_seal(self, request: fx.ListJournal, reply: fx.Reply) -> Effects:
-        if not isinstance(reply, fx.JournalListed):
-            return self._again(request, self._listed_before_seal)
-        if reply.marks and reply.marks[-1] > self._next:
-            return self._look(useless=True)
-        if reply.slots and reply.slots[-1] > self._next:
-            return self._ask_hole()  # it was put meanwhile, or is lost
+    def _seal(self) -> Effects:
         seal = Seal(self._journal.node_name)
-        put = fx.PutSlot(self._new_id(), request.journal, self._next, seal)
+        journal = self._claims[self._at].journal
+        put = fx.PutSlot(self._new_id(), journal, self._next, seal)
         return [self._ask(put, self._seal_put)]
 
     def _seal_put(self, request: fx.PutSlot, reply: fx.Reply) -> Effects:
@@ -486,10 +503,6 @@ class Heir(Asker):
             # Another node was faster, an earlier attempt has won, or our journal was sealed.
             return self._look()
         return self._again(request, self._claim_put)
-
-    def _adopt(self) -> Effects:
-        """Hold a partition that our own journal has claimed: the outcome had been open."""
-        return self._hold()
 
     def _hold(self) -> Effects:
         self.stage = Stage.IDLE

@@ -21,6 +21,8 @@ READER_TODO: Final = 30
 READER_FICKLE: Final = 0.1
 """The same for the first client, which mostly reads: by staying it finds replaced owners."""
 TRIES_MAX: Final = 12
+PAUSE: Final = 6
+"""The most time between two requests, or two attempts."""
 
 
 class Server(Protocol):
@@ -57,10 +59,13 @@ class ClientSurroundings(Protocol):
 class LogClient:
     """Repeats a refused or unanswered request, with the same id, through another node.
 
-    The client learns of a success only while it waits; the truth learns of every success.
+    The client learns of a success only while it waits; the truth learns of every success. It waits
+    for an answer for *patience*, and after a refusal up to *back_off*.
     """
 
-    def __init__(self, world: ClientSurroundings, number: int, patience: int) -> None:
+    def __init__(
+        self, world: ClientSurroundings, number: int, patience: int, back_off: int = PAUSE
+    ) -> None:
         self._world = world
         self._number = number
         reader = number == 0
@@ -68,6 +73,7 @@ class LogClient:
         self._fickle = READER_FICKLE if reader else FICKLE
         self._reads_share = 1.0 if reader else world.rng.random() * 0.7
         self._patience = patience
+        self._back_off = back_off
         self._label = f"client {number}"
         self._op: Op | None = None
         self._partition = 0
@@ -129,10 +135,12 @@ class LogClient:
         if attempt != self._attempt:
             return
         self._attempt += 1  # later answers to this attempt are ignored
-        if said != SERVED:
+        pause = self._world.rng.random()
+        if said == SERVED:
+            self._world.after(1 + int(pause * PAUSE), self.begin)
+        else:
             self._served_by.pop(self._partition, None)
-        delay = 1 + int(self._world.rng.random() * 6)
-        self._world.after(delay, self.begin if said == SERVED else self._try)
+            self._world.after(1 + int(pause * self._back_off), self._try)
 
     def _waited(self, attempt: int) -> None:
         if attempt == self._attempt:

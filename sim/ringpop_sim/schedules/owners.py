@@ -109,8 +109,12 @@ class OwnerSnapshots:
         self.count, self.slot = len(items), slot
 
     def stands(self, slot: Slot) -> None:
-        """Note that the checkpoint after *slot* is in the store."""
-        self.chain, self.chain_count = (*self.keeps, slot), self.count
+        """Note that the checkpoint after *slot* is in the store; ignore one of a former epoch.
+
+        No other may build on that: a former owner may delete what its own checkpoints build on.
+        """
+        if slot == self.slot:
+            self.chain, self.chain_count = (*self.keeps, slot), self.count
 
     def ended(self) -> None:
         """Note that the checkpoint is no longer on its way."""
@@ -118,6 +122,6 @@ class OwnerSnapshots:
 
     def forget(self) -> None:
         """Forget the checkpoints of an epoch that is over; one on its way stays on its way."""
-        self.chain, self.chain_count = (), 0
+        self.chain, self.chain_count, self.slot = (), 0, ORIGIN
         if not self.putting:
             self.body = None

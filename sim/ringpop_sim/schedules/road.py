@@ -67,10 +67,12 @@ class Road:
     Attributes:
         puts: the requests that fail if the store has no room.
         looks: the request with which an owner looks whether it still is the owner.
+        long_pauses: the share of long pauses between two steps.
     """
 
     puts: ClassVar[tuple[type, ...]]
     looks: ClassVar[type]
+    long_pauses: ClassVar[float] = 0.2
 
     def __init__(self, world: RoadSurroundings) -> None:
         self.world = world
@@ -167,7 +169,7 @@ class Road:
     def _pause(self) -> int:
         """Draw the pause between two steps: mostly short."""
         chance = self.world.rng.random()
-        is_short = self.world.calm or chance < 0.8  # noqa: PLR2004 - a share
+        is_short = self.world.calm or chance < 1 - self.long_pauses
         return int(chance * 3) if is_short else int(chance * 60)
 
 

@@ -245,8 +245,7 @@ class LogProcess:
     def _told_of_checkpoint(self, fact: fx.CheckpointFact) -> None:
         if isinstance(fact, fx.Collected):
             return
-        # Of this epoch only: a former owner may delete what its own checkpoints build on.
-        if isinstance(fact, fx.Checkpointed) and self.online and fact.slot.epoch == self.log.epoch:
+        if isinstance(fact, fx.Checkpointed):
             self._snapshots.stands(fact.slot)
         self._snapshots.ended()
 
