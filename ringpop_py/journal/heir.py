@@ -386,14 +386,10 @@ class Heir(Asker):
         # What this node knows it may have learned after the slot was looked at.
         if later or journal in own.ends or (journal == own.name and slot < own.next_slot):
             return self._ask_hole()
-        claim = self._claims[self._at]
-        if self._may_take is None:
-            return self._list_beyond() if self._misses_nothing else self._followed()
-        if claim.owner != own.node_name and not self._may_take(claim):
-            self.stage = Stage.IDLE
-            return [fx.NotAcquired(self.partition, self.epoch, claim, self.position)]
-        self.stage = Stage.SEALING
-        return self._list_beyond()
+        if self._may_take is None and not self._misses_nothing:
+            return self._followed()
+        look = fx.ListJournal(self._new_id(), journal)
+        return [self._ask(look, self._listed_beyond)]
 
     def _is_at_own_end(self) -> bool:
         own = self._journal
@@ -411,7 +407,6 @@ class Heir(Asker):
 
     def _ask_hole(self) -> Effects:
         """Look again at an absent slot: it was put since, or was deleted, or is lost."""
-        self.stage = Stage.READING
         self._hole_below = self._next
         return self._ask_slots()
 
@@ -426,20 +421,26 @@ class Heir(Asker):
         journal = self._claims[self._at].journal
         return [self._ask(fx.ListJournal(self._new_id(), journal, marks_only=True), listed)]
 
-    def _list_beyond(self) -> Effects:
-        """List the journal that is read: is anything beyond the hole?"""
-        look = fx.ListJournal(self._new_id(), self._claims[self._at].journal)
-        return [self._ask(look, self._listed_beyond)]
-
     def _listed_beyond(self, request: fx.ListJournal, reply: fx.Reply) -> Effects:
+        """Decide at a hole: is it the end of the journal?"""
         if not isinstance(reply, fx.JournalListed):
             return self._again(request, self._listed_beyond)
         if reply.marks and reply.marks[-1] > self._next:
             return self._look(useless=True)
         if reply.slots and reply.slots[-1] > self._next:
-            return self._ask_hole()  # it was put meanwhile, or is lost
-        # All that was acknowledged before this try stands below the hole.
-        return self._followed() if self._may_take is None else self._seal()
+            return self._ask_hole()
+        # It is, or was when it was looked at.
+        claim = self._claims[self._at]
+        if self._may_take is None:
+            return self._followed()
+        if claim.owner != self._journal.node_name and not self._may_take(claim):
+            self.stage = Stage.IDLE
+            return [fx.NotAcquired(self.partition, self.epoch, claim, self.position)]
+        self.stage = Stage.SEALING
+        seal = fx.PutSlot(
+            self._new_id(), request.journal, self._next, Seal(self._journal.node_name)
+        )
+        return [self._ask(seal, self._seal_put)]
 
     # The end.
 
@@ -447,12 +448,6 @@ class Heir(Asker):
         self.stage = Stage.IDLE
         holder = self._claims.get(self.epoch)
         return [fx.Followed(self.partition, self.position, self.epoch, holder, self._released_to)]
-
-    def _seal(self) -> Effects:
-        seal = Seal(self._journal.node_name)
-        journal = self._claims[self._at].journal
-        put = fx.PutSlot(self._new_id(), journal, self._next, seal)
-        return [self._ask(put, self._seal_put)]
 
     def _seal_put(self, request: fx.PutSlot, reply: fx.Reply) -> Effects:
         if reply not in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):

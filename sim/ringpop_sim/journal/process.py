@@ -295,6 +295,7 @@ class JournalProcess:
         parts: all partitions, by number.
         stalled_until: its road to the store is slow and lossy until then; set from outside.
         frozen_until: it handles no event until then; set from outside.
+        up: whether it has not crashed; set from outside.
         damaged: whether its journal waits for something that is damaged.
         journals: all journals that it has seen in claims.
     """
@@ -305,6 +306,7 @@ class JournalProcess:
         self.world = world
         self.stalled_until = 0
         self.frozen_until = 0
+        self.up = True
         self.damaged = False
         self.journals: dict[str, None] = {}
         self._names = 0
@@ -344,7 +346,7 @@ class JournalProcess:
 
     def serve(self) -> None:
         """Commit what waits in all partitions as one group; without any, ask for readers."""
-        if self.journal.committing:
+        if self.journal.committing or not self.journal.held:
             return
         held = [part for part in self.parts if part.online]
         bodies = {part.number: body for part in held if (body := part.offer()) is not None}

@@ -212,7 +212,7 @@ class JournalWorld(World):
     def _tick(self, node: Node, process: JournalProcess) -> None:
         """Do what *process* does by itself from time to time."""
         self.when_awake(process, partial(self.live, node, process))
-        if node.process is process:
+        if process.up:
             self.after(3 + int(self.rng.random() * 8), partial(self._tick, node, process))
 
     def live(self, node: Node, process: JournalProcess) -> None:
@@ -224,7 +224,7 @@ class JournalWorld(World):
     def crash(self, node: Node, process: JournalProcess) -> None:
         """Crash *process* of *node*, which starts again later."""
         self.note(process.label, "crashes")
-        node.process = None
+        node.process, process.up = None, False
         self.after(1 + int(self.rng.random() * 40), partial(self.start, node))
 
     def crash_all(self) -> None:
@@ -235,17 +235,14 @@ class JournalWorld(World):
 
     def lives(self, sender: Line) -> bool:
         """See `RoadSurroundings`."""
-        return self._is_up(sender.process)
-
-    def _is_up(self, process: JournalProcess) -> bool:
-        return any(node.process is process for node in self.nodes)
+        return sender.process.up
 
     def when_awake(self, process: JournalProcess, what: Callable[[], None]) -> None:
         """See `ProcessSurroundings`."""
         if process.frozen_until > self.now:
             wakes = process.frozen_until - self.now
             self.after(wakes, partial(self.when_awake, process, what))
-        elif self._is_up(process):
+        elif process.up:
             what()
 
     def may_take(self, claim: Claim) -> bool:
