@@ -150,6 +150,8 @@ class Heir(Asker):
     def acquire(self, may_take: MayTake) -> Effects:
         """Become the owner. It ends with `Acquired`, `NotAcquired` or `Damaged`.
 
+        It reports each seal that it puts, with `Sealed`.
+
         *may_take* decides whether the owner that made a claim may be replaced although it did not
         release the partition. That seals its journal, and so takes all its partitions from it. It
         is not called for a claim under this node's own name, which is from a former life.
@@ -490,7 +492,10 @@ class Heir(Asker):
         if reply not in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):
             return self._again(request, self._seal_put)
         self.stage = Stage.READING
-        return self._ask_slots()  # whatever stands there now
+        told: Effects = []
+        if reply is fx.StoreAnswer.WON:
+            told = [fx.Sealed(self.partition, request.journal, request.slot, self._claim_read)]
+        return [*told, *self._ask_slots()]  # whatever stands there now
 
     def _at_seal(self, seal: Seal) -> Effects:
         journal, slot = self._journal_read, self._next

@@ -83,9 +83,14 @@ class Journal(Asker):
         return self._trimming
 
     @property
+    def marked(self) -> int:
+        """The slot of the last mark, below which checkpoints cover all; 0 if there is none."""
+        return self._coverage.marked
+
+    @property
     def length(self) -> int:
         """How many slots a node that takes over would have to read at most."""
-        return self.next_slot - max(self._coverage.marked, 1)
+        return self.next_slot - max(self.marked, 1)
 
     def position(self, partition: int) -> Slot:
         """Return how far the fold of a *partition* that is held is: a checkpoint stands there."""

@@ -194,9 +194,12 @@ class Partition:
     async def _come(self, effects: Effects) -> fx.Fact:
         self._comes = True
         try:
-            (fact,) = await settle(self._heir, effects, self._perform)
+            *seals, fact = await settle(self._heir, effects, self._perform)
         finally:
             self._comes = False
+        for seal in seals:
+            assert isinstance(seal, fx.Sealed)
+            self._writer.has_sealed(seal)
         self.damage = None
         if isinstance(fact, fx.Damaged):
             why = self._store.error_of(fact)

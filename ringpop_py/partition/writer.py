@@ -14,7 +14,6 @@ import trio
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.journal import Journal
-from ringpop_py.logs import log
 from ringpop_py.partition.desk import Desk, Job, Presence, ReleaseJob, Served
 from ringpop_py.partition.settle import REPEAT_S_MAX, attempt_of, pause_before, settle
 
@@ -43,14 +42,17 @@ class Written(Served, Protocol):
 class Keeper(Protocol):
     """What has to know how the partitions of a journal fare."""
 
-    def fenced(self, partitions: Sequence[Written], by: str) -> None:
-        """*by* has sealed the journal; *partitions* are being claimed again."""
+    def fenced(self, fence: fx.Fenced, partitions: Sequence[Written]) -> None:
+        """The journal was sealed; *partitions* are being claimed again."""
 
     def claimed_again(self, partition: Written, epoch: int) -> None:
         """*partition* is served again, in *epoch*."""
 
     def lost(self, partition: Written, to: str) -> None:
         """*to*, or an unknown node, has taken *partition*, which this node had."""
+
+    def has_sealed(self, seal: fx.Sealed) -> None:
+        """This node has put *seal*, to take a partition over."""
 
 
 class Writer:
@@ -143,6 +145,11 @@ class Writer:
     def _change(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
+
+    def has_sealed(self, seal: fx.Sealed) -> None:
+        """Tell that an heir at this node has put *seal*."""
+        if self.keeper is not None:
+            self.keeper.has_sealed(seal)
 
     # Jobs.
 
@@ -237,10 +244,8 @@ class Writer:
                 partition.presence = Presence.COMING
                 again.append(partition)
             self._spawn(self._claim_again, claim)
-        text = f"its journal {fact.name} was sealed by {fact.by}"
-        log.warning("fenced", text=text, journal=fact.name, by=fact.by, partitions=len(claims))
         if self.keeper is not None:
-            self.keeper.fenced(again, fact.by)
+            self.keeper.fenced(fact, again)
         for number in fact.lost:
             self._lost(number, fact.by)
 
