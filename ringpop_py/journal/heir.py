@@ -502,8 +502,11 @@ class Heir(Asker):
 
     def _at_end(self) -> Effects:
         """Claim the next epoch, or say where the end is: the newest epoch is closed."""
+        self._stop_reading()  # a slot that was read ahead must not bring us here again
         if self._may_take is None:
             return self._followed()
+        if self._is_here:
+            return self._look(useless=True)
         self.stage = Stage.CLAIMING
         base = self._checkpoints[-1] if self._checkpoints else None
         journal = self._journal
@@ -526,7 +529,17 @@ class Heir(Asker):
 
     def _adopt(self) -> Effects:
         """Hold a partition that our own journal has claimed: the outcome had been open."""
-        return self._hold()
+        return self._look(useless=True) if self._is_here else self._hold()
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether the journal still has the partition, or claims it again, from a former try.
+
+        That try was given up, and its release is on the way. Until it is known, its state and ours
+        must not both be the partition.
+        """
+        journal = self._journal
+        return self.partition in journal.held or journal.reclaims(self.partition)
 
     def _hold(self) -> Effects:
         self.stage = Stage.IDLE
