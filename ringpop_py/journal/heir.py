@@ -343,7 +343,7 @@ class Heir(Asker):
         """Read in order as far as slots were found; decide at the end of the newest epoch."""
         while True:
             if self._closed:
-                self._stop_reading()  # what was read ahead is not of this epoch
+                self._stop_reading()  # what was read ahead is not of this epoch, and may come late
                 if self._at == self.epoch:
                     return self._at_end()
                 self._enter(self._at + 1)
@@ -441,7 +441,9 @@ class Heir(Asker):
         to all that it holds by then.
         """
         self._stop_reading()
-        return self._followed() if self._may_take is None else self._hold()
+        if self._may_take is None:
+            return self._followed()
+        return self._look(useless=True) if self._is_here else self._hold()
 
     def _ask_hole(self) -> Effects:
         """Look again at an absent slot: it was put since, or was deleted, or is lost."""
@@ -521,6 +523,8 @@ class Heir(Asker):
         """Claim the next epoch, or say where the end is: the newest epoch is closed."""
         if self._may_take is None:
             return self._followed()
+        if self._is_here:
+            return self._look(useless=True)
         self.stage = Stage.CLAIMING
         base = self._checkpoints[-1] if self._checkpoints else None
         journal = self._journal
@@ -540,6 +544,16 @@ class Heir(Asker):
             # Another node was faster, an earlier attempt has won, or our journal was sealed.
             return self._look()
         return self._again(request, self._claim_put)
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether the journal still has the partition, or claims it again, from a former try.
+
+        That try was given up, and its release is on the way. Until it is known, its state and ours
+        must not both be the partition.
+        """
+        journal = self._journal
+        return self.partition in journal.held or journal.reclaims(self.partition)
 
     def _hold(self) -> Effects:
         self.stage = Stage.IDLE

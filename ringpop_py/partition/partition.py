@@ -169,7 +169,6 @@ class Partition:
                 written. Call `leave` before the next try.
         """
         self.presence = Presence.COMING
-        await self._writer.rid_of(self.number)
         claiming = self._writer.claiming
         claiming.add(self.number)
         try:

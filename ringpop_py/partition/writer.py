@@ -7,7 +7,7 @@ the next one gathers. Claims after a fence, checkpoints and trimming run beside 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ringpop_py.partition.journalstore import JournalStore
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.slotlog.slots import Slot
-
-RID_S: Final = 5.0
 
 
 class Written(Served, Protocol):
@@ -127,20 +125,6 @@ class Writer:
         """Return once no claim of partition *number* after a fence is under way."""
         while self.journal.reclaims(number):
             await self._changed.wait()
-
-    async def rid_of(self, number: int) -> None:
-        """Return once partition *number*, which was given up here, is released.
-
-        Raises:
-            PartitionUnavailable: if that takes long, because the store does not answer.
-        """
-        with trio.move_on_after(RID_S):
-            while number in self._partitions and (
-                number in self.journal.held or self.journal.reclaims(number)
-            ):
-                await self._changed.wait()
-            return
-        raise PartitionUnavailable(f"partition {number} is not released here yet; retry")
 
     def _change(self) -> None:
         self._changed.set()

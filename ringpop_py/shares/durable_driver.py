@@ -177,9 +177,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
     async def _perform(self, duty: do.Duty) -> object:
         match duty:
             case do.Follow(number) | do.Acquire(number):
-                partition = self._coming.get(number)
-                if partition is None:
-                    partition = self._coming[number] = self._logs.make_partition(number)
+                partition = self._make_coming(number)
                 try:
                     if isinstance(duty, do.Acquire):
                         return await self._acquire(partition, duty.given_up)
@@ -197,6 +195,18 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
                 return await self._seal(number, to)
             case _:
                 raise AssertionError(duty)
+
+    def _make_coming(self, number: int) -> Partition:
+        """Return a partition that may come: a new one, unless its last try was not given up."""
+        former = self._coming.get(number)
+        # A try that was given up may have ended with a claim: the journal may still call its state,
+        # and resets it once that claim is released.
+        if former is not None and former.presence is not Presence.LOST:
+            return former
+        partition = self._coming[number] = self._logs.make_partition(number)
+        if former is not None:
+            partition.damage = former.damage  # requests fail with it until the partition is read
+        return partition
 
     async def _acquire(
         self, partition: Partition, given_up: frozenset[str]

@@ -21,6 +21,8 @@ from ringpop_sim.world.world import FAREWELL_US_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ringpop_py.journal.effects import Fact
+    from ringpop_py.journal.records import Claim
     from ringpop_py.swim.effects import Effect
     from ringpop_sim.plans.plan import KeyspacePlan, Operation
     from ringpop_sim.world.process import Process
@@ -158,6 +160,16 @@ class Homes(Check):
         for watcher in self.watchers:
             watcher.acknowledged(home, number, epoch)
 
+    def replaces(self, home: Home, number: int, claim: Claim) -> None:
+        """*home* is about to replace the owner that made *claim* of a partition."""
+        for watcher in self.watchers:
+            watcher.replaces(home, number, claim)
+
+    def told(self, home: Home, fact: Fact) -> None:
+        """The journal of *home* has reported *fact*."""
+        for watcher in self.watchers:
+            watcher.told(home, fact)
+
 
 class HomeWatcher:
     """What an oracle of keyspaces is told besides the facts of membership."""
@@ -167,3 +179,9 @@ class HomeWatcher:
 
     def acknowledged(self, home: Home, number: int, epoch: int) -> None:
         """*home* acknowledges writes of a partition in *epoch*."""
+
+    def replaces(self, home: Home, number: int, claim: Claim) -> None:
+        """*home* is about to replace the owner that made *claim* of a partition."""
+
+    def told(self, home: Home, fact: Fact) -> None:
+        """The journal of *home* has reported *fact*: a fence, or what has followed it."""
