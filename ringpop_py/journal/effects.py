@@ -360,6 +360,6 @@ class Trimmed(Declared, frozen=True):
 
 CommitFact = Committed | NotCommitted | MayRead | ReadFailed
 CheckpointFact = Checkpointed | CheckpointFailed | Collected
-HeirFact = Sealed | Acquired | NotAcquired | Followed | FirstVersion | Damaged
-Fact = HeirFact | CommitFact | Fenced | Reclaimed | Lost | CheckpointFact | Trimmed
+TryFact = Acquired | NotAcquired | Followed | FirstVersion | Damaged
+Fact = Sealed | TryFact | CommitFact | Fenced | Reclaimed | Lost | CheckpointFact | Trimmed
 Effect = Request | Fact

@@ -301,17 +301,19 @@ def test_who_asks_for_what_is_not_here_is_told_whether_it_is_coming() -> None:
     assert said == [expected[mine], expected[other]]
 
 
-def test_after_each_fence_a_node_waits_twice_as_long_until_it_is_forgiven() -> None:
+def test_after_each_fence_a_node_seals_nothing_for_twice_as_long_until_it_is_forgiven() -> None:
     steward = serving(Members("a"))
     now, waits = 0, []
     for epoch in range(2, 9):
         fenced_at = now
+        steward.fenced([0], now)
         steward.lost(0, "x", now)
         while not but_told(steward.advance(now)):
             now = steward.next_deadline
         waits.append(round((now - fenced_at) / SECOND))
         steward.done(Acquire(0, frozenset({"a"})), Taken(epoch), now)
-    steward.lost(0, "x", now := now + FORGIVEN_US)
+    steward.fenced([0], now := now + FORGIVEN_US)
+    steward.lost(0, "x", now)
     steward.advance(now + SECOND)
 
     assert waits == [1, 2, 4, 8, 16, 30, 30]

@@ -236,7 +236,7 @@ class Part:
 
     # Facts.
 
-    def told_of_way(self, fact: fx.HeirFact) -> None:
+    def told_of_way(self, fact: fx.TryFact) -> None:
         """Note how a try of the heir has ended."""
         label, truth, items = self._process.label, self.truth, self.fold.items
         self.damaged = isinstance(fact, fx.Damaged)
@@ -253,6 +253,8 @@ class Part:
                 truth.folded(label, fact.position, items)
             case fx.Damaged():
                 self._process.world.truth.damaged(label, fact.what)
+            case fx.FirstVersion():
+                raise AssertionError(fact)
         self._sure_count = None
 
     def _begin(self, epoch: int) -> None:
@@ -397,7 +399,9 @@ class JournalProcess:
 
     def _told(self, fact: fx.Fact, asker: Asker) -> None:
         match fact:
-            case fx.Acquired() | fx.NotAcquired() | fx.Followed() | fx.Damaged():
+            case (
+                fx.Acquired() | fx.NotAcquired() | fx.Followed() | fx.FirstVersion() | fx.Damaged()
+            ):
                 self.parts[fact.partition].told_of_way(fact)
             case fx.Checkpointed() | fx.CheckpointFailed() | fx.Collected():
                 self.parts[fact.partition].told_of_checkpoint(fact)
@@ -408,6 +412,8 @@ class JournalProcess:
                 self.parts[fact.partition].reclaimed(fact.epoch)
             case fx.Lost():
                 self.parts[fact.partition].gone()
+            case fx.Sealed():
+                pass  # the truth has seen it
             case fx.Trimmed():
                 if asker is self._sweep:
                     self._sweep = None
