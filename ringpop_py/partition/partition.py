@@ -226,7 +226,8 @@ class Partition:
             PartitionUnavailable: if this node is not, or no longer, the owner; none took effect.
             StoreUnavailable: if the store fails; none was begun.
         """
-        self._refuse_unless_online()
+        if self.presence is not Presence.ONLINE:
+            self._refuse_unless_online()
         writer = self._writer
         trouble = writer.store.trouble
         if writer.working and trouble is not None:  # if not working, the next step finds out

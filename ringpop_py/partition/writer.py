@@ -7,6 +7,7 @@ the next one gathers. Claims after a fence, checkpoints and trimming run beside 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -149,8 +150,7 @@ class Writer:
         if job.ended:
             await trio.lowlevel.checkpoint()  # a job without waiting still lets other tasks run
         else:
-            task = trio.lowlevel.current_task()
-            job.wake = lambda: trio.lowlevel.reschedule(task)
+            job.wake = partial(trio.lowlevel.reschedule, trio.lowlevel.current_task())
 
             def abandon(_: Any) -> trio.lowlevel.Abort:  # noqa: ANN401 - as trio has it
                 job.wake = None
@@ -166,7 +166,11 @@ class Writer:
             while effects := self.desk.begin():
                 while len(effects) == 1 and isinstance(effects[0], fx.Request):
                     request = effects[0]
-                    effects = self.journal.answered(request.id, await self._perform(request))
+                    if isinstance(request, fx.PutSlot) and not request.attempt:
+                        reply = await self.store.perform(request)  # the usual one, a call less
+                    else:
+                        reply = await self._perform(request)
+                    effects = self.journal.answered(request.id, reply)
                 self._end_step(effects)
         except BaseException:
             # The node ends, or has a bug. It is open whether this step takes effect, and so no
