@@ -7,8 +7,9 @@ IDLE ─► LISTING ─► READING ─► SEALING ─► CLAIMING ─► IDLE (t
 
 1. List checkpoints and claims. Get the claims from the newest checkpoint's epoch on: the chain.
 2. List the marks of the chain's journals, and get the highest of each.
-3. List the checkpoints *again*, and restore the newest. A mark says that checkpoints were there
-   before it; so a list that begins after the mark was seen shows them.
+3. List the checkpoints *again*, unless the marks and claims were known before, and restore the
+   newest. A mark says that checkpoints were there before it; so a list that begins after the mark
+   was seen shows them.
 4. Read each epoch of the chain in the order of slots, from its claim or the mark on, up to its
    release, or to the seal of its journal.
 5. At a hole in the newest epoch, its journal is not sealed. If the owner may not be replaced, stop.
@@ -90,6 +91,9 @@ class Heir(Asker):
         self._first = 1
         """The first epoch of the chain."""
         self._waits = 0
+        self._listed = fx.PartitionListed((), ())
+        self._learns = False
+        """Whether this round has met a claim or a mark that was not known when it began."""
         self._forget()
 
     def __repr__(self) -> str:
@@ -196,6 +200,7 @@ class Heir(Asker):
     def _listed_first(self, request: fx.ListPartition, reply: fx.Reply) -> Effects:
         if not isinstance(reply, fx.PartitionListed):
             return self._again(request, self._listed_first)
+        self._listed, self._learns = reply, False
         newest = reply.checkpoints[-1] if reply.checkpoints else _NOTHING
         self.epoch = max([self.epoch, *reply.epochs])
         self._first = max(1, newest.epoch, self._at)
@@ -211,6 +216,7 @@ class Heir(Asker):
         if isinstance(reply, fx.Found):
             assert isinstance(reply.value, Claim | FirstClaim)
             self._claims[request.epoch] = reply.value
+            self._learns = True
             self._waits -= 1
             if self._waits:
                 return []
@@ -249,7 +255,7 @@ class Heir(Asker):
             if highest <= missed.slot:  # a list that began after the hole was seen
                 return self._stop(missed)
             self._missed = None
-        if not highest:
+        if highest == self._marks.get(request.journal, 0):
             return self._mark_known()
         look = fx.GetMark(self._new_id(), request.journal, highest)
         return [self._ask(look, self._mark_met)]
@@ -258,6 +264,7 @@ class Heir(Asker):
         if isinstance(reply, fx.Found):
             assert isinstance(reply.value, Mark)
             self._marks[request.journal] = request.slot
+            self._learns = True
             covered = reply.value.covered.get(self.partition)
             if covered is not None:
                 self._expect(covered)
@@ -277,14 +284,18 @@ class Heir(Asker):
         self._expected = max(self._expected, slot)
 
     def _list_again(self) -> Effects:
+        if not self._learns:  # the list of this round has begun after all marks were seen
+            return self._judge(self._listed)
         look = fx.ListPartition(self._new_id(), self.partition)
         return [self._ask(look, self._listed_again)]
 
-    def _listed_again(  # noqa: PLR0911 - one for each way in which a round can go on
-        self, request: fx.ListPartition, reply: fx.Reply
-    ) -> Effects:
+    def _listed_again(self, request: fx.ListPartition, reply: fx.Reply) -> Effects:
         if not isinstance(reply, fx.PartitionListed):
             return self._again(request, self._listed_again)
+        return self._judge(reply)
+
+    def _judge(self, reply: fx.PartitionListed) -> Effects:
+        """Begin with the newest checkpoint, unless the fold has more; or look again."""
         newest = reply.checkpoints[-1] if reply.checkpoints else _NOTHING
         if max(newest, self.position if self._at else _NOTHING) < self._expected:
             return self._stop(fx.GoneCheckpoint(self._expected))

@@ -176,7 +176,7 @@ class Writer:
             # The node ends, or has a bug. It is open whether this step takes effect, and so no
             # further step can be done.
             for partition in self._partitions.values():
-                partition.presence = Presence.LOST
+                self.desk.lost(partition)
             self.desk.stop()
             raise
         finally:
