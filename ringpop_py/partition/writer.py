@@ -195,7 +195,8 @@ class Writer:
         while len(effects) == 1 and isinstance(effects[0], fx.Request):
             request = effects[0]
             effects = self.journal.answered(request.id, self.store.perform_now(request))
-        self._end_step(effects)
+        if effects:
+            self._end_step(effects)
         if not job.ended:  # it waits for the next claim
             raise PartitionUnavailable(f"partition {partition.number} is claimed again; retry")
         if job.error is not None:
