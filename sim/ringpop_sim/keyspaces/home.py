@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.errand import Ask, DeadlinePolicy
+    from ringpop_py.journal.journal import Journal
     from ringpop_py.journal.records import Claim, Entry, Record
     from ringpop_py.keyed.keyed import Snapshot
     from ringpop_py.placing.definition import Definition
@@ -143,6 +144,11 @@ class Home:
 
     def __repr__(self) -> str:
         return f"<Home of {self.process}: {self.steward!r}>"
+
+    @property
+    def journal(self) -> Journal:
+        """What the process writes for all its durable partitions."""
+        return self.durable.writer.journal
 
     # As `Sight`.
 

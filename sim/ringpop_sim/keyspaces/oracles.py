@@ -6,9 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.values.packed import decode_value
-from ringpop_sim.checks import Check
 from ringpop_sim.checks.liveness import can_meet
-from ringpop_sim.keyspaces.homes import HomeWatcher
+from ringpop_sim.keyspaces.journal_oracles import JOURNAL_ORACLES
+from ringpop_sim.keyspaces.oracle import KeyspaceOracle
 from ringpop_sim.linear import TooManyOrders, check, made_certain
 from ringpop_sim.plans.plan import Drain, Leave, Start, Stop
 from ringpop_sim.units import s, seconds
@@ -35,21 +35,12 @@ STOPPED_US_MIN: Final = 6 * s
 """A member that is started again sooner than this may not have handed everything over."""
 
 
-class KeyspaceOracle(Check, HomeWatcher):
-    """An oracle of keyspaces."""
-
-    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
-        super().__init__(world)
-        self.homes = homes
-        self.clients = clients
-        homes.watchers.append(self)
-
-
 class OneOwnerAnEpoch(KeyspaceOracle):
     """K2: durable partitions: an epoch has one owner, and a member's epochs only rise.
 
-    A member may begin to serve in an epoch that has ended: if it was frozen, or its store slow, it
-    learns late that its claim was put. The log then fences it.
+    What is acknowledged is in the journal that the claim of the epoch names. A member may begin to
+    serve in an epoch that has ended: if it was frozen, or its store slow, it learns late that its
+    claim was put. The journal then fences it.
     """
 
     invariants: ClassVar = ("K2",)
@@ -72,6 +63,9 @@ class OneOwnerAnEpoch(KeyspaceOracle):
         owner = self._owner.setdefault((number, epoch), home.process.serial)
         if owner != home.process.serial:
             self.broke("K2", f"partition {number} has two owners in epoch {epoch}: {home.name}")
+        claim = self.homes.shelf.partitions[number].claims.get(epoch)
+        if claim is None or claim.journal != home.journal.name:
+            self.broke("K2", f"{home.name} writes partition {number} in epoch {epoch} of {claim}")
 
 
 class HistoriesHold(KeyspaceOracle):
@@ -249,4 +243,5 @@ ORACLES: Final[tuple[type[KeyspaceOracle], ...]] = (
     NothingAtThoseWhoLeft,
     MinimumWaitedFor,
     TrucesKept,
+    *JOURNAL_ORACLES,
 )
