@@ -72,6 +72,9 @@ class Street(Protocol):
     def serves(self, home: Home, number: int, epoch: int) -> None:
         """*home* serves a partition from now on."""
 
+    def serves_again(self, home: Home, number: int, epoch: int) -> None:
+        """*home* serves a partition again, which it has claimed again after a fence."""
+
     def acknowledged(self, home: Home, number: int, epoch: int) -> None:
         """*home* is about to acknowledge writes of a partition in *epoch*."""
 
@@ -415,6 +418,10 @@ class Home:
     def serves(self, number: int, epoch: int) -> None:
         """A partition is served from now on."""
         self.homes.serves(self, number, epoch)
+
+    def serves_again(self, number: int, epoch: int) -> None:
+        """A partition is served again, which was claimed again after a fence."""
+        self.homes.serves_again(self, number, epoch)
 
     def acknowledges(self, entries: Sequence[Entry]) -> None:
         """Requests are about to be answered after a group with *entries* was committed."""

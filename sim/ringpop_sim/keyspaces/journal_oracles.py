@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.journal import effects as fx
@@ -12,9 +12,8 @@ from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.swim.member import Status
 from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
 from ringpop_sim.keyspaces.journals import REPEAT_US_MAX
-from ringpop_sim.keyspaces.oracle import KeyspaceOracle
+from ringpop_sim.keyspaces.oracle import Hindered, KeyspaceOracle
 from ringpop_sim.keyspaces.tidying import INTERVAL_US, LOOK_US, SWEEP_US, TRIM_US
-from ringpop_sim.plans.plan import Clock, Crash, FailStore, Pause, Slow, Stop
 from ringpop_sim.units import s, seconds
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 BACK_US: Final = 1 * s
 """How long a node takes at most to claim its partitions again, after its journal was sealed."""
-HINDERS: Final = (Clock, Crash, Pause, Slow, Stop)
-"""Faults of a node that keep it from acting in time; a cut network does not, nor does a drain."""
 TRIMMED_US: Final = INTERVAL_US + 2 * LOOK_US + TRIM_US + 2 * s
 """After this time a slot is deleted. The last owner of each partition has written a checkpoint, one
 after the other, and then the journal is trimmed."""
@@ -52,22 +49,13 @@ class FencedComeBack(KeyspaceOracle):
     def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
         super().__init__(world, homes, clients)
         self._fenced: dict[tuple[Process, int], tuple[Home, int]] = {}
-        self._hindered: Counter[int] = Counter()
-        self._well_since: dict[int, int] = {}
+        self._hindered = Hindered(world, by_store=True)
 
     def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
-        for node in self._concerned(operation, nodes):
-            self._hindered[node] += 1
+        self._hindered.began(operation, nodes)
 
     def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
-        for node in self._concerned(operation, nodes):
-            self._hindered[node] -= 1
-            self._well_since[node] = self.world.now
-
-    def _concerned(self, operation: Operation, nodes: Sequence[int]) -> Sequence[int]:
-        if isinstance(operation, FailStore):
-            return nodes or range(self.world.plan.nodes)
-        return nodes if isinstance(operation, HINDERS) else ()
+        self._hindered.ended(operation, nodes)
 
     def told(self, home: Home, fact: fx.Fact) -> None:
         if isinstance(fact, fx.Fenced):
@@ -85,9 +73,9 @@ class FencedComeBack(KeyspaceOracle):
                 self._look(home, number, fenced_at)
 
     def _look(self, home: Home, number: int, fenced_at: int) -> None:
-        if self._hindered[home.number] > 0:
+        plan, well_since = self.homes.plan, self._hindered.well_since(home.number)
+        if well_since is None:
             return
-        plan, well_since = self.homes.plan, self._well_since.get(home.number, 0)
         bound_us = BACK_US + 4 * (plan.store_read_us + plan.store_write_us)
         if well_since > fenced_at:  # it may be waiting to ask the store again
             bound_us += REPEAT_US_MAX
