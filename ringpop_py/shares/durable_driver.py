@@ -296,8 +296,11 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             return ReleaseSaid.NOT_MINE
         try:
             await partition.release(to)
-        except KeyspaceError:  # it was lost meanwhile, or the log says so now
-            return ReleaseSaid.NOT_MINE
+        except KeyspaceError:
+            # It was lost meanwhile; or it is here as before, because the store has no room for a
+            # release. Who hears NOT_MINE may seal the journal, and with it all partitions here.
+            here = partition.epoch != 0 or self._logs.writer.journal.reclaims(number)
+            return ReleaseSaid.NOT_YET if here else ReleaseSaid.NOT_MINE
         return ReleaseSaid.SEALED
 
     # As `Keeper` of the writer.

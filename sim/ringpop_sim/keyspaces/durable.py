@@ -64,6 +64,9 @@ class DurableHome(StoreAsker, Protocol):
     def serves(self, number: int, epoch: int, /) -> None:
         """A partition is served from now on."""
 
+    def serves_again(self, number: int, epoch: int, /) -> None:
+        """A partition is served again, which was claimed again after a fence."""
+
     def acknowledges(self, entries: Sequence[Entry], /) -> None:
         """Requests are about to be answered after a group with *entries* was committed."""
 
@@ -166,7 +169,7 @@ class DurableDriver:
         """*partition* is served again, in *epoch*."""
         home, number = self._home, partition.number
         if home.partitions.get(number) is partition:
-            home.serves(number, epoch)
+            home.serves_again(number, epoch)
             home.do(home.steward.claimed_again(number, epoch, home.now))
         elif self.coming.get(number) is not partition:
             self.writer.give_up(partition)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.errand import Ask, DeadlinePolicy
+    from ringpop_py.journal.journal import Journal
     from ringpop_py.journal.records import Claim, Entry, Record
     from ringpop_py.keyed.keyed import Snapshot
     from ringpop_py.placing.definition import Definition
@@ -70,6 +71,9 @@ class Street(Protocol):
 
     def serves(self, home: Home, number: int, epoch: int) -> None:
         """*home* serves a partition from now on."""
+
+    def serves_again(self, home: Home, number: int, epoch: int) -> None:
+        """*home* serves a partition again, which it has claimed again after a fence."""
 
     def acknowledged(self, home: Home, number: int, epoch: int) -> None:
         """*home* is about to acknowledge writes of a partition in *epoch*."""
@@ -143,6 +147,11 @@ class Home:
 
     def __repr__(self) -> str:
         return f"<Home of {self.process}: {self.steward!r}>"
+
+    @property
+    def journal(self) -> Journal:
+        """What the process writes for all its durable partitions."""
+        return self.durable.writer.journal
 
     # As `Sight`.
 
@@ -409,6 +418,10 @@ class Home:
     def serves(self, number: int, epoch: int) -> None:
         """A partition is served from now on."""
         self.homes.serves(self, number, epoch)
+
+    def serves_again(self, number: int, epoch: int) -> None:
+        """A partition is served again, which was claimed again after a fence."""
+        self.homes.serves_again(self, number, epoch)
 
     def acknowledges(self, entries: Sequence[Entry]) -> None:
         """Requests are about to be answered after a group with *entries* was committed."""

@@ -155,6 +155,12 @@ class Homes(Check):
         for watcher in self.watchers:
             watcher.serves(home, number, epoch)
 
+    def serves_again(self, home: Home, number: int, epoch: int) -> None:
+        """*home* serves a partition again, which it has claimed again after a fence."""
+        self.moved_at = self.world.now
+        for watcher in self.watchers:
+            watcher.serves_again(home, number, epoch)
+
     def acknowledged(self, home: Home, number: int, epoch: int) -> None:
         """*home* is about to acknowledge writes of a partition in *epoch*."""
         for watcher in self.watchers:
@@ -176,6 +182,9 @@ class HomeWatcher:
 
     def serves(self, home: Home, number: int, epoch: int) -> None:
         """*home* serves a partition from now on."""
+
+    def serves_again(self, home: Home, number: int, epoch: int) -> None:
+        """*home* serves a partition again, which it has claimed again after a fence."""
 
     def acknowledged(self, home: Home, number: int, epoch: int) -> None:
         """*home* acknowledges writes of a partition in *epoch*."""

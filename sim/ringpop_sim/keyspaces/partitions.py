@@ -172,13 +172,17 @@ class PartitionDriver:
     def release(self, to: str, end: End) -> None:
         """Release the partition for *to*; call *end* with a `ReleaseSaid`."""
         if self.presence is not Presence.ONLINE:
-            end(do.ReleaseSaid.NOT_MINE)
+            end(self._not_released())
             return
-        said = do.ReleaseSaid
         job = ReleaseJob(self, to)
-        job.wake = lambda: end(said.SEALED if job.error is None else said.NOT_MINE)
+        job.wake = lambda: end(do.ReleaseSaid.SEALED if job.error is None else self._not_released())
         self._writer.desk.add_release(job)
         self._writer.work()
+
+    def _not_released(self) -> do.ReleaseSaid:
+        # Who hears NOT_MINE may seal the journal, and with it all partitions of this node.
+        here = self.epoch != 0 or self._writer.journal.reclaims(self.number)
+        return do.ReleaseSaid.NOT_YET if here else do.ReleaseSaid.NOT_MINE
 
     def leave(self) -> None:
         """Give the partition up. If this node owns it, it is released to nobody in particular."""
