@@ -111,7 +111,8 @@ class Heir(Asker):
         self._released_to: str | None = None
         self._uncovered: list[int] = []
         self._hole_below = 0
-        """Something stands beyond this slot: seen before the slot was looked at again."""
+        """Something stood in this slot of the epoch's journal: known before it was looked at
+        again."""
         self._stop_reading()
 
     def _stop_reading(self) -> None:
@@ -340,9 +341,13 @@ class Heir(Asker):
         """Read in order as far as slots were found; decide at the end of the newest epoch."""
         while True:
             if self._closed:
+                self._stop_reading()  # what was read ahead is not of this epoch
                 if self._at == self.epoch:
                     return self._at_end()
                 self._enter(self._at + 1)
+                continue
+            if self._is_at_own_end():
+                return self._at_own_end()
             if self._next not in self._found:
                 return self._ask_slots()
             record = self._found.pop(self._next)
@@ -351,11 +356,11 @@ class Heir(Asker):
             self._take(record)
 
     def _enter(self, epoch: int) -> None:
-        self._stop_reading()
         claim = self._claims[epoch]
         self._at, self._closed = epoch, isinstance(claim, FirstClaim)  # a checkpoint has all of it
         self._released_to = None
         self._uncovered = []
+        self._hole_below = 0
         if isinstance(claim, Claim):
             self._next = claim.first
             self._skip_to_mark()
@@ -412,31 +417,33 @@ class Heir(Asker):
         journal, slot, own = self._journal_read, self._next, self._journal
         later = any(record is not None for record in self._found.values())
         self._stop_reading()
-        if (
-            self._hole_below == slot
-            or self._at < self.epoch
-            or journal in own.ends
-            or (journal == own.name and slot < own.next_slot)
-        ):
+        if self._hole_below == slot or self._at < self.epoch:
             self._missed = fx.GoneRecord(journal, slot)
             return self._look(useless=True)
-        if later:
+        # What this node knows it may have learned after the slot was looked at.
+        if later or journal in own.ends or (journal == own.name and slot < own.next_slot):
             return self._ask_hole()
-        claim = self._claim_read
-        if self._may_take is None:
-            return self._look_for_marks(self._copied) if self._misses_nothing else self._followed()
-        if journal == own.name:
-            return self._adopt()
-        if claim.owner != own.node_name and not self._may_take(claim):
-            self.stage = Stage.IDLE
-            return [fx.NotAcquired(self.partition, self.epoch, claim, self.position)]
-        self.stage = Stage.SEALING
+        if self._may_take is None and not self._misses_nothing:
+            return self._followed()
         look = fx.ListJournal(self._new_id(), journal)
-        return [self._ask(look, self._listed_before_seal)]
+        return [self._ask(look, self._listed_beyond)]
+
+    def _is_at_own_end(self) -> bool:
+        own = self._journal
+        is_own = self._at == self.epoch and self._journal_read == own.name
+        return is_own and self._next >= own.next_slot
+
+    def _at_own_end(self) -> Effects:
+        """Hold a partition that our own journal has claimed: the outcome had been open, or we left.
+
+        What is in the slot of the group under way is not read, since the journal applies that group
+        to all that it holds by then.
+        """
+        self._stop_reading()
+        return self._followed() if self._may_take is None else self._hold()
 
     def _ask_hole(self) -> Effects:
-        """Look again at an absent slot: later ones are there, and it may be there by now."""
-        self.stage = Stage.READING
+        """Look again at an absent slot: it was put since, or was deleted, or is lost."""
         self._hole_below = self._next
         return self._ask_slots()
 
@@ -451,9 +458,26 @@ class Heir(Asker):
         look = fx.ListJournal(self._new_id(), self._journal_read, marks_only=True)
         return [self._ask(look, listed)]
 
-    def _copied(self, mark: int) -> Effects:
-        # All that was acknowledged before stood below the hole, unless that was a deleted slot.
-        return self._look() if mark > self._next else self._followed()
+    def _listed_beyond(self, request: fx.ListJournal, reply: fx.Reply) -> Effects:
+        """Decide at a hole: is it the end of the journal?"""
+        if not isinstance(reply, fx.JournalListed):
+            return self._again(request, self._listed_beyond)
+        if reply.marks and reply.marks[-1] > self._next:
+            return self._look(useless=True)
+        if reply.slots and reply.slots[-1] > self._next:
+            return self._ask_hole()
+        # It is, or was when it was looked at.
+        claim = self._claim_read
+        if self._may_take is None:
+            return self._followed()
+        if claim.owner != self._journal.node_name and not self._may_take(claim):
+            self.stage = Stage.IDLE
+            return [fx.NotAcquired(self.partition, self.epoch, claim, self.position)]
+        self.stage = Stage.SEALING
+        seal = fx.PutSlot(
+            self._new_id(), request.journal, self._next, Seal(self._journal.node_name)
+        )
+        return [self._ask(seal, self._seal_put)]
 
     # The end.
 
@@ -462,17 +486,6 @@ class Heir(Asker):
         holder = self._claims.get(self.epoch)
         assert not isinstance(holder, FirstClaim)
         return [fx.Followed(self.partition, self.position, self.epoch, holder, self._released_to)]
-
-    def _listed_before_seal(self, request: fx.ListJournal, reply: fx.Reply) -> Effects:
-        if not isinstance(reply, fx.JournalListed):
-            return self._again(request, self._listed_before_seal)
-        if reply.marks and reply.marks[-1] > self._next:
-            return self._look(useless=True)
-        if reply.slots and reply.slots[-1] > self._next:
-            return self._ask_hole()  # it was put meanwhile, or is lost
-        seal = Seal(self._journal.node_name)
-        put = fx.PutSlot(self._new_id(), request.journal, self._next, seal)
-        return [self._ask(put, self._seal_put)]
 
     def _seal_put(self, request: fx.PutSlot, reply: fx.Reply) -> Effects:
         if reply not in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):
@@ -523,10 +536,6 @@ class Heir(Asker):
             # Another node was faster, an earlier attempt has won, or our journal was sealed.
             return self._look()
         return self._again(request, self._claim_put)
-
-    def _adopt(self) -> Effects:
-        """Hold a partition that our own journal has claimed: the outcome had been open."""
-        return self._hold()
 
     def _hold(self) -> Effects:
         self.stage = Stage.IDLE
