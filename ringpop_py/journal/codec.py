@@ -78,7 +78,7 @@ def decode_record(value: bytes, key: str) -> Record:
 
 def _entry(row: object) -> Entry:
     match row:
-        case [int(partition), int(epoch), None, str(to)]:
+        case [int(partition), int(epoch), None, str(to), *_]:  # later fields are of a newer version
             return Entry(partition, epoch, Release(to))
         case [int(partition), int(epoch), body, *_] if body is not None:
             return Entry(partition, epoch, body)

@@ -358,6 +358,7 @@ class Heir(Asker):
                 if self._at == self.epoch:
                     return self._at_end()
                 self._enter(self._at + 1)
+                continue  # an epoch of the first version is closed from the beginning
             if self._is_at_own_end():
                 return self._at_own_end()
             if self._next not in self._found:
