@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from ringpop_py.journal.desk import Presence
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.partition.desk import Presence
 from ringpop_py.steward import duties
 from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
 from ringpop_sim.keyspaces.journals import JournalDriver, StoreAsker
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.journal import effects as fx
+    from ringpop_py.journal.desk import Served
     from ringpop_py.journal.records import Claim, Entry
-    from ringpop_py.partition.desk import Served
 
     End = Callable[[Any], None]
 

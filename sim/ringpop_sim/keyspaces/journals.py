@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ringpop_py.config.settings import StateConfig
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.desk import Desk, Presence, ReleaseJob
 from ringpop_py.journal.journal import Journal
-from ringpop_py.partition.desk import Desk, Presence, ReleaseJob
 from ringpop_sim.units import ms, s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.journal.asker import Asker, Effects
+    from ringpop_py.journal.desk import Served
     from ringpop_py.journal.records import Entry
     from ringpop_py.keyed.keyed import Snapshot
-    from ringpop_py.partition.desk import Served
 
 REPEAT_US_MIN: Final = 10 * ms
 REPEAT_US_MAX: Final = 1 * s
