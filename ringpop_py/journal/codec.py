@@ -47,12 +47,14 @@ def encode_record(record: Record, key: str) -> bytes:
     """
     if isinstance(record, Seal):
         return wrap(encode_value("msgpack", [_SEAL, record.by]), key, HEAD)
-    rows = [[entry.partition, entry.epoch, *_parts(entry.body)] for entry in record.entries]
+    rows: list[list[object]] = []
+    for entry in record.entries:
+        body = entry.body
+        if isinstance(body, Release):
+            rows.append([entry.partition, entry.epoch, None, body.to])
+        else:
+            rows.append([entry.partition, entry.epoch, body])
     return wrap(encode_value("msgpack", [_GROUP, rows]), key, HEAD)
-
-
-def _parts(body: object) -> list[object]:
-    return [None, body.to] if isinstance(body, Release) else [body]
 
 
 def decode_record(value: bytes, key: str) -> Record:
@@ -76,7 +78,7 @@ def decode_record(value: bytes, key: str) -> Record:
 
 def _entry(row: object) -> Entry:
     match row:
-        case [int(partition), int(epoch), None, str(to)]:
+        case [int(partition), int(epoch), None, str(to), *_]:  # later fields are of a newer version
             return Entry(partition, epoch, Release(to))
         case [int(partition), int(epoch), body, *_] if body is not None:
             return Entry(partition, epoch, body)

@@ -7,8 +7,9 @@ IDLE ─► LISTING ─► READING ─► SEALING ─► CLAIMING ─► IDLE (t
 
 1. List checkpoints and claims. Get the claims from the newest checkpoint's epoch on: the chain.
 2. List the marks of the chain's journals, and get the highest of each.
-3. List the checkpoints *again*, and restore the newest. A mark says that checkpoints were there
-   before it; so a list that begins after the mark was seen shows them.
+3. List the checkpoints *again*, unless the marks and claims were known before, and restore the
+   newest. A mark says that checkpoints were there before it; so a list that begins after the mark
+   was seen shows them.
 4. Read each epoch of the chain in the order of slots, from its claim or the mark on, up to its
    release, or to the seal of its journal.
 5. At a hole in the newest epoch, its journal is not sealed. If the owner may not be replaced, stop.
@@ -90,6 +91,9 @@ class Heir(Asker):
         self._first = 1
         """The first epoch of the chain."""
         self._waits = 0
+        self._listed = fx.PartitionListed((), ())
+        self._learns = False
+        """Whether this round has met a claim or a mark that was not known when it began."""
         self._forget()
 
     def __repr__(self) -> str:
@@ -111,7 +115,8 @@ class Heir(Asker):
         self._released_to: str | None = None
         self._uncovered: list[int] = []
         self._hole_below = 0
-        """Something stands beyond this slot: seen before the slot was looked at again."""
+        """Something stood in this slot of the epoch's journal: known before it was looked at
+        again."""
         self._stop_reading()
 
     def _stop_reading(self) -> None:
@@ -148,6 +153,8 @@ class Heir(Asker):
 
     def acquire(self, may_take: MayTake) -> Effects:
         """Become the owner. It ends with `Acquired`, `NotAcquired` or `Damaged`.
+
+        It reports each seal that it puts, with `Sealed`.
 
         *may_take* decides whether the owner that made a claim may be replaced although it did not
         release the partition. That seals its journal, and so takes all its partitions from it. It
@@ -193,6 +200,7 @@ class Heir(Asker):
     def _listed_first(self, request: fx.ListPartition, reply: fx.Reply) -> Effects:
         if not isinstance(reply, fx.PartitionListed):
             return self._again(request, self._listed_first)
+        self._listed, self._learns = reply, False
         newest = reply.checkpoints[-1] if reply.checkpoints else _NOTHING
         self.epoch = max([self.epoch, *reply.epochs])
         self._first = max(1, newest.epoch, self._at)
@@ -208,6 +216,7 @@ class Heir(Asker):
         if isinstance(reply, fx.Found):
             assert isinstance(reply.value, Claim | FirstClaim)
             self._claims[request.epoch] = reply.value
+            self._learns = True
             self._waits -= 1
             if self._waits:
                 return []
@@ -246,7 +255,7 @@ class Heir(Asker):
             if highest <= missed.slot:  # a list that began after the hole was seen
                 return self._stop(missed)
             self._missed = None
-        if not highest:
+        if highest == self._marks.get(request.journal, 0):
             return self._mark_known()
         look = fx.GetMark(self._new_id(), request.journal, highest)
         return [self._ask(look, self._mark_met)]
@@ -255,6 +264,7 @@ class Heir(Asker):
         if isinstance(reply, fx.Found):
             assert isinstance(reply.value, Mark)
             self._marks[request.journal] = request.slot
+            self._learns = True
             covered = reply.value.covered.get(self.partition)
             if covered is not None:
                 self._expect(covered)
@@ -274,14 +284,18 @@ class Heir(Asker):
         self._expected = max(self._expected, slot)
 
     def _list_again(self) -> Effects:
+        if not self._learns:  # the list of this round has begun after all marks were seen
+            return self._judge(self._listed)
         look = fx.ListPartition(self._new_id(), self.partition)
         return [self._ask(look, self._listed_again)]
 
-    def _listed_again(  # noqa: PLR0911 - one for each way in which a round can go on
-        self, request: fx.ListPartition, reply: fx.Reply
-    ) -> Effects:
+    def _listed_again(self, request: fx.ListPartition, reply: fx.Reply) -> Effects:
         if not isinstance(reply, fx.PartitionListed):
             return self._again(request, self._listed_again)
+        return self._judge(reply)
+
+    def _judge(self, reply: fx.PartitionListed) -> Effects:
+        """Begin with the newest checkpoint, unless the fold has more; or look again."""
         newest = reply.checkpoints[-1] if reply.checkpoints else _NOTHING
         if max(newest, self.position if self._at else _NOTHING) < self._expected:
             return self._stop(fx.GoneCheckpoint(self._expected))
@@ -340,9 +354,13 @@ class Heir(Asker):
         """Read in order as far as slots were found; decide at the end of the newest epoch."""
         while True:
             if self._closed:
+                self._stop_reading()  # what was read ahead is not of this epoch, and may come late
                 if self._at == self.epoch:
                     return self._at_end()
                 self._enter(self._at + 1)
+                continue  # an epoch of the first version is closed from the beginning
+            if self._is_at_own_end():
+                return self._at_own_end()
             if self._next not in self._found:
                 return self._ask_slots()
             record = self._found.pop(self._next)
@@ -351,11 +369,11 @@ class Heir(Asker):
             self._take(record)
 
     def _enter(self, epoch: int) -> None:
-        self._stop_reading()
         claim = self._claims[epoch]
         self._at, self._closed = epoch, isinstance(claim, FirstClaim)  # a checkpoint has all of it
         self._released_to = None
         self._uncovered = []
+        self._hole_below = 0
         if isinstance(claim, Claim):
             self._next = claim.first
             self._skip_to_mark()
@@ -412,31 +430,35 @@ class Heir(Asker):
         journal, slot, own = self._journal_read, self._next, self._journal
         later = any(record is not None for record in self._found.values())
         self._stop_reading()
-        if (
-            self._hole_below == slot
-            or self._at < self.epoch
-            or journal in own.ends
-            or (journal == own.name and slot < own.next_slot)
-        ):
+        if self._hole_below == slot or self._at < self.epoch:
             self._missed = fx.GoneRecord(journal, slot)
             return self._look(useless=True)
-        if later:
+        # What this node knows it may have learned after the slot was looked at.
+        if later or journal in own.ends or (journal == own.name and slot < own.next_slot):
             return self._ask_hole()
-        claim = self._claim_read
-        if self._may_take is None:
-            return self._look_for_marks(self._copied) if self._misses_nothing else self._followed()
-        if journal == own.name:
-            return self._adopt()
-        if claim.owner != own.node_name and not self._may_take(claim):
-            self.stage = Stage.IDLE
-            return [fx.NotAcquired(self.partition, self.epoch, claim, self.position)]
-        self.stage = Stage.SEALING
+        if self._may_take is None and not self._misses_nothing:
+            return self._followed()
         look = fx.ListJournal(self._new_id(), journal)
-        return [self._ask(look, self._listed_before_seal)]
+        return [self._ask(look, self._listed_beyond)]
+
+    def _is_at_own_end(self) -> bool:
+        own = self._journal
+        is_own = self._at == self.epoch and self._journal_read == own.name
+        return is_own and self._next >= own.next_slot
+
+    def _at_own_end(self) -> Effects:
+        """Hold a partition that our own journal has claimed: the outcome had been open, or we left.
+
+        What is in the slot of the group under way is not read, since the journal applies that group
+        to all that it holds by then.
+        """
+        self._stop_reading()
+        if self._may_take is None:
+            return self._followed()
+        return self._look(useless=True) if self._is_here else self._hold()
 
     def _ask_hole(self) -> Effects:
-        """Look again at an absent slot: later ones are there, and it may be there by now."""
-        self.stage = Stage.READING
+        """Look again at an absent slot: it was put since, or was deleted, or is lost."""
         self._hole_below = self._next
         return self._ask_slots()
 
@@ -451,9 +473,26 @@ class Heir(Asker):
         look = fx.ListJournal(self._new_id(), self._journal_read, marks_only=True)
         return [self._ask(look, listed)]
 
-    def _copied(self, mark: int) -> Effects:
-        # All that was acknowledged before stood below the hole, unless that was a deleted slot.
-        return self._look() if mark > self._next else self._followed()
+    def _listed_beyond(self, request: fx.ListJournal, reply: fx.Reply) -> Effects:
+        """Decide at a hole: is it the end of the journal?"""
+        if not isinstance(reply, fx.JournalListed):
+            return self._again(request, self._listed_beyond)
+        if reply.marks and reply.marks[-1] > self._next:
+            return self._look(useless=True)
+        if reply.slots and reply.slots[-1] > self._next:
+            return self._ask_hole()
+        # It is, or was when it was looked at.
+        claim = self._claim_read
+        if self._may_take is None:
+            return self._followed()
+        if claim.owner != self._journal.node_name and not self._may_take(claim):
+            self.stage = Stage.IDLE
+            return [fx.NotAcquired(self.partition, self.epoch, claim, self.position)]
+        self.stage = Stage.SEALING
+        seal = fx.PutSlot(
+            self._new_id(), request.journal, self._next, Seal(self._journal.node_name)
+        )
+        return [self._ask(seal, self._seal_put)]
 
     # The end.
 
@@ -463,22 +502,14 @@ class Heir(Asker):
         assert not isinstance(holder, FirstClaim)
         return [fx.Followed(self.partition, self.position, self.epoch, holder, self._released_to)]
 
-    def _listed_before_seal(self, request: fx.ListJournal, reply: fx.Reply) -> Effects:
-        if not isinstance(reply, fx.JournalListed):
-            return self._again(request, self._listed_before_seal)
-        if reply.marks and reply.marks[-1] > self._next:
-            return self._look(useless=True)
-        if reply.slots and reply.slots[-1] > self._next:
-            return self._ask_hole()  # it was put meanwhile, or is lost
-        seal = Seal(self._journal.node_name)
-        put = fx.PutSlot(self._new_id(), request.journal, self._next, seal)
-        return [self._ask(put, self._seal_put)]
-
     def _seal_put(self, request: fx.PutSlot, reply: fx.Reply) -> Effects:
         if reply not in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):
             return self._again(request, self._seal_put)
         self.stage = Stage.READING
-        return self._ask_slots()  # whatever stands there now
+        told: Effects = []
+        if reply is fx.StoreAnswer.WON:
+            told = [fx.Sealed(self.partition, request.journal, request.slot, self._claim_read)]
+        return [*told, *self._ask_slots()]  # whatever stands there now
 
     def _at_seal(self, seal: Seal) -> Effects:
         journal, slot = self._journal_read, self._next
@@ -502,7 +533,6 @@ class Heir(Asker):
 
     def _at_end(self) -> Effects:
         """Claim the next epoch, or say where the end is: the newest epoch is closed."""
-        self._stop_reading()  # a slot that was read ahead must not bring us here again
         if self._may_take is None:
             return self._followed()
         if self._is_here:
@@ -526,10 +556,6 @@ class Heir(Asker):
             # Another node was faster, an earlier attempt has won, or our journal was sealed.
             return self._look()
         return self._again(request, self._claim_put)
-
-    def _adopt(self) -> Effects:
-        """Hold a partition that our own journal has claimed: the outcome had been open."""
-        return self._look(useless=True) if self._is_here else self._hold()
 
     @property
     def _is_here(self) -> bool:

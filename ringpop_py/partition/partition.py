@@ -79,9 +79,9 @@ class Partition:
     @property
     def trouble(self) -> KeyspaceError | None:
         """Why the store does not answer, or why its answers cannot be used."""
-        if self.presence is Presence.COMING:
-            return self.damage or self._store.trouble
-        return self._writer.store.trouble
+        if self.number in self._writer.journal.held:
+            return self._writer.store.trouble
+        return self.damage or self._store.trouble
 
     @property
     def epoch(self) -> int:
@@ -130,6 +130,7 @@ class Partition:
                     self.state.apply(body)
             except KeyspaceError as error:
                 self.failed = error
+                self._writer.failed.append(self)
             return
         self.state.apply(body)
 
@@ -137,6 +138,7 @@ class Partition:
 
     async def follow(self) -> None:
         """Read the partition up to its present end, and write nothing. Raises as `acquire` does."""
+        self.presence = Presence.COMING
         await self._come(self._heir.follow())
 
     async def copy(self) -> None:
@@ -146,6 +148,7 @@ class Partition:
         will not acquire the partition. During the call the state may be anything. Raises as
         `acquire` does.
         """
+        self.presence = Presence.COMING
         fact = await self._come(self._heir.follow(miss_nothing=True))
         if isinstance(fact, fx.FirstVersion):
             raise PartitionUnavailable(
@@ -165,6 +168,7 @@ class Partition:
             KeyspaceError: if the store has failed for long, or the state here cannot hold what was
                 written. Call `leave` before the next try.
         """
+        self.presence = Presence.COMING
         claiming = self._writer.claiming
         claiming.add(self.number)
         try:
@@ -187,13 +191,14 @@ class Partition:
         return fact
 
     async def _come(self, effects: Effects) -> fx.Fact:
-        if self.presence is not Presence.LOST:
-            self.presence = Presence.COMING
         self._comes = True
         try:
-            (fact,) = await settle(self._heir, effects, self._perform)
+            *seals, fact = await settle(self._heir, effects, self._perform)
         finally:
             self._comes = False
+        for seal in seals:
+            assert isinstance(seal, fx.Sealed)
+            self._writer.has_sealed(seal)
         self.damage = None
         if isinstance(fact, fx.Damaged):
             why = self._store.error_of(fact)
@@ -221,7 +226,8 @@ class Partition:
             PartitionUnavailable: if this node is not, or no longer, the owner; none took effect.
             StoreUnavailable: if the store fails; none was begun.
         """
-        self._refuse_unless_online()
+        if self.presence is not Presence.ONLINE:
+            self._refuse_unless_online()
         writer = self._writer
         trouble = writer.store.trouble
         if writer.working and trouble is not None:  # if not working, the next step finds out
@@ -245,11 +251,16 @@ class Partition:
         if stale:
             return look(self.state)
         writer = self._writer
-        if writer.store.quick and not writer.working:
-            # Nothing else is under way, and no other task runs before the state was looked at.
+        if writer.store.quick and not writer.working and not writer.readers_count:
+            # Nothing else is under way, and no other task runs before the state was looked at. If
+            # others read at the same time, one look for all takes less than one for each.
             writer.look_now(self)
             found = look(self.state)
-            await trio.lowlevel.checkpoint()
+            writer.readers_count += 1
+            try:
+                await trio.lowlevel.checkpoint()
+            finally:
+                writer.readers_count -= 1
             return found
         job = Job(self)
         writer.desk.add_read(job)

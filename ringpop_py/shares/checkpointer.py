@@ -36,8 +36,9 @@ AGAIN_S: Final = 1.0
 
 @dataclass(slots=True)
 class _Chain:
-    """The checkpoints of one partition that the next one may build upon, the whole one first."""
+    """The checkpoints of one partition in *epoch* that the next one may build upon, in order."""
 
+    epoch: int
     due_at: float
     not_before: float = 0.0
     slots: list[Slot] = field(default_factory=list)
@@ -101,10 +102,10 @@ class Checkpointer:
     def _is_due(self, partition: Partition) -> bool:
         now = trio.current_time()
         chain = self._chains.get(partition)
-        if chain is None:
+        if chain is None or chain.epoch != partition.epoch:
             # Partitions that came here together do not write their checkpoints together.
             first_at = now + self._interval_s * self._rng.uniform(0.5, 1.0)
-            chain = self._chains[partition] = _Chain(first_at)
+            chain = self._chains[partition] = _Chain(partition.epoch, first_at)
         if partition.presence is not Presence.ONLINE or now < chain.not_before:
             return False
         behind = partition.behind
@@ -132,7 +133,9 @@ class Checkpointer:
 
         if partition.presence is not Presence.ONLINE or partition.checkpointing:
             return None
-        chain = self._chains.setdefault(partition, _Chain(0.0))
+        chain = self._chains.get(partition)
+        if chain is None or chain.epoch != partition.epoch:
+            chain = self._chains[partition] = _Chain(partition.epoch, 0.0)
         since = None if whole_is_due(chain.sizes_bytes) else chain.mark
         # No await between them: snapshot and slot are of the same moment.
         snapshot = partition.state.snapshot(since)
@@ -145,7 +148,7 @@ class Checkpointer:
         finally:
             snapshot.entries.close()
         chain.due_at = self._next_at()
-        if partition.presence is not Presence.ONLINE:  # it was lost while the file was made
+        if partition.epoch != slot.epoch:  # it was lost while the file was made
             return None
         if not await partition.checkpoint(slot, file, builds_on):
             self._failed(partition)
@@ -165,7 +168,9 @@ class Checkpointer:
     def _failed(self, partition: Partition) -> None:
         self.counts.failed_count += 1
         # The next one is a whole one.
-        self._chains[partition] = _Chain(self._next_at(), trio.current_time() + AGAIN_S)
+        self._chains[partition] = _Chain(
+            partition.epoch, self._next_at(), trio.current_time() + AGAIN_S
+        )
 
     def _next_at(self) -> float:
         return trio.current_time() + self._interval_s * self._rng.uniform(0.9, 1.1)

@@ -75,6 +75,9 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
 
     Args:
         keeper: follows and records the assignments in the store.
+
+    Attributes:
+        seals_met: how often the journal of this node was sealed by another.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         self._logs = logs
         self._coming: dict[int, Partition] = {}
         self._strangers: set[str] = set()
+        self.seals_met = 0
         logs.writer.keeper = self
 
     def damage(self, number: int) -> StateDamaged | None:
@@ -301,8 +305,49 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
 
     # As `Keeper` of the writer.
 
-    def fenced(self, partitions: Sequence[Written], by: str) -> None:
-        """*by* has sealed the journal; *partitions* are being claimed again."""
+    def has_sealed(self, seal: fx.Sealed) -> None:
+        """See `Keeper`."""
+        owner, name, keyspace = seal.holder.owner, self._node.name, self.table.keyspace
+        status = self._node.status_of(owner)
+        why = "it is no member" if status is None else f"it is {status.label}"
+        text = (
+            f"{owner}: its journal {seal.journal} of {keyspace} was sealed by {name}, which takes"
+            f" partition {seal.partition} over: {why}"
+        )
+        log.warning("journal-sealed", text=text, keyspace=keyspace, journal=seal.journal, by=name)
+        self._node.note(
+            {
+                "event": "journal-sealed",
+                "member": owner,
+                "by": name,
+                "keyspace": keyspace,
+                "journal": seal.journal,
+                "slot": seal.slot,
+                "text": text,
+            }
+        )
+
+    def fenced(self, fence: fx.Fenced, partitions: Sequence[Written]) -> None:
+        """See `Keeper`."""
+        by, name, keyspace = fence.by, self._node.name, self.table.keyspace
+        self.seals_met += 1
+        text = f"{name}: its journal {fence.name} of {keyspace} was sealed by {by}; " + (
+            f"what it had is read again: {len(fence.lost)} partitions"
+            if fence.outcome_open
+            else f"{len(partitions)} partitions are claimed again"
+        )
+        log.warning("journal-lost", text=text, keyspace=keyspace, journal=fence.name, by=by)
+        self._node.note(
+            {
+                "event": "journal-lost",
+                "member": name,
+                "by": by,
+                "keyspace": keyspace,
+                "journal": fence.name,
+                "partitions": len(partitions),
+                "text": text,
+            }
+        )
         self._warn_of_stranger(by)
         here = [p.number for p in partitions if self.partitions.get(p.number) is p]
         self._do(self.steward.fenced(here, now_us()))

@@ -141,7 +141,7 @@ class DurableSteward(Holdings):
             Way.HAND_OVER: _Places(handoffs_max),
             Way.TAKE_OVER: _Places(takeovers_max),
         }
-        self._truces: dict[int, _Truce] = {}
+        self._truce = _Truce(0, -FORGIVEN_US)
         self._closing = False
 
     def __repr__(self) -> str:
@@ -202,9 +202,8 @@ class DurableSteward(Holdings):
             return
         coming.way = self._way(number)
         # Only take-overs wait: an owner that releases the partition is not fenced by us.
-        truce = self._truces.get(number)
-        if coming.way is Way.TAKE_OVER and truce is not None and truce.until > now:
-            self._wait(number, now, min(truce.until - now, RETRY_US))
+        if coming.way is Way.TAKE_OVER and self._truce.until > now:
+            self._wait(number, now, min(self._truce.until - now, RETRY_US))
             return
         coming.step = Step.QUEUED
         self._ways[coming.way].queue.append(number)
@@ -395,6 +394,7 @@ class DurableSteward(Holdings):
 
     def fenced(self, numbers: Iterable[int], now: int) -> list[Task]:
         """Stop serving *numbers*, whose journal was sealed: they are being claimed again."""
+        self._wait_longer(now)
         self._again.update(numbers)
         self.serving.difference_update(self._again)
         self._tasks.append(Changed())
@@ -422,27 +422,29 @@ class DurableSteward(Holdings):
         """Give up a partition that is here: *to*, or an unknown node, has taken it over."""
         self._again.discard(number)
         epoch = self.holding[number]
-        self._fenced(number, now)
+        if not to:
+            self._wait_longer(now)  # perhaps the disk here is full
         self._let_go(number)
         self._mark_sealed(number, epoch, to)
         self._tasks.append(Changed())
         self._look_at = now
         return self._out(now)
 
-    def _fenced(self, number: int, now: int) -> None:
-        """Wait longer with each fence before this node takes the partition back.
+    def _wait_longer(self, now: int) -> None:
+        """Wait longer with each fence before this node ends the epochs of other owners.
 
         If a network is cut but both sides reach the store, each side considers the other dead and
         wants its partitions. The log lets one of them write at a time. But a node that was fenced
-        could immediately seal the other's epoch, and so on with every write. So each fence doubles
-        the time that the fenced node waits: the partition stays at either side for longer.
+        could immediately seal the other's journal, and so on with every write. So each fence
+        doubles the time for which the fenced node seals nothing: partitions stay at either side for
+        longer. What it had it may claim again at once, since that takes nothing from anybody.
         """
-        wait_us, until = self._truces.get(number, _Truce(0, -FORGIVEN_US))
+        wait_us, until = self._truce
         # Counted from the end of the wait, during which this node did not try.
         if now - until >= FORGIVEN_US:
             wait_us = 0
         wait_us = min(max(2 * wait_us, TRUCE_US_MIN), TRUCE_US_MAX)
-        self._truces[number] = _Truce(wait_us, now + wait_us)
+        self._truce = _Truce(wait_us, now + wait_us)
 
     def _let_go(self, number: int) -> None:
         del self.holding[number]

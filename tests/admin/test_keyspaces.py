@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class BreakableStore(MemoryStore):
-    """Refuses to write slots while it is broken."""
+    """Refuses to write journals and claims while it is broken."""
 
     def __init__(self) -> None:
         super().__init__()
         self.broken = False
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
-        if self.broken and "/p/" in key:
+        if self.broken and ("/p/" in key or "/j/" in key):
             raise StoreUnavailable("the disk is on fire")
         return super().put_if_absent(key, value)
 
@@ -189,8 +189,9 @@ async def test_trouble_with_the_store_is_told_with_its_partitions() -> None:
             here = (await ask(a, "/admin/keyspaces/show", name="counts"))["here"]
             cluster.store.broken = False
 
+        # They share a journal.
         assert here["troubles"] == [
-            {"partition": keyspace.partition_of("k"), "text": "the disk is on fire"}
+            {"partition": number, "text": "the disk is on fire"} for number in range(4)
         ]
 
 

@@ -12,25 +12,16 @@ from ringpop_py.admin.answers import here_of
 from ringpop_py.backups.epochs import checkpoint_now
 from ringpop_py.backups.restore import bring_back, restore
 from ringpop_py.errors import StateDamaged
-from ringpop_py.keyed.aggregations import Aggregations
-from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.partition.checkpoints import Checkpoint, encode_checkpoint
-from ringpop_py.partition.logstore import LogStore
-from ringpop_py.partition.tasks import Worker
-from ringpop_py.slotlog.effects import Request
-from ringpop_py.slotlog.slotlog import SlotLog
-from ringpop_py.slotlog.slots import Slot
-from ringpop_py.stores.layout import KeyspaceKeys
+from ringpop_py.journal.codec import decode_record
+from ringpop_py.journal.records import Group
 from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.values.packed import make_packer
 from tests.keyspaces.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.slotlog.effects import Effect
 
 pytestmark = pytest.mark.virtual_time
 
@@ -61,16 +52,23 @@ async def filled(node: Ringpop) -> Keyspace:
     return keyspace
 
 
-async def checkpoint(node: Ringpop) -> None:
+async def checkpoint(node: Ringpop, *, first: int = 0) -> None:
     host = node.keyspaces.durable_host("k")
-    for partition in host.driver.online():
+    for partition in host.driver.online()[first:]:
         assert await host.checkpointer.write(partition) is not None
-        while partition.log.checkpointing:
+        while partition.checkpointing:
             await trio.sleep(0.01)
 
 
-async def a_store(*, checkpoints_count: int = 0) -> MemoryStore:
-    """A store whose node was killed after it wrote all `KEYS`, then so many checkpoints."""
+async def a_store(
+    *, checkpoints_count: int = 0, first: int = 0, trims: bool = False
+) -> MemoryStore:
+    """A store whose node was killed after it wrote all `KEYS`, then so many checkpoints.
+
+    Args:
+        first: the first partition with checkpoints.
+        trims: whether it has deleted what they cover.
+    """
     store, left = MemoryStore(), MemoryStore()
     async with a_cluster(store) as cluster:
         node = await cluster.start("a")
@@ -78,14 +76,29 @@ async def a_store(*, checkpoints_count: int = 0) -> MemoryStore:
         for count in range(checkpoints_count):
             if count:
                 await keyspace.update_many([(key, "add", 0) for key in KEYS])
-            await checkpoint(node)
+            await checkpoint(node, first=first)
+        if trims:
+            await node.keyspaces.durable_host("k").writer.trim()
         for key in store.list(""):
             left.put_if_absent(key, store.get(key) or b"")
     return left
 
 
-def keys_of(store: MemoryStore, what: str, partition: int = 0) -> list[str]:
-    return [key for key in store.list("") if f"/p/{partition:05}/{what}/" in key]
+def checkpoints_of(store: MemoryStore, partition: int = 0) -> list[str]:
+    return [key for key in store.list("") if f"/p/{partition:05}/ck/" in key]
+
+
+def slots_of(store: MemoryStore) -> list[str]:
+    return [key for key in store.list("") if "/j/" in key and "/mark/" not in key]
+
+
+def slot_of_first(store: MemoryStore) -> str:
+    """The first slot with an entry of partition 0."""
+    for key in slots_of(store):
+        record = decode_record(store.get(key) or b"", key)
+        if isinstance(record, Group) and record.entry_of(0) is not None:
+            return key
+    raise AssertionError("there is none")
 
 
 async def opened(node: Ringpop) -> Keyspace:
@@ -108,8 +121,8 @@ async def one_partition_stops(keyspace: Keyspace, names: str) -> None:
 
 
 async def test_a_flipped_bit_in_a_record_is_never_served_and_is_told_with_its_key() -> None:
-    store = await a_store()
-    (key, *_) = (k for k in keys_of(store, "s") if PACKED in (store.get(k) or b""))
+    store = await a_store(checkpoints_count=1, first=1)
+    key = slot_of_first(store)
     value = store.get(key) or b""
     flipped = value.replace(PACKED, (VALUE - 1).to_bytes(4, "big"))
 
@@ -122,16 +135,45 @@ async def test_a_flipped_bit_in_a_record_is_never_served_and_is_told_with_its_ke
         assert await keyspace.get_many(KEYS) == dict.fromkeys(KEYS, VALUE)
 
 
-@pytest.mark.parametrize(
-    ("checkpoints_count", "prefix", "place"),
-    [(1, "ck", 0), (2, "ck", 0), (0, "s", 2)],  # a whole checkpoint; one before changes; a record
-)
-async def test_what_is_gone_is_told_of_and_helps_when_it_is_put_back(
-    checkpoints_count: int, prefix: str, place: int
+@pytest.mark.parametrize("checkpoints_count", [1, 2])  # a whole one; one before changes
+async def test_a_checkpoint_that_is_gone_is_told_of_and_helps_when_it_is_put_back(
+    checkpoints_count: int,
 ) -> None:
-    store = await a_store(checkpoints_count=checkpoints_count)
-    key = keys_of(store, prefix)[place]
+    store = await a_store(checkpoints_count=checkpoints_count, trims=True)
+    await one_partition_stops_without(checkpoints_of(store)[0], store)
 
+
+async def test_a_record_that_is_gone_is_told_of_and_helps_when_it_is_put_back() -> None:
+    store = await a_store(checkpoints_count=1, first=1)
+    await one_partition_stops_without(slot_of_first(store), store)
+
+
+async def test_a_record_that_all_partitions_need_stops_them_all_until_it_is_put_back() -> None:
+    store = await a_store()
+    key = slots_of(store)[len(KEYS) // 2]
+
+    async with a_cluster(store) as cluster:
+        with without(store, key):
+            keyspace = await (await cluster.start("b")).open_keyspace("k")
+            for each in KEYS:
+                with pytest.raises(StateDamaged, match=key):
+                    await keyspace.get(each)
+        await all_online(keyspace, "b")
+
+        assert await keyspace.get_many(KEYS) == dict.fromkeys(KEYS, VALUE)
+
+
+async def test_a_checkpoint_that_is_gone_is_made_up_for_while_its_records_are_there() -> None:
+    store = await a_store(checkpoints_count=1)
+    store.delete([checkpoints_of(store)[0]])
+
+    async with a_cluster(store) as cluster:
+        keyspace = await (await cluster.start("b")).open_keyspace("k")
+
+        assert await keyspace.get_many(KEYS) == dict.fromkeys(KEYS, VALUE)
+
+
+async def one_partition_stops_without(key: str, store: MemoryStore) -> None:
     async with a_cluster(store) as cluster:
         with without(store, key):
             keyspace = await opened(await cluster.start("b"))
@@ -148,8 +190,9 @@ async def test_a_damaged_keyspace_is_restored_in_place_from_a_checkpoint_of_the_
         await filled(node)
         await checkpoint_now(node.keyspaces.durable_host("k"))
         await checkpoint(node)
+        await node.keyspaces.durable_host("k").writer.trim()
         await cluster.stop("a")
-    store.delete([keys_of(store, "ck")[0]])
+    store.delete([checkpoints_of(store)[0]])
 
     async with a_cluster(store) as cluster:
         node = await cluster.start("b")
@@ -174,7 +217,8 @@ async def test_a_partition_that_is_served_stays_so_though_nobody_else_can_read_i
         a = await cluster.start("a")
         keyspace = await filled(a)
         await checkpoint(a)
-        with without(store, keys_of(store, "ck")[0]):
+        await a.keyspaces.durable_host("k").writer.trim()
+        with without(store, checkpoints_of(store)[0]):
             b = await cluster.start("b")
             await trio.sleep(20)
             there = await b.open_keyspace("k")
@@ -184,8 +228,8 @@ async def test_a_partition_that_is_served_stays_so_though_nobody_else_can_read_i
 
 
 async def test_damage_is_told_to_operators_with_its_partition_and_key() -> None:
-    store = await a_store(checkpoints_count=1)
-    key = keys_of(store, "ck")[0]
+    store = await a_store(checkpoints_count=1, trims=True)
+    key = checkpoints_of(store)[0]
 
     async with a_cluster(store) as cluster:
         with without(store, key):
@@ -199,47 +243,3 @@ async def test_damage_is_told_to_operators_with_its_partition_and_key() -> None:
     assert here["damaged"] == [0]
     assert key in str(here["troubles"])
     assert (after["damaged"], after["troubles"]) == ([], [])
-
-
-class Between(MemoryStore):
-    """Does something right after the first of the lists that show what a log has."""
-
-    then: Callable[[], None] | None = None
-
-    def list(self, prefix: str) -> list[str]:
-        found = super().list(prefix)
-        if self.then is not None:
-            then, self.then = self.then, None
-            then()
-        return found
-
-
-async def test_a_checkpoint_that_comes_while_a_log_is_listed_takes_no_second_list() -> None:
-    """So it would if checkpoints were listed first: its mark would be there, and it would not."""
-    store, keys = Between(), KeyspaceKeys("default", "k", 1).partition(0)
-    owner = SlotLog("a", a_state(), lambda: "a")
-    logs = LogStore(store, keys, Worker(store, 1))
-    carry_out(logs, owner, owner.acquire(lambda _: True))
-    carry_out(logs, owner, owner.commit([{"k": b"1"}, [], {"s": [1]}, {}]))
-    file = encode_checkpoint(Checkpoint("k", 1, 0, owner.position, (), a_state().whole()))
-    logs.hold_checkpoint(owner.position, file)
-    store.then = lambda: carry_out(logs, owner, owner.checkpoint(owner.position))
-    store.calls.clear()
-    reader = SlotLog("b", a_state(), lambda: "b")
-
-    carry_out(logs, reader, reader.follow())
-
-    assert reader._replay.base == reader.position == Slot(1, 1)
-    assert store.calls["list"] == 2
-
-
-def a_state() -> KeyedState:
-    return KeyedState(make_packer(), Aggregations())
-
-
-def carry_out(logs: LogStore, log: SlotLog, effects: Iterable[Effect]) -> None:
-    queue = list(effects)
-    while queue:
-        effect = queue.pop(0)
-        if isinstance(effect, Request):
-            queue += log.answered(effect.id, logs.perform_now(effect))

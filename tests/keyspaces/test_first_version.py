@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.errors import OperationIdReused
+from ringpop_py.errors import OperationIdReused, StateDamaged
+from ringpop_py.journal.codec import decode_claim
+from ringpop_py.slotlog.records import decode_record
+from ringpop_py.stores.layout import slot_in
 from ringpop_py.values.operations import Outcome, Write
 from tests.jobs.jobs_staged import jobs_of
 from tests.keyspaces.clusters import a_cluster, all_online
@@ -44,9 +47,9 @@ async def contents(keyspace: Keyspace) -> dict[str, Value]:
 async def checkpoint(node: Ringpop) -> None:
     host = node.keyspaces.durable_host(NAME)
     for partition in host.driver.online():
-        if partition.commits_since_checkpoint:
+        if partition.behind:
             assert await host.checkpointer.write(partition) is not None
-            while partition.log.checkpointing:
+            while partition.checkpointing:
                 await trio.sleep(0.01)
 
 
@@ -91,7 +94,7 @@ async def test_of_its_ids_it_is_not_known_what_they_stood_for() -> None:
         assert await contents(keyspace) == CONTENTS
 
 
-async def test_its_checkpoints_are_marked_so_that_it_is_noticed_if_one_is_lost() -> None:
+async def test_its_checkpoints_are_named_so_that_it_is_noticed_if_one_is_lost() -> None:
     """The first version knew no marks: without one, a lost checkpoint can look like no keys."""
     store = first_version_store()
     async with a_cluster(store) as cluster:
@@ -99,11 +102,42 @@ async def test_its_checkpoints_are_marked_so_that_it_is_noticed_if_one_is_lost()
         await opened(node)
         await opened(node, RESTORED_NAME)
     checkpoints = [key for key in store.list("") if "/p/" in key and "/ck/" in key]
-    newest = {key.rsplit("/ck/")[0]: key for key in checkpoints}
+    newest = {key.rsplit("/ck/")[0]: slot_in(key) for key in checkpoints}
 
-    for partition, key in newest.items():
-        assert f"{key.replace('/ck/', '/s/')}.trimmed" in store.list(partition + "/")
+    for partition, slot in newest.items():
+        claims = [key for key in store.list(f"{partition}/s/") if key.endswith("/0000000000")]
+        claim = decode_claim(store.get(claims[-1]) or b"", claims[-1])
+        assert claim.base == slot
     assert len(newest) == 10
+
+
+async def test_a_node_of_the_first_version_is_told_to_be_upgraded() -> None:
+    """What it finds where it looks for the next claim, read as it reads it."""
+    store = first_version_store()
+    async with a_cluster(store) as cluster:
+        node = await cluster.start("x")
+        await opened(node)
+        await opened(node, RESTORED_NAME)
+    claims = [key for key in store.list("") if "/p/" in key and key.endswith("/0000000000")]
+    newest = {key.rsplit("/s/")[0]: key for key in claims if "/s/" in key}
+
+    for key in newest.values():
+        with pytest.raises(StateDamaged, match=r"newer version; .*upgrade this node"):
+            decode_record(store.get(key) or b"", key)
+    assert len(newest) == 10
+
+
+async def test_what_the_first_version_would_delete_is_deleted_and_its_seals_stay() -> None:
+    store = first_version_store()
+    async with a_cluster(store) as cluster:
+        await opened(await cluster.start("x"))
+    left = [key for key in store.list("") if f"/{NAME}/" in key and "/s/" in key]
+    slots = [slot for slot in map(slot_in, left) if slot is not None and slot.sequence]
+    kinds = {decode_record(store.get(key) or b"", key).__class__.__name__
+             for key in left if (slot := slot_in(key)) is not None and slot.sequence}  # fmt: skip
+
+    assert slots
+    assert kinds == {"Seal"}
 
 
 async def test_its_jobs_go_on_where_they_were() -> None:

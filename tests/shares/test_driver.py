@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.shares.durable_driver import ReleaseRequest
 from ringpop_py.steward.duties import ReleaseSaid
 from ringpop_py.steward.memory import MemorySteward
 from tests.keyspaces import clusters, memory_clusters
@@ -31,12 +32,15 @@ async def test_a_partition_that_is_lost_before_its_seal_begins_is_not_ours_to_re
         def spawn_once_it_is_lost(
             function: Callable[..., Awaitable[object]], *arguments: object
         ) -> None:
-            driver._lost(driver.partitions[0], "b")
+            driver.lost(driver.partitions[0], "b")
             spawn(function, *arguments)
 
         monkeypatch.setattr(driver, "_spawn", spawn_once_it_is_lost)
         driver.table.desire(["b"])
-        said = await driver.release(0, keyspace.table[0].epoch, "b")
+        request = ReleaseRequest(
+            "counts", keyspace.generation, 0, keyspace.table[0].epoch, "b", "a former journal"
+        )
+        said = await driver.release(request)
         monkeypatch.undo()
 
         assert said is ReleaseSaid.NOT_MINE
