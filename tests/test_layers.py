@@ -15,10 +15,12 @@ PURE = sorted(
         *(
             path
             for name in (
-                *("swim", "slotlog", "keyed", "placing", "ring", "steward", "values", "wire"),
+                *("swim", "slotlog", "journal", "keyed", "placing", "ring", "steward"),
+                *("values", "wire"),
             )
             for path in (PACKAGE / name).glob("*.py")
         ),
+        PACKAGE / "partition" / "desk.py",
         *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "owners", "request")),
         *(
             PACKAGE / f"{name}.py"

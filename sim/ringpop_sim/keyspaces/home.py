@@ -434,7 +434,7 @@ class Home:
         self.homes.replaces(self, number, claim)
 
     def told(self, fact: fx.Fact) -> None:
-        """The journal has reported *fact*."""
+        """The journal has reported *fact*, or the heir of a partition a seal."""
         world = self.homes.world
         world.trace.note(world.now, self.process.serial, fact)
         self.homes.told(self, fact)

@@ -28,6 +28,9 @@ ATTEMPTS_MAX: Final = 10
 class PartitionHome(StoreAsker, Protocol):
     """What a partition needs of the process that it is in."""
 
+    def told(self, fact: fx.Fact, /) -> None:
+        """A seal was put."""
+
     def ask_dropped(self, answer: Callable[[fx.StoreAnswer], None], /) -> None:
         """Ask the store for the mark of a drop; *answer* gets ABSENT, or FAILED."""
 
@@ -107,6 +110,8 @@ class PartitionDriver:
                 self._give_up(damaged=True)
             case fx.Acquired():
                 self._acquired()
+            case fx.Sealed():
+                self._home.told(fact)
             case _:
                 raise AssertionError(fact)
 
