@@ -72,6 +72,7 @@ class Partition:
         self._upgrader = upgrader
         self._heir = Heir(number, self, writer.journal)
         self._comes = False
+        self._was_held = False
 
     def __repr__(self) -> str:
         return f"<Partition {self.number} {self.presence.value}>"
@@ -137,7 +138,7 @@ class Partition:
 
     async def follow(self) -> None:
         """Read the partition up to its present end, and write nothing. Raises as `acquire` does."""
-        self.presence = Presence.COMING
+        self._begin()
         await self._come(self._heir.follow())
 
     async def copy(self) -> None:
@@ -147,7 +148,7 @@ class Partition:
         will not acquire the partition. During the call the state may be anything. Raises as
         `acquire` does.
         """
-        self.presence = Presence.COMING
+        self._begin()
         fact = await self._come(self._heir.follow(miss_nothing=True))
         if isinstance(fact, fx.FirstVersion):
             raise PartitionUnavailable(
@@ -164,15 +165,19 @@ class Partition:
 
         Raises:
             StateDamaged: if something that is needed is damaged or gone.
-            KeyspaceError: if the store has failed for long, or the state here cannot hold what was
-                written. Call `leave` before the next try.
+            KeyspaceError: if the store has failed for long, the state here cannot hold what was
+                written, or this node has given the partition up and is still releasing it. Call
+                `leave` before the next try.
         """
-        self.presence = Presence.COMING
+        if self._writer.releases(self.number):
+            raise self._not_released()
+        self._begin()
         claiming = self._writer.claiming
         claiming.add(self.number)
         try:
             fact = await self._come(self._heir.acquire(may_take))
-            if isinstance(fact, fx.FirstVersion):
+            # Again if a node of the first version was faster with the next claim.
+            while isinstance(fact, fx.FirstVersion):
                 end = await self._upgrader.read(self.number, self.state, may_take)
                 if isinstance(end, fx.NotAcquired):
                     return end
@@ -180,19 +185,43 @@ class Partition:
         finally:
             claiming.discard(self.number)
         if isinstance(fact, fx.Acquired):
-            self._writer.holds(self)
             if self.presence is Presence.LOST:  # given up while the claim was on its way
                 self._writer.leave(self)
                 raise PartitionUnavailable(f"partition {self.number} is not wanted here any more")
-            self.presence = Presence.ONLINE
             return fact
         assert isinstance(fact, fx.NotAcquired)
         return fact
 
+    def _begin(self) -> None:
+        """Begin to come; again from nothing, if the journal has gone on with the state since."""
+        if self._was_held:
+            if self._writer.releases(self.number):
+                raise self._not_released()
+            # The former heir knows nothing of what has happened to the state since.
+            self._heir = Heir(self.number, self, self._writer.journal)
+            self._was_held = False
+        self.presence = Presence.COMING
+
+    def _not_released(self) -> PartitionUnavailable:
+        return PartitionUnavailable(
+            f"partition {self.number} is still being released by this node; retry"
+        )
+
+    def answered(self, request_id: int, reply: fx.Reply) -> Effects:
+        """Pass the *reply* to a request on to the heir."""
+        effects = self._heir.answered(request_id, reply)
+        if effects and isinstance(effects[-1], fx.Acquired):
+            # Not later: the journal has the partition now, and the next step may meet a seal.
+            self._comes, self._was_held = False, True
+            self._writer.holds(self)
+            if self.presence is not Presence.LOST:
+                self.presence = Presence.ONLINE
+        return effects
+
     async def _come(self, effects: Effects) -> fx.Fact:
         self._comes = True
         try:
-            (fact,) = await settle(self._heir, effects, self._perform)
+            (fact,) = await settle(self, effects, self._perform)
         finally:
             self._comes = False
         self.damage = None
@@ -282,8 +311,9 @@ class Partition:
         """Give the partition up. If this node owns it, it is released to nobody in particular."""
         self.presence = Presence.LOST
         self._writer.leave(self)
-        # A claim on its way is pursued; the task that acquires the partition releases it.
-        if self._heir.stage is not Stage.CLAIMING and self.epoch == 0:
+        # A claim on its way is pursued; the task that acquires the partition releases it. And what
+        # the journal holds it still needs; it may also hold another object of the same number.
+        if self._heir.stage is not Stage.CLAIMING and not (self._was_held and self.epoch):
             self._heir.drop()
 
     def _refuse_unless_online(self) -> None:

@@ -82,6 +82,8 @@ class Writer:
         self._partitions: dict[int, Written] = {}
         self.claiming: set[int] = set()
         """Partitions whose claims are on their way."""
+        self._unwanted: set[int] = set()
+        """Partitions that are being released because nobody wants them here any more."""
 
     # Partitions come and go.
 
@@ -94,6 +96,9 @@ class Writer:
         if self._partitions.get(partition.number) is not partition:
             return
         if partition.number in self.journal.held:
+            if partition.number in self._unwanted:
+                return
+            self._unwanted.add(partition.number)
             # If the share has ended, its epochs stay open, until others seal its journal.
             with suppress(PartitionUnavailable):
                 self._spawn(self._release_unwanted, partition)
@@ -110,9 +115,15 @@ class Writer:
                 break
             except KeyspaceError:
                 await trio.sleep(REPEAT_S_MAX)
+        self._unwanted.discard(number)
         if not self.journal.reclaims(number) and self._partitions.get(number) is partition:
             del self._partitions[number]
             partition.reset()
+
+    def releases(self, number: int) -> bool:
+        """Whether this node still has partition *number*, or claims it again, to release it."""
+        is_here = number in self.journal.held or self.journal.reclaims(number)
+        return is_here or number in self._unwanted
 
     def is_settled(self, number: int, journal: str) -> bool:
         """Return whether an epoch of partition *number* in *journal* is open here no longer."""
@@ -235,7 +246,7 @@ class Writer:
         assert isinstance(fact, fx.Reclaimed)
         partition = self._partitions[fact.partition]
         if partition.presence is Presence.LOST:  # given up meanwhile
-            self._spawn(self._release_unwanted, partition)
+            self.leave(partition)
             return
         self.desk.claimed_again(partition)
         if self.keeper is not None:

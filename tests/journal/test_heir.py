@@ -1024,6 +1024,23 @@ def test_a_lost_claim_before_a_later_one_is_named(a: Node, b: Node, c: Node) -> 
     assert c.bodies() == ["x"]
 
 
+def test_a_lost_claim_is_named_though_only_a_checkpoint_of_its_epoch_says_that_it_was(
+    a: Node, b: Node, c: Node
+) -> None:
+    a.acquires(0)
+    a.commit("x")
+    b.acquires(0, take=True)
+    b.checkpoint()
+    lost = a.store.claims.pop((0, 2))
+
+    stopped = c.acquire(take=True)
+    a.store.claims[0, 2] = lost
+
+    assert stopped == [fx.Damaged(0, fx.GoneClaim(0, 2))]
+    assert c.acquire(take=True) == [fx.Acquired(0, 3)]
+    assert c.bodies() == ["x"]
+
+
 @pytest.mark.parametrize("key", [("a1", 2), ("a1", 3), (0, 1), (0, Slot(1, 1))])
 def test_what_cannot_be_read_stops_everybody_until_it_can(
     a: Node, b: Node, key: tuple[object, object]
