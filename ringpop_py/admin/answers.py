@@ -124,6 +124,17 @@ def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
     return value
 
 
+def _journal(host: DurableHost) -> dict[str, object]:
+    journal = host.writer.journal
+    return {
+        "name": journal.name,
+        "slots": journal.next_slot - 1,
+        "marked": journal.marked,
+        "length": journal.length,
+        "seals_met": host.driver.seals_met,
+    }
+
+
 def _durable_here(host: DurableHost) -> dict[str, object]:
     steward, written = host.driver.steward, host.checkpointer.counts
     pauses_s = [pause_us / MICROSECONDS for pause_us in steward.handoff_pauses_us]
@@ -140,6 +151,7 @@ def _durable_here(host: DurableHost) -> dict[str, object]:
             "failed": written.failed_count,
             "bytes": written.bytes_count,
         },
+        "journal": _journal(host),
         "damaged": [number for number in sorted(steward.coming) if host.driver.damage(number)],
         "troubles_count": len(troubles),
         "troubles": [

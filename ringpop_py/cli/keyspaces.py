@@ -114,7 +114,7 @@ def partitions_text(value: dict[str, Any], *, rows_shown: bool) -> str:
     """Return the result of `_gather` for people: a row for each member, and for partitions.
 
     Args:
-        rows_shown: show all partitions, not only the first `UNSETTLED_SHOWN`.
+        rows_shown: show all partitions, not only the first `UNSETTLED_SHOWN`, and the journals.
     """
     parts = [_headline(value), _member_table(value), _balance(value)]
     if value["waits_for"]:
@@ -126,6 +126,8 @@ def partitions_text(value: dict[str, Any], *, rows_shown: bool) -> str:
         parts.append(_row_table(rows))
     if rows and len(rows) < len(value["rows"]):
         parts.append(f"… and {len(value['rows']) - len(rows)} more; --all shows them")
+    if rows_shown:
+        parts += _journal_table(value)
     parts += _troubles(value)
     parts += [f"{name} does not answer: {text}" for name, text in value["silent"].items()]
     return "\n".join(parts)
@@ -153,6 +155,20 @@ def _member_table(value: dict[str, Any]) -> str:
         own = (member["name"], member["partitions"], member["desired"])
         rows.append((*own, here["keys"], here["gaining"], trouble))
     return table(("MEMBER", "PARTITIONS", "DESIRED", "KEYS", "COMING", "TROUBLE"), rows)
+
+
+def _journal_table(value: dict[str, Any]) -> list[str]:
+    """What members write: how long a node that takes over would read, and who was sealed."""
+    rows = [
+        (name, here["journal"]["name"], *(here["journal"][key] for key in _OF_A_JOURNAL))
+        for name, here in value["here"].items()
+        if here.get("journal")  # a keyspace in memory has none
+    ]
+    heads = ("MEMBER", "JOURNAL", "SLOTS", "MARKED BELOW", "LENGTH", "SEALS MET")
+    return [table(heads, rows)] if rows else []
+
+
+_OF_A_JOURNAL: Final = ("slots", "marked", "length", "seals_met")
 
 
 def _balance(value: dict[str, Any]) -> str:

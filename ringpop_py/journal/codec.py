@@ -47,12 +47,14 @@ def encode_record(record: Record, key: str) -> bytes:
     """
     if isinstance(record, Seal):
         return wrap(encode_value("msgpack", [_SEAL, record.by]), key, HEAD)
-    rows = [[entry.partition, entry.epoch, *_parts(entry.body)] for entry in record.entries]
+    rows: list[list[object]] = []
+    for entry in record.entries:
+        body = entry.body
+        if isinstance(body, Release):
+            rows.append([entry.partition, entry.epoch, None, body.to])
+        else:
+            rows.append([entry.partition, entry.epoch, body])
     return wrap(encode_value("msgpack", [_GROUP, rows]), key, HEAD)
-
-
-def _parts(body: object) -> list[object]:
-    return [None, body.to] if isinstance(body, Release) else [body]
 
 
 def decode_record(value: bytes, key: str) -> Record:

@@ -207,6 +207,15 @@ Reply = StoreAnswer | Found | JournalListed | PartitionListed | Unreadable | Gon
 # Facts of an heir.
 
 
+class Sealed(Declared, frozen=True):
+    """This node has put a seal at *slot* of *journal*, which the claim *holder* names."""
+
+    partition: int
+    journal: str
+    slot: int
+    holder: Claim
+
+
 class Acquired(Declared, frozen=True):
     """This node owns *epoch* of *partition*, which its journal holds from now on."""
 
@@ -351,6 +360,6 @@ class Trimmed(Declared, frozen=True):
 
 CommitFact = Committed | NotCommitted | MayRead | ReadFailed
 CheckpointFact = Checkpointed | CheckpointFailed | Collected
-HeirFact = Acquired | NotAcquired | Followed | FirstVersion | Damaged
-Fact = HeirFact | CommitFact | Fenced | Reclaimed | Lost | CheckpointFact | Trimmed
+TryFact = Acquired | NotAcquired | Followed | FirstVersion | Damaged
+Fact = Sealed | TryFact | CommitFact | Fenced | Reclaimed | Lost | CheckpointFact | Trimmed
 Effect = Request | Fact

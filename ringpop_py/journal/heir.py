@@ -7,8 +7,9 @@ IDLE ─► LISTING ─► READING ─► SEALING ─► CLAIMING ─► IDLE (t
 
 1. List checkpoints and claims. Get the claims from the newest checkpoint's epoch on: the chain.
 2. List the marks of the chain's journals, and get the highest of each.
-3. List the checkpoints *again*, and restore the newest. A mark says that checkpoints were there
-   before it; so a list that begins after the mark was seen shows them.
+3. List the checkpoints *again*, unless the marks and claims were known before, and restore the
+   newest. A mark says that checkpoints were there before it; so a list that begins after the mark
+   was seen shows them.
 4. Read each epoch of the chain in the order of slots, from its claim or the mark on, up to its
    release, or to the seal of its journal.
 5. At a hole in the newest epoch, its journal is not sealed. If the owner may not be replaced, stop.
@@ -90,6 +91,9 @@ class Heir(Asker):
         self._first = 1
         """The first epoch of the chain."""
         self._waits = 0
+        self._listed = fx.PartitionListed((), ())
+        self._learns = False
+        """Whether this round has met a claim or a mark that was not known when it began."""
         self._forget()
 
     def __repr__(self) -> str:
@@ -150,6 +154,8 @@ class Heir(Asker):
     def acquire(self, may_take: MayTake) -> Effects:
         """Become the owner. It ends with `Acquired`, `NotAcquired` or `Damaged`.
 
+        It reports each seal that it puts, with `Sealed`.
+
         *may_take* decides whether the owner that made a claim may be replaced although it did not
         release the partition. That seals its journal, and so takes all its partitions from it. It
         is not called for a claim under this node's own name, which is from a former life.
@@ -194,6 +200,7 @@ class Heir(Asker):
     def _listed_first(self, request: fx.ListPartition, reply: fx.Reply) -> Effects:
         if not isinstance(reply, fx.PartitionListed):
             return self._again(request, self._listed_first)
+        self._listed, self._learns = reply, False
         newest = reply.checkpoints[-1] if reply.checkpoints else _NOTHING
         self.epoch = max([self.epoch, *reply.epochs])
         if newest.epoch > self.epoch:  # claims are listed after checkpoints, and were there before
@@ -211,6 +218,7 @@ class Heir(Asker):
         if isinstance(reply, fx.Found):
             assert isinstance(reply.value, Claim | FirstClaim)
             self._claims[request.epoch] = reply.value
+            self._learns = True
             self._waits -= 1
             if self._waits:
                 return []
@@ -249,7 +257,7 @@ class Heir(Asker):
             if highest <= missed.slot:  # a list that began after the hole was seen
                 return self._stop(missed)
             self._missed = None
-        if not highest:
+        if highest == self._marks.get(request.journal, 0):
             return self._mark_known()
         look = fx.GetMark(self._new_id(), request.journal, highest)
         return [self._ask(look, self._mark_met)]
@@ -258,6 +266,7 @@ class Heir(Asker):
         if isinstance(reply, fx.Found):
             assert isinstance(reply.value, Mark)
             self._marks[request.journal] = request.slot
+            self._learns = True
             covered = reply.value.covered.get(self.partition)
             if covered is not None:
                 self._expect(covered)
@@ -277,14 +286,18 @@ class Heir(Asker):
         self._expected = max(self._expected, slot)
 
     def _list_again(self) -> Effects:
+        if not self._learns:  # the list of this round has begun after all marks were seen
+            return self._judge(self._listed)
         look = fx.ListPartition(self._new_id(), self.partition)
         return [self._ask(look, self._listed_again)]
 
-    def _listed_again(  # noqa: PLR0911 - one for each way in which a round can go on
-        self, request: fx.ListPartition, reply: fx.Reply
-    ) -> Effects:
+    def _listed_again(self, request: fx.ListPartition, reply: fx.Reply) -> Effects:
         if not isinstance(reply, fx.PartitionListed):
             return self._again(request, self._listed_again)
+        return self._judge(reply)
+
+    def _judge(self, reply: fx.PartitionListed) -> Effects:
+        """Begin with the newest checkpoint, unless the fold has more; or look again."""
         newest = reply.checkpoints[-1] if reply.checkpoints else _NOTHING
         if max(newest, self.position if self._at else _NOTHING) < self._expected:
             return self._stop(fx.GoneCheckpoint(self._expected))
@@ -343,11 +356,11 @@ class Heir(Asker):
         """Read in order as far as slots were found; decide at the end of the newest epoch."""
         while True:
             if self._closed:
-                self._stop_reading()  # what was read ahead is not of this epoch
+                self._stop_reading()  # what was read ahead is not of this epoch, and may come late
                 if self._at == self.epoch:
                     return self._at_end()
                 self._enter(self._at + 1)
-                continue
+                continue  # an epoch of the first version is closed from the beginning
             if self._is_at_own_end():
                 return self._at_own_end()
             if self._next not in self._found:
@@ -442,7 +455,9 @@ class Heir(Asker):
         to all that it holds by then.
         """
         self._stop_reading()
-        return self._followed() if self._may_take is None else self._hold()
+        if self._may_take is None:
+            return self._followed()
+        return self._look(useless=True) if self._is_here else self._hold()
 
     def _ask_hole(self) -> Effects:
         """Look again at an absent slot: it was put since, or was deleted, or is lost."""
@@ -493,7 +508,10 @@ class Heir(Asker):
         if reply not in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):
             return self._again(request, self._seal_put)
         self.stage = Stage.READING
-        return self._ask_slots()  # whatever stands there now
+        told: Effects = []
+        if reply is fx.StoreAnswer.WON:
+            told = [fx.Sealed(self.partition, request.journal, request.slot, self._claim_read)]
+        return [*told, *self._ask_slots()]  # whatever stands there now
 
     def _at_seal(self, seal: Seal) -> Effects:
         journal, slot = self._journal_read, self._next
@@ -519,6 +537,8 @@ class Heir(Asker):
         """Claim the next epoch, or say where the end is: the newest epoch is closed."""
         if self._may_take is None:
             return self._followed()
+        if self._is_here:
+            return self._look(useless=True)
         self.stage = Stage.CLAIMING
         base = self._checkpoints[-1] if self._checkpoints else None
         journal = self._journal
@@ -538,6 +558,16 @@ class Heir(Asker):
             # Another node was faster, an earlier attempt has won, or our journal was sealed.
             return self._look()
         return self._again(request, self._claim_put)
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether the journal still has the partition, or claims it again, from a former try.
+
+        That try was given up, and its release is on the way. Until it is known, its state and ours
+        must not both be the partition.
+        """
+        journal = self._journal
+        return self.partition in journal.held or journal.reclaims(self.partition)
 
     def _hold(self) -> Effects:
         self.stage = Stage.IDLE

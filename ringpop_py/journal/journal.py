@@ -83,9 +83,14 @@ class Journal(Asker):
         return self._trimming
 
     @property
+    def marked(self) -> int:
+        """The slot of the last mark, below which checkpoints cover all; 0 if there is none."""
+        return self._coverage.marked
+
+    @property
     def length(self) -> int:
         """How many slots a node that takes over would have to read at most."""
-        return self.next_slot - max(self._coverage.marked, 1)
+        return self.next_slot - max(self.marked, 1)
 
     def position(self, partition: int) -> Slot:
         """Return how far the fold of a *partition* that is held is: a checkpoint stands there."""
@@ -154,8 +159,9 @@ class Journal(Asker):
         entries = [Entry(number, self.held[number].epoch, body) for number, body in bodies.items()]
         group = Group(tuple(entries))
         request = fx.PutSlot(self._new_id(), self.name, self.next_slot, group)
-        self._committing = request
-        return self._commit_asks(self._ask(request, self._commit_put))
+        self._committing = self._ask(request, self._commit_put)
+        self._commit_id = request.id
+        return [request]
 
     def _commit_asks(self, request: fx.PutSlot | fx.GetSlot | fx.ListJournal) -> Effects:
         self._commit_id = request.id
@@ -211,20 +217,23 @@ class Journal(Asker):
     def _committed(self, request: fx.PutSlot) -> Effects:
         self._committing = None
         assert isinstance(request.record, Group)
-        for number, epoch, body in map(_parts, request.record.entries):
+        for entry in request.record.entries:
+            number = entry.partition
             holding = self.held.get(number)
-            if holding is None or holding.epoch != epoch:  # it has left during the commit
-                self._coverage.parted.setdefault((number, epoch), request.slot)
-            elif isinstance(body, Release):
+            if holding is None or holding.epoch != entry.epoch:  # it has left during the commit
+                self._coverage.parted.setdefault((number, entry.epoch), request.slot)
+            elif isinstance(entry.body, Release):
                 self._part(number, self.held.pop(number), request.slot)
             else:
-                holding.fold.apply(body)
+                holding.fold.apply(entry.body)
                 holding.uncovered.append(request.slot)
         self.next_slot += 1
         # A read that was requested before this commit won is proved by it. Its own answer must not
         # count any more: the slot may be deleted by then, and hold a lie.
-        may_read: Effects = [fx.MayRead()] if self._end_read() else []
-        return [fx.Committed(request.slot), *may_read]
+        if self._reading:
+            self._end_read()
+            return [fx.Committed(request.slot), fx.MayRead()]
+        return [fx.Committed(request.slot)]
 
     # Reads.
 
@@ -417,7 +426,3 @@ class Journal(Asker):
     def _trimmed(self, coverage: Coverage, *, failed: bool) -> Effects:
         self._trimming = False
         return [fx.Trimmed(coverage.name, coverage.marked, failed)]
-
-
-def _parts(entry: Entry) -> tuple[int, int, object]:
-    return entry.partition, entry.epoch, entry.body

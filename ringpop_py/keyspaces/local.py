@@ -341,6 +341,9 @@ class _LocalNode:
     def observe(self, _observer: object) -> None:
         """Do nothing: nothing ever happens to others."""
 
+    def note(self, _record: object) -> None:
+        """Do nothing: nobody asks."""
+
 
 class _NoChannel:
     host_port = None

@@ -33,11 +33,12 @@ class Event:
 
     number: int
     at: float
-    effect: Effect
+    fact: Effect | Record
 
     def record(self) -> Record:
         """Return the event as one flat record, for programs."""
-        return {"number": self.number, "at": self.at, **(record_of(self.effect) or {})}
+        fact = self.fact if isinstance(self.fact, dict) else record_of(self.fact) or {}
+        return {"number": self.number, "at": self.at, **fact}
 
 
 class Told:
@@ -76,11 +77,11 @@ class EventLog:
         self._count = 0
         self._more = trio.Event()
 
-    def note(self, effect: Effect) -> None:
-        """Keep *effect*, which must be a fact."""
+    def note(self, fact: Effect | Record) -> None:
+        """Keep *fact* of the protocol, or a record of what stands above it, with a ``text``."""
         self._count += 1
         # The wall clock, so that an operator can put the events of several nodes in order.
-        self._events.append(Event(self._count, time.time(), effect))
+        self._events.append(Event(self._count, time.time(), fact))
         self._more.set()  # wakes those who wait now; later ones wait for the next event
         self._more = trio.Event()
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
     from ringpop_py.swim.member import Labels, Member, Status
     from ringpop_py.swim.node import Node
+    from ringpop_py.swim.records import Record
     from ringpop_py.transport.channel import Channel
 
 H = TypeVar("H", bound=Handler)
@@ -311,6 +312,10 @@ class Ringpop:
             ConfigError: a limit is exceeded, or *labels* would change one of the node's own.
         """
         self.labels.replace(labels, draining=self.ending.begun)
+
+    def note(self, record: Record) -> None:
+        """Keep *record* among the last events; see `EventLog.note`."""
+        self.events.note(record)
 
     def set_own_label(self, key: str, value: str | None) -> None:
         """Set a label of the node's own, or remove it; *key* begins as in `OWN_PREFIXES`."""

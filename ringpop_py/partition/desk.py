@@ -145,8 +145,11 @@ class Desk:
 
         A step ends with a fact that is passed to `ended`.
         """
-        reads, self._reads = self._reads, []
-        self._riding = [job for job in reads if self._is_served(job)]
+        if not self._queue and not self._reads:
+            return []
+        if self._reads:
+            reads, self._reads = self._reads, []
+            self._riding = [job for job in reads if self._is_served(job)]
         bodies = self._group()
         if bodies:
             return self.journal.commit(bodies)
@@ -205,7 +208,8 @@ class Desk:
             if taken and (count > config.group_writes_max or size > config.group_bytes_max):
                 break
             queue.popleft()
-            if self._is_served(job):
+            online = job.partition.presence is Presence.ONLINE and number in self.journal.held
+            if online or self._is_served(job):
                 job.partition.writes_count -= len(job.writes)
                 taken.append(job)
                 numbers.add(number)

@@ -135,7 +135,7 @@ def _run(heir: Heir, effects: Effects, logs: JournalStore) -> fx.Fact:
             waiting.extend(heir.answered(effect.id, _reply(logs, effect)))
         elif isinstance(effect, fx.Damaged):
             raise logs.error_of(effect)
-        else:
+        elif not isinstance(effect, fx.Sealed):
             return effect
 
 

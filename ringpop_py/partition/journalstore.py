@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ringpop_py.journal.records import Record
     from ringpop_py.partition.tasks import Worker
     from ringpop_py.slotlog.slots import Slot
-    from ringpop_py.stores.layout import KeyspaceKeys
+    from ringpop_py.stores.layout import JournalKeys, KeyspaceKeys
 
 KNOWN_BYTES_MAX: Final = 32 << 20
 """The most bytes of records that are kept for other heirs of the same journals."""
@@ -71,6 +71,7 @@ class JournalStore(Performer[fx.Request]):
         self._keys = keys
         self._known = known
         self._files: dict[tuple[int, Slot], bytes] = {}
+        self._last = "", keys.journal("")
 
     def make_name(self) -> str:
         """Return a name that no journal has had."""
@@ -90,7 +91,7 @@ class JournalStore(Performer[fx.Request]):
                 key = self._keys.partition(damage.partition).checkpoint(slot)
                 text = f"{key} is gone, and nothing else has what it held"
             case fx.GoneRecord(journal, number):
-                key = self._keys.journal(journal).slot(number)
+                key = self._journal(journal).slot(number)
                 text = f"{key} is gone, and what it held is needed"
             case fx.GoneClaim(partition, epoch):
                 key = self._keys.partition(partition).claim(epoch)
@@ -99,18 +100,30 @@ class JournalStore(Performer[fx.Request]):
                 assert_never(what)
         return self._damage(text)
 
+    def _journal(self, name: str) -> JournalKeys:
+        last = self._last  # read once: other threads may ask for another journal at the same time
+        if name == last[0]:  # nearly all requests are for the same one
+            return last[1]
+        keys = self._keys.journal(name)
+        self._last = name, keys
+        return keys
+
     def _carry_out(  # noqa: PLR0911 - one for each kind of request
         self, request: fx.Request
     ) -> fx.Reply:
         match request:
+            case fx.PutSlot(_, journal, slot, record):  # first, because each commit is one
+                key = self._journal(journal).slot(slot)
+                won = self._store.put_if_absent(key, codec.encode_record(record, key))
+                return fx.StoreAnswer.WON if won else fx.StoreAnswer.TAKEN
             case fx.GetSlot(_, journal, slot):
-                return self._record(self._keys.journal(journal).slot(slot))
+                return self._record(self._journal(journal).slot(slot))
             case fx.ListJournal(_, journal, marks_only):
-                keys = self._keys.journal(journal)
+                keys = self._journal(journal)
                 found = keys.numbers(self._store.list(keys.marks if marks_only else keys.root))
                 return fx.JournalListed(*found)
             case fx.GetMark(_, journal, slot):
-                key = self._keys.journal(journal).mark(slot)
+                key = self._journal(journal).mark(slot)
                 value = self._store.get(key)
                 return _found(value, lambda v: codec.decode_mark(v, key))
             case fx.ListPartition(_, number):
@@ -121,7 +134,7 @@ class JournalStore(Performer[fx.Request]):
             case fx.GetCheckpoint(_, number, slot):
                 return snapshots_at(self._store, self._keys.partition(number), slot)
             case fx.DeleteSlots(_, journal, slots, marks):
-                journal_keys = self._keys.journal(journal)
+                journal_keys = self._journal(journal)
                 self._store.delete([*map(journal_keys.slot, slots), *map(journal_keys.mark, marks)])
                 return fx.StoreAnswer.DELETED
             case fx.DeleteCheckpoints(_, number, slots):
@@ -131,15 +144,10 @@ class JournalStore(Performer[fx.Request]):
                 key, value = self._put_of(request)
         return fx.StoreAnswer.WON if self._store.put_if_absent(key, value) else fx.StoreAnswer.TAKEN
 
-    def _put_of(
-        self, request: fx.PutSlot | fx.PutMark | fx.PutClaim | fx.PutCheckpoint
-    ) -> tuple[str, bytes]:
+    def _put_of(self, request: fx.PutMark | fx.PutClaim | fx.PutCheckpoint) -> tuple[str, bytes]:
         match request:
-            case fx.PutSlot(_, journal, slot, record):
-                key = self._keys.journal(journal).slot(slot)
-                return key, codec.encode_record(record, key)
             case fx.PutMark(_, journal, slot, mark):
-                key = self._keys.journal(journal).mark(slot)
+                key = self._journal(journal).mark(slot)
                 return key, codec.encode_mark(mark, key)
             case fx.PutClaim(_, number, epoch, claim):
                 key = self._keys.partition(number).claim(epoch)

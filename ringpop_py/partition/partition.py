@@ -72,7 +72,6 @@ class Partition:
         self._upgrader = upgrader
         self._heir = Heir(number, self, writer.journal)
         self._comes = False
-        self._was_held = False
 
     def __repr__(self) -> str:
         return f"<Partition {self.number} {self.presence.value}>"
@@ -131,6 +130,7 @@ class Partition:
                     self.state.apply(body)
             except KeyspaceError as error:
                 self.failed = error
+                self._writer.failed.append(self)
             return
         self.state.apply(body)
 
@@ -138,7 +138,7 @@ class Partition:
 
     async def follow(self) -> None:
         """Read the partition up to its present end, and write nothing. Raises as `acquire` does."""
-        self._begin()
+        self.presence = Presence.COMING
         await self._come(self._heir.follow())
 
     async def copy(self) -> None:
@@ -148,7 +148,7 @@ class Partition:
         will not acquire the partition. During the call the state may be anything. Raises as
         `acquire` does.
         """
-        self._begin()
+        self.presence = Presence.COMING
         fact = await self._come(self._heir.follow(miss_nothing=True))
         if isinstance(fact, fx.FirstVersion):
             raise PartitionUnavailable(
@@ -165,13 +165,10 @@ class Partition:
 
         Raises:
             StateDamaged: if something that is needed is damaged or gone.
-            KeyspaceError: if the store has failed for long, the state here cannot hold what was
-                written, or this node has given the partition up and is still releasing it. Call
-                `leave` before the next try.
+            KeyspaceError: if the store has failed for long, or the state here cannot hold what was
+                written. Call `leave` before the next try.
         """
-        if self._writer.releases(self.number):
-            raise self._not_released()
-        self._begin()
+        self.presence = Presence.COMING
         claiming = self._writer.claiming
         claiming.add(self.number)
         try:
@@ -192,27 +189,12 @@ class Partition:
         assert isinstance(fact, fx.NotAcquired)
         return fact
 
-    def _begin(self) -> None:
-        """Begin to come; again from nothing, if the journal has gone on with the state since."""
-        if self._was_held:
-            if self._writer.releases(self.number):
-                raise self._not_released()
-            # The former heir knows nothing of what has happened to the state since.
-            self._heir = Heir(self.number, self, self._writer.journal)
-            self._was_held = False
-        self.presence = Presence.COMING
-
-    def _not_released(self) -> PartitionUnavailable:
-        return PartitionUnavailable(
-            f"partition {self.number} is still being released by this node; retry"
-        )
-
     def answered(self, request_id: int, reply: fx.Reply) -> Effects:
         """Pass the *reply* to a request on to the heir."""
         effects = self._heir.answered(request_id, reply)
         if effects and isinstance(effects[-1], fx.Acquired):
             # Not later: the journal has the partition now, and the next step may meet a seal.
-            self._comes, self._was_held = False, True
+            self._comes = False
             self._writer.holds(self)
             if self.presence is not Presence.LOST:
                 self.presence = Presence.ONLINE
@@ -221,9 +203,12 @@ class Partition:
     async def _come(self, effects: Effects) -> fx.Fact:
         self._comes = True
         try:
-            (fact,) = await settle(self, effects, self._perform)
+            *seals, fact = await settle(self, effects, self._perform)
         finally:
             self._comes = False
+        for seal in seals:
+            assert isinstance(seal, fx.Sealed)
+            self._writer.has_sealed(seal)
         self.damage = None
         if isinstance(fact, fx.Damaged):
             why = self._store.error_of(fact)
@@ -251,7 +236,8 @@ class Partition:
             PartitionUnavailable: if this node is not, or no longer, the owner; none took effect.
             StoreUnavailable: if the store fails; none was begun.
         """
-        self._refuse_unless_online()
+        if self.presence is not Presence.ONLINE:
+            self._refuse_unless_online()
         writer = self._writer
         trouble = writer.store.trouble
         if writer.working and trouble is not None:  # if not working, the next step finds out
@@ -275,11 +261,16 @@ class Partition:
         if stale:
             return look(self.state)
         writer = self._writer
-        if writer.store.quick and not writer.working:
-            # Nothing else is under way, and no other task runs before the state was looked at.
+        if writer.store.quick and not writer.working and not writer.readers_count:
+            # Nothing else is under way, and no other task runs before the state was looked at. If
+            # others read at the same time, one look for all takes less than one for each.
             writer.look_now(self)
             found = look(self.state)
-            await trio.lowlevel.checkpoint()
+            writer.readers_count += 1
+            try:
+                await trio.lowlevel.checkpoint()
+            finally:
+                writer.readers_count -= 1
             return found
         job = Job(self)
         writer.desk.add_read(job)
@@ -311,9 +302,8 @@ class Partition:
         """Give the partition up. If this node owns it, it is released to nobody in particular."""
         self.presence = Presence.LOST
         self._writer.leave(self)
-        # A claim on its way is pursued; the task that acquires the partition releases it. And what
-        # the journal holds it still needs; it may also hold another object of the same number.
-        if self._heir.stage is not Stage.CLAIMING and not (self._was_held and self.epoch):
+        # A claim on its way is pursued; the task that acquires the partition releases it.
+        if self._heir.stage is not Stage.CLAIMING and self.epoch == 0:
             self._heir.drop()
 
     def _refuse_unless_online(self) -> None:

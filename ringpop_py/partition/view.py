@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ringpop_py.ring.hashring import HashRing
     from ringpop_py.swim.effects import Effect
     from ringpop_py.swim.member import Member, Status
+    from ringpop_py.swim.records import Record
     from ringpop_py.transport.channel import Channel
 
 
@@ -44,6 +45,9 @@ class NodeView(Protocol):
 
     def set_own_label(self, key: str, value: str | None) -> None:
         """Set a label of the node's own, or remove it."""
+
+    def note(self, record: Record) -> None:
+        """Keep *record* among the last events of this node; it has a ``member`` and a ``text``."""
 
     def observe(self, observer: Callable[[Effect], None]) -> None:
         """Call *observer* with each fact of the protocol."""

@@ -7,6 +7,7 @@ the next one gathers. Claims after a fence, checkpoints and trimming run beside 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
@@ -14,7 +15,6 @@ import trio
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.journal import Journal
-from ringpop_py.logs import log
 from ringpop_py.partition.desk import Desk, Job, Presence, ReleaseJob, Served
 from ringpop_py.partition.settle import REPEAT_S_MAX, attempt_of, pause_before, settle
 
@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 
 
 class Written(Served, Protocol):
-    """A partition as its writer sees it.
-
-    Attributes:
-        failed: why the state cannot apply what is in the journal; None if it can.
-    """
-
-    failed: KeyspaceError | None
+    """A partition as its writer sees it."""
 
     def reset(self) -> None:
         """Drop the state."""
@@ -47,14 +41,17 @@ class Written(Served, Protocol):
 class Keeper(Protocol):
     """What has to know how the partitions of a journal fare."""
 
-    def fenced(self, partitions: Sequence[Written], by: str) -> None:
-        """*by* has sealed the journal; *partitions* are being claimed again."""
+    def fenced(self, fence: fx.Fenced, partitions: Sequence[Written]) -> None:
+        """The journal was sealed; *partitions* are being claimed again."""
 
     def claimed_again(self, partition: Written, epoch: int) -> None:
         """*partition* is served again, in *epoch*."""
 
     def lost(self, partition: Written, to: str) -> None:
         """*to*, or an unknown node, has taken *partition*, which this node had."""
+
+    def has_sealed(self, seal: fx.Sealed) -> None:
+        """This node has put *seal*, to take a partition over."""
 
 
 class Writer:
@@ -67,6 +64,8 @@ class Writer:
     Attributes:
         keeper: set by the driver of the partitions; None for a share that owns nothing.
         working: whether a step is under way.
+        readers_count: how many readers have looked for themselves in this turn of the loop.
+        failed: partitions whose state could not apply what the present step has committed.
     """
 
     def __init__(
@@ -77,13 +76,13 @@ class Writer:
         self.store = store
         self.keeper: Keeper | None = None
         self.working = False
-        self._claim_ended = trio.Event()
+        self.readers_count = 0
+        self.failed: list[Written] = []
+        self._changed = trio.Event()
         self._spawn = spawn
         self._partitions: dict[int, Written] = {}
         self.claiming: set[int] = set()
         """Partitions whose claims are on their way."""
-        self._unwanted: set[int] = set()
-        """Partitions that are being released because nobody wants them here any more."""
 
     # Partitions come and go.
 
@@ -96,9 +95,6 @@ class Writer:
         if self._partitions.get(partition.number) is not partition:
             return
         if partition.number in self.journal.held:
-            if partition.number in self._unwanted:
-                return
-            self._unwanted.add(partition.number)
             # If the share has ended, its epochs stay open, until others seal its journal.
             with suppress(PartitionUnavailable):
                 self._spawn(self._release_unwanted, partition)
@@ -115,15 +111,10 @@ class Writer:
                 break
             except KeyspaceError:
                 await trio.sleep(REPEAT_S_MAX)
-        self._unwanted.discard(number)
         if not self.journal.reclaims(number) and self._partitions.get(number) is partition:
             del self._partitions[number]
             partition.reset()
-
-    def releases(self, number: int) -> bool:
-        """Whether this node still has partition *number*, or claims it again, to release it."""
-        is_here = number in self.journal.held or self.journal.reclaims(number)
-        return is_here or number in self._unwanted
+        self._change()
 
     def is_settled(self, number: int, journal: str) -> bool:
         """Return whether an epoch of partition *number* in *journal* is open here no longer."""
@@ -134,7 +125,16 @@ class Writer:
     async def claimed(self, number: int) -> None:
         """Return once no claim of partition *number* after a fence is under way."""
         while self.journal.reclaims(number):
-            await self._claim_ended.wait()
+            await self._changed.wait()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def has_sealed(self, seal: fx.Sealed) -> None:
+        """Tell that an heir at this node has put *seal*."""
+        if self.keeper is not None:
+            self.keeper.has_sealed(seal)
 
     # Jobs.
 
@@ -150,8 +150,7 @@ class Writer:
         if job.ended:
             await trio.lowlevel.checkpoint()  # a job without waiting still lets other tasks run
         else:
-            task = trio.lowlevel.current_task()
-            job.wake = lambda: trio.lowlevel.reschedule(task)
+            job.wake = partial(trio.lowlevel.reschedule, trio.lowlevel.current_task())
 
             def abandon(_: Any) -> trio.lowlevel.Abort:  # noqa: ANN401 - as trio has it
                 job.wake = None
@@ -167,13 +166,17 @@ class Writer:
             while effects := self.desk.begin():
                 while len(effects) == 1 and isinstance(effects[0], fx.Request):
                     request = effects[0]
-                    effects = self.journal.answered(request.id, await self._perform(request))
+                    if isinstance(request, fx.PutSlot) and not request.attempt:
+                        reply = await self.store.perform(request)  # the usual one, a call less
+                    else:
+                        reply = await self._perform(request)
+                    effects = self.journal.answered(request.id, reply)
                 self._end_step(effects)
         except BaseException:
             # The node ends, or has a bug. It is open whether this step takes effect, and so no
             # further step can be done.
             for partition in self._partitions.values():
-                partition.presence = Presence.LOST
+                self.desk.lost(partition)
             self.desk.stop()
             raise
         finally:
@@ -192,7 +195,8 @@ class Writer:
         while len(effects) == 1 and isinstance(effects[0], fx.Request):
             request = effects[0]
             effects = self.journal.answered(request.id, self.store.perform_now(request))
-        self._end_step(effects)
+        if effects:
+            self._end_step(effects)
         if not job.ended:  # it waits for the next claim
             raise PartitionUnavailable(f"partition {partition.number} is claimed again; retry")
         if job.error is not None:
@@ -202,7 +206,10 @@ class Writer:
         attempt = attempt_of(request)
         if attempt:
             await pause_before(attempt)
-        reply: fx.Reply = await self.store.perform(request)
+        if not attempt and self.store.quick and isinstance(request, fx.GetSlot):
+            reply: fx.Reply = self.store.perform_now(request)
+        else:
+            reply = await self.store.perform(request)
         return reply
 
     def _end_step(self, effects: Effects) -> None:
@@ -212,7 +219,8 @@ class Writer:
         if isinstance(fact, fx.Fenced):
             self._fenced(fact, claims)
         self.desk.ended(fact)
-        self._release_failed()
+        if self.failed:
+            self._release_failed()
 
     # Fences.
 
@@ -225,10 +233,8 @@ class Writer:
                 partition.presence = Presence.COMING
                 again.append(partition)
             self._spawn(self._claim_again, claim)
-        text = f"its journal {fact.name} was sealed by {fact.by}"
-        log.warning("fenced", text=text, journal=fact.name, by=fact.by, partitions=len(claims))
         if self.keeper is not None:
-            self.keeper.fenced(again, fact.by)
+            self.keeper.fenced(fact, again)
         for number in fact.lost:
             self._lost(number, fact.by)
 
@@ -238,15 +244,14 @@ class Writer:
             request = effects[0]
             effects = self.journal.answered(request.id, await self._perform(request))
         (fact,) = effects
-        self._claim_ended.set()
-        self._claim_ended = trio.Event()
+        self._change()
         if isinstance(fact, fx.Lost):
             self._lost(fact.partition, fact.owner)
             return
         assert isinstance(fact, fx.Reclaimed)
         partition = self._partitions[fact.partition]
         if partition.presence is Presence.LOST:  # given up meanwhile
-            self.leave(partition)
+            self._spawn(self._release_unwanted, partition)
             return
         self.desk.claimed_again(partition)
         if self.keeper is not None:
@@ -255,14 +260,16 @@ class Writer:
 
     def _lost(self, number: int, to: str) -> None:
         partition = self._partitions.pop(number)
+        self._change()
         self.desk.lost(partition)
         if self.keeper is not None:
             self.keeper.lost(partition, to)
 
     def _release_failed(self) -> None:
         """Give up partitions whose state could not apply what is in the journal: a full disk."""
-        for partition in tuple(self._partitions.values()):
-            if partition.failed is not None and partition.presence is not Presence.LOST:
+        failed, self.failed = self.failed, []
+        for partition in failed:
+            if partition.presence is not Presence.LOST:
                 self.desk.lost(partition)
                 if self.keeper is not None:
                     self.keeper.lost(partition, "")

@@ -75,6 +75,9 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
 
     Args:
         keeper: follows and records the assignments in the store.
+
+    Attributes:
+        seals_met: how often the journal of this node was sealed by another.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         self._logs = logs
         self._coming: dict[int, Partition] = {}
         self._strangers: set[str] = set()
+        self.seals_met = 0
         logs.writer.keeper = self
 
     def damage(self, number: int) -> StateDamaged | None:
@@ -173,9 +177,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
     async def _perform(self, duty: do.Duty) -> object:
         match duty:
             case do.Follow(number) | do.Acquire(number):
-                partition = self._coming.get(number)
-                if partition is None:
-                    partition = self._coming[number] = self._logs.make_partition(number)
+                partition = self._make_coming(number)
                 try:
                     if isinstance(duty, do.Acquire):
                         return await self._acquire(partition, duty.given_up)
@@ -193,6 +195,18 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
                 return await self._seal(number, to)
             case _:
                 raise AssertionError(duty)
+
+    def _make_coming(self, number: int) -> Partition:
+        """Return a partition that may come: a new one, unless its last try was not given up."""
+        former = self._coming.get(number)
+        # A try that was given up may have ended with a claim: the journal may still call its state,
+        # and resets it once that claim is released.
+        if former is not None and former.presence is not Presence.LOST:
+            return former
+        partition = self._coming[number] = self._logs.make_partition(number)
+        if former is not None:
+            partition.damage = former.damage  # requests fail with it until the partition is read
+        return partition
 
     async def _acquire(
         self, partition: Partition, given_up: frozenset[str]
@@ -282,14 +296,58 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             return ReleaseSaid.NOT_MINE
         try:
             await partition.release(to)
-        except KeyspaceError:  # it was lost meanwhile, or the log says so now
-            return ReleaseSaid.NOT_MINE
+        except KeyspaceError:
+            # It was lost meanwhile; or it is here as before, because the store has no room for a
+            # release. Who hears NOT_MINE may seal the journal, and with it all partitions here.
+            here = partition.epoch != 0 or self._logs.writer.journal.reclaims(number)
+            return ReleaseSaid.NOT_YET if here else ReleaseSaid.NOT_MINE
         return ReleaseSaid.SEALED
 
     # As `Keeper` of the writer.
 
-    def fenced(self, partitions: Sequence[Written], by: str) -> None:
-        """*by* has sealed the journal; *partitions* are being claimed again."""
+    def has_sealed(self, seal: fx.Sealed) -> None:
+        """See `Keeper`."""
+        owner, name, keyspace = seal.holder.owner, self._node.name, self.table.keyspace
+        status = self._node.status_of(owner)
+        why = "it is no member" if status is None else f"it is {status.label}"
+        text = (
+            f"{owner}: its journal {seal.journal} of {keyspace} was sealed by {name}, which takes"
+            f" partition {seal.partition} over: {why}"
+        )
+        log.warning("journal-sealed", text=text, keyspace=keyspace, journal=seal.journal, by=name)
+        self._node.note(
+            {
+                "event": "journal-sealed",
+                "member": owner,
+                "by": name,
+                "keyspace": keyspace,
+                "journal": seal.journal,
+                "slot": seal.slot,
+                "text": text,
+            }
+        )
+
+    def fenced(self, fence: fx.Fenced, partitions: Sequence[Written]) -> None:
+        """See `Keeper`."""
+        by, name, keyspace = fence.by, self._node.name, self.table.keyspace
+        self.seals_met += 1
+        text = f"{name}: its journal {fence.name} of {keyspace} was sealed by {by}; " + (
+            f"what it had is read again: {len(fence.lost)} partitions"
+            if fence.outcome_open
+            else f"{len(partitions)} partitions are claimed again"
+        )
+        log.warning("journal-lost", text=text, keyspace=keyspace, journal=fence.name, by=by)
+        self._node.note(
+            {
+                "event": "journal-lost",
+                "member": name,
+                "by": by,
+                "keyspace": keyspace,
+                "journal": fence.name,
+                "partitions": len(partitions),
+                "text": text,
+            }
+        )
         self._warn_of_stranger(by)
         here = [p.number for p in partitions if self.partitions.get(p.number) is p]
         self._do(self.steward.fenced(here, now_us()))

@@ -163,7 +163,9 @@ class DurableSteward(Holdings):
         return not self._closing
 
     def _follow_desire(self, number: int, owner: str, now: int) -> None:
-        if owner == self._name and number not in self.serving and number not in self._coming:
+        # What is being claimed again is here already: its journal holds it, or is about to.
+        here = number in self.serving or number in self._again
+        if owner == self._name and not here and number not in self._coming:
             self._coming[number] = _Coming()
             self._try(number, now)
 

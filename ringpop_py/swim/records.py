@@ -211,6 +211,8 @@ def _text_of(record: Record) -> str:
     event = record["event"]
     if event in _TEXTS:
         return _TEXTS[event](record)
+    if "text" in record:  # of what stands above the protocol
+        return str(record["text"])
     rest = ", ".join(f"{key} {value}" for key, value in record.items() if key != "event")
     return f"{event}: {rest}" if rest else event
 

@@ -30,8 +30,9 @@ NODE: Final = (
 STATE: Final = tuple(
     f"ringpop_py/{name}"
     for name in (
-        *("actors", "catalog", "client", "columns", "jobs", "keyed", "keyspaces", "partition"),
-        *("placing", "shares", "slotlog", "steward", "stores", "transport", "values", "wire"),
+        *("actors", "catalog", "client", "columns", "jobs", "journal", "keyed", "keyspaces"),
+        *("partition", "placing", "shares", "slotlog", "steward", "stores", "transport", "values"),
+        "wire",
     )
 )
 """What keyspaces are made of."""

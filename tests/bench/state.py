@@ -24,14 +24,18 @@ if TYPE_CHECKING:
 
 PARTS: Final = {
     "single": "puts.singles",
+    "random": "random_keys.random_keys",
     "groups": "puts.groups",
     "rates": "puts.rates",
     "peers": "peers.peers",
+    "calls": "calls.calls",
     "checkpoints": "checkpoints.checkpoints",
     "million": "checkpoints.million",
     "lag": "lag.lag",
     "start": "moves.start",
     "handoff": "moves.handoff",
+    "handover": "handover.handover",
+    "takeover": "handover.takeover",
     "crash": "moves.crash",
     "silence": "moves.silence",
     "placement": "placement.placement",

@@ -5,10 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import msgpack
-
 from tests.bench.keyspaces.members import compared
-from tests.bench.keyspaces.moves import CountingStore
 from tests.bench.keyspaces.placement import placement
 from tests.bench.state import PARTS
 
@@ -21,24 +18,6 @@ def test_each_part_has_its_function() -> None:
         module, _, function = path.partition(".")
 
         assert callable(getattr(import_module(f"tests.bench.keyspaces.{module}"), function))
-
-
-def test_calls_are_counted_from_the_seal_of_a_partition_to_its_claim(tmp_path: Path) -> None:
-    store = CountingStore(tmp_path)
-    claim, seal, data = (msgpack.packb([kind, "nonce", ""]) for kind in ("claim", "seal", "data"))
-
-    store.put_if_absent("k/p/1/s/1/0", claim)  # for the first time
-    store.put_if_absent("k/p/1/s/1/1", data)
-    store.put_if_absent("k/p/1/s/1/2", seal)
-    store.put_if_absent("k/p/2/s/1/1", data)  # of another partition
-    store.list("k/p/1/s/")
-    store.list("k/p/1/ck/")
-    store.get("k/p/1/s/1/2")
-    store.put_if_absent("k/p/1/s/1/2", claim)  # taken
-    store.put_if_absent("k/p/1/s/2/0", claim)
-    store.get("k/p/1/s/2/1")
-
-    assert store.calls_of_handoffs() == [6]
 
 
 def test_of_four_members_range_moves_twice_as_much_as_balanced(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from tests.keyed.reading import value_in
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from ringpop_py.journal.effects import Fenced, Sealed
     from ringpop_py.journal.records import Claim
     from ringpop_py.keyed.entries import MemoryEntries
     from ringpop_py.partition.writer import Written
@@ -80,6 +81,7 @@ class BenchNode:
 
     Attributes:
         told: what happened to which partitions; for a loss, with the node that has it.
+        seals: those that it has put into the journals of others.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class BenchNode:
     ) -> None:
         self.name = name
         self.told: list[tuple[object, ...]] = []
+        self.seals: list[Sealed] = []
         self._worker = Worker(store, 1)
         self._known = KnownRecords()
         self._nursery = nursery
@@ -115,14 +118,17 @@ class BenchNode:
 
     # As `Keeper`.
 
-    def fenced(self, partitions: Sequence[Written], by: str) -> None:
-        self.told.append(("fenced", sorted(p.number for p in partitions), by))
+    def fenced(self, fence: Fenced, partitions: Sequence[Written]) -> None:
+        self.told.append(("fenced", sorted(p.number for p in partitions), fence.by))
 
     def claimed_again(self, partition: Written, epoch: int) -> None:
         self.told.append(("claimed again", partition.number, epoch))
 
     def lost(self, partition: Written, to: str) -> None:
         self.told.append(("lost", partition.number, to))
+
+    def has_sealed(self, seal: Sealed) -> None:
+        self.seals.append(seal)
 
 
 class Bench:

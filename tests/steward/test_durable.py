@@ -301,22 +301,87 @@ def test_who_asks_for_what_is_not_here_is_told_whether_it_is_coming() -> None:
     assert said == [expected[mine], expected[other]]
 
 
-def test_after_each_fence_a_node_waits_twice_as_long_until_it_is_forgiven() -> None:
+def test_after_each_fence_a_node_seals_nothing_for_twice_as_long_until_it_is_forgiven() -> None:
     steward = serving(Members("a"))
     now, waits = 0, []
     for epoch in range(2, 9):
         fenced_at = now
+        steward.fenced([0], now)
         steward.lost(0, "x", now)
         while not but_told(steward.advance(now)):
             now = steward.next_deadline
         waits.append(round((now - fenced_at) / SECOND))
         steward.done(Acquire(0, frozenset({"a"})), Taken(epoch), now)
-    steward.lost(0, "x", now := now + FORGIVEN_US)
+    steward.fenced([0], now := now + FORGIVEN_US)
+    steward.lost(0, "x", now)
     steward.advance(now + SECOND)
 
     assert waits == [1, 2, 4, 8, 16, 30, 30]
     assert steward.coming == {0}
     assert steward.done(Acquire(0, frozenset({"a"})), Taken(99), now)
+
+
+def test_what_is_claimed_again_after_a_fence_is_waited_for_and_given_to_nobody() -> None:
+    steward = serving(Members("a"), 2)
+
+    tasks = steward.fenced([0, 1], SECOND)
+
+    assert not but_told(tasks)
+    assert steward.serving == set()
+    assert steward.is_coming(0)
+    assert steward.destination(0) == "a"
+    assert steward.release(0, 1, "b") is ReleaseSaid.NOT_YET
+    assert not but_told(steward.members_changed(2 * SECOND)), "nor is it acquired a second time"
+
+
+def test_what_was_claimed_again_is_served_in_its_new_epoch_and_told() -> None:
+    steward = serving(Members("a"), 2)
+    steward.fenced([0, 1], SECOND)
+
+    tasks = steward.claimed_again(1, 2, SECOND)
+
+    assert [task.rows for task in tasks if isinstance(task, Tell)] == [(steward.table[1],)]
+    assert (steward.table[1].owner, steward.table[1].epoch) == ("a", 2)
+    assert steward.serving == {1}
+    assert steward.holding == {0: 1, 1: 2}
+
+
+def test_what_another_has_claimed_after_a_fence_is_dropped_and_wanted_again() -> None:
+    steward = serving(Members("a"), 2)
+    steward.fenced([0, 1], SECOND)
+
+    tasks = steward.lost(0, "x", SECOND)
+
+    assert but_told(tasks) == [Drop(0)]
+    assert steward.holding == {1: 1}
+    assert steward.coming == {0} or but_told(steward.advance(2 * SECOND + 1)) == [
+        Acquire(0, NOBODY_GIVEN_UP | {"a"})
+    ]
+
+
+def test_a_later_claim_that_came_by_gossip_wins_over_the_own_one() -> None:
+    steward = serving(Members("a"), 2)
+    steward.fenced([0, 1], SECOND)
+
+    dropped = but_told(steward.heard([served(0, "b", 3)], SECOND))
+
+    assert Drop(0) in dropped
+    assert steward.holding == {1: 1}
+    assert steward.table[0].owner == "b"
+
+
+def test_a_node_that_leaves_while_it_claims_again_waits_and_gives_that_away_too() -> None:
+    steward = serving(Members("a"), 2)
+    steward.fenced([0, 1], SECOND)
+
+    assert not but_told(steward.leave(SECOND))
+    assert not steward.settled
+    seals = but_told(steward.claimed_again(0, 2, SECOND))
+    steward.lost(1, "x", SECOND)
+    steward.done(SealFor(0, ""), ReleaseSaid.SEALED, SECOND)
+
+    assert seals == [SealFor(0, "")]
+    assert steward.settled
 
 
 # Ends.

@@ -2,97 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ringpop_sim import commands as c
-from ringpop_sim.slotlog.schedule import run_schedule
-from ringpop_sim.slotlog.sweep import SweepSummary, sweep
-from ringpop_sim.slotlog.truth import INVARIANTS
+from ringpop_sim.commands.checkers import CheckerCommand
+from ringpop_sim.slotlog.schedule import SLOTLOG
 
-if TYPE_CHECKING:
-    import argparse
-
-    from ringpop_sim.slotlog.schedule import ScheduleOutcome
-
-SUMMARY: Final = "run random schedules of a partition's log, and show what broke"
-EXAMPLES: Final = (
-    "ringpop-sim slotlog --schedules 60000 --jobs 2",
-    "ringpop-sim slotlog --schedules 1 --first 4711 --trace",
-    "ringpop-sim slotlog --nodes 5 --format json",
+COMMAND: Final = CheckerCommand(
+    "slotlog",
+    SLOTLOG,
+    "run random schedules of a partition's log, and show what broke",
+    (
+        "ringpop-sim slotlog --schedules 60000 --jobs 2",
+        "ringpop-sim slotlog --schedules 1 --first 4711 --trace",
+        "ringpop-sim slotlog --nodes 5 --format json",
+    ),
+    "3 or 5",
 )
-SCHEDULES_DEFAULT: Final = 3000
-NODES_MAX: Final = 26
-TOLD_MAX: Final = 3
-
-
-def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
-    parser = c.parser_of(commands, "slotlog", SUMMARY, EXAMPLES)
-    parser.add_argument("--schedules", type=c.count, default=SCHEDULES_DEFAULT, metavar="N",
-                        help="how many schedules (%(default)s)")  # fmt: skip
-    parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
-    parser.add_argument("--nodes", type=c.count, metavar="N", help="how many (3 or 5, by the seed)")
-    parser.add_argument("--jobs", type=c.count, default=1, help="processes (%(default)s)")
-    parser.add_argument("--trace", action="store_true", help="show the last steps of each, too")
-    parser.add_argument("--format", choices=["table", "json"], default="table")
-    return parser
-
-
-def main(options: argparse.Namespace) -> int:
-    if options.nodes is not None and options.nodes > NODES_MAX:
-        c.mention(f"ringpop-sim: at most {NODES_MAX} nodes")
-        return c.BAD_PLAN
-    line = c.Progress(time.monotonic)
-    summary = sweep(
-        options.first,
-        options.schedules,
-        time.monotonic,
-        nodes=options.nodes,
-        jobs=options.jobs,
-        progress=lambda found: line.show(_progress(found, options.schedules)),
-    )
-    line.end()
-    if options.format == "json":
-        c.say_json(summary.as_json())
-    else:
-        c.say(_table(summary))
-    for outcome in summary.failures[:TOLD_MAX]:
-        c.mention(_told(outcome, options.nodes))
-    if options.trace and summary.ok:
-        for seed in range(options.first, options.first + min(options.schedules, TOLD_MAX)):
-            c.mention("\n".join(run_schedule(seed, options.nodes, traced=True).trace))
-    return c.OK if summary.ok else c.BROKEN
-
-
-def _progress(found: SweepSummary, count: int) -> str:
-    speed = found.schedule_count / max(found.wall_s, 1e-9)
-    done = f"{found.schedule_count} of {count} schedules, {speed:.0f} a second"
-    return f"{done}, {found.failed_count} failed"
-
-
-def _table(summary: SweepSummary) -> str:
-    speed = summary.schedule_count / max(summary.wall_s, 1e-9)
-    count, wall_s, events = summary.schedule_count, summary.wall_s, summary.event_count
-    lines = [
-        f"{count} schedules in {wall_s:.1f} s, {speed:.0f} a second",
-        f"{events} events, {summary.epoch_count} epochs, {summary.written_count} operations",
-    ]
-    if summary.ok:
-        lines.append(c.good("every invariant held in every schedule"))
-    else:
-        lines.append(c.bad(f"{summary.failed_count} schedules broke an invariant"))
-    for name, count in summary.broken.most_common():
-        lines.append(f"  {name:<8} in {count} schedules, violated: {INVARIANTS[name]}")
-    return "\n".join(lines)
-
-
-def _told(outcome: ScheduleOutcome, nodes: int | None) -> str:
-    """Return what broke, the command to repeat it, and the last steps before it."""
-    assert outcome.broken is not None
-    command = f"bin/ringpop-sim slotlog --schedules 1 --first {outcome.seed}"
-    if nodes is not None:
-        command += f" --nodes {nodes}"
-    # Run again, because a sweep keeps no traces: they would slow down every schedule.
-    trace = run_schedule(outcome.seed, nodes, traced=True).trace
-    head = f"\nseed {outcome.seed}: {outcome.broken.invariant}: {outcome.broken.detail}"
-    return "\n".join([head, f"replay: {command}", *(f"  {step}" for step in trace)])
+add_parser = COMMAND.add_parser
+main = COMMAND.main

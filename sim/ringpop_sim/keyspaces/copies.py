@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.mergeable import MergeableState
 from ringpop_py.keyed.versioned import HybridClock
+from ringpop_py.partition.desk import Presence
 from ringpop_py.steward.hand_over import BLANK, HandOver, HandOverStep, Said
 from ringpop_py.values.packed import make_packer
-from ringpop_sim.keyspaces.logs import Standing
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ class MemoryCopy:
     def __init__(self, number: int, state: MergeableState) -> None:
         self.number = number
         self.state = state
-        self.presence = Standing.COMING
+        self.presence = Presence.COMING
 
     def leave(self) -> None:
         """Forget it."""
-        self.presence = Standing.LOST
+        self.presence = Presence.LOST
 
 
 class CopyDriver:
@@ -87,7 +87,7 @@ class CopyDriver:
     def has_nothing(self, number: int) -> bool:
         """Return whether there is nothing to give of a partition that is not served here."""
         copy = self.at(number)
-        return copy.state.empty and copy.presence is Standing.COMING
+        return copy.state.empty and copy.presence is Presence.COMING
 
     def offer(self, number: int, to: str, end: _EndSaid) -> None:
         """Ask the member *to* whether it takes a partition."""

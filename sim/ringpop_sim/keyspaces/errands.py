@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ringpop_py.errand import LearningRoutes
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable, RingpopError
+from ringpop_py.partition.desk import Presence
 from ringpop_py.placing.table import ServedElsewhere
 from ringpop_py.values.requests import Moved
 from ringpop_sim.keyspaces.calls import Caller
-from ringpop_sim.keyspaces.logs import LogDriver, Standing
+from ringpop_sim.keyspaces.partitions import PartitionDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -151,8 +152,8 @@ class PartServer:
         """Return whether the part need not wait for its partition."""
         home = self._home
         partition = home.partitions.get(number)
-        if partition is not None and partition.presence is Standing.ONLINE:
-            if isinstance(partition, LogDriver):
+        if partition is not None and partition.presence is Presence.ONLINE:
+            if isinstance(partition, PartitionDriver):
                 (partition.write if what == "write" else partition.read)(wanted, end)
             elif what == "write":
                 end(partition.state.write(wanted, home.copies.now_ms))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from ringpop_py.errand import Errand
 from ringpop_py.errors import (
@@ -12,7 +12,9 @@ from ringpop_py.errors import (
     ConnectFailed,
     KeyspaceError,
 )
-from ringpop_py.keyed.keyed import KeyedState
+from ringpop_py.journal import effects as fx
+from ringpop_py.journal.records import Release
+from ringpop_py.partition.desk import Presence
 from ringpop_py.placing.assignment import (
     Assignment,
     Assignments,
@@ -20,16 +22,17 @@ from ringpop_py.placing.assignment import (
     plan_moves,
 )
 from ringpop_py.placing.table import PartitionStatus
-from ringpop_py.slotlog import effects as fx
 from ringpop_py.steward import duties
 from ringpop_py.steward.durable import DurableSteward
 from ringpop_py.steward.gossip import CALL_S, Known, TableGossip
 from ringpop_py.steward.keeper import Keeper
 from ringpop_py.steward.memory import MemorySteward
 from ringpop_py.swim.member import Status
-from ringpop_sim.keyspaces.copies import AGGREGATIONS, GENERATION, NAME, PACK, CopyDriver
+from ringpop_sim.keyspaces.copies import GENERATION, NAME, CopyDriver
+from ringpop_sim.keyspaces.durable import DurableDriver
 from ringpop_sim.keyspaces.errands import ErrandDriver, PartServer
-from ringpop_sim.keyspaces.logs import LogDriver, Standing
+from ringpop_sim.keyspaces.shelf import Delete, List, Put
+from ringpop_sim.keyspaces.tidying import Tidier
 from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life
 
@@ -37,10 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.errand import Ask, DeadlinePolicy
+    from ringpop_py.journal.journal import Journal
+    from ringpop_py.journal.records import Claim, Entry, Record
     from ringpop_py.keyed.keyed import Snapshot
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import TableRow
-    from ringpop_py.slotlog.slots import Slot
     from ringpop_py.steward.gossip import GossipAsk
     from ringpop_sim.keyspaces.calls import HomeCalls
     from ringpop_sim.keyspaces.errands import End, Parts
@@ -49,7 +53,6 @@ if TYPE_CHECKING:
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
-RELEASE_US: Final = 5 * s
 PAUSED_US: Final = 50 * ms
 """How often what waits for a paused process looks whether it runs again."""
 
@@ -69,8 +72,17 @@ class Street(Protocol):
     def serves(self, home: Home, number: int, epoch: int) -> None:
         """*home* serves a partition from now on."""
 
+    def serves_again(self, home: Home, number: int, epoch: int) -> None:
+        """*home* serves a partition again, which it has claimed again after a fence."""
+
     def acknowledged(self, home: Home, number: int, epoch: int) -> None:
         """*home* is about to acknowledge writes of a partition in *epoch*."""
+
+    def replaces(self, home: Home, number: int, claim: Claim) -> None:
+        """*home* is about to replace the owner that made *claim* of a partition."""
+
+    def told(self, home: Home, fact: fx.Fact) -> None:
+        """The journal of *home* has reported *fact*."""
 
 
 class Home:
@@ -88,7 +100,6 @@ class Home:
         self.number = process.number
         self.waiting: list[Callable[[], bool]] = []
         self.partitions: dict[int, Any] = {}
-        self.coming: dict[int, LogDriver] = {}
         self._nonces = 0
         self._wakes_at: int | None = None
         self._missed: list[Callable[[], None]] = []
@@ -110,8 +121,16 @@ class Home:
             )
         self.assignments = assignments
         self.copies = CopyDriver(self)
+        self.durable = DurableDriver(self)
+        self._tidier = Tidier(
+            self,
+            self.durable.writer,
+            random.Random(f"tidying {homes.world.seed} {process.serial}"),
+        )
+        self._known: dict[tuple[str, int], Record] = {}
+        """Records of journals that were read: nothing else ever stands in those slots."""
         self.parts = PartServer(self, plan.wait_us)
-        self.keeper = Keeper(assignments, self.owners, self._acts)
+        self.keeper = Keeper(assignments, self.owners, self.acts)
         self.table = self.steward.table
         self.gossip = TableGossip(
             self,
@@ -123,9 +142,16 @@ class Home:
         self.gossip.start(process.time(homes.world.now))
         self._begun = False
         self._asked_count = 0
+        if plan.mode == "durable":
+            self._tidier.begin()
 
     def __repr__(self) -> str:
         return f"<Home of {self.process}: {self.steward!r}>"
+
+    @property
+    def journal(self) -> Journal:
+        """What the process writes for all its durable partitions."""
+        return self.durable.writer.journal
 
     # As `Sight`.
 
@@ -148,7 +174,8 @@ class Home:
         members = self.process.node.members
         return sorted(m.name for m in members if m.name != self.name and m.status in _THERE)
 
-    def _acts(self) -> bool:
+    def acts(self) -> bool:
+        """Return whether this member does what one does for all."""
         owners = self.owners()
         return bool(owners) and owners[0] == self.name
 
@@ -301,23 +328,19 @@ class Home:
             case duties.Changed():
                 self.waiting = [look for look in self.waiting if not look()]
             case duties.Serve(number, epoch):
-                self._serve(number, epoch)
+                if self.homes.plan.mode == "durable":
+                    self.durable.serve(number, epoch)
+                else:
+                    self.copies.at(number).presence = Presence.ONLINE
+                    self.serves(number, epoch)
             case duties.Drop(number):
                 self.partitions.pop(number).leave()
             case duties.Abandon(number):
-                if number in self.coming:
-                    self.coming.pop(number).leave()
+                self.durable.abandon(number)
             case duties.Withhold(number):
-                self.partitions[number].presence = Standing.GOING
+                self.partitions[number].presence = Presence.GOING
             case _:
                 self._begin(task)
-
-    def _serve(self, number: int, epoch: int) -> None:
-        if self.homes.plan.mode == "durable":
-            self.partitions[number] = self.coming.pop(number)
-        else:
-            self.copies.at(number).presence = Standing.ONLINE
-        self.homes.serves(self, number, epoch)
 
     def _end(self, duty: duties.Duty) -> Callable[[Any], None]:
         return lambda result: self.do(self.steward.done(duty, result, self.now))
@@ -328,17 +351,12 @@ class Home:
                 self.copies.offer(number, to, lambda _said: None)
             case duties.ReadAssignment() | duties.RecordAssignment():
                 self._keep(duty)
-            case duties.Follow(number) | duties.Acquire(number):
-                if number not in self.coming:
-                    state = KeyedState(PACK, AGGREGATIONS)
-                    self.coming[number] = LogDriver(self, number, state)
-                self.coming[number].come(duty, self._end(duty))
-            case duties.AskToRelease(number, owner, epoch):
-                argument = number, epoch, self.name
-                end = self._end(duty)
-                self.call(owner, "release", argument, RELEASE_US, lambda v: end(_release_said(v)))
-            case duties.SealFor(number, to):
-                self._seal(duty, lambda _said: None)
+            case duties.Follow() | duties.Acquire():
+                self.durable.come(duty, self._end(duty))
+            case duties.AskToRelease():
+                self.durable.ask_to_release(duty, self._end(duty))
+            case duties.SealFor():
+                self.durable.seal(duty, lambda _said: None)
             case duties.Offer(number, to):
                 if self.copies.has_nothing(number):
                     self.after(0, lambda: self._end(duty)(duties.NOTHING_TO_GIVE))
@@ -349,45 +367,79 @@ class Home:
             case _:
                 raise AssertionError(duty)
 
-    def _seal(self, duty: duties.SealFor, tell: Callable[[duties.ReleaseSaid], None]) -> None:
-        def end(said: duties.ReleaseSaid) -> None:
-            self.do(self.steward.done(duty, said, self.now))
-            tell(said)
-
-        self.partitions[duty.number].release(duty.to, end)
+    # As `DurableHome` and `TidyHome`.
 
     def ask_store(
         self,
-        partition: int,
         request: fx.Request,
-        snapshot: tuple[tuple[Slot, ...], Snapshot] | None,
         answer: Callable[[fx.Reply], None],
+        snapshot: Snapshot | None = None,
     ) -> None:
-        """See `LogHome`."""
-        shelf = self.homes.shelf
-        puts = isinstance(request, fx.PutSlot | fx.PutCheckpoint | fx.PutMark | fx.Delete)
-        act = partial(shelf.perform, partition, request, snapshot)
-        lists = isinstance(request, fx.ListLog)
+        """Send *request* to the store, and call *answer* with its reply."""
+        if isinstance(request, fx.GetSlot):
+            self._get_slot(request, answer)
+            return
+        shelf, puts = self.homes.shelf, isinstance(request, Put | Delete)
+        act = partial(shelf.perform, request, snapshot)
+        lists = isinstance(request, List)
         shelf.call(self.number, act, self.receiver(answer), puts=puts, lists=lists)
 
+    def _get_slot(self, request: fx.GetSlot, answer: Callable[[fx.Reply], None]) -> None:
+        place = request.journal, request.slot
+        known = self._known.get(place)
+        if known is not None:
+            self.after(0, lambda: answer(fx.Found(known)))
+            return
+
+        def answered(reply: fx.Reply) -> None:
+            if isinstance(reply, fx.Found):
+                self._known[place] = cast("Record", reply.value)
+            answer(reply)
+
+        act = partial(self.homes.shelf.perform, request, None)
+        self.homes.shelf.call(self.number, act, self.receiver(answered), puts=False)
+
     def ask_dropped(self, answer: Callable[[fx.StoreAnswer], None]) -> None:
-        """See `LogHome`."""
+        """Ask the store for the mark of a drop; *answer* gets ABSENT, or FAILED."""
         absent = fx.StoreAnswer.ABSENT
         self.homes.shelf.call(self.number, lambda: absent, self.receiver(answer), puts=False)
 
-    def is_there(self, name: str) -> bool:
-        """See `LogHome`."""
-        there: bool = self.steward.is_there(name)
-        return there
+    def ask_journals(self, answer: Callable[[Any], None]) -> None:
+        """Ask the store for the names of the journals with slots; *answer* gets them, or FAILED."""
+        shelf = self.homes.shelf
+        shelf.call(
+            self.number,
+            shelf.journals_with_slots,
+            self.receiver(answer),
+            puts=False,
+            lists=True,
+        )
 
-    def acknowledges(self, partition: LogDriver) -> None:
-        """See `LogHome`."""
-        self.homes.acknowledged(self, partition.number, partition.log.epoch)
+    def serves(self, number: int, epoch: int) -> None:
+        """A partition is served from now on."""
+        self.homes.serves(self, number, epoch)
 
-    def lost(self, partition: LogDriver, to: str) -> None:
-        """Another node has sealed *partition*."""
-        if self.partitions.get(partition.number) is partition:
-            self.do(self.steward.lost(partition.number, to, self.now))
+    def serves_again(self, number: int, epoch: int) -> None:
+        """A partition is served again, which was claimed again after a fence."""
+        self.homes.serves_again(self, number, epoch)
+
+    def acknowledges(self, entries: Sequence[Entry]) -> None:
+        """Requests are about to be answered after a group with *entries* was committed."""
+        for entry in entries:
+            if not isinstance(entry.body, Release):
+                self.homes.acknowledged(self, entry.partition, entry.epoch)
+
+    def replaces(self, number: int, claim: Claim) -> None:
+        """The owner that made *claim* of a partition is about to be replaced."""
+        self.homes.replaces(self, number, claim)
+
+    def told(self, fact: fx.Fact) -> None:
+        """The journal has reported *fact*."""
+        world = self.homes.world
+        world.trace.note(world.now, self.process.serial, fact)
+        self.homes.told(self, fact)
+
+    # Assignments.
 
     def _keep(self, duty: duties.ReadAssignment | duties.RecordAssignment) -> None:
         store = self.homes.shelf.assignments
@@ -449,7 +501,7 @@ class Home:
                 answer(self.gossip.heard(argument))
                 self.keep_time()
             case "release":
-                self._release(argument, answer)
+                self.durable.release(argument, answer)
             case "take":
                 try:
                     answer(self.copies.take(argument))
@@ -473,16 +525,3 @@ class Home:
             answer(([errand.results[number] for number in wanted], owners))
 
         ErrandDriver(self, errand, what, wanted, end).go()
-
-    def _release(
-        self, question: tuple[int, int, str], answer: Callable[[duties.ReleaseSaid], None]
-    ) -> None:
-        said = self.steward.release(*question)
-        if isinstance(said, duties.SealFor):
-            self._seal(said, answer)
-        else:
-            answer(said)
-
-
-def _release_said(value: Any) -> duties.ReleaseSaid:
-    return value if isinstance(value, duties.ReleaseSaid) else duties.ReleaseSaid.of(value)

@@ -21,6 +21,8 @@ from ringpop_sim.world.world import FAREWELL_US_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ringpop_py.journal.effects import Fact
+    from ringpop_py.journal.records import Claim
     from ringpop_py.swim.effects import Effect
     from ringpop_sim.plans.plan import KeyspacePlan, Operation
     from ringpop_sim.world.process import Process
@@ -153,10 +155,26 @@ class Homes(Check):
         for watcher in self.watchers:
             watcher.serves(home, number, epoch)
 
+    def serves_again(self, home: Home, number: int, epoch: int) -> None:
+        """*home* serves a partition again, which it has claimed again after a fence."""
+        self.moved_at = self.world.now
+        for watcher in self.watchers:
+            watcher.serves_again(home, number, epoch)
+
     def acknowledged(self, home: Home, number: int, epoch: int) -> None:
         """*home* is about to acknowledge writes of a partition in *epoch*."""
         for watcher in self.watchers:
             watcher.acknowledged(home, number, epoch)
+
+    def replaces(self, home: Home, number: int, claim: Claim) -> None:
+        """*home* is about to replace the owner that made *claim* of a partition."""
+        for watcher in self.watchers:
+            watcher.replaces(home, number, claim)
+
+    def told(self, home: Home, fact: Fact) -> None:
+        """The journal of *home* has reported *fact*."""
+        for watcher in self.watchers:
+            watcher.told(home, fact)
 
 
 class HomeWatcher:
@@ -165,5 +183,14 @@ class HomeWatcher:
     def serves(self, home: Home, number: int, epoch: int) -> None:
         """*home* serves a partition from now on."""
 
+    def serves_again(self, home: Home, number: int, epoch: int) -> None:
+        """*home* serves a partition again, which it has claimed again after a fence."""
+
     def acknowledged(self, home: Home, number: int, epoch: int) -> None:
         """*home* acknowledges writes of a partition in *epoch*."""
+
+    def replaces(self, home: Home, number: int, claim: Claim) -> None:
+        """*home* is about to replace the owner that made *claim* of a partition."""
+
+    def told(self, home: Home, fact: Fact) -> None:
+        """The journal of *home* has reported *fact*: a fence, or what has followed it."""

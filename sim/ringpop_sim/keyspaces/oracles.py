@@ -6,18 +6,21 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.values.packed import decode_value
-from ringpop_sim.checks import Check
 from ringpop_sim.checks.liveness import can_meet
-from ringpop_sim.keyspaces.homes import HomeWatcher
+from ringpop_sim.keyspaces.journal_oracles import JOURNAL_ORACLES
+from ringpop_sim.keyspaces.oracle import Hindered, KeyspaceOracle
 from ringpop_sim.linear import TooManyOrders, check, made_certain
 from ringpop_sim.plans.plan import Drain, Leave, Start, Stop
 from ringpop_sim.units import s, seconds
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ringpop_sim.keyspaces.clients import Clients
     from ringpop_sim.keyspaces.home import Home
     from ringpop_sim.keyspaces.homes import Homes
+    from ringpop_sim.plans.plan import Operation
     from ringpop_sim.world.world import World
 
 LATE_US: Final = 1 * s
@@ -35,21 +38,12 @@ STOPPED_US_MIN: Final = 6 * s
 """A member that is started again sooner than this may not have handed everything over."""
 
 
-class KeyspaceOracle(Check, HomeWatcher):
-    """An oracle of keyspaces."""
-
-    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
-        super().__init__(world)
-        self.homes = homes
-        self.clients = clients
-        homes.watchers.append(self)
-
-
 class OneOwnerAnEpoch(KeyspaceOracle):
     """K2: durable partitions: an epoch has one owner, and a member's epochs only rise.
 
-    A member may begin to serve in an epoch that has ended: if it was frozen, or its store slow, it
-    learns late that its claim was put. The log then fences it.
+    What is acknowledged is in the journal that the claim of the epoch names. A member may begin to
+    serve in an epoch that has ended: if it was frozen, or its store slow, it learns late that its
+    claim was put. The journal then fences it.
     """
 
     invariants: ClassVar = ("K2",)
@@ -68,10 +62,16 @@ class OneOwnerAnEpoch(KeyspaceOracle):
         self._epoch[number, home.name] = epoch
         self.acknowledged(home, number, epoch)
 
+    def serves_again(self, home: Home, number: int, epoch: int) -> None:
+        self.serves(home, number, epoch)
+
     def acknowledged(self, home: Home, number: int, epoch: int) -> None:
         owner = self._owner.setdefault((number, epoch), home.process.serial)
         if owner != home.process.serial:
             self.broke("K2", f"partition {number} has two owners in epoch {epoch}: {home.name}")
+        claim = self.homes.shelf.partitions[number].claims.get(epoch)
+        if claim is None or claim.journal != home.journal.name:
+            self.broke("K2", f"{home.name} writes partition {number} in epoch {epoch} of {claim}")
 
 
 class HistoriesHold(KeyspaceOracle):
@@ -186,16 +186,30 @@ class RequestsOfKeysEnd(KeyspaceOracle):
 
     invariants: ClassVar = ("K6",)
 
+    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
+        super().__init__(world, homes, clients)
+        self._hindered = Hindered(world, by_store=False)
+
+    def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
+        self._hindered.began(operation, nodes)
+
+    def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
+        self._hindered.ended(operation, nodes)
+
     def finish(self) -> None:
+        bound_us = self.clients.plan.timeout_us + self.homes.plan.wait_us + LATE_US
         for request in self.clients.open:
             process = request.home.process
-            age_us = self.world.now - request.began_at
-            sound = process.life is Life.RUNNING and not process.slow_us
-            late = age_us > self.clients.plan.timeout_us + self.homes.plan.wait_us + LATE_US
-            sound = sound and self.world.left_alone_for_us(process) > age_us
+            well_since = self._hindered.well_since(process.number)
+            sound = process.life is Life.RUNNING and well_since is not None
+            began_at = request.began_at
+            if sound and not request.outside:
+                assert well_since is not None
+                began_at = max(began_at, well_since, process.started_at)
+            late = self.world.now - began_at > bound_us
             if late and (sound or request.outside):
-                errand = request.errand
-                self.broke("K6", f"open for {seconds(age_us):.1f} s at {process.name}: {errand!r}")
+                age_s, errand = seconds(self.world.now - request.began_at), request.errand
+                self.broke("K6", f"open for {age_s:.1f} s at {process.name}: {errand!r}")
 
 
 class NothingAtThoseWhoLeft(KeyspaceOracle):
@@ -224,7 +238,10 @@ class MinimumWaitedFor(KeyspaceOracle):
 
 
 class TrucesKept(KeyspaceOracle):
-    """K9: a node does not begin to serve one partition again and again: it keeps its truces."""
+    """K9: a node does not gain one partition again and again: it keeps its truces.
+
+    It may claim partitions again as often as its journal is sealed: K10 says how long that takes.
+    """
 
     invariants: ClassVar = ("K9",)
 
@@ -249,4 +266,5 @@ ORACLES: Final[tuple[type[KeyspaceOracle], ...]] = (
     NothingAtThoseWhoLeft,
     MinimumWaitedFor,
     TrucesKept,
+    *JOURNAL_ORACLES,
 )

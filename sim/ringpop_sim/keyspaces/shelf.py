@@ -7,20 +7,25 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ringpop_py.slotlog import effects as fx
+from ringpop_py.journal import effects as fx
 from ringpop_sim.units import ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringpop_py.journal.records import Claim, Mark, Record
     from ringpop_py.keyed.keyed import Snapshot
     from ringpop_py.placing.assignment import Assignment
-    from ringpop_py.slotlog.slots import Record, Slot
+    from ringpop_py.slotlog.slots import Slot
     from ringpop_sim.plans.plan import FailStore
     from ringpop_sim.world.world import World
 
-Reply = fx.Reply
+K = TypeVar("K")
 V = TypeVar("V")
+Put = fx.PutSlot | fx.PutMark | fx.PutClaim | fx.PutCheckpoint
+Delete = fx.DeleteSlots | fx.DeleteCheckpoints
+List = fx.ListJournal | fx.ListPartition
+Get = fx.GetSlot | fx.GetMark | fx.GetClaim | fx.GetCheckpoint
 LATENCY_US: Final = (500, 3 * ms)
 SLOW_US: Final = (100 * ms, 900 * ms)
 LATE_US: Final = (10 * ms, 3_000 * ms)
@@ -29,19 +34,27 @@ UNKNOWN_SHARE: Final = 0.4
 
 
 @dataclass(slots=True)
-class Log:
+class JournalObjects:
+    """The objects of one journal."""
+
+    slots: dict[int, Record] = field(default_factory=dict)
+    marks: dict[int, Mark] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PartitionObjects:
     """The objects of one partition."""
 
-    slots: dict[Slot, Record] = field(default_factory=dict)
-    checkpoints: dict[Slot, tuple[tuple[Slot, ...], Snapshot]] = field(default_factory=dict)
-    marks: dict[Slot, None] = field(default_factory=dict)
+    claims: dict[int, Claim] = field(default_factory=dict)
+    checkpoints: dict[Slot, Snapshot] = field(default_factory=dict)
 
 
 class SharedStore:
     """What all nodes keep in one store. Calls take time, and fail as faults of the plan say."""
 
     def __init__(self, world: World) -> None:
-        self.logs: defaultdict[int, Log] = defaultdict(Log)
+        self.journals: defaultdict[str, JournalObjects] = defaultdict(JournalObjects)
+        self.partitions: defaultdict[int, PartitionObjects] = defaultdict(PartitionObjects)
         self.assignments: dict[int, Assignment] = {}
         self._world = world
         self._rng = random.Random(f"store {world.seed}")
@@ -98,60 +111,68 @@ class SharedStore:
         low, high = bounds
         return low + int(self._rng.random() * (high - low))
 
-    def perform(
-        self,
-        partition: int,
-        request: fx.Request,
-        snapshot: tuple[tuple[Slot, ...], Snapshot] | None,
-    ) -> Reply:
-        """Carry out *request* on the log of *partition*; a `PutCheckpoint` puts *snapshot*."""
-        log = self.logs[partition]
-        reply: Reply
+    def journals_with_slots(self) -> list[str]:
+        """Return the names of the journals that have slots, sorted."""
+        return sorted(name for name, journal in self.journals.items() if journal.slots)
+
+    def perform(self, request: fx.Request, snapshot: Snapshot | None) -> fx.Reply:
+        """Carry out *request*; a `PutCheckpoint` puts *snapshot*."""
+        if isinstance(request, Put):
+            return self._put(request, snapshot)
+        if isinstance(request, Delete):
+            self._delete(request)
+            return fx.StoreAnswer.DELETED
+        return self._read(request)
+
+    def _put(self, request: Put, snapshot: Snapshot | None) -> fx.StoreAnswer:
         match request:
-            case fx.PutSlot():
-                reply = _put(log.slots, request.slot, request.record)
-            case fx.PutMark():
-                reply = _put(log.marks, request.slot, None)
-            case fx.PutCheckpoint():
+            case fx.PutSlot(_, journal, slot, record):
+                return _put(self.journals[journal].slots, slot, record)
+            case fx.PutMark(_, journal, slot, mark):
+                return _put(self.journals[journal].marks, slot, mark)
+            case fx.PutClaim(_, number, epoch, claim):
+                return _put(self.partitions[number].claims, epoch, claim)
+            case fx.PutCheckpoint(_, number, at):
                 assert snapshot is not None
-                reply = _put(log.checkpoints, request.slot, snapshot)
-            case fx.GetSlot():
-                record = log.slots.get(request.slot)
-                reply = fx.StoreAnswer.ABSENT if record is None else fx.Found(record)
-            case fx.GetCheckpoint():
-                reply = self._checkpoint(log, request.slot)
-            case fx.ListLog():
-                reply = fx.Listed(sorted(log.slots), sorted(log.checkpoints), sorted(log.marks))
-            case fx.Delete():
-                _delete(log, request)
-                reply = fx.StoreAnswer.DELETED
-        return reply
+                return _put(self.partitions[number].checkpoints, at, snapshot)
 
-    @staticmethod
-    def _checkpoint(log: Log, slot: Slot) -> Reply:
-        found = log.checkpoints.get(slot)
-        if found is None:
-            return fx.GoneCheckpoint(slot)
-        snapshots = []
-        for each in (*found[0], slot):
-            if each not in log.checkpoints:
-                return fx.GoneCheckpoint(each)
-            snapshots.append(log.checkpoints[each][1])
-        return fx.Found(snapshots)
+    def _delete(self, request: Delete) -> None:
+        if isinstance(request, fx.DeleteSlots):
+            journal = self.journals[request.journal]
+            for slot in request.slots:
+                journal.slots.pop(slot, None)
+            for slot in request.marks:
+                journal.marks.pop(slot, None)
+        else:
+            for at in request.slots:
+                self.partitions[request.partition].checkpoints.pop(at, None)
+
+    def _read(self, request: Get | List) -> fx.Reply:
+        match request:
+            case fx.GetSlot(_, name, slot):
+                return _found(self.journals[name].slots.get(slot))
+            case fx.GetMark(_, name, slot):
+                return _found(self.journals[name].marks.get(slot))
+            case fx.GetClaim(_, number, epoch):
+                return _found(self.partitions[number].claims.get(epoch))
+            case fx.GetCheckpoint(_, number, at):
+                snapshot = self.partitions[number].checkpoints.get(at)
+                return fx.GoneCheckpoint(at) if snapshot is None else fx.Found([snapshot])
+            case fx.ListJournal(_, name, marks_only):
+                journal = self.journals[name]
+                slots = [] if marks_only else sorted(journal.slots)
+                return fx.JournalListed(slots, sorted(journal.marks))
+            case fx.ListPartition(_, number):
+                partition = self.partitions[number]
+                return fx.PartitionListed(sorted(partition.claims), sorted(partition.checkpoints))
 
 
-def _put(objects: dict[Slot, V], slot: Slot, value: V) -> fx.StoreAnswer:
-    if slot in objects:
+def _put(objects: dict[K, V], key: K, value: V) -> fx.StoreAnswer:
+    if key in objects:
         return fx.StoreAnswer.TAKEN
-    objects[slot] = value
+    objects[key] = value
     return fx.StoreAnswer.WON
 
 
-def _delete(log: Log, request: fx.Delete) -> None:
-    for objects, slots in (
-        (log.slots, request.slots),
-        (log.checkpoints, request.checkpoints),
-        (log.marks, request.marks),
-    ):
-        for slot in slots:
-            objects.pop(slot, None)
+def _found(value: object) -> fx.Reply:
+    return fx.StoreAnswer.ABSENT if value is None else fx.Found(value)

@@ -84,6 +84,8 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     keyspaces.partitions_paused,
     keyspaces.partitions_killed,
     keyspaces.partitions_split,
+    keyspaces.partitions_sealed,
+    keyspaces.journals_trimmed,
     keyspaces.copies_split,
     keyspaces.copies_leaving,
     keyspaces.requests_lost,

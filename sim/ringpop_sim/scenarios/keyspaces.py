@@ -55,7 +55,9 @@ def partitions_paused(nodes: int | None) -> Plan:
     """Members are paused in turn, lose their partitions, and then answer nothing from memory."""
     count = at_least(3, nodes, 4)
     pauses = (Pause(at_us=(5 + 6 * n) * s, for_us=4 * s, nodes=(n,)) for n in everybody(count))
-    return _served("partitions-paused", count, _busy(partitions=4, timeout_us=4 * s), *pauses)
+    # Mostly a group is under way when a pause begins.
+    keyspace = _busy(partitions=4, timeout_us=4 * s, store_write_us=50 * ms)
+    return _served("partitions-paused", count, keyspace, *pauses)
 
 
 def partitions_killed(nodes: int | None) -> Plan:
@@ -69,6 +71,25 @@ def partitions_killed(nodes: int | None) -> Plan:
 def partitions_split(nodes: int | None) -> Plan:
     """Both sides of a cut reach the store, and want all partitions: truces keep the moves few."""
     return _split("partitions-split", nodes, "durable")
+
+
+def partitions_sealed(nodes: int | None) -> Plan:
+    """A member that lives is declared faulty: its journal is sealed, and it claims again."""
+    count = at_least(3, nodes, 4)
+    first, others = everybody(count)[:1], everybody(count)[1:]
+    # What it hears it cannot answer, and the store answers it. Others take few partitions at a
+    # time, so each time their seal hits partitions that nobody else is about to claim.
+    deaf = Cut(at_us=6 * s, for_us=8 * s, left=first, right=others, one_way=True)
+    keyspace = _busy(partitions=24, takeovers_max=1, keys=12, per_second=60.0)
+    return _served("partitions-sealed", count, keyspace, deaf)
+
+
+def journals_trimmed(nodes: int | None) -> Plan:
+    """Partitions have moved and members were killed; half a minute later journals are short."""
+    count = at_least(3, nodes, 4)
+    kill = Crash(at_us=(6 + 4 * count) * s, for_us=3 * s, nodes=(count - 1,))
+    keyspace = _busy(after_us=35 * s)
+    return _served("journals-trimmed", count, keyspace, *_drains(count, 4), kill)
 
 
 def copies_split(nodes: int | None) -> Plan:
@@ -137,7 +158,9 @@ def partitions_by_hand(nodes: int | None) -> Plan:
 def _drained(name: str, nodes: int | None, mode: str) -> Plan:
     count = at_least(3, nodes, 4)
     last = Drain(at_us=(5 + 4 * count) * s, nodes=(1,))  # for good
-    return _served(name, count, _busy(mode), *_drains(count, 4), last, link=SLOW_LINKS)
+    # Writes gather, so that a release often waits behind some.
+    keyspace = _busy(mode, store_write_us=20 * ms)
+    return _served(name, count, keyspace, *_drains(count, 4), last, link=SLOW_LINKS)
 
 
 def _drains(count: int, every_s: int) -> list[Operation]:
@@ -154,7 +177,7 @@ def _split(name: str, nodes: int | None, mode: str) -> Plan:
     return _served(name, count, _busy(mode), cut)
 
 
-def _busy(mode: str = "durable", **changed: int | str | bool) -> KeyspacePlan:
+def _busy(mode: str = "durable", **changed: float | str | bool) -> KeyspacePlan:
     """Return a keyspace with so many requests for so few keys that a wrong answer is seen."""
     usual = {
         "mode": mode,

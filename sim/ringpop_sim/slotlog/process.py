@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ringpop_py.slotlog import effects as fx
 from ringpop_py.slotlog.slotlog import SlotLog, Stage
 from ringpop_py.slotlog.slots import ORIGIN
+from ringpop_sim.schedules.owners import REFUSED, SERVED, Items, OwnerRequests, OwnerSnapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from typing import Protocol
 
-    from ringpop_py.slotlog.slots import Claim, Slot
-    from ringpop_sim.slotlog.shelf import Checkpoint
-    from ringpop_sim.slotlog.truth import Op, Truth
-
-    Done = Callable[[str], None]
-    """Called once with the result of a client's request: SERVED or REFUSED."""
+    from ringpop_py.slotlog.slots import Claim
+    from ringpop_sim.schedules.owners import Checkpoint, Done
+    from ringpop_sim.schedules.truth import Op
+    from ringpop_sim.slotlog.truth import Truth
 
     class ProcessSurroundings(Protocol):
         """What a process needs from its world."""
@@ -33,101 +31,6 @@ if TYPE_CHECKING:
 
         def note(self, who: str, what: object) -> None:
             """Add *what* to the trace."""
-
-
-SERVED: Final = "served"
-REFUSED: Final = "refused"
-
-
-class Items:
-    """A fold that keeps the operations in the order of the log, and their set."""
-
-    def __init__(self) -> None:
-        self.items: list[Op] = []
-        self.seen: set[Op] = set()
-
-    def reset(self) -> None:
-        """See `Fold`."""
-        self.items, self.seen = [], set()
-
-    def restore(self, checkpoint: object) -> None:
-        """See `Fold`."""
-        assert isinstance(checkpoint, list)
-        self.items, self.seen = list(checkpoint), set(checkpoint)
-
-    def apply(self, body: object) -> None:
-        """See `Fold`. It does not look for repetitions, because the owner must have found them."""
-        assert isinstance(body, tuple)
-        self.items.extend(body)
-        self.seen.update(body)
-
-
-@dataclass(slots=True)
-class OwnerRequests:
-    """The requests of clients to an owner, by progress.
-
-    Attributes:
-        writes, reads: the requests that wait.
-        batch: the writes of the commit in progress, which puts *nonce* at *slot*.
-        riding: reads that are answered when that commit ends.
-        asking: reads that wait while the store is asked whether this node is still the owner.
-    """
-
-    writes: list[tuple[Op, Done]] = field(default_factory=list)
-    reads: list[tuple[int, Done]] = field(default_factory=list)
-    batch: list[tuple[Op, Done]] = field(default_factory=list)
-    riding: list[tuple[int, Done]] = field(default_factory=list)
-    asking: list[tuple[int, Done]] = field(default_factory=list)
-    slot: Slot = ORIGIN
-    nonce: str = ""
-
-    def refuse(self) -> None:
-        """Refuse all requests."""
-        requests = [*self.writes, *self.batch, *self.reads, *self.asking, *self.riding]
-        self.writes, self.batch = [], []
-        self.reads, self.asking, self.riding = [], [], []
-        for _, done in requests:
-            done(REFUSED)
-
-
-@dataclass(slots=True)
-class OwnerSnapshots:
-    """An owner's checkpoints: the latest one taken, and those in the store.
-
-    Attributes:
-        body: the checkpoint taken after *slot*, of *count* operations; it builds on *keeps*.
-        putting: whether it is on its way to the store.
-        chain: the last checkpoint in the store, after those that it builds on; together they have
-            *chain_count* operations.
-    """
-
-    body: Checkpoint | None = None
-    slot: Slot = ORIGIN
-    count: int = 0
-    keeps: tuple[Slot, ...] = ()
-    putting: bool = False
-    chain: tuple[Slot, ...] = ()
-    chain_count: int = 0
-
-    def take(self, items: list[Op], slot: Slot, *, whole: bool) -> None:
-        """Take a checkpoint of *items* after *slot*, based on the last one unless *whole*."""
-        if self.chain and not whole:
-            self.body = (self.chain[-1], tuple(items[self.chain_count :]))
-            self.keeps = self.chain
-        else:
-            self.body = (None, tuple(items))
-            self.keeps = ()
-        self.count, self.slot = len(items), slot
-
-    def stands(self, slot: Slot) -> None:
-        """Note that the checkpoint after *slot* is in the store."""
-        self.chain, self.chain_count = (*self.keeps, slot), self.count
-
-    def forget(self) -> None:
-        """Forget the checkpoints of an epoch that is over; one on its way stays on its way."""
-        self.chain, self.chain_count = (), 0
-        if not self.putting:
-            self.body = None
 
 
 class LogProcess:
@@ -153,6 +56,8 @@ class LogProcess:
         self._world = world
         self._requests = OwnerRequests()
         self._snapshots = OwnerSnapshots()
+        self._put = (ORIGIN, "")
+        """The slot and the nonce of the commit in progress."""
         self._release_to: str | None = None
         self._epoch = 0
         self._follows_count = 0
@@ -263,25 +168,23 @@ class LogProcess:
     def _commit(self) -> None:
         """Commit the waiting writes as one group, in which a repeated write is only once."""
         requests = self._requests
-        batch, requests.writes = requests.writes, []
-        body = tuple(dict.fromkeys(op for op, _ in batch if op not in self.fold.seen))
+        body = requests.new_ops(self.fold)
         if not body:
-            for _, done in batch:
-                done(SERVED)
+            requests.end_batch(SERVED)
             self._serve()
             return
         # Reads that came before this commit are answered when it ends.
-        requests.batch, requests.riding, requests.reads = batch, requests.reads, []
+        requests.riding, requests.reads = requests.reads, []
         assert self.log.holder is not None
-        requests.slot, requests.nonce = self.log.next_slot, self.log.holder.nonce
+        self._put = self.log.next_slot, self.log.holder.nonce
         self.do(self.log.commit(body))
 
     # Answers of the store and effects of the log.
 
-    def answered(self, request_id: int, reply: fx.Reply) -> None:
-        """Handle the store's *reply*."""
+    def answered(self, request: fx.Request, reply: fx.Reply) -> None:
+        """Handle the store's *reply* to *request*."""
         self.damaged = isinstance(reply, fx.Unreadable)
-        self.do(self.log.answered(request_id, reply))
+        self.do(self.log.answered(request.id, reply))
 
     def do(self, effects: Iterable[fx.Effect]) -> None:
         """Carry out *effects*."""
@@ -316,7 +219,7 @@ class LogProcess:
                 self._world.truth.fenced(self.label, self._epoch)
                 # If the outcome is open, the commit may have been in the log, folded and deleted.
                 if self._requests.batch and not fact.commit_open:
-                    self._world.truth.refused(self._requests.slot, self._requests.nonce)
+                    self._world.truth.refused(*self._put)
                 self._forget_epoch()
             case fx.Released():
                 self._forget_epoch()
@@ -342,26 +245,21 @@ class LogProcess:
     def _told_of_checkpoint(self, fact: fx.CheckpointFact) -> None:
         if isinstance(fact, fx.Collected):
             return
-        # Of this epoch only: a former owner may delete what its own checkpoints build on.
-        if isinstance(fact, fx.Checkpointed) and self.online and fact.slot.epoch == self.log.epoch:
+        if isinstance(fact, fx.Checkpointed):
             self._snapshots.stands(fact.slot)
-        self._snapshots.body, self._snapshots.putting = None, False
+        self._snapshots.ended()
 
     def _committed(self) -> None:
         requests = self._requests
-        batch, requests.batch = requests.batch, []
-        for _, done in batch:
-            done(SERVED)
+        requests.end_batch(SERVED)
         self._answer(requests.riding)
         requests.riding = []
 
     def _not_committed(self) -> None:
         requests = self._requests
-        batch, requests.batch = requests.batch, []
         requests.reads = requests.riding + requests.reads  # those came first
         requests.riding = []
-        for _, done in batch:
-            done(REFUSED)
+        requests.end_batch(REFUSED)
 
     def _answer(self, readers: list[tuple[int, Done]]) -> None:
         for sure_count, done in readers:

@@ -5,50 +5,34 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import partial
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.slotlog.slotlog import Stage
-from ringpop_sim.slotlog.clients import LogClient
-from ringpop_sim.slotlog.process import SERVED, LogProcess
-from ringpop_sim.slotlog.road import Odds, Road
+from ringpop_sim.schedules.clients import LogClient
+from ringpop_sim.schedules.odds import Odds
+from ringpop_sim.schedules.owners import SERVED
+from ringpop_sim.schedules.sweep import Checker, ScheduleOutcome
+from ringpop_sim.schedules.truth import ERROR, LIVE
+from ringpop_sim.schedules.world import World
+from ringpop_sim.slotlog.process import LogProcess
+from ringpop_sim.slotlog.road import LogRoad
 from ringpop_sim.slotlog.shelf import Shelf
-from ringpop_sim.slotlog.truth import ERROR, LIVE, LogBroken, Truth
+from ringpop_sim.slotlog.truth import INVARIANTS, Truth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ringpop_py.slotlog.effects import Request
     from ringpop_py.slotlog.slots import Claim
-    from ringpop_sim.slotlog.shelf import Checkpoint
-    from ringpop_sim.slotlog.truth import Op
+    from ringpop_sim.schedules.owners import Checkpoint
+    from ringpop_sim.schedules.truth import Op
 
 FAULTY_UNTIL: Final = 500
 """From this instant on nothing fails, except what is already on its way."""
 CALM_EVENTS_MAX: Final = 3000
 """Within this many events after that, the node that should own the partition must own it."""
-TRACE_STEPS: Final = 60
 CLIENTS: Final = 3
 SIZES: Final = (3, 5)
 HARM_SHARE: Final = 0.3
 """The share of schedules in which something in the store is damaged."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleOutcome:
-    """The result of a schedule.
-
-    Attributes:
-        trace: its last steps, if a trace was asked for.
-    """
-
-    seed: int
-    nodes: int
-    event_count: int
-    epoch_count: int
-    written_count: int
-    broken: LogBroken | None
-    trace: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -60,42 +44,16 @@ class _Node:
     heir: int = 0
 
 
-class _Agenda:
-    """A heap of actions, each due at an instant; actions of one instant run in order."""
-
-    def __init__(self) -> None:
-        self.now = 0
-        self._pushed = 0
-        self._heap: list[tuple[int, int, Callable[[], None]]] = []
-        self._event_count = 0
-
-    def after(self, delay: int, what: Callable[[], None]) -> None:
-        """Call *what* after *delay*; calls for the same instant run in the order of requests."""
-        self._pushed += 1
-        heappush(self._heap, (self.now + delay, self._pushed, what))
-
-    def _step(self) -> None:
-        self.now, _, what = heappop(self._heap)
-        self._event_count += 1
-        what()
-
-
-class Schedule(_Agenda):
-    """The world of one schedule.
-
-    Attributes:
-        calm: whether nothing fails any longer, except what is already on its way.
-    """
+class Schedule(World):
+    """The world of one schedule."""
 
     def __init__(self, seed: int, nodes: int | None = None, *, traced: bool = False) -> None:
-        super().__init__()
+        super().__init__(traced=traced)
         self.rng = random.Random(seed)
         self.truth = Truth()
         self._seed = seed
         self.odds = Odds.drawn(self.rng)
-        self._road = Road(Shelf(self.truth, self.rng), self)
-        self.calm = False
-        self._trace: list[tuple[int, str, object]] | None = [] if traced else None
+        self._road = LogRoad(Shelf(self.truth, self.rng), self)
         count = nodes or SIZES[seed % len(SIZES)]
         self._nodes = [_Node("abcdefghijklmnopqrstuvwxyz"[place]) for place in range(count)]
         self._heir = 0
@@ -116,11 +74,10 @@ class Schedule(_Agenda):
         return ScheduleOutcome(
             self._seed,
             len(self._nodes),
-            self._event_count,
-            epochs,
-            len(self.truth.items),
+            self.event_count,
+            {"epochs": epochs, "operations": len(self.truth.items)},
             self.truth.broken,
-            self._told(),
+            self.told(),
         )
 
     def _run(self) -> None:
@@ -131,8 +88,8 @@ class Schedule(_Agenda):
         if self._harm_at < FAULTY_UNTIL:
             self.after(self._harm_at, self._harm)
         truth = self.truth
-        while truth.broken is None and self._heap[0][0] < FAULTY_UNTIL:
-            self._step()
+        while truth.broken is None and self.next_at < FAULTY_UNTIL:
+            self.step()
         self.calm = True
         self.note("world", "nothing fails from here on")
         if truth.harmed:
@@ -166,11 +123,11 @@ class Schedule(_Agenda):
         """
         self._heir = heir
         self._probe = None
-        end = self._event_count + CALM_EVENTS_MAX
+        end = self.event_count + CALM_EVENTS_MAX
         while self.truth.broken is None and not self._settled():
             if or_stopped and any(node.process and node.process.damaged for node in self._nodes):
                 return
-            if self._event_count == end:
+            if self.event_count == end:
                 stages = [
                     f"{node.process.label} {node.process.log.stage.name}"
                     for node in self._nodes
@@ -178,7 +135,7 @@ class Schedule(_Agenda):
                 ]
                 self.truth.breaks(LIVE, f"after {CALM_EVENTS_MAX} events: {', '.join(stages)}")
                 return
-            self._step()
+            self.step()
 
     def _settled(self) -> bool:
         process = self._nodes[self._heir].process
@@ -201,9 +158,9 @@ class Schedule(_Agenda):
     def _drain(self) -> None:
         """Let all that is on its way arrive."""
         # Fixed before the loop, because nodes push new events without end.
-        ends_at = max((at for at, _, _ in self._heap), default=0)
-        while self.truth.broken is None and self._heap and self._heap[0][0] <= ends_at:
-            self._step()
+        ends_at = self.last_at
+        while self.truth.broken is None and self.next_at <= ends_at:
+            self.step()
 
     # Nodes.
 
@@ -237,13 +194,13 @@ class Schedule(_Agenda):
         self.after(1 + int(self.rng.random() * 40), partial(self._start, node))
 
     def crash_all(self) -> None:
-        """See `RoadSurroundings`."""
+        """See `LogSurroundings`."""
         for node in self._nodes:
             if node.process is not None:
                 self._crash(node, node.process)
 
-    def lives(self, process: LogProcess) -> bool:
-        """See `RoadSurroundings`."""
+    def lives(self, process: object) -> bool:
+        """See `LogSurroundings`."""
         return any(node.process is process for node in self._nodes)
 
     def _change_mind(self, node: _Node, process: LogProcess) -> None:
@@ -288,7 +245,15 @@ class Schedule(_Agenda):
                 return False
         return True
 
-    def some_process(self) -> LogProcess | None:
+    def some_partition(self) -> int:
+        """See `ClientSurroundings`. This log is of one partition."""
+        return 0
+
+    def truth_of(self, _partition: int) -> Truth:
+        """See `ClientSurroundings`."""
+        return self.truth
+
+    def some_server(self, _partition: int) -> LogProcess | None:
         """See `ClientSurroundings`. Mostly a node that serves, so that much is written."""
         serving = [node for node in self._nodes if node.process is not None and node.process.online]
         nodes = serving if serving and self.rng.random() < 0.7 else self._nodes  # noqa: PLR2004
@@ -298,19 +263,10 @@ class Schedule(_Agenda):
         """See `ProcessSurroundings`."""
         self._road.ask(process, request, body)
 
-    # The trace.
-
-    def note(self, who: str, what: object) -> None:
-        """Add *what* to the trace, if there is one."""
-        if self._trace is not None:
-            self._trace.append((self.now, who, what))
-
-    def _told(self) -> tuple[str, ...]:
-        if self._trace is None:
-            return ()
-        return tuple(f"{at:5} {who:8} {what}" for at, who, what in self._trace[-TRACE_STEPS:])
-
 
 def run_schedule(seed: int, nodes: int | None = None, *, traced: bool = False) -> ScheduleOutcome:
     """Run the schedule of *seed*; without *nodes*, the number of nodes follows from the seed."""
     return Schedule(seed, nodes, traced=traced).run()
+
+
+SLOTLOG: Final = Checker(run_schedule, INVARIANTS)

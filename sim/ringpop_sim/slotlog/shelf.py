@@ -14,10 +14,9 @@ from ringpop_py.values.packed import decode_value, encode_value
 if TYPE_CHECKING:
     import random
 
-    from ringpop_sim.slotlog.truth import Op, Truth
-
-Checkpoint = tuple["Slot | None", tuple["Op", ...]]
-"""A checkpoint: the slot of the one that it builds on, if any, and the operations it adds."""
+    from ringpop_sim.schedules.owners import Checkpoint
+    from ringpop_sim.schedules.truth import Op
+    from ringpop_sim.slotlog.truth import Truth
 
 
 class Shelf:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import defaultdict
 from functools import partial
 from itertools import count
 from statistics import fmean, median
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import trio
 
-from ringpop_py.partition.logstore import LogStore
+from ringpop_py.journal.effects import GetClaim, ListPartition, PartitionListed
+from ringpop_py.partition.journalstore import JournalStore, KnownRecords
 from ringpop_py.shares.durable_driver import ReleaseRequest
-from ringpop_py.slotlog.effects import GetSlot, Listed, ListLog
 from ringpop_py.steward.duties import ReleaseSaid
 from ringpop_py.stores.folder import FolderStore
 from ringpop_py.swim.member import Status
@@ -30,10 +29,10 @@ from tests.bench.keyspaces.nodes import (
     processes,
     whole,
 )
-from tests.bench.report import Row, against_goal
+from tests.bench.report import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Sequence
+    from collections.abc import Awaitable, Iterator
     from pathlib import Path
 
     from ringpop_py import Address, Ringpop
@@ -47,7 +46,6 @@ START_PARTITIONS: Final = 256
 START_NODES: Final = 5
 MOVE_PARTITIONS: Final = 64
 WRITERS: Final = 4
-ROUND_TRIPS_GOAL: Final = 10.0
 BODY: Final = b"x" * 200
 REST_S: Final = 4.0
 """After this, members that nothing happens to ping each other as seldom as they ever do."""
@@ -82,14 +80,12 @@ async def _start_alone(folder: Path) -> float:
 
 def handoff(folder: Path) -> Iterator[Row]:
     """A third of the partitions moves to a new member while all are written."""
-    pauses_s, trips, took = trio.run(_handoff, folder)
+    pauses_s, took = trio.run(_handoff, folder)
     predicted_s = hand_over_s(_latencies(took))
     yield _as_predicted(
         "state.handoff.pause.p50", median(pauses_s) * 1000, "ms", predicted_s * 1000
     )
     yield Row("state.handoff.pause.max", max(pauses_s) * 1000, "ms")
-    yield against_goal("state.handoff.store_calls.p50", median(trips), "calls", ROUND_TRIPS_GOAL)
-    yield against_goal("state.handoff.store_calls.max", max(trips), "calls", ROUND_TRIPS_GOAL)
 
 
 class Took(NamedTuple):
@@ -117,30 +113,25 @@ def _as_predicted(name: str, value: float, unit: str, predicted: float) -> Row:
     return Row(name, value, unit, "simulator", predicted, ratio, 0.75, 0.75 <= ratio <= 1.25)
 
 
-async def _handoff(folder: Path) -> tuple[list[float], Sequence[int], Took]:
-    """Pauses, how often the store was called in each, and how long its calls took meanwhile."""
-    store = CountingStore(folder)
+async def _handoff(folder: Path) -> tuple[list[float], Took]:
+    """Pauses, and how long calls of the store and of members took meanwhile."""
+    store = FolderStore(folder)
     async with a_node(folder, "a", store=store) as a:
         one = await a.open_keyspace(KEYSPACE, partitions=MOVE_PARTITIONS)
         async with a_node(folder, "b", hosts=[a.address], store=store):
             await whole(one, ["a", "b"])
-            await _fill(one)
-            store.calls.clear()
+            await fill(one)
             async with a_node(folder, "c", hosts=[a.address], store=store) as c:
                 there = await c.open_keyspace(KEYSPACE, partitions=MOVE_PARTITIONS)
                 took = Took([], [], [], [])
                 async with trio.open_nursery() as nursery:
                     for _ in range(WRITERS):
-                        nursery.start_soon(_write, one)
+                        nursery.start_soon(write, one)
                     nursery.start_soon(_probe, c, a.address, took)
                     await whole(there, ["a", "b", "c"])
                     nursery.cancel_scope.cancel()
                 driver = c.keyspaces.here(KEYSPACE).host.driver
-                return (
-                    [us / 1e6 for us in driver.steward.handoff_pauses_us],
-                    store.calls_of_handoffs(),
-                    took,
-                )
+                return [us / 1e6 for us in driver.steward.handoff_pauses_us], took
 
 
 async def _probe(node: Ringpop, other: Address, took: Took) -> None:
@@ -149,11 +140,12 @@ async def _probe(node: Ringpop, other: Address, took: Took) -> None:
     worker = host.worker
     # It is never released to one who knows an epoch before the first.
     body = encode(ReleaseRequest(KEYSPACE, host.generation, 0, 0, node.name))
+    logs = JournalStore(host.keys, worker, KnownRecords())
     for number in count():
-        logs = LogStore(worker.store, host.keys.partition(number % MOVE_PARTITIONS), worker)
-        log = await _timed(took.lists, logs.perform(ListLog(0)))
-        assert isinstance(log, Listed)
-        await _timed(took.reads, logs.perform(GetSlot(0, log.slots[-1])))
+        partition = number % MOVE_PARTITIONS
+        listed = await _timed(took.lists, logs.perform(ListPartition(0, partition)))
+        assert isinstance(listed, PartitionListed)
+        await _timed(took.reads, logs.perform(GetClaim(0, partition, listed.epochs[-1])))
         put = partial(worker.store.put_if_absent, f"probe/{node.name}/{number}", BODY)
         await _timed(took.writes, worker.run(put))
         ask = Call(NODE_SERVICE, RELEASE, b"", body, ttl_s=WHOLE_S)
@@ -168,66 +160,19 @@ async def _timed(took_s: list[float], call: Awaitable[T]) -> T:
     return result
 
 
-async def _fill(keyspace: Keyspace) -> None:
+async def fill(keyspace: Keyspace) -> None:
+    """Put 5,000 keys, 500 at a time."""
     for first in range(0, 5_000, 500):
         keys = (f"key-{index}" for index in range(first, first + 500))
         await keyspace.update_many([(key, "put", first) for key in keys])
 
 
-async def _write(keyspace: Keyspace) -> None:
+async def write(keyspace: Keyspace) -> None:
+    """Put one of these keys after the other, until cancelled."""
     index = 0
     while True:
         index += 1
         await keyspace.put(f"key-{index % 5_000}", index, timeout_s=60)
-
-
-class CountingStore(FolderStore):
-    """Remembers what was asked of it, by folder: each partition has its own."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.calls: defaultdict[str, list[str]] = defaultdict(list)
-
-    def put_if_absent(self, key: str, value: bytes) -> bool:
-        """See `Store`."""
-        was_put = super().put_if_absent(key, value)
-        self._note(key, _kind(value) if was_put else "taken")
-        return was_put
-
-    def get(self, key: str) -> bytes | None:
-        """See `Store`."""
-        self._note(key, "get")
-        return super().get(key)
-
-    def list(self, prefix: str) -> list[str]:
-        """See `Store`."""
-        self._note(prefix, "list")
-        return super().list(prefix)
-
-    def _note(self, key: str, what: str) -> None:
-        root, _, _ = key.partition("/s/")
-        self.calls[root.removesuffix("/ck/")].append(what)
-
-    def calls_of_handoffs(self) -> Sequence[int]:
-        """Of each handoff since `calls` was cleared: from its seal to its claim, both included."""
-        counts = []
-        for calls in self.calls.values():
-            sealed_at = None
-            for index, what in enumerate(calls):
-                if what == "seal":
-                    sealed_at = index
-                elif what == "claim" and sealed_at is not None:
-                    counts.append(index - sealed_at + 1)
-                    sealed_at = None
-        return counts
-
-
-def _kind(value: bytes) -> str:
-    """What a record begins with."""
-    for kind in ("claim", "seal", "data"):
-        if kind.encode() in value[:9]:
-            return kind
-    return "other"
 
 
 def crash(folder: Path) -> Iterator[Row]:
@@ -260,7 +205,7 @@ async def _served_again(folder: Path, how: signal.Signals, rest_s: float, took: 
         async with a_node(folder, "a", hosts=[b.address, c.address]) as node:
             keyspace = await node.open_keyspace(KEYSPACE, partitions=MOVE_PARTITIONS)
             await whole(keyspace, ["a", "b", "c"])
-            await _fill(keyspace)
+            await fill(keyspace)
             keys = [f"key-{i}" for i in range(1_000) if keyspace.owner_of(f"key-{i}") == "c"]
             await trio.sleep(rest_s)
             began_at = time.perf_counter()

@@ -65,11 +65,12 @@ async def a_keyspace(
     folder: Path,
     partitions: int,
     *,
+    store: Store | None = None,
     state: StateConfig | None = None,
     checkpoint_interval_s: float = 3600.0,
 ) -> AsyncIterator[Keyspace]:
     """A keyspace on one node of this process, all of whose partitions are online."""
-    async with a_node(folder, state=state) as node:
+    async with a_node(folder, store=store, state=state) as node:
         keyspace = await node.open_keyspace(
             KEYSPACE, partitions=partitions, checkpoint_interval_s=checkpoint_interval_s
         )

@@ -7,6 +7,7 @@ is asked over a socket; the others live in the caller's process, as the keyspace
 from __future__ import annotations
 
 import shutil
+import socket
 import sqlite3
 import subprocess
 import time
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from ringpop_py import Address
     from ringpop_py.keyspaces.keyspace import Keyspace
     from tests.bench.report import Row
 
@@ -110,35 +112,43 @@ def _entries(keys: Sequence[str], turn: int) -> Entries:
 
 
 @contextmanager
-def _redis(folder: Path) -> Iterator[Put]:
-    """A server with ``appendfsync always``; a group is a pipeline."""
-    redis = import_module("redis")
+def redis_server(folder: Path) -> Iterator[Address]:
+    """Where a Redis with ``appendfsync always`` answers, which keeps its file in *folder*."""
     (address,) = free_addresses(1)
     command = ["redis-server", "--port", str(address.port), "--bind", address.host]
     command += ["--dir", str(folder), "--save", "", "--appendonly", "yes"]
     command += ["--appendfsync", "always"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
-            client = redis.Redis(address.host, address.port)
-            _wait_for(client, redis.ConnectionError)
-
-            def put(entries: Entries) -> None:
-                with client.pipeline(transaction=False) as pipeline:
-                    for key, value in entries:
-                        pipeline.set(key, value)
-                    pipeline.execute()
-
-            yield put
+            _wait_for(address)
+            yield address
         finally:
             server.kill()
 
 
-def _wait_for(client: Any, refused: type[Exception]) -> None:  # noqa: ANN401 - no stubs
+@contextmanager
+def _redis(folder: Path) -> Iterator[Put]:
+    """A group is a pipeline."""
+    redis = import_module("redis")
+    with redis_server(folder) as address:
+        client = redis.Redis(address.host, address.port)
+
+        def put(entries: Entries) -> None:
+            with client.pipeline(transaction=False) as pipeline:
+                for key, value in entries:
+                    pipeline.set(key, value)
+                pipeline.execute()
+
+        yield put
+
+
+def _wait_for(address: Address) -> None:
+    """Return once something listens at *address*."""
     until = perf_counter() + START_S
     while True:
         try:
-            client.ping()
-        except refused:
+            socket.create_connection(address).close()
+        except OSError:
             if perf_counter() > until:
                 raise
             time.sleep(0.01)

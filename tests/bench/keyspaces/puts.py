@@ -151,14 +151,14 @@ def _rate_of_journal(append: Callable[[], None]) -> float:
     return GROUP * done / (perf_counter() - started)
 
 
-async def rate(calls: Sequence[Callable[[], Awaitable[Any]]]) -> float:
+async def rate(calls: Sequence[Callable[[], Awaitable[Any]]], for_s: float = ROUND_S) -> float:
     """How many of *calls* are done a second, if a caller each repeats them for a while."""
     done = 0
     started = perf_counter()
 
     async def repeat(call: Callable[[], Awaitable[Any]]) -> None:
         nonlocal done
-        while perf_counter() - started < ROUND_S:
+        while perf_counter() - started < for_s:
             await call()
             done += 1
 

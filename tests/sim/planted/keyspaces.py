@@ -12,7 +12,11 @@ HOLDINGS: Final = "steward/holdings.py"
 GOSSIP: Final = "steward/gossip.py"
 TABLE: Final = "placing/table.py"
 ASSIGNMENT: Final = "placing/assignment.py"
-LOG: Final = "slotlog/slotlog.py"
+HEIR: Final = "journal/heir.py"
+JOURNAL: Final = "journal/journal.py"
+COVERAGE: Final = "journal/coverage.py"
+SWEEP: Final = "journal/sweep.py"
+DESK: Final = "partition/desk.py"
 SESSIONS: Final = "keyed/sessions.py"
 SEEDS: Final = (1, 2, 3)
 
@@ -30,55 +34,257 @@ def _bug(name: str, path: str, old: str, new: str, found_by: str, *scenarios: st
 KEYSPACE_BUGS: Final = (
     _bug(
         "a partition is claimed before its tail is read",
-        LOG,
-        "        assert self.stage in {Stage.IDLE, Stage.REPLAYING}\n",
-        "        if self._replay.seal is None and self.holder and self._replay.listed_last:\n"
-        "            self._may_take, self._nonce = may_take, self._make_nonce()\n"
-        '            self._replay.seal = Seal("", "")\n'
-        "            return self._claim()\n"
-        "        assert self.stage in {Stage.IDLE, Stage.REPLAYING}\n",
-        "K1 K2",
+        HEIR,
+        "            if self._next not in self._found:\n",
+        "            if self._may_take is not None and self._at == self.epoch > 1:\n"
+        "                return self._at_end()\n"
+        "            if self._next not in self._found:\n",
+        "K1 K2 K12",
         "partitions-drained",
     ),
     _bug(
         "a partition is claimed without a seal",
-        LOG,
-        "            return self._seal()\n",
-        "            self._replay.seal = Seal(self.node_name, self._nonce)\n"
-        "            return self._claim()\n",
+        HEIR,
+        "        self.stage = Stage.SEALING\n",
+        "        return self._seal_true(Seal(own.node_name))\n",
         "K1 K2 K4",
         "partitions-split",
+        "partitions-sealed",
     ),
     _bug(
         "a claim that another member won counts",
-        LOG,
-        "        if reply is fx.StoreAnswer.WON:\n"
-        "            self._replay.take(request.slot, request.record)\n"
-        "            return self._online()\n",
-        "        if reply in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):\n"
-        "            self._replay.take(request.slot, request.record)\n"
-        "            return self._online()\n",
+        HEIR,
+        "        if reply is fx.StoreAnswer.WON and request.claim.journal == self._journal.name:\n",
+        "        if reply in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):\n",
         "K1 K2",
         "partitions-split",
         "partitions-awaited",
         "store-failing",
     ),
     _bug(
-        "whatever is in the slot of a write counts as that write",
-        LOG,
-        "return isinstance(record, kind) and record.nonce == self._nonce",
-        "return True",
-        "K1 K2 X",
+        "whatever is in the slot of a group counts as that group",
+        JOURNAL,
+        "            return self._commit_sealed(reply.value)\n",
+        "            return self._committed(self._committing)\n",
+        "K1 K2 K12 X",
         "partitions-split",
     ),
     _bug(
+        "a group whose outcome is open counts as not there",
+        JOURNAL,
+        "        (again,) = self._again(request, self._commit_put)\n"
+        "        assert isinstance(again, fx.PutSlot)\n",
+        "        self._committing = None\n        return [fx.NotCommitted(request.slot)]\n",
+        "K1 K12 X",
+        "store-failing",
+    ),
+    _bug(
         "an owner answers reads from memory",
-        LOG,
-        "        self._reading = self._ask(fx.GetSlot(self._new_id(), self.next_slot), "
-        "self._read_met)\n        return [self._reading]\n",
+        JOURNAL,
+        "        self._reading = True\n",
         "        return [fx.MayRead()]\n",
         "K1",
+        "partitions-paused",
         "partitions-split",
+    ),
+    _bug(
+        "a fence keeps the partitions",
+        JOURNAL,
+        "            holding.uncovered.clear()\n            self._reclaiming[number] = holding\n"
+        "            effects.append(self._reclaim(number, holding))\n",
+        "            self.held[number] = holding\n",
+        "K1 K2",
+        "partitions-sealed",
+    ),
+    _bug(
+        "a claim that another member made after the seal counts as ours",
+        JOURNAL,
+        "            if found.value.journal == request.claim.journal:\n",
+        "            if True:\n",
+        "K1 K2",
+        "partitions-sealed",
+    ),
+    _bug(
+        "who claims again does not say so once another member was faster",
+        JOURNAL,
+        "            return [fx.Lost(request.partition, found.value.owner)]\n",
+        "            return self._again(look, met)\n",
+        "K10 X",
+        "partitions-sealed",
+    ),
+    _bug(
+        "a fenced node waits before it claims again",
+        JOURNAL,
+        "        request = fx.PutClaim(self._new_id(), partition, holding.epoch + 1, claim)\n",
+        "        request = fx.PutClaim(self._new_id(), partition, holding.epoch + 1, claim, 9)\n",
+        "K10",
+        "partitions-sealed",
+    ),
+    _bug(
+        "a mark does not wait for checkpoints",
+        COVERAGE,
+        "        return min([low, *firsts, *self.parted.values()])\n",
+        "        return low\n",
+        "K1 K4 K12",
+        "partitions-killed",
+        "partitions-drained",
+    ),
+    _bug(
+        "a release is deleted before its heir has a checkpoint",
+        COVERAGE,
+        "        return min([low, *firsts, *self.parted.values()])\n",
+        "        return min([low, *firsts])\n",
+        "K1 K4 K12",
+        "partitions-killed",
+    ),
+    _bug(
+        "a checkpoint of an epoch covers the release that ends it",
+        SWEEP,
+        "            return newest.epoch > entry.epoch\n",
+        "            return newest.epoch >= entry.epoch\n",
+        "K4",
+        "partitions:4:572",
+        "partitions:4:684",
+    ),
+    _bug(
+        "any checkpoint of an epoch covers all of it",
+        SWEEP,
+        "        return newest >= Slot(entry.epoch, self._next)\n",
+        "        return newest.epoch >= entry.epoch\n",
+        "K1 K4 K12",
+        "partitions-killed",
+        "journals-trimmed",
+    ),
+    _bug(
+        "a release keeps a journal for ever",
+        COVERAGE,
+        "            if number == partition and epoch < newest.epoch:\n",
+        "            if False:\n",
+        "K11",
+        "journals-trimmed",
+    ),
+    _bug(
+        "journals of those that have ended are kept",
+        SWEEP,
+        "        if self._next <= max(self._mark, 1):\n",
+        "        if True:\n",
+        "K11",
+        "journals-trimmed",
+    ),
+    _bug(
+        "a reader does not begin at the mark",
+        HEIR,
+        "        self._next = max(self._next, self._marks.get(self._journal_read, 0))\n",
+        "        pass\n",
+        "K4 K12",
+        "partitions-drained",
+        "journals-trimmed",
+    ),
+    _bug(
+        "a seal is believed that stands where slots were deleted",
+        HEIR,
+        "            if mark > slot:  # a lie\n",
+        "            if False:\n",
+        "K1 K2 K4 K12",
+        "partitions-split",
+    ),
+    _bug(
+        "the claim is made again after a lie",
+        JOURNAL,
+        "bool(reply.marks) and reply.marks[-1] > self._committing.slot\n",
+        "False\n",
+        "K1 K2",
+        "partitions-split",
+    ),
+    _bug(
+        "a claim names the slot behind the group under way",
+        HEIR,
+        "        claim = Claim(journal.node_name, journal.name, journal.next_slot, base)\n",
+        "        first = journal.next_slot + journal.committing\n"
+        "        claim = Claim(journal.node_name, journal.name, first, base)\n",
+        "K1 K12",
+        "partitions-split",
+    ),
+    _bug(
+        "a partition of a sealed journal is not here",
+        DURABLE,
+        "        if number in self._again:\n            return ReleaseSaid.NOT_YET\n",
+        "        if number in self._again:\n            return ReleaseSaid.NOT_MINE\n",
+        "K13",
+        "partitions-sealed",
+    ),
+    _bug(
+        "a slot that was read ahead ends the reading again",
+        HEIR,
+        "        self._stop_reading()  # a slot that was read ahead must not bring us here again\n",
+        "",
+        "X",
+        "partitions:4:15",
+        "partitions:4:47",
+    ),
+    _bug(
+        "a read rides on a group that is under way",
+        DESK,
+        "        self._reads.append(job)\n\n    def add_release",
+        "        (self._riding if self._in_hand else self._reads).append(job)\n\n"
+        "    def add_release",
+        "K1",
+        "partitions-paused:0:4",
+        "partitions-paused:0:10",
+    ),
+    _bug(
+        "reads that ride on nothing are answered",
+        DESK,
+        "        if self._in_hand or self._riding:\n",
+        "        riding, self._riding = self._riding, []\n        _finish(riding)\n"
+        "        if self._in_hand:\n",
+        "K1",
+        "partitions-paused",
+        "partitions-split",
+    ),
+    _bug(
+        "a group that met a seal counts as done",
+        DESK,
+        "        # None of them has taken effect, and none will: they wait for the next claim.\n",
+        "        _finish(jobs)\n        jobs = []\n",
+        "K1",
+        "partitions-sealed",
+    ),
+    _bug(
+        "who waits for a claim after a fence is forgotten",
+        DESK,
+        "            if isinstance(job, WriteJob):\n                self._queue.append(job)\n",
+        "            if isinstance(job, WriteJob):\n                pass\n",
+        "K6",
+        "partitions-sealed:0:12",
+        "partitions-sealed:0:14",
+    ),
+    _bug(
+        "a release replaces the writes of its group",
+        DESK,
+        "                if number in numbers:\n                    break"
+        "  # a group has one entry for each partition\n",
+        "",
+        "K4",
+        "partitions-drained:0:8",
+        "partitions-drained:0:10",
+    ),
+    _bug(
+        "the store has no room for a group, and it counts",
+        DESK,
+        "                _finish(jobs, StoreFull(text))\n",
+        "                _finish(jobs)\n",
+        "K1",
+        "store-failing",
+    ),
+    _bug(
+        "what is claimed again after a fence is taken over as well",
+        DURABLE,
+        "        here = number in self.serving or number in self._again\n",
+        "        here = number in self.serving\n",
+        "K4 X",
+        "partitions:4:26",
+        "partitions:4:6",
     ),
     _bug(
         "an owner holds on to what another member has claimed",
@@ -86,7 +292,9 @@ KEYSPACE_BUGS: Final = (
         "            self._let_go(row.partition)\n        self._news",
         "            pass\n        self._news",
         "K4",
-        "partitions-drained",
+        "partitions:4:5",
+        "partitions:4:6",
+        "partitions:4:26",
     ),
     _bug(
         "a partition is released to a member that should not own it",

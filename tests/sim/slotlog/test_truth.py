@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.slotlog.slots import Claim, Data, Seal, Slot
-from ringpop_sim.slotlog.truth import LogBroken, Truth
+from ringpop_sim.schedules.truth import LogBroken
+from ringpop_sim.slotlog.truth import Truth
 
 X, Y = (0, 0), (0, 1)
 

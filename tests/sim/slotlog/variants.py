@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A bug: in *path*, an old text that occurs once, and a new one.
-
-    Attributes:
-        found_by: the invariants of which at least one breaks.
-        first: the seed at which the hunt begins. Schedules that show a rare bug are far from 0.
-    """
-
-    name: str
-    path: str
-    old: str
-    new: str
-    found_by: str
-    first: int = 0
-
-    def __str__(self) -> str:
-        return self.name.replace(" ", "-")
-
+from tests.sim.hunting.variant import Variant
 
 LOG: Final = "ringpop_py/slotlog/slotlog.py"
 REPLAY: Final = "ringpop_py/slotlog/replay.py"
 RECORDS: Final = "ringpop_py/slotlog/records.py"
 COLLECTING: Final = "ringpop_py/slotlog/collector.py"
 PROCESS: Final = "ringpop_sim/slotlog/process.py"
-ROAD: Final = "ringpop_sim/slotlog/road.py"
+ROAD: Final = "ringpop_sim/schedules/road.py"
 
 VARIANTS: Final = (
     Variant(

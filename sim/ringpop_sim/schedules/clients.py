@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ringpop_sim.slotlog.process import SERVED
+from ringpop_sim.schedules.owners import SERVED
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from ringpop_sim.slotlog.process import LogProcess
-    from ringpop_sim.slotlog.truth import Op, Truth
+    from ringpop_sim.schedules.owners import Done
+    from ringpop_sim.schedules.truth import LogTruth, Op
 
 TODO: Final = 10
 """How many requests a client makes in all."""
@@ -21,18 +21,35 @@ READER_TODO: Final = 30
 READER_FICKLE: Final = 0.1
 """The same for the first client, which mostly reads: by staying it finds replaced owners."""
 TRIES_MAX: Final = 12
+PAUSE: Final = 6
+"""The most time between two requests, or two attempts."""
+
+
+class Server(Protocol):
+    """What serves the requests for one partition at one node."""
+
+    def write(self, op: Op, done: Done) -> None:
+        """Accept the write *op* of a client."""
+
+    def read(self, sure_count: int, done: Done) -> None:
+        """Accept a read; *sure_count* operations were sure before it began."""
 
 
 class ClientSurroundings(Protocol):
     """What a client needs from its world."""
 
-    truth: Truth
     rng: random.Random
 
     def after(self, delay: int, what: Callable[[], None]) -> None:
         """Call *what* after *delay*."""
 
-    def some_process(self) -> LogProcess | None:
+    def some_partition(self) -> int:
+        """Return the partition of the next request."""
+
+    def truth_of(self, partition: int) -> LogTruth:
+        """Return what is known of *partition*."""
+
+    def some_server(self, partition: int) -> Server | None:
         """Return a node to send to; None means that the node that was tried does not answer."""
 
     def note(self, who: str, what: object) -> None:
@@ -42,10 +59,13 @@ class ClientSurroundings(Protocol):
 class LogClient:
     """Repeats a refused or unanswered request, with the same id, through another node.
 
-    The client learns of a success only while it waits; the truth learns of every success.
+    The client learns of a success only while it waits; the truth learns of every success. It waits
+    for an answer for *patience*, and after a refusal up to *back_off*.
     """
 
-    def __init__(self, world: ClientSurroundings, number: int, patience: int) -> None:
+    def __init__(
+        self, world: ClientSurroundings, number: int, patience: int, back_off: int = PAUSE
+    ) -> None:
         self._world = world
         self._number = number
         reader = number == 0
@@ -53,13 +73,15 @@ class LogClient:
         self._fickle = READER_FICKLE if reader else FICKLE
         self._reads_share = 1.0 if reader else world.rng.random() * 0.7
         self._patience = patience
+        self._back_off = back_off
         self._label = f"client {number}"
         self._op: Op | None = None
+        self._partition = 0
         self._reads = False
         self._attempt = 0
         self._began_with = 0
         self._tries = 0
-        self._served_by: LogProcess | None = None
+        self._served_by: dict[int, Server] = {}
 
     @property
     def done(self) -> bool:
@@ -75,10 +97,12 @@ class LogClient:
         self._op = (self._number, self._left)
         self._tries = 0
         self._reads = self._world.rng.random() < self._reads_share
+        self._partition = self._world.some_partition()
         # Once for all attempts: whichever is answered must show what was sure before the first.
-        self._began_with = self._world.truth.sure_count
+        truth = self._world.truth_of(self._partition)
+        self._began_with = truth.sure_count
         if not self._reads:
-            self._world.truth.begins(self._op)
+            truth.begins(self._op)
         self._world.note(self._label, ("reads" if self._reads else "writes", self._op))
         self._try()
 
@@ -88,35 +112,37 @@ class LogClient:
             self.begin()
             return
         self._attempt += 1
-        attempt, op = self._attempt, self._op
+        attempt, op, partition = self._attempt, self._op, self._partition
         assert op is not None
         self._world.after(self._patience, lambda: self._waited(attempt))
-        process = self._served_by
-        if process is None or self._world.rng.random() < self._fickle:
-            process = self._world.some_process()
-        self._served_by = process
-        if process is None:
+        server = self._served_by.pop(partition, None)
+        if server is None or self._world.rng.random() < self._fickle:
+            server = self._world.some_server(partition)
+        if server is None:
             return
+        self._served_by[partition] = server
         if self._reads:
-            process.read(self._began_with, lambda said: self._told(attempt, said))
+            server.read(self._began_with, lambda said: self._told(attempt, said))
         else:
-            process.write(op, lambda said: self._written(op, attempt, said))
+            server.write(op, lambda said: self._written(partition, op, attempt, said))
 
-    def _written(self, op: Op, attempt: int, said: str) -> None:
+    def _written(self, partition: int, op: Op, attempt: int, said: str) -> None:
         if said == SERVED:
-            self._world.truth.acknowledges(op)
+            self._world.truth_of(partition).acknowledges(op)
         self._told(attempt, said)
 
     def _told(self, attempt: int, said: str) -> None:
         if attempt != self._attempt:
             return
         self._attempt += 1  # later answers to this attempt are ignored
-        if said != SERVED:
-            self._served_by = None
-        delay = 1 + int(self._world.rng.random() * 6)
-        self._world.after(delay, self.begin if said == SERVED else self._try)
+        pause = self._world.rng.random()
+        if said == SERVED:
+            self._world.after(1 + int(pause * PAUSE), self.begin)
+        else:
+            self._served_by.pop(self._partition, None)
+            self._world.after(1 + int(pause * self._back_off), self._try)
 
     def _waited(self, attempt: int) -> None:
         if attempt == self._attempt:
-            self._served_by = None
+            self._served_by.pop(self._partition, None)
             self._try()

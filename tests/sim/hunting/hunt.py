@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
 
-from ringpop_sim.slotlog.schedule import run_schedule
 
-
-def main(first: int, count: int) -> None:
-    """Hunt in *count* seeds from *first* on."""
+def main(checker: str, first: int, count: int) -> None:
+    """Hunt in *count* seeds of *checker* from *first* on."""
+    run_schedule = import_module(f"ringpop_sim.{checker}.schedule").run_schedule
     for seed in range(first, first + count):
         broken = run_schedule(seed).broken
         if broken is not None:
@@ -22,4 +22,4 @@ def main(first: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,105 @@
+"""What the subcommands of checkers share: many random schedules, and what broke in them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ringpop_sim import commands as c
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from ringpop_sim.schedules.sweep import Checker, ScheduleOutcome, SweepSummary
+
+SCHEDULES_DEFAULT: Final = 3000
+NODES_MAX: Final = 26
+TOLD_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CheckerCommand:
+    """The subcommand *name* that runs *checker*.
+
+    Attributes:
+        sizes: how many nodes a schedule has, in words.
+    """
+
+    name: str
+    checker: Checker
+    summary: str
+    examples: Sequence[str]
+    sizes: str
+
+    def add_parser(self, commands: c.Parsers) -> argparse.ArgumentParser:
+        """See `Command`."""
+        parser = c.parser_of(commands, self.name, self.summary, self.examples)
+        parser.add_argument("--schedules", type=c.count, default=SCHEDULES_DEFAULT, metavar="N",
+                            help="how many schedules (%(default)s)")  # fmt: skip
+        parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
+        parser.add_argument("--nodes", type=c.count, metavar="N",
+                            help=f"how many ({self.sizes}, by the seed)")  # fmt: skip
+        parser.add_argument("--jobs", type=c.count, default=1, help="processes (%(default)s)")
+        parser.add_argument("--trace", action="store_true", help="show the last steps of each, too")
+        parser.add_argument("--format", choices=["table", "json"], default="table")
+        return parser
+
+    def main(self, options: argparse.Namespace) -> int:
+        """See `Command`."""
+        if options.nodes is not None and options.nodes > NODES_MAX:
+            c.mention(f"ringpop-sim: at most {NODES_MAX} nodes")
+            return c.BAD_PLAN
+        line = c.Progress(time.monotonic)
+        summary = self.checker.sweep(
+            options.first,
+            options.schedules,
+            time.monotonic,
+            nodes=options.nodes,
+            jobs=options.jobs,
+            progress=lambda found: line.show(_progress(found, options.schedules)),
+        )
+        line.end()
+        if options.format == "json":
+            c.say_json(summary.as_json())
+        else:
+            c.say(_table(summary))
+        for outcome in summary.failures[:TOLD_MAX]:
+            c.mention(self._told(outcome, options.nodes))
+        if options.trace and summary.ok:
+            for seed in range(options.first, options.first + min(options.schedules, TOLD_MAX)):
+                c.mention("\n".join(self.checker.run(seed, options.nodes, traced=True).trace))
+        return c.OK if summary.ok else c.BROKEN
+
+    def _told(self, outcome: ScheduleOutcome, nodes: int | None) -> str:
+        """Return what broke, the command to repeat it, and the last steps before it."""
+        assert outcome.broken is not None
+        command = f"bin/ringpop-sim {self.name} --schedules 1 --first {outcome.seed}"
+        if nodes is not None:
+            command += f" --nodes {nodes}"
+        # Run again, because a sweep keeps no traces: they would slow down every schedule.
+        trace = self.checker.run(outcome.seed, nodes, traced=True).trace
+        head = f"\nseed {outcome.seed}: {outcome.broken.invariant}: {outcome.broken.detail}"
+        return "\n".join([head, f"replay: {command}", *(f"  {step}" for step in trace)])
+
+
+def _progress(found: SweepSummary, count: int) -> str:
+    speed = found.schedule_count / max(found.wall_s, 1e-9)
+    done = f"{found.schedule_count} of {count} schedules, {speed:.0f} a second"
+    return f"{done}, {found.failed_count} failed"
+
+
+def _table(summary: SweepSummary) -> str:
+    speed = summary.schedule_count / max(summary.wall_s, 1e-9)
+    lines = [
+        f"{summary.schedule_count} schedules in {summary.wall_s:.1f} s, {speed:.0f} a second",
+        ", ".join(f"{number} {name}" for name, number in summary.as_counts().items()),
+    ]
+    if summary.ok:
+        lines.append(c.good("every invariant held in every schedule"))
+    else:
+        lines.append(c.bad(f"{summary.failed_count} schedules broke an invariant"))
+    for name, count in summary.broken.most_common():
+        lines.append(f"  {name:<8} in {count} schedules, violated: {summary.invariants[name]}")
+    return "\n".join(lines)

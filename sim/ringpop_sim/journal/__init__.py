@@ -1,0 +1,7 @@
+"""Journals under random schedules: several nodes, several partitions, a store, and all its faults.
+
+A schedule is a function of its seed. `schedule.py` runs one schedule with the product's own
+`Journal`, `Heir` and `Sweep`; `shelf.py` is the store, `road.py` the unreliable way to it,
+`process.py` a node's driver, and `world.py` what they live in. `truth.py` says what must hold.
+`crashes.py` has small schedules without a fault, run again with a crash before each of their steps.
+"""

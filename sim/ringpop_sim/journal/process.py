@@ -1,0 +1,474 @@
+"""One life of a node: the product's `Journal`, its heirs, and a driver that is told what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ringpop_py.journal import effects as fx
+from ringpop_py.journal.heir import Heir, Stage
+from ringpop_py.journal.journal import Journal
+from ringpop_py.journal.records import Group, Release
+from ringpop_py.journal.sweep import Sweep
+from ringpop_sim.schedules.owners import REFUSED, SERVED, Items, OwnerRequests, OwnerSnapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Protocol
+
+    from ringpop_py.journal.asker import Asker
+    from ringpop_py.journal.records import Claim, Record
+    from ringpop_py.slotlog.slots import Slot
+    from ringpop_sim.journal.truth import PartitionTruth, Truth
+    from ringpop_sim.schedules.owners import Checkpoint, Done
+    from ringpop_sim.schedules.truth import Op
+
+    class ProcessSurroundings(Protocol):
+        """What a process needs from its world."""
+
+        truth: Truth
+
+        def ask(self, line: Line, request: fx.Request, body: Checkpoint | None) -> None:
+            """Send *request* to the store, which carries it out at some time."""
+
+        def may_take(self, claim: Claim) -> bool:
+            """Return whether a node believes that the owner with *claim* may be replaced."""
+
+        def when_awake(self, process: JournalProcess, what: Callable[[], None]) -> None:
+            """Call *what* as soon as *process* handles events, unless it crashes before."""
+
+        def note(self, who: str, what: object) -> None:
+            """Add *what* to the trace."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line:
+    """The requests of one state machine, *asker*, of a process; see `Sender`."""
+
+    process: JournalProcess
+    asker: Asker
+    label: str
+
+    @property
+    def online(self) -> bool:
+        """Whether the process asks as an owner."""
+        return self.asker is self.process.journal
+
+    @property
+    def stalled_until(self) -> int:
+        """See `JournalProcess`."""
+        return self.process.stalled_until
+
+    def answered(self, request: fx.Request, reply: fx.Reply) -> None:
+        """See `Sender`."""
+        self.process.awake(partial(self.process.answered, self, request, reply))
+
+
+class Part:
+    """One partition at one node: on its way, held, or being claimed again.
+
+    Attributes:
+        wants: whether the node believes that it should own the partition; set from outside.
+        pursued: whether the node has to go on until it holds the partition or knows that another
+            node does: a claim of its own may be in the store.
+        damaged: whether it stopped, and said so, because the last thing it read was damaged.
+        follows: whether the heir reads, and does not try to become the owner.
+        holds: whether the node was told that it owns the partition, and not yet that it does not.
+        release_to: the node for which it is about to be released.
+    """
+
+    def __init__(self, process: JournalProcess, number: int) -> None:
+        self.number = number
+        self.wants = False
+        self.pursued = False
+        self.damaged = False
+        self.follows = False
+        self.holds = False
+        self.reclaiming = False
+        self.release_to: str | None = None
+        self.fold = Items()
+        self.requests = OwnerRequests()
+        self.snapshots = OwnerSnapshots()
+        self._process = process
+        self._heir: Heir | None = None
+        self._follows_count = 0
+        self._sure_count: int | None = None
+        """How many operations were sure when the copy in progress began."""
+
+    @property
+    def online(self) -> bool:
+        """Whether the node believes that it owns the partition."""
+        return self.number in self._process.journal.held
+
+    @property
+    def stage(self) -> Stage:
+        """What the heir is doing."""
+        return self._heir.stage if self._heir is not None else Stage.IDLE
+
+    @property
+    def position(self) -> Slot:
+        """Where a checkpoint of what is held would stand."""
+        return self._process.journal.position(self.number)
+
+    @property
+    def truth(self) -> PartitionTruth:
+        """What is really in the log of the partition."""
+        return self._process.world.truth.partitions[self.number]
+
+    # Decisions of the driver.
+
+    def _way(self) -> Heir:
+        if self._heir is None:
+            self._heir = Heir(self.number, self.fold, self._process.journal)
+        return self._heir
+
+    def acquire(self) -> None:
+        """Try to become the owner."""
+        self.follows, self._sure_count = False, None
+        heir, process = self._way(), self._process
+        process.do(heir, heir.acquire(process.world.may_take))
+
+    def follow(self) -> None:
+        """Read; every other time like a reader that never owns."""
+        self.follows = True
+        self._follows_count += 1
+        copies = self._follows_count % 2
+        self._sure_count = self.truth.sure_count if copies else None
+        heir = self._way()
+        self._process.do(heir, heir.follow(miss_nothing=bool(copies)))
+
+    def drop(self) -> None:
+        """Abandon the way here, unless a claim may be in the store."""
+        if self._heir is not None and not self.pursued:
+            self._sure_count = None
+            self._heir.drop()
+
+    def release(self, to: str) -> None:
+        """Stop serving, and release with the next group."""
+        self.release_to = to
+        self._process.serve()
+
+    def leave(self) -> None:
+        """Stop holding without a release, and acquire again: the epoch is still open."""
+        self._process.journal.leave(self.number)
+        self.gone()
+        self.pursued = True
+
+    def gone(self) -> None:
+        """Note that the node holds the partition no longer."""
+        self.reclaiming = False
+        self.epoch_ended()
+        self.requests.refuse()
+
+    def epoch_ended(self) -> None:
+        """Note that the epoch has ended, and leave all requests as they are."""
+        self.holds = False
+        self.release_to = None
+        self.snapshots.forget()
+
+    def checkpoint(self, *, whole: bool, lag: bool) -> None:
+        """Take a snapshot; with *lag*, put it only later (`put_checkpoint`)."""
+        snapshots = self.snapshots
+        if not self.online or snapshots.body is not None:
+            return  # a snapshot of an earlier epoch may be on its way
+        if snapshots.chain and snapshots.chain[-1] == self.position:
+            return  # this checkpoint is in the store already
+        snapshots.take(self.fold.items, self.position, whole=whole)
+        if not lag:
+            self.put_checkpoint()
+
+    def put_checkpoint(self) -> None:
+        """Put the snapshot that was taken, if there is one that is not put yet."""
+        journal, snapshots = self._process.journal, self.snapshots
+        waits = snapshots.body is not None and not snapshots.putting
+        if waits and self.online and not journal.checkpointing(self.number):
+            snapshots.putting = True
+            effects = journal.checkpoint(self.number, snapshots.slot, snapshots.keeps)
+            self._process.do(journal, effects)
+
+    # Requests of clients.
+
+    def write(self, op: Op, done: Done) -> None:
+        """Accept the write *op* of a client."""
+        self._process.awake(partial(self._write, op, done))
+
+    def _write(self, op: Op, done: Done) -> None:
+        if not self._serves:
+            done(REFUSED)
+        # An earlier attempt of the client has landed, at this owner or at one before it.
+        elif op in self.fold.seen:
+            done(SERVED)
+        else:
+            self.requests.writes.append((op, done))
+            self._process.serve()
+
+    def read(self, sure_count: int, done: Done) -> None:
+        """Accept a read; *sure_count* operations were sure before it began."""
+        self._process.awake(partial(self._read, sure_count, done))
+
+    def _read(self, sure_count: int, done: Done) -> None:
+        if not self._serves:
+            done(REFUSED)
+        else:
+            self.requests.reads.append((sure_count, done))
+            self._process.serve()
+
+    @property
+    def _serves(self) -> bool:
+        return self.online and self.release_to is None
+
+    def offer(self) -> object:
+        """Return what the next group has to do in this partition; None if nothing."""
+        requests = self.requests
+        if requests.writes:
+            body = requests.new_ops(self.fold)
+            if body:
+                return body
+            requests.end_batch(SERVED)
+        return Release(self.release_to) if self.release_to is not None else None
+
+    def answer(self, readers: list[tuple[int, Done]]) -> None:
+        """Answer *readers* with the fold."""
+        for sure_count, done in readers:
+            self.truth.answered(self._process.label, sure_count, self.fold.items)
+            done(SERVED)
+
+    # Facts.
+
+    def told_of_way(self, fact: fx.TryFact) -> None:
+        """Note how a try of the heir has ended."""
+        label, truth, items = self._process.label, self.truth, self.fold.items
+        self.damaged = isinstance(fact, fx.Damaged)
+        match fact:
+            case fx.Acquired():
+                self._heir, self.pursued = None, False
+                self._begin(fact.epoch)
+            case fx.Followed():
+                truth.folded(label, fact.position, items)
+                if self._sure_count is not None:
+                    truth.copied(label, self._sure_count, items)
+            case fx.NotAcquired():
+                self.pursued = False
+                truth.folded(label, fact.position, items)
+            case fx.Damaged():
+                self._process.world.truth.damaged(label, fact.what)
+            case fx.FirstVersion():
+                raise AssertionError(fact)
+        self._sure_count = None
+
+    def _begin(self, epoch: int) -> None:
+        journal = self._process.journal
+        self.holds = True
+        self.truth.acquired(
+            self._process.label, epoch, journal.name, journal.next_slot, self.fold.items
+        )
+
+    def fenced(self) -> None:
+        """Note that the journal was sealed, and that the partition is claimed again."""
+        self.reclaiming = True
+        self.epoch_ended()
+        requests = self.requests
+        # Nothing of the group is in the journal, so all requests can wait for the next one.
+        requests.writes = requests.batch + requests.writes
+        requests.reads = requests.riding + requests.asking + requests.reads
+        requests.batch, requests.riding, requests.asking = [], [], []
+
+    def reclaimed(self, epoch: int) -> None:
+        """Note that the partition is held again."""
+        self.reclaiming = False
+        self._begin(epoch)
+
+    def told_of_checkpoint(self, fact: fx.CheckpointFact) -> None:
+        """Note how a checkpoint has ended."""
+        if isinstance(fact, fx.Collected):
+            return
+        if isinstance(fact, fx.Checkpointed):
+            self.snapshots.stands(fact.slot)
+        self.snapshots.ended()
+
+
+class JournalProcess:
+    """A node from its start to its crash.
+
+    Attributes:
+        name: the name of the node, the same in all its lives.
+        label: the name with the number of this life.
+        parts: all partitions, by number.
+        stalled_until: its road to the store is slow and lossy until then; set from outside.
+        frozen_until: it handles no event until then; set from outside.
+        up: whether it has not crashed; set from outside.
+        damaged: whether its journal waits for something that is damaged.
+        journals: all journals that it has seen in claims.
+    """
+
+    def __init__(self, world: ProcessSurroundings, name: str, life: int, part_count: int) -> None:
+        self.name = name
+        self.label = f"{name}.{life}"
+        self.world = world
+        self.stalled_until = 0
+        self.frozen_until = 0
+        self.up = True
+        self.damaged = False
+        self.journals: dict[str, None] = {}
+        self._names = 0
+        self.journal = Journal(name, self._make_name)
+        self.parts = [Part(self, number) for number in range(part_count)]
+        self._sweep: Sweep | None = None
+        self._group: tuple[str, int, Group] | None = None
+        """The group under way."""
+        self._known: dict[tuple[str, int], Record] = {}
+
+    def _make_name(self) -> str:
+        self._names += 1
+        return f"{self.label}.{self._names}"
+
+    def awake(self, what: Callable[[], None]) -> None:
+        """Call *what* as soon as the process handles events."""
+        self.world.when_awake(self, what)
+
+    def known(self, request: fx.Request) -> Record | None:
+        """Return the record that *request* looks for, if one was found there before."""
+        if not isinstance(request, fx.GetSlot):
+            return None
+        return self._known.get((request.journal, request.slot))
+
+    # Decisions of the driver.
+
+    def trim(self) -> None:
+        """Trim the journal."""
+        if not self.journal.trimming:
+            self.do(self.journal, self.journal.trim())
+
+    def sweep(self, journal: str) -> None:
+        """Trim *journal*, of whatever node; one at a time."""
+        if self._sweep is None:
+            self._sweep = Sweep(journal)
+            self.do(self._sweep, self._sweep.begin())
+
+    def serve(self) -> None:
+        """Commit what waits in all partitions as one group; without any, ask for readers."""
+        if self.journal.committing or not self.journal.held:
+            return
+        held = [part for part in self.parts if part.online]
+        bodies = {part.number: body for part in held if (body := part.offer()) is not None}
+        waiting = [part.requests for part in held if part.requests.reads]
+        if bodies:
+            # Reads that came before this commit are answered when it ends.
+            for requests in waiting:
+                requests.riding, requests.reads = requests.reads, []
+            self.do(self.journal, self.journal.commit(bodies))
+        elif waiting and not self.journal.reading:
+            for requests in waiting:
+                requests.asking, requests.reads = requests.reads, []
+            self.do(self.journal, self.journal.read())
+
+    # Answers of the store and effects of the state machines.
+
+    def answered(self, line: Line, request: fx.Request, reply: fx.Reply) -> None:
+        """Handle the store's *reply* to *request*."""
+        if isinstance(reply, fx.Found):
+            if isinstance(request, fx.GetSlot):
+                self._known[request.journal, request.slot] = reply.value  # type: ignore[assignment]
+            elif isinstance(request, fx.GetClaim):
+                self.journals[reply.value.journal] = None  # type: ignore[attr-defined]
+        if line.online:
+            self.damaged = isinstance(reply, fx.Unreadable)
+        self.do(line.asker, line.asker.answered(request.id, reply))
+
+    def do(self, asker: Asker, effects: Iterable[fx.Effect]) -> None:
+        """Carry out *effects* of *asker*."""
+        line = Line(self, asker, self.label)
+        for effect in effects:
+            self.world.note(self.label, effect)
+            if isinstance(effect, fx.Request):
+                self._ask(line, effect)
+            else:
+                self._told(effect, asker)
+        self.serve()
+
+    def _ask(self, line: Line, request: fx.Request) -> None:
+        body = None
+        if isinstance(request, fx.PutCheckpoint):
+            body = self.parts[request.partition].snapshots.body
+        elif isinstance(request, fx.PutSlot) and isinstance(request.record, Group):
+            self._group = request.journal, request.slot, request.record
+        elif isinstance(request, fx.PutClaim) and isinstance(line.asker, Heir):
+            self.parts[request.partition].pursued = True
+        self.world.ask(line, request, body)
+
+    def _told(self, fact: fx.Fact, asker: Asker) -> None:
+        match fact:
+            case (
+                fx.Acquired() | fx.NotAcquired() | fx.Followed() | fx.FirstVersion() | fx.Damaged()
+            ):
+                self.parts[fact.partition].told_of_way(fact)
+            case fx.Checkpointed() | fx.CheckpointFailed() | fx.Collected():
+                self.parts[fact.partition].told_of_checkpoint(fact)
+            case fx.Fenced():
+                self._fenced(fact)
+            case fx.Reclaimed():
+                self.world.truth.tally["reclaims"] += 1
+                self.parts[fact.partition].reclaimed(fact.epoch)
+            case fx.Lost():
+                self.parts[fact.partition].gone()
+            case fx.Sealed():
+                pass  # the truth has seen it
+            case fx.Trimmed():
+                if asker is self._sweep:
+                    self._sweep = None
+            case _:
+                self._told_of_request(fact)
+
+    def _told_of_request(self, fact: fx.CommitFact) -> None:
+        match fact:
+            case fx.Committed():
+                self._committed()
+            case fx.NotCommitted():
+                self._not_committed()
+            case fx.MayRead():
+                for part in self.parts:
+                    asking, part.requests.asking = part.requests.asking, []
+                    part.answer(asking)
+            case fx.ReadFailed():
+                for part in self.parts:
+                    asking, part.requests.asking = part.requests.asking, []
+                    for _, done in asking:
+                        done(REFUSED)
+
+    def _committed(self) -> None:
+        assert self._group is not None
+        self._group = None
+        for part in self.parts:
+            requests = part.requests
+            requests.end_batch(SERVED)
+            riding, requests.riding = requests.riding, []
+            part.answer(riding)
+            if part.holds and not part.online:
+                part.epoch_ended()  # the readers who are asking are told in a moment
+
+    def _not_committed(self) -> None:
+        self._refuse_group()
+        for part in self.parts:
+            requests = part.requests
+            requests.reads = requests.riding + requests.reads  # those came first
+            requests.riding = []
+            requests.end_batch(REFUSED)
+
+    def _refuse_group(self) -> None:
+        """Note that the group under way, if there is one, was refused for good."""
+        if self._group is not None:
+            self.world.truth.refused(*self._group)
+        self._group = None
+
+    def _fenced(self, fact: fx.Fenced) -> None:
+        self.world.truth.fenced(self.label, fact.name, self.journal.ends.get(fact.name))
+        if fact.outcome_open:
+            self._group = None
+            for number in fact.lost:
+                self.parts[number].gone()
+            return
+        self._refuse_group()
+        for part in self.parts:
+            if part.holds:
+                part.fenced()

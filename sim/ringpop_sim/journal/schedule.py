@@ -1,0 +1,184 @@
+"""One schedule: all that may go wrong with journals, with all chance from one seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.journal import effects as fx
+from ringpop_py.journal.heir import Stage
+from ringpop_sim.journal.truth import INVARIANTS
+from ringpop_sim.journal.world import JournalWorld
+from ringpop_sim.schedules.odds import Odds
+from ringpop_sim.schedules.sweep import Checker, ScheduleOutcome
+
+if TYPE_CHECKING:
+    import random
+    from typing import Self
+
+    from ringpop_py.journal.records import Claim
+    from ringpop_sim.journal.process import JournalProcess, Line, Part
+    from ringpop_sim.journal.world import Node
+    from ringpop_sim.schedules.owners import Checkpoint
+
+FAULTY_UNTIL: Final = 1000
+"""From this instant on nothing fails, except what is already on its way."""
+CLIENTS: Final = 5
+NODES: Final = (2, 3, 4)
+PARTITIONS: Final = (2, 3, 4)
+HARM_SHARE: Final = 0.3
+"""The share of schedules in which something in the store is damaged."""
+
+
+@dataclass(slots=True)
+class JournalOdds(Odds):
+    """See `Odds`."""
+
+    freeze: float = 0.0
+    trim: float = 0.0
+    sweep: float = 0.0
+    recall: float = 0.0
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """See `Odds`."""
+        odds = super(JournalOdds, cls).drawn(rng)
+        odds.freeze = 0.0 if rng.random() < 0.4 else rng.random() * 0.03  # noqa: PLR2004
+        odds.stall *= 0.4  # many steps lead to an owner
+        odds.trim = rng.random() * 0.5
+        odds.sweep = rng.random() * 0.3
+        odds.recall = 0.0 if rng.random() < 0.3 else rng.random()  # noqa: PLR2004
+        return odds
+
+
+class Schedule(JournalWorld):
+    """The world of one schedule."""
+
+    odds: JournalOdds
+
+    def __init__(self, seed: int, nodes: int | None = None, *, traced: bool = False) -> None:
+        count = nodes or NODES[seed % len(NODES)]
+        partitions = PARTITIONS[seed // len(NODES) % len(PARTITIONS)]
+        super().__init__(seed, JournalOdds, count, partitions, CLIENTS, traced=traced)
+        # Uniform over so long a time that it is early enough in `HARM_SHARE` of the schedules.
+        self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
+
+    def play(self) -> None:
+        """See `JournalWorld`."""
+        for node in self.nodes:
+            self.start(node)
+        for client in self.clients:
+            self.after(5 + int(self.rng.random() * 30), client.begin)
+        if self._harm_at < FAULTY_UNTIL:
+            self.after(self._harm_at, self._harm)
+        while self.truth.broken is None and self.next_at < FAULTY_UNTIL:
+            self.step()
+
+    def _harm(self) -> None:
+        """Damage or lose something in the store."""
+        if not self.calm:
+            shelf = self.road.shelf
+            harms = [shelf.flip, shelf.lose, shelf.lose_checkpoint, shelf.spoil, self._lose_soon]
+            self.rng.choice(harms)()
+
+    def _lose_soon(self) -> None:
+        """Crash the nodes, and lose a checkpoint, when slots are next deleted."""
+        self.road.loses_next = True
+
+    # Nodes.
+
+    def live(self, node: Node, process: JournalProcess) -> None:
+        """See `JournalWorld`."""
+        rng, odds = self.rng, self.odds
+        if self.calm:
+            super().live(node, process)
+        elif rng.random() < odds.crash:
+            self.crash(node, process)
+            return
+        else:
+            self._change_mind(node, process)
+            self._slow_down(process)
+            for part in process.parts:
+                self.act(part)
+        if self.calm and rng.random() < 0.8:  # noqa: PLR2004 - a share
+            return  # what nothing waits for takes most of the time
+        for part in process.parts:
+            part.put_checkpoint()
+            self._do_more(process, part)
+        if rng.random() < odds.trim:
+            process.trim()
+        if process.journals and rng.random() < odds.sweep:
+            process.sweep(rng.choice([*process.journals]))
+
+    def _slow_down(self, process: JournalProcess) -> None:
+        rng, odds = self.rng, self.odds
+        if rng.random() < odds.stall:
+            self.note(process.label, "has a bad road from here on")
+            process.stalled_until = self.now + 40 + int(rng.random() * 120)
+        if rng.random() < odds.freeze:
+            self.note(process.label, "handles no event from here on")
+            process.frozen_until = self.now + 20 + int(rng.random() * 150)
+
+    def _change_mind(self, node: Node, process: JournalProcess) -> None:
+        """Change, at random, the views of which nodes should own the partitions."""
+        rng = self.rng
+        for part in process.parts:
+            number = part.number
+            if rng.random() < 0.015:  # noqa: PLR2004 - a share
+                self.heirs[number] = int(rng.random() * len(self.nodes))
+            if rng.random() < 0.15:  # noqa: PLR2004 - a share
+                node.contrary[number] = rng.random() < self.odds.whim
+            if rng.random() < self.odds.hears:
+                node.heirs[number] = self.heirs[number]
+            part.wants = (node is self.nodes[node.heirs[number]]) is not node.contrary[number]
+
+    def act(self, part: Part) -> None:
+        """See `JournalWorld`. Before the calm, a node takes its time to release a partition."""
+        if self.calm or part.wants or not part.online or self.rng.random() < self.odds.leaves:
+            super().act(part)
+
+    def _do_more(self, process: JournalProcess, part: Part) -> None:
+        """Do what is of use, or may happen, but that nothing waits for."""
+        rng, odds = self.rng, self.odds
+        if part.online:
+            if rng.random() < odds.checkpoint:
+                part.checkpoint(whole=rng.random() < odds.whole, lag=rng.random() < 0.4)  # noqa: PLR2004
+            elif not self.calm and rng.random() < odds.drop:
+                self.note(process.label, f"leaves {part.number}")
+                part.leave()
+        elif part.stage is Stage.IDLE:
+            if not part.reclaiming and rng.random() < odds.follow:
+                part.follow()
+        else:
+            hurries = part.wants and part.follows
+            if rng.random() < (0.3 if hurries else odds.drop):
+                part.drop()
+
+    def may_take(self, claim: Claim) -> bool:
+        """See `JournalWorld`. Before the calm, it is a node's view."""
+        # A wrong view may cost progress, but must never cost data.
+        if not self.calm and self.rng.random() < self.odds.takes:
+            return True
+        return super().may_take(claim)
+
+    def ask(self, line: Line, request: fx.Request, body: Checkpoint | None) -> None:
+        """See `JournalWorld`. A driver may answer by what it found before."""
+        known = line.process.known(request)
+        if known is None or self.rng.random() >= self.odds.recall:
+            super().ask(line, request, body)
+            return
+        self.note(line.label, "knows that")
+        self.after(1, partial(self._recall, line, request, fx.Found(known)))
+
+    def _recall(self, line: Line, request: fx.Request, reply: fx.Reply) -> None:
+        if self.lives(line):
+            line.answered(request, reply)
+
+
+def run_schedule(seed: int, nodes: int | None = None, *, traced: bool = False) -> ScheduleOutcome:
+    """Run the schedule of *seed*; without *nodes*, the number of nodes follows from the seed."""
+    return Schedule(seed, nodes, traced=traced).run()
+
+
+JOURNAL: Final = Checker(run_schedule, INVARIANTS)

@@ -1,0 +1,276 @@
+"""Nodes, clients and a store on a heap of events; and how it all has to end."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.journal.heir import Stage
+from ringpop_sim.journal.process import JournalProcess
+from ringpop_sim.journal.road import JournalRoad
+from ringpop_sim.journal.shelf import Shelf
+from ringpop_sim.journal.truth import Truth
+from ringpop_sim.schedules.clients import LogClient
+from ringpop_sim.schedules.owners import SERVED
+from ringpop_sim.schedules.sweep import ScheduleOutcome
+from ringpop_sim.schedules.truth import ERROR, LIVE
+from ringpop_sim.schedules.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.journal import effects as fx
+    from ringpop_py.journal.records import Claim
+    from ringpop_sim.journal.process import Line, Part
+    from ringpop_sim.journal.truth import PartitionTruth
+    from ringpop_sim.schedules.odds import Odds
+    from ringpop_sim.schedules.owners import Checkpoint
+    from ringpop_sim.schedules.truth import Op
+
+BACK_OFF: Final = 40
+"""How long a client waits after a refusal; it takes many steps until a partition has an owner."""
+CALM_EVENTS_MAX: Final = 6000
+"""Within this many events after the faults, the nodes that should own the partitions own them."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A node through all its lives.
+
+    Attributes:
+        contrary: by partition, whether the node is of another opinion than its view of the heir.
+        heirs: by partition, its view of which node should own it.
+    """
+
+    name: str
+    life: int = 0
+    process: JournalProcess | None = None
+    contrary: list[bool] = field(default_factory=list)
+    heirs: list[int] = field(default_factory=list)
+
+
+class JournalWorld(World):
+    """The world of a schedule; a subclass says what happens in it.
+
+    Attributes:
+        heirs: by partition, the place of the node that should own it.
+        clients: of which the schedule begins all.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        odds: type[Odds],
+        nodes: int,
+        partitions: int,
+        clients: int,
+        *,
+        traced: bool = False,
+    ) -> None:
+        super().__init__(traced=traced)
+        self.rng = random.Random(seed)
+        self.truth = Truth(partitions)
+        self.odds = odds.drawn(self.rng)
+        self.road = JournalRoad(Shelf(self.truth, self.rng), self)
+        self.heirs = [number % nodes for number in range(partitions)]
+        self.nodes = [
+            Node("abcdefghijklmnopqrstuvwxyz"[place], heirs=[*self.heirs]) for place in range(nodes)
+        ]
+        self._seed = seed
+        self.clients = [
+            LogClient(self, number, self.odds.patience, BACK_OFF) for number in range(clients)
+        ]
+        self._probes: dict[int, str] = {}
+        """By partition, the state of the last write, which ends the calm: asked for, or SERVED."""
+        self._probe_count = 0
+
+    def run(self) -> ScheduleOutcome:
+        """Run the schedule to its end, or until an invariant breaks."""
+        try:
+            self.play()
+            self._end()
+        except (AssertionError, LookupError) as error:
+            self.truth.breaks(ERROR, f"{type(error).__name__}: {error}")
+        tally, partitions = self.truth.tally, self.truth.partitions
+        tally["operations"] = sum(len(partition.items) for partition in partitions)
+        return ScheduleOutcome(
+            self._seed,
+            len(self.nodes),
+            self.event_count,
+            dict(sorted(tally.items())),
+            self.truth.broken,
+            self.told(),
+        )
+
+    def play(self) -> None:
+        """Play what is special about this schedule, up to the moment when nothing fails."""
+        raise NotImplementedError
+
+    def act(self, part: Part) -> None:
+        """Do what a node does by itself for *part* when nothing fails."""
+        if part.reclaiming:
+            return
+        if part.online:
+            if not part.wants:
+                part.release(self.nodes[self.heirs[part.number]].name)
+        elif part.stage is Stage.IDLE and (part.wants or part.pursued):
+            part.acquire()
+
+    # The end.
+
+    def _end(self) -> None:
+        self.calm = True
+        self.note("world", "nothing fails from here on")
+        if self.truth.harmed:
+            self._settle(or_stopped=True)
+            self.note("world", "what was damaged is repaired")
+            self.road.shelf.repair()
+        # A second owner has to find what the first one wrote.
+        for _ in range(2):
+            self._settle()
+            self._drain()
+            self.heirs = [(heir + 1) % len(self.nodes) for heir in self.heirs]
+        self._settle()  # a seal that came late may have ended its epoch
+        if self.truth.broken is None:
+            self.truth.ended([part.fold.items for part in self._heir_parts() if part is not None])
+
+    def _heir_parts(self) -> list[Part | None]:
+        """Return each partition at the node that should own it; None if that has crashed."""
+        processes = [self.nodes[heir].process for heir in self.heirs]
+        return [
+            process.parts[number] if process is not None else None
+            for number, process in enumerate(processes)
+        ]
+
+    def _settle(self, *, or_stopped: bool = False) -> None:
+        """Require that heirs own the partitions within a bounded number of steps.
+
+        With *or_stopped*, a node may say instead that it cannot, because the store is damaged.
+        """
+        self._probes.clear()
+        end = self.event_count + CALM_EVENTS_MAX
+        while self.truth.broken is None and not self._settled():
+            if or_stopped and self._stopped():
+                return
+            if self.event_count == end:
+                open_ones = [number for number, said in self._probes.items() if said != SERVED]
+                self.truth.breaks(LIVE, f"after {CALM_EVENTS_MAX} events: {open_ones}")
+                return
+            self.step()
+
+    def _stopped(self) -> bool:
+        processes = [node.process for node in self.nodes if node.process is not None]
+        return any(
+            process.damaged or any(part.damaged for part in process.parts) for process in processes
+        )
+
+    def _settled(self) -> bool:
+        parts = self._heir_parts()
+        if not all(part is not None and part.online for part in parts):
+            return False
+        # After all clients, so that these writes come after all of theirs.
+        if not all(client.done for client in self.clients):
+            return False
+        for part in parts:
+            if part is not None and part.number not in self._probes:
+                self._probe(part)
+        return all(self._probes.get(part.number) == SERVED for part in parts if part is not None)
+
+    def _probe(self, part: Part) -> None:
+        self._probe_count += 1
+        op = (len(self.clients), self._probe_count)
+        self._probes[part.number] = ""
+        part.truth.begins(op)
+        part.write(op, partial(self._probed, part.number, op))
+
+    def _probed(self, number: int, op: Op, said: str) -> None:
+        if said == SERVED:
+            self._probes[number] = said
+            self.truth.partitions[number].acknowledges(op)
+        else:
+            self._probes.pop(number, None)
+
+    def _drain(self) -> None:
+        """Let all that is on its way arrive."""
+        # Fixed before the loop, because nodes push new events without end.
+        ends_at = self.last_at
+        while self.truth.broken is None and self.next_at <= ends_at:
+            self.step()
+
+    # Nodes.
+
+    def start(self, node: Node) -> None:
+        """Start *node*, for the first time or again."""
+        node.life += 1
+        node.process = JournalProcess(self, node.name, node.life, len(self.heirs))
+        node.contrary = [False] * len(self.heirs)
+        self.note(node.process.label, "starts")
+        self.after(1 + int(self.rng.random() * 6), partial(self._tick, node, node.process))
+
+    def _tick(self, node: Node, process: JournalProcess) -> None:
+        """Do what *process* does by itself from time to time."""
+        self.when_awake(process, partial(self.live, node, process))
+        if process.up:
+            self.after(3 + int(self.rng.random() * 8), partial(self._tick, node, process))
+
+    def live(self, node: Node, process: JournalProcess) -> None:
+        """Let *process* act once."""
+        for part in process.parts:
+            part.wants = self.nodes[self.heirs[part.number]] is node
+            self.act(part)
+
+    def crash(self, node: Node, process: JournalProcess) -> None:
+        """Crash *process* of *node*, which starts again later."""
+        self.note(process.label, "crashes")
+        node.process, process.up = None, False
+        self.after(1 + int(self.rng.random() * 40), partial(self.start, node))
+
+    def crash_all(self) -> None:
+        """See `JournalSurroundings`."""
+        for node in self.nodes:
+            if node.process is not None:
+                self.crash(node, node.process)
+
+    def lives(self, sender: Line) -> bool:
+        """See `RoadSurroundings`."""
+        return sender.process.up
+
+    def when_awake(self, process: JournalProcess, what: Callable[[], None]) -> None:
+        """See `ProcessSurroundings`."""
+        if process.frozen_until > self.now:
+            wakes = process.frozen_until - self.now
+            self.after(wakes, partial(self.when_awake, process, what))
+        elif process.up:
+            what()
+
+    def may_take(self, claim: Claim) -> bool:
+        """See `ProcessSurroundings`. In the calm, no seal takes a journal from a live node."""
+        return not any(
+            node.process is not None and node.process.journal.name == claim.journal
+            for node in self.nodes
+        )
+
+    def some_partition(self) -> int:
+        """See `ClientSurroundings`."""
+        return int(self.rng.random() * len(self.heirs))
+
+    def truth_of(self, partition: int) -> PartitionTruth:
+        """See `ClientSurroundings`."""
+        return self.truth.partitions[partition]
+
+    def some_server(self, partition: int) -> Part | None:
+        """See `ClientSurroundings`. Mostly a node that serves, so that much is written."""
+        serving = [
+            node
+            for node in self.nodes
+            if node.process is not None and node.process.parts[partition].online
+        ]
+        nodes = serving if serving and self.rng.random() < 0.7 else self.nodes  # noqa: PLR2004
+        process = nodes[int(self.rng.random() * len(nodes))].process
+        return process.parts[partition] if process is not None else None
+
+    def ask(self, line: Line, request: fx.Request, body: Checkpoint | None) -> None:
+        """See `ProcessSurroundings`."""
+        self.road.ask(line, request, body)

@@ -1,0 +1,207 @@
+"""K10 to K13: what must hold of the journals of a durable keyspace, and of what they hold."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ringpop_py.journal import effects as fx
+from ringpop_py.journal.heir import Heir
+from ringpop_py.journal.journal import Journal
+from ringpop_py.keyed.keyed import KeyedState
+from ringpop_py.swim.member import Status
+from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
+from ringpop_sim.keyspaces.journals import REPEAT_US_MAX
+from ringpop_sim.keyspaces.oracle import Hindered, KeyspaceOracle
+from ringpop_sim.keyspaces.tidying import INTERVAL_US, LOOK_US, SWEEP_US, TRIM_US
+from ringpop_sim.units import s, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.journal.asker import Effects
+    from ringpop_py.journal.records import Claim
+    from ringpop_sim.keyspaces.clients import Clients
+    from ringpop_sim.keyspaces.home import Home
+    from ringpop_sim.keyspaces.homes import Homes
+    from ringpop_sim.plans.plan import Operation
+    from ringpop_sim.world.process import Process
+    from ringpop_sim.world.world import World
+
+BACK_US: Final = 1 * s
+"""How long a node takes at most to claim its partitions again, after its journal was sealed."""
+TRIMMED_US: Final = INTERVAL_US + 2 * LOOK_US + TRIM_US + 2 * s
+"""After this time a slot is deleted. The last owner of each partition has written a checkpoint, one
+after the other, and then the journal is trimmed."""
+SWEPT_US: Final = TRIMMED_US + 2 * SWEEP_US
+
+
+class FencedComeBack(KeyspaceOracle):
+    """K10: durable: a node whose journal was sealed has each of its partitions back in a second.
+
+    Or it knows which node has claimed the partition instead. It makes no difference whether the
+    seal was right. The second begins when the node and the store are well: a cut of the network
+    does not count, because a claim needs the store alone.
+    """
+
+    invariants: ClassVar = ("K10",)
+
+    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
+        super().__init__(world, homes, clients)
+        self._fenced: dict[tuple[Process, int], tuple[Home, int]] = {}
+        self._hindered = Hindered(world, by_store=True)
+
+    def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
+        self._hindered.began(operation, nodes)
+
+    def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
+        self._hindered.ended(operation, nodes)
+
+    def told(self, home: Home, fact: fx.Fact) -> None:
+        if isinstance(fact, fx.Fenced):
+            for number in range(self.homes.plan.partitions):
+                if home.journal.reclaims(number):
+                    place = home.process, number
+                    self._fenced.setdefault(place, (home, self.world.now))
+        elif isinstance(fact, fx.Reclaimed | fx.Lost):
+            _, fenced_at = self._fenced.pop((home.process, fact.partition))
+            self._look(home, fact.partition, fenced_at)
+
+    def finish(self) -> None:
+        for (process, number), (home, fenced_at) in self._fenced.items():
+            if process.running:
+                self._look(home, number, fenced_at)
+
+    def _look(self, home: Home, number: int, fenced_at: int) -> None:
+        plan, well_since = self.homes.plan, self._hindered.well_since(home.number)
+        if well_since is None:
+            return
+        bound_us = BACK_US + 4 * (plan.store_read_us + plan.store_write_us)
+        if well_since > fenced_at:  # it may be waiting to ask the store again
+            bound_us += REPEAT_US_MAX
+        took_us = self.world.now - max(fenced_at, well_since)
+        if took_us > bound_us:
+            took_s = seconds(took_us)
+            self.broke("K10", f"{home.name} claims partition {number} again for {took_s:.1f} s")
+
+
+class JournalsStayShort(KeyspaceOracle):
+    """K11: durable: in calm no journal keeps a slot for longer than checkpoints take to cover it.
+
+    Of the journals that no process writes any more, at most the seal is left.
+    """
+
+    invariants: ClassVar = ("K11",)
+
+    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
+        super().__init__(world, homes, clients)
+        self._calm_since = 0
+        self._lengths: dict[str, deque[tuple[int, int]]] = {}
+        """By journal, when it had how many slots."""
+
+    def fault_ended(self, _operation: Operation, _nodes: Sequence[int]) -> None:
+        self._calm_since = self.world.now
+
+    @property
+    def _calm_for_us(self) -> int:
+        since = max(self._calm_since, self.homes.moved_at, self.world.plan.quiet_at_us)
+        return self.world.now - since
+
+    def told(self, home: Home, fact: fx.Fact) -> None:
+        if not isinstance(fact, fx.Trimmed) or fact.failed:
+            return
+        now, journal = self.world.now, home.journal
+        lengths = self._lengths.setdefault(journal.name, deque())
+        lengths.append((now, journal.next_slot))
+        while len(lengths) > 1 and lengths[1][0] <= now - TRIMMED_US:
+            lengths.popleft()
+        then, wanted = lengths[0]
+        if (
+            then > now - TRIMMED_US
+            or self._calm_for_us < TRIMMED_US
+            or fact.journal != journal.name
+        ):
+            return
+        if fact.first < wanted and wanted > 1:
+            text = f"{home.name} keeps slots {max(1, fact.first)} to {journal.next_slot - 1} of its"
+            self.broke(
+                "K11", f"{text} journal; {wanted} was the next {seconds(now - then):.1f} s ago"
+            )
+
+    def finish(self) -> None:
+        if self.homes.plan.mode != "durable" or not self.homes.settled:
+            return
+        if self._calm_for_us < SWEPT_US:
+            return
+        present = {home.journal.name for home in self.homes}
+        for name in self.homes.shelf.journals_with_slots():
+            count = len(self.homes.shelf.journals[name].slots)
+            if name not in present and count > 1:
+                self.broke("K11", f"{count} slots are left of the journal {name}, which has ended")
+
+
+class StoreHasAll(KeyspaceOracle):
+    """K12: durable: at the end a reader finds in the store what the owners serve."""
+
+    invariants: ClassVar = ("K12",)
+
+    def finish(self) -> None:
+        if self.homes.plan.mode != "durable" or not self.homes.settled:
+            return
+        for home in self.homes:
+            if home.durable.writer.working:
+                continue
+            for number in sorted(home.journal.held):
+                partition = home.partitions.get(number)
+                if partition is not None:
+                    self._compare(home, number, partition.state)
+
+    def _compare(self, home: Home, number: int, served: KeyedState) -> None:
+        found = KeyedState(PACK, AGGREGATIONS)
+        heir = Heir(number, found, Journal("reader", lambda: "of no writer"))
+        fact = self._read(heir, heir.follow(miss_nothing=True))
+        if not isinstance(fact, fx.Followed):
+            self.broke("K12", f"partition {number} of {home.name} cannot be read: {fact}")
+        elif _contents(found) != _contents(served):
+            text = f"{_contents(found)}, and {home.name} serves {_contents(served)}"
+            self.broke("K12", f"the store has of partition {number} {text}")
+
+    def _read(self, heir: Heir, effects: Effects) -> fx.Fact:
+        """Carry out the requests of *heir* at this moment; return what it reports."""
+        waiting = deque(effects)
+        while True:
+            effect = waiting.popleft()
+            if not isinstance(effect, fx.Request):
+                return effect
+            waiting.extend(heir.answered(effect.id, self.homes.shelf.perform(effect, None)))
+
+
+def _contents(state: KeyedState) -> tuple[object, ...]:
+    keys, values = state.all_packed(1 << 20) or ([], [])
+    return sorted(zip(keys, values, strict=True)), sorted(state.sessions)
+
+
+class OwnersStay(KeyspaceOracle):
+    """K13: durable: nobody seals the journal of a member that it sees, and that owns the partition.
+
+    A member that left is no longer probed, so nobody sees it.
+    """
+
+    invariants: ClassVar = ("K13",)
+
+    def replaces(self, home: Home, number: int, claim: Claim) -> None:
+        if home.status_of(claim.owner) not in (Status.ALIVE, Status.SUSPECT):
+            return
+        for other in self.homes:
+            journal = other.journal
+            if journal.name == claim.journal and number in journal.held:
+                text = f"{home.name} seals the journal of {other.name}, which owns partition"
+                self.broke("K13", f"{text} {number}")
+
+
+JOURNAL_ORACLES: Final[tuple[type[KeyspaceOracle], ...]] = (
+    FencedComeBack,
+    JournalsStayShort,
+    StoreHasAll,
+    OwnersStay,
+)

@@ -1,0 +1,127 @@
+"""What an owner keeps: the state, the requests of its clients, and its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.slotlog.slots import ORIGIN, Slot
+
+if TYPE_CHECKING:
+    from ringpop_sim.schedules.truth import Op
+
+SERVED: Final = "served"
+REFUSED: Final = "refused"
+Done = Callable[[str], None]
+"""Called once with the result of a client's request: SERVED or REFUSED."""
+Checkpoint = tuple["Slot | None", tuple["Op", ...]]
+"""A checkpoint: the slot of the one that it builds on, if any, and the operations it adds."""
+
+
+class Items:
+    """A fold that keeps the operations in the order of the log, and their set."""
+
+    def __init__(self) -> None:
+        self.items: list[Op] = []
+        self.seen: set[Op] = set()
+
+    def reset(self) -> None:
+        """See `Fold`."""
+        self.items, self.seen = [], set()
+
+    def restore(self, checkpoint: object) -> None:
+        """See `Fold`."""
+        assert isinstance(checkpoint, list)
+        self.items, self.seen = list(checkpoint), set(checkpoint)
+
+    def apply(self, body: object) -> None:
+        """See `Fold`. It does not look for repetitions, because the owner must have found them."""
+        assert isinstance(body, tuple)
+        self.items.extend(body)
+        self.seen.update(body)
+
+
+@dataclass(slots=True)
+class OwnerRequests:
+    """The requests of clients to an owner, by progress.
+
+    Attributes:
+        writes, reads: the requests that wait.
+        batch: the writes of the commit in progress.
+        riding: reads that are answered when that commit ends.
+        asking: reads that wait while the store is asked whether this node is still the owner.
+    """
+
+    writes: list[tuple[Op, Done]] = field(default_factory=list)
+    reads: list[tuple[int, Done]] = field(default_factory=list)
+    batch: list[tuple[Op, Done]] = field(default_factory=list)
+    riding: list[tuple[int, Done]] = field(default_factory=list)
+    asking: list[tuple[int, Done]] = field(default_factory=list)
+
+    def new_ops(self, fold: Items) -> tuple[Op, ...]:
+        """Take the waiting writes for the next commit; return those that *fold* has not, once."""
+        self.batch, self.writes = self.writes, []
+        return tuple(dict.fromkeys(op for op, _ in self.batch if op not in fold.seen))
+
+    def end_batch(self, said: str) -> None:
+        """Say to the clients of the commit how it has ended."""
+        batch, self.batch = self.batch, []
+        for _, done in batch:
+            done(said)
+
+    def refuse(self) -> None:
+        """Refuse all requests."""
+        requests = [*self.writes, *self.batch, *self.reads, *self.asking, *self.riding]
+        self.writes, self.batch = [], []
+        self.reads, self.asking, self.riding = [], [], []
+        for _, done in requests:
+            done(REFUSED)
+
+
+@dataclass(slots=True)
+class OwnerSnapshots:
+    """An owner's checkpoints: the latest one taken, and those in the store.
+
+    Attributes:
+        body: the checkpoint taken after *slot*, of *count* operations; it builds on *keeps*.
+        putting: whether it is on its way to the store.
+        chain: the last checkpoint in the store, after those that it builds on; together they have
+            *chain_count* operations.
+    """
+
+    body: Checkpoint | None = None
+    slot: Slot = ORIGIN
+    count: int = 0
+    keeps: tuple[Slot, ...] = ()
+    putting: bool = False
+    chain: tuple[Slot, ...] = ()
+    chain_count: int = 0
+
+    def take(self, items: list[Op], slot: Slot, *, whole: bool) -> None:
+        """Take a checkpoint of *items* after *slot*, based on the last one unless *whole*."""
+        if self.chain and not whole:
+            self.body = (self.chain[-1], tuple(items[self.chain_count :]))
+            self.keeps = self.chain
+        else:
+            self.body = (None, tuple(items))
+            self.keeps = ()
+        self.count, self.slot = len(items), slot
+
+    def stands(self, slot: Slot) -> None:
+        """Note that the checkpoint after *slot* is in the store; ignore one of a former epoch.
+
+        No other may build on that: a former owner may delete what its own checkpoints build on.
+        """
+        if slot == self.slot:
+            self.chain, self.chain_count = (*self.keeps, slot), self.count
+
+    def ended(self) -> None:
+        """Note that the checkpoint is no longer on its way."""
+        self.body, self.putting = None, False
+
+    def forget(self) -> None:
+        """Forget the checkpoints of an epoch that is over; one on its way stays on its way."""
+        self.chain, self.chain_count, self.slot = (), 0, ORIGIN
+        if not self.putting:
+            self.body = None
