@@ -15,7 +15,8 @@ PURE = sorted(
         *(
             path
             for name in (
-                *("swim", "slotlog", "keyed", "placing", "ring", "steward", "values", "wire"),
+                *("swim", "slotlog", "journal", "keyed", "placing", "ring", "steward"),
+                *("values", "wire"),
             )
             for path in (PACKAGE / name).glob("*.py")
         ),

@@ -17,8 +17,8 @@ from ringpop_py.errors import (
     StateDamaged,
 )
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.desk import Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.journal.heir import Heir, Stage
-from ringpop_py.partition.desk import Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.partition.settle import attempt_of, pause_before, settle
 
 if TYPE_CHECKING:

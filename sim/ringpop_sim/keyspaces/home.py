@@ -13,8 +13,8 @@ from ringpop_py.errors import (
     KeyspaceError,
 )
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.records import Release
-from ringpop_py.partition.desk import Presence
 from ringpop_py.placing.assignment import (
     Assignment,
     Assignments,
@@ -434,7 +434,7 @@ class Home:
         self.homes.replaces(self, number, claim)
 
     def told(self, fact: fx.Fact) -> None:
-        """The journal has reported *fact*."""
+        """The journal has reported *fact*, or the heir of a partition a seal."""
         world = self.homes.world
         world.trace.note(world.now, self.process.serial, fact)
         self.homes.told(self, fact)

@@ -184,12 +184,24 @@ def _contents(state: KeyedState) -> tuple[object, ...]:
 class OwnersStay(KeyspaceOracle):
     """K13: durable: nobody seals the journal of a member that it sees, and that owns the partition.
 
-    A member that left is no longer probed, so nobody sees it.
+    A member that left is no longer probed, so nobody sees it. The verdict is looked at when it is
+    made: until the seal is there, it may change.
     """
 
     invariants: ClassVar = ("K13",)
 
+    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
+        super().__init__(world, homes, clients)
+        self._decided: set[tuple[str, str]] = set()
+
+    def told(self, home: Home, fact: fx.Fact) -> None:
+        if not isinstance(fact, fx.Sealed) or fact.holder.owner == home.name:
+            return
+        if (home.name, fact.journal) not in self._decided:
+            self.broke("K13", f"{home.name} seals the journal of {fact.holder.owner} unasked")
+
     def replaces(self, home: Home, number: int, claim: Claim) -> None:
+        self._decided.add((home.name, claim.journal))
         if home.status_of(claim.owner) not in (Status.ALIVE, Status.SUSPECT):
             return
         for other in self.homes:

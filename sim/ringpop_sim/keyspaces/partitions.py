@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringpop_py.errors import KeyspaceError, StoreUnavailable
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.desk import Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.journal.heir import Heir, MayTake, Stage
-from ringpop_py.partition.desk import Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.steward import duties as do
 from ringpop_sim.keyspaces.journals import TROUBLES, StoreAsker, ask
 
@@ -27,6 +27,9 @@ ATTEMPTS_MAX: Final = 10
 
 class PartitionHome(StoreAsker, Protocol):
     """What a partition needs of the process that it is in."""
+
+    def told(self, fact: fx.Fact, /) -> None:
+        """A seal was put."""
 
     def ask_dropped(self, answer: Callable[[fx.StoreAnswer], None], /) -> None:
         """Ask the store for the mark of a drop; *answer* gets ABSENT, or FAILED."""
@@ -107,6 +110,8 @@ class PartitionDriver:
                 self._give_up(damaged=True)
             case fx.Acquired():
                 self._acquired()
+            case fx.Sealed():
+                self._home.told(fact)
             case _:
                 raise AssertionError(fact)
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import StateConfig
     from ringpop_py.journal.asker import Effects
     from ringpop_py.journal.journal import Journal
-    from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.values.operations import Outcome, Write
 
 CHANGE_BYTES: Final = 64
@@ -49,11 +48,25 @@ class Presence(Enum):
     LOST = "lost"
 
 
+class Staging(Protocol):
+    """A state as a desk needs it; see `KeyedState`."""
+
+    @property
+    def stage(
+        self,
+    ) -> Callable[[Sequence[Write | PackedWrite]], tuple[object, list[Outcome | KeyspaceError]]]:
+        """Return what writes would do, as the body of an entry, and the outcome of each."""
+
+
 class Served(Protocol):
     """A partition as its desk sees it."""
 
     number: int
-    state: KeyedState
+
+    @property
+    def state(self) -> Staging:
+        """What its entries amount to."""
+
     presence: Presence
     waiting: list[Job]
     """Jobs that wait until the partition is claimed again."""
@@ -309,7 +322,7 @@ def _gone(partition: Served) -> PartitionUnavailable:
     return PartitionUnavailable(f"partition {partition.number} has left this node")
 
 
-def _staged(state: KeyedState, jobs: Sequence[WriteJob]) -> object:
+def _staged(state: Staging, jobs: Sequence[WriteJob]) -> object:
     """Stage the writes of *jobs*, note their outcomes, and return the body, or None."""
     first = jobs[0].writes
     some = first if len(jobs) == 1 else [write for job in jobs for write in job.writes]
