@@ -18,13 +18,13 @@ from ringpop_py.errors import (
     StoreUnavailable,
 )
 from ringpop_py.journal import codec
+from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.effects import Acquired, NotAcquired
 from ringpop_py.journal.records import Mark, Seal
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.partition.checkpoints import Checkpoint, encode_checkpoint
-from ringpop_py.partition.desk import Presence
 from ringpop_py.slotlog.records import wrap
 from ringpop_py.slotlog.slots import Slot
 from ringpop_py.stores.memory import MemoryStore, StoreFault
