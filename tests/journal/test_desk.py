@@ -93,8 +93,8 @@ class Office:
         return self.end(self.desk.begin())
 
     def end(self, effects: list[fx.Effect]) -> list[fx.Effect]:
-        while effects and isinstance(effects[0], fx.Request):
-            [request] = effects
+        while effects and isinstance(request := effects[0], fx.Request):
+            assert len(effects) == 1
             reply = self.store.answer(request)
             effects = self.node.journal.answered(request.id, reply)
         if not effects:
