@@ -90,22 +90,28 @@ def _journals(store: Store, keys: KeyspaceKeys) -> list[str]:
 def _seal(store: Store, keys: KeyspaceKeys, name: str) -> None:
     """Put a seal behind all that stands in a journal, unless there is one."""
     journal = keys.journal(name)
-    slots, marks = journal.numbers(store.list(journal.root))
-    last = max(slots, default=0)
-    if last:
-        key = journal.slot(last)
-        value = store.get(key)
-        try:
-            if value is not None and isinstance(codec.decode_record(value, key), Seal):
-                return
-        except StateDamaged:
-            pass  # behind it, the seal ends an owner's journal in any case
-    at = max([last + 1, *marks])
     while True:
-        key = journal.slot(at)
-        if store.put_if_absent(key, codec.encode_record(Seal(FENCE), key)):
+        slots, marks = journal.numbers(store.list(journal.root))
+        last, mark = max(slots, default=0), max(marks, default=0)
+        # A seal below a mark is a lie: what stood there was covered and deleted, and the owner is
+        # beyond it. Ours, too, may have been overtaken while it was put. So the list is made again.
+        if mark <= last and _is_seal(store, journal.slot(last)):
             return
-        at += 1  # its owner has gone on meanwhile
+        at = max(last + 1, mark)
+        while not store.put_if_absent(*_sealed(journal.slot(at))):
+            at += 1  # its owner has gone on meanwhile
+
+
+def _is_seal(store: Store, key: str) -> bool:
+    value = store.get(key)
+    try:
+        return value is not None and isinstance(codec.decode_record(value, key), Seal)
+    except StateDamaged:
+        return False  # behind it, the seal ends an owner's journal in any case
+
+
+def _sealed(key: str) -> tuple[str, bytes]:
+    return key, codec.encode_record(Seal(FENCE), key)
 
 
 def take_whole(store: Store, keys: KeyspaceKeys, number: int, state: KeyedState) -> None:
@@ -120,7 +126,7 @@ def take_whole(store: Store, keys: KeyspaceKeys, number: int, state: KeyedState)
     journal = Journal(FENCE, logs.make_name)
     heir = Heir(number, state, journal)
     fact = _run(heir, heir.acquire(lambda _: True), logs)
-    if isinstance(fact, fx.FirstVersion):
+    while isinstance(fact, fx.FirstVersion):  # again if a node of that version was faster
         end = Upgrader(FENCE, keys, worker).read_now(number, state, lambda _: True)
         assert not isinstance(end, fx.NotAcquired)
         fact = _run(heir, heir.upgrade(end), logs)

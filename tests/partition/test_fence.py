@@ -10,19 +10,26 @@ import trio
 from ringpop_py.errors import (
     KeyspaceError,
     KeyspaceUnknown,
+    PartitionUnavailable,
     StateDamaged,
     StoreUnavailable,
 )
+from ringpop_py.journal import codec
+from ringpop_py.journal.records import Claim, Entry, Group, Mark, Seal
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.partition.fence import FENCE, fence
-from ringpop_py.slotlog.records import decode_record
+from ringpop_py.partition.fence import FENCE, fence, take_whole
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
+from ringpop_py.values.operations import Outcome
 from ringpop_py.values.packed import make_packer
+from tests.keyed.reading import value_in
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
+from tests.partition.benches import KEYS, a_bench, add, put_checkpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ringpop_py.keyspaces.keyspace import Keyspace
 
 pytestmark = pytest.mark.virtual_time
@@ -101,45 +108,197 @@ async def test_what_is_created_after_an_interrupted_drop_has_the_name_to_itself(
         assert await new.get(key) is None
 
 
-def test_a_fence_is_the_last_claim() -> None:
-    store, keys = MemoryStore(), KeyspaceKeys("default", "counts", 1).partition(0)
+# One partition.
 
-    fence(store, keys)
-    fence(store, keys)
 
-    key = store.list(keys.slots)[-1]
-    last = decode_record(store.get(key) or b"", key)
-    assert getattr(last, "owner", "") == FENCE
+def last_claim(store: MemoryStore, number: int = 0) -> Claim:
+    key = store.list(KEYS.partition(number).slots)[-1]
+    return codec.decode_claim(store.get(key) or b"", key)
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+async def test_a_fence_is_the_last_claim_and_is_put_once(*, claimed: bool) -> None:
+    async with a_bench() as bench:
+        if claimed:
+            await bench.online("a")
+
+        fence(bench.store, KEYS, 0)
+        keys = bench.store.list("")
+        fence(bench.store, KEYS, 0)
+
+        assert last_claim(bench.store).owner == FENCE
+        assert bench.store.list("") == keys
+
+
+async def test_an_owner_acknowledges_nothing_in_a_partition_that_was_fenced() -> None:
+    async with a_bench() as bench:
+        partition, other = await bench.online("a", 0), await bench.online("a", 1)
+        await partition.write([add(1)])
+
+        fence(bench.store, KEYS, 0)
+
+        with pytest.raises(PartitionUnavailable):
+            await partition.write([add(2)])
+        # The other one shares its journal, which is over, and is claimed again in the next one.
+        assert await other.write([add(1)]) == [Outcome((1,))]
+        assert other.epoch == 2
+
+
+async def test_a_partition_that_was_claimed_again_meanwhile_is_fenced_in_its_new_journal() -> None:
+    store = StoreWithARival()
+    async with a_bench(store) as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        journal = bench.node("a").writer.journal
+
+        def claim_again() -> None:
+            """As the owner does that has met the seal."""
+            key = KEYS.partition(0).claim(2)
+            claim = Claim("a", "new", 1)
+            store.put_if_absent(key, codec.encode_claim(claim, key))
+
+        store.before[KEYS.partition(0).claim(2)] = claim_again
+        fence(store, KEYS, 0)
+
+        assert last_claim(store).owner == FENCE
+        assert len(store.list(KEYS.partition(0).slots)) == 3
+        for name in (journal.name, "new"):
+            key = KEYS.journal(name).slot(1 if name == "new" else 2)
+            assert codec.decode_record(store.get(key) or b"", key) == Seal(FENCE)
+
+
+async def test_a_fence_is_put_behind_what_its_owner_has_committed_meanwhile() -> None:
+    store = StoreWithARival()
+    async with a_bench(store) as bench:
+        await bench.online("a")
+        first, second = bench.slot_key("a", 1), bench.slot_key("a", 2)
+        group = codec.encode_record(Group((Entry(0, 1, [{}, [], {}, {}]),)), first)
+
+        store.before[first] = lambda: store.put_if_absent(first, group)
+        fence(store, KEYS, 0)
+
+        assert store.get(first) == group
+        assert codec.decode_record(store.get(second) or b"", second) == Seal(FENCE)
+
+
+async def test_a_seal_below_a_mark_is_no_end_of_a_journal() -> None:
+    """It is a lie of a node that was overtaken: its owner goes on behind it."""
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        assert await put_checkpoint(partition)
+        await bench.node("a").writer.trim()
+        key = bench.slot_key("a", 1)
+        assert bench.store.put_if_absent(key, codec.encode_record(Seal("b"), key))
+
+        fence(bench.store, KEYS, 0)
+
+        with pytest.raises(PartitionUnavailable):
+            await partition.write([add(2)])
+
+
+async def test_a_fence_that_was_overtaken_by_a_mark_is_put_again_behind_it() -> None:
+    store = StoreWithARival()
+    async with a_bench(store) as bench:
+        partition = await bench.online("a")
+        first, second = bench.slot_key("a", 1), bench.slot_key("a", 2)
+        mark = KEYS.journal(bench.node("a").writer.journal.name).mark(2)
+
+        def go_on() -> None:
+            """As an owner that writes, covers what it wrote, and deletes it."""
+            store.put_if_absent(mark, codec.encode_mark(Mark({}), mark))
+
+        store.before[first] = go_on
+        fence(store, KEYS, 0)
+
+        assert codec.decode_record(store.get(second) or b"", second) == Seal(FENCE)
+        assert last_claim(store).owner == FENCE
+        assert partition.epoch == 1  # it has not met the seal yet
+
+
+async def test_a_claim_that_cannot_be_read_may_be_of_any_node_so_all_journals_are_ended() -> None:
+    async with a_bench() as bench:
+        first, second = await bench.online("a", 0), await bench.online("b", 1)
+        await second.write([add(1)])
+        await first.write([add(1)])
+        key = KEYS.partition(0).claim(1)
+        bench.store.delete([key])
+        bench.store.put_if_absent(key, codec.HEAD + b" damaged")
+
+        fence(bench.store, KEYS, 0)
+
+        with pytest.raises(PartitionUnavailable):
+            await first.write([add(2)])
+        assert await second.write([add(2)]) == [Outcome((2,))]
+        assert second.epoch == 2
 
 
 def test_a_store_in_trouble_fences_nothing() -> None:
-    store, keys = MemoryStore(), KeyspaceKeys("default", "counts", 1).partition(0)
+    store = MemoryStore()
     store.inject(StoreFault.FULL)
 
     with pytest.raises(StoreUnavailable):
-        fence(store, keys)
+        fence(store, KEYS, 0)
+
+    assert store.list("") == []
+
+
+async def test_what_is_taken_whole_has_everything_and_is_ended() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        for number in range(3):
+            await partition.write([add(number)])
+        assert await put_checkpoint(partition)
+        await partition.write([add(3)])
+        state = KeyedState(make_packer(), Aggregations())
+
+        take_whole(bench.store, KEYS, 0, state)
+
+        assert value_in(state, "k") == 4
+        assert last_claim(bench.store).owner == FENCE
+        with pytest.raises(PartitionUnavailable):
+            await partition.write([add(4)])
 
 
 @pytest.mark.parametrize(
     ("place", "instead"),
-    [*((place, b"\xc1\x02 damaged") for place in range(5)), (0, None), (2, None)],
+    [
+        *((place, codec.HEAD + b" damaged") for place in ("claim", 0, 2, 3)),
+        *((place, None) for place in ("claim", 0, 2)),
+    ],
 )
-async def test_a_log_with_a_damaged_or_lost_record_is_ended_though_it_cannot_be_read(
-    place: int, instead: bytes | None
+async def test_a_partition_with_damage_or_a_loss_is_ended_though_it_cannot_be_read(
+    place: str | int, instead: bytes | None
 ) -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        keyspace = await a.open_keyspace("counts", partitions=1)
-        for n in range(4):
-            await keyspace.put("k", n)
-        keys, store = KeyspaceKeys("default", "counts", 1).partition(0), cluster.store
-        key = store.list(keys.slots)[place]
-        store.delete([key])
+    async with a_bench() as bench:
+        first = await bench.online("a")
+        await first.write([add(0)])
+        partition = await bench.online("b")
+        for number in range(1, 5):
+            await partition.write([add(number)])
+        key = KEYS.partition(0).claim(1) if place == "claim" else bench.slots_of("b")[int(place)]
+        bench.store.delete([key])
         if instead is not None:
-            store.put_if_absent(key, instead)
+            bench.store.put_if_absent(key, instead)
 
         with pytest.raises(StateDamaged, match=key):
-            fence(store, keys, KeyedState(make_packer(), Aggregations()))
-        fence(store, keys)
+            take_whole(bench.store, KEYS, 0, KeyedState(make_packer(), Aggregations()))
+        fence(bench.store, KEYS, 0)
 
-        assert not await acknowledged(keyspace, "k")
+        assert last_claim(bench.store).owner == FENCE
+        with pytest.raises(PartitionUnavailable):
+            await partition.write([add(9)])
+
+
+class StoreWithARival(MemoryStore):
+    """Just before a certain key is put, something else happens, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[str, Callable[[], object]] = {}
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        rival = self.before.pop(key, None)
+        if rival is not None:
+            rival()
+        return super().put_if_absent(key, value)

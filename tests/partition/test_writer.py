@@ -1,0 +1,383 @@
+"""`ringpop_py.partition.writer`: what one journal does for all partitions, and what is trimmed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from ringpop_py.errors import OutcomeUnknown, PartitionUnavailable, StoreUnavailable
+from ringpop_py.journal import codec
+from ringpop_py.journal.desk import Presence
+from ringpop_py.journal.effects import Trimmed
+from ringpop_py.journal.records import Mark, Seal
+from ringpop_py.slotlog.slots import Slot
+from ringpop_py.stores.memory import StoreFault
+from ringpop_py.values.operations import Outcome
+from tests.partition.benches import (
+    KEYS,
+    Bench,
+    DistantStore,
+    RecordingStore,
+    a_bench,
+    add,
+    nobody,
+    put_checkpoint,
+    total,
+    until,
+)
+
+if TYPE_CHECKING:
+    from ringpop_py.partition.partition import Partition
+
+pytestmark = pytest.mark.virtual_time
+
+
+def slots_of(bench: Bench, node: str = "a") -> list[int]:
+    return [int(key.rsplit("/", 1)[1]) for key in bench.slots_of(node)]
+
+
+def marks_of(bench: Bench, node: str = "a") -> list[str]:
+    return bench.store.list(KEYS.journal(bench.node(node).writer.journal.name).marks)
+
+
+async def trim(bench: Bench, node: str = "a") -> Trimmed:
+    return await bench.node(node).writer.trim()
+
+
+# Trimming.
+
+
+async def test_a_mark_is_put_before_the_first_slot_is_deleted() -> None:
+    store = RecordingStore()
+    async with a_bench(store) as bench:
+        first, second = await bench.online("a", 0), await bench.online("a", 1)
+        await first.write([add(1)])
+        await second.write([add(1)])
+        assert await put_checkpoint(first)
+        assert await put_checkpoint(second)
+        store.said.clear()
+
+        fact = await trim(bench)
+
+        journal = KEYS.journal(bench.node("a").writer.journal.name)
+        assert store.said == [
+            ("put", journal.mark(3)),
+            ("delete", journal.slot(1)),
+            ("delete", journal.slot(2)),
+        ]
+        assert fact == Trimmed(bench.node("a").writer.journal.name, 3, failed=False)
+        (key,) = marks_of(bench)
+        assert codec.decode_mark(store.get(key) or b"", key) == Mark({0: Slot(1, 2), 1: Slot(1, 2)})
+
+
+@pytest.mark.parametrize("fault", [StoreFault.FAILS, StoreFault.LOSES_REPLY, StoreFault.FULL])
+async def test_a_mark_that_is_not_known_to_be_there_deletes_nothing(fault: StoreFault) -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        assert await put_checkpoint(partition)
+        bench.store.inject(fault)
+
+        failed = await trim(bench)
+        left = slots_of(bench)
+        again = await trim(bench)
+
+        assert (failed.failed, left) == (True, [1])
+        assert (again.failed, slots_of(bench)) == (False, [])
+
+
+async def test_a_checkpoint_that_is_not_known_to_be_there_covers_nothing() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        bench.store.inject(StoreFault.LOSES_REPLY)
+
+        assert not await put_checkpoint(partition)
+        await trim(bench)
+
+        assert slots_of(bench) == [1]
+        assert marks_of(bench) == []
+        assert partition.behind == 1
+
+
+async def test_what_could_not_be_deleted_is_deleted_with_the_next_mark() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        assert await put_checkpoint(partition)
+        bench.store.inject(StoreFault.FAILS, verb="delete")
+        assert (await trim(bench)).failed
+        assert slots_of(bench) == [1]
+        await partition.write([add(2)])
+        assert await put_checkpoint(partition)
+
+        await trim(bench)
+
+        assert slots_of(bench) == []
+        assert len(marks_of(bench)) == 1
+
+
+async def test_slots_of_a_released_partition_stay_until_its_next_owner_has_a_checkpoint() -> None:
+    async with a_bench() as bench:
+        going, staying = await bench.online("a", 0), await bench.online("a", 1)
+        await going.write([add(1)])
+        assert await put_checkpoint(going)
+        await going.release("b")
+        await staying.write([add(1)])
+        assert await put_checkpoint(staying)
+
+        await trim(bench)
+        kept = slots_of(bench)
+        successor = bench.node("b").partition(0)
+        await successor.acquire(nobody)
+        await trim(bench)
+        kept_still = slots_of(bench)
+        assert await put_checkpoint(successor)
+        await trim(bench)
+
+        # Slot 2 is the release: a checkpoint of its own epoch does not cover it.
+        assert kept == kept_still == [2, 3]
+        assert slots_of(bench) == []
+        assert await total(successor) == 1
+
+
+async def test_a_partition_that_is_read_while_it_is_trimmed_misses_nothing() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        for number in range(30):
+            await partition.write([add(number)])
+        target = bench.node("b").partition()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(target.follow)
+            await trio.lowlevel.checkpoint()
+            assert await put_checkpoint(partition)
+            await trim(bench)
+        await partition.release("b")
+        await target.acquire(nobody)
+
+        assert await total(target) == 30
+
+
+async def test_what_a_fence_left_in_the_former_journal_is_not_trimmed_by_its_owner() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        former = KEYS.journal(bench.node("a").writer.journal.name)
+        key = bench.slot_key("a", 2)
+        bench.store.put_if_absent(key, codec.encode_record(Seal("z"), key))
+        await partition.write([add(2)])
+        assert await put_checkpoint(partition)
+
+        await trim(bench)
+
+        assert slots_of(bench) == []  # of the new one
+        assert len(bench.store.list(former.root)) == 2
+
+
+# Claims, and who may ask whom.
+
+
+async def test_an_epoch_is_settled_here_once_nothing_of_it_is_on_its_way() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        writer = bench.node("a").writer
+        journal = writer.journal.name
+
+        held = writer.is_settled(0, journal)
+        await partition.release("b")
+
+        assert not held
+        assert writer.is_settled(0, journal)
+        assert writer.is_settled(0, "another journal")
+        assert writer.is_settled(7, journal)
+
+
+async def test_an_epoch_is_not_settled_while_it_is_claimed_again() -> None:
+    """The claim may be there already: who asked for a release would seal the new journal."""
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        writer = bench.node("a").writer
+        key = bench.slot_key("a", 1)
+        bench.store.put_if_absent(key, codec.encode_record(Seal("z"), key))
+        bench.store.inject(StoreFault.LOSES_REPLY, count=2)
+        with pytest.raises(PartitionUnavailable, match="claimed again"):
+            await total(partition)
+        await until(lambda: bench.store.get(KEYS.partition(0).claim(2)) is not None)
+
+        assert writer.journal.reclaims(0)
+        assert not writer.is_settled(0, writer.journal.name)
+        await writer.claimed(0)
+        assert partition.epoch == 2
+        assert partition.presence is Presence.ONLINE
+
+
+async def test_who_waits_for_a_claim_after_a_fence_is_told_of_its_end() -> None:
+    async with a_bench() as bench:
+        partition, other = await bench.online("a", 0), await bench.online("a", 1)
+        await bench.online("b", 0)
+        bench.store.inject(StoreFault.FAILS, count=6)
+        with pytest.raises(PartitionUnavailable):
+            await total(other)
+
+        await bench.node("a").writer.claimed(0)
+        await bench.node("a").writer.claimed(1)
+
+        assert (partition.presence, other.presence) == (Presence.LOST, Presence.ONLINE)
+
+
+# Heirs of one node.
+
+
+async def test_heirs_read_each_slot_of_a_journal_once_for_all_of_them() -> None:
+    store = RecordingStore()
+    async with a_bench(store) as bench:
+        partitions = [await bench.online("a", number) for number in range(8)]
+        for sequence in range(5):
+            async with trio.open_nursery() as nursery:
+                for partition in partitions:
+                    nursery.start_soon(partition.write, [add(sequence)])
+        keys = bench.slots_of("a")
+        store.said.clear()
+
+        found = [await bench.online("b", number) for number in range(8)]
+
+        gets = [key for verb, key in store.said if verb == "get"]
+        assert keys
+        assert [gets.count(key) for key in keys] == [1] * len(keys)
+        assert [await total(partition) for partition in found] == [5] * 8
+
+
+async def test_who_takes_partitions_over_seals_their_journal_once_and_tells() -> None:
+    store = RecordingStore()
+    async with a_bench(store) as bench:
+        for number in range(4):
+            await (await bench.online("a", number)).write([add(1)])
+        name = bench.node("a").writer.journal.name
+        store.said.clear()
+
+        for number in range(4):
+            await bench.online("b", number)
+
+        puts = [key for verb, key in store.said if verb == "put" and key.startswith(KEYS.journals)]
+        assert puts == [KEYS.journal(name).slot(5)]
+        (seal,) = bench.node("b").seals
+        assert (seal.journal, seal.slot, seal.holder.owner) == (name, 5, "a")
+
+
+# Work.
+
+
+async def test_readers_that_come_together_share_a_look_though_the_store_is_quick() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        before = bench.store.calls["get"]
+        found: list[object] = []
+
+        async def read() -> None:
+            found.append(await total(partition))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(read)
+
+        assert found == [1] * 50
+        assert bench.store.calls["get"] - before <= 3
+
+
+async def test_a_writer_without_jobs_does_nothing() -> None:
+    async with a_bench() as bench:
+        await bench.online("a")
+        bench.store.calls.clear()
+
+        await trio.sleep(100)
+
+        assert not bench.node("a").writer.working
+        assert sum(bench.store.calls.values()) == 0
+
+
+async def test_who_hangs_up_leaves_the_others_their_answers() -> None:
+    async with a_bench(DistantStore()) as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.FAILS, count=3)
+        outcomes: list[object] = []
+
+        async def write(sequence: int, scope: trio.CancelScope) -> None:
+            with scope:
+                outcomes.extend(await partition.write([add(sequence)]))
+
+        hangs_up, stays = trio.CancelScope(), trio.CancelScope()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write, 1, hangs_up)
+            nursery.start_soon(write, 2, stays)
+            await trio.testing.wait_all_tasks_blocked()
+            hangs_up.cancel()
+
+        assert len(outcomes) == 1
+        assert await total(partition) == 2  # what was begun takes effect nevertheless
+
+
+class Broken(DistantStore):
+    """Its next put meets a bug."""
+
+    broken = False
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        if self.broken:
+            message = "a bug"
+            raise ZeroDivisionError(message)
+        return super().put_if_absent(key, value)
+
+
+async def test_a_bug_ends_all_jobs_and_all_partitions_of_the_share() -> None:
+    ended: list[str] = []
+    partitions: list[Partition] = []
+
+    async def use(partition: Partition, sequence: int) -> None:
+        try:
+            await partition.write([add(sequence)])
+            ended.append("written")
+        except (OutcomeUnknown, PartitionUnavailable) as error:
+            ended.append(type(error).__name__)
+
+    store = Broken()
+    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+        async with a_bench(store) as bench:
+            partitions += [await bench.online("a", n, group_writes_max=1) for n in range(2)]
+            store.broken = True
+            with trio.CancelScope(shield=True):
+                async with trio.open_nursery() as nursery:
+                    for sequence in range(4):
+                        nursery.start_soon(use, partitions[sequence % 2], sequence)
+
+    assert sorted(ended) == ["OutcomeUnknown", *["PartitionUnavailable"] * 3]
+    assert [partition.presence for partition in partitions] == [Presence.LOST] * 2
+
+
+async def test_while_a_group_has_an_open_outcome_others_wait_and_then_go_on() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.LATE)
+
+        assert await partition.write([add(1)]) == [Outcome((1,))]
+        assert bench.store.land_late() == [False]
+
+        assert await partition.write([add(2)]) == [Outcome((2,))]
+        assert slots_of(bench) == [1, 2]
+
+
+async def test_a_failed_look_of_the_store_names_no_owner() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.FAILS, verb="get")
+
+        with pytest.raises(StoreUnavailable):
+            await total(partition)
+
+        assert isinstance(partition.trouble, StoreUnavailable)
+        assert await total(partition) is not None
+        assert partition.trouble is None
