@@ -20,7 +20,6 @@ PURE = sorted(
             )
             for path in (PACKAGE / name).glob("*.py")
         ),
-        PACKAGE / "partition" / "desk.py",
         *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "owners", "request")),
         *(
             PACKAGE / f"{name}.py"

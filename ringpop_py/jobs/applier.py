@@ -22,8 +22,8 @@ from ringpop_py.errors import (
 )
 from ringpop_py.jobs.messages import Refusals, RowRefusal
 from ringpop_py.jobs.store import now_us
+from ringpop_py.journal.desk import Presence
 from ringpop_py.keyed.sessions import JOBS_MAX
-from ringpop_py.partition.desk import Presence
 from ringpop_py.partition.partition import Partition
 from ringpop_py.partition.tasks import in_parallel
 from ringpop_py.values.operations import OperationId, PackedWrite

@@ -203,6 +203,8 @@ class Heir(Asker):
         self._listed, self._learns = reply, False
         newest = reply.checkpoints[-1] if reply.checkpoints else _NOTHING
         self.epoch = max([self.epoch, *reply.epochs])
+        if newest.epoch > self.epoch:  # claims are listed after checkpoints, and were there before
+            return self._stop(fx.GoneClaim(self.partition, newest.epoch))
         self._first = max(1, newest.epoch, self._at)
         gets = [
             self._ask(fx.GetClaim(self._new_id(), self.partition, epoch), self._claim_met)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from ringpop_py.errors import PartitionUnavailable
-from ringpop_py.partition.desk import Presence
+from ringpop_py.journal.desk import Presence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -17,8 +17,8 @@ from ringpop_py.errors import (
     StateDamaged,
 )
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.desk import Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.journal.heir import Heir, Stage
-from ringpop_py.partition.desk import Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.partition.settle import attempt_of, pause_before, settle
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ class Partition:
         claiming.add(self.number)
         try:
             fact = await self._come(self._heir.acquire(may_take))
-            if isinstance(fact, fx.FirstVersion):
+            # Again if a node of the first version was faster with the next claim.
+            while isinstance(fact, fx.FirstVersion):
                 end = await self._upgrader.read(self.number, self.state, may_take)
                 if isinstance(end, fx.NotAcquired):
                     return end
@@ -181,19 +182,28 @@ class Partition:
         finally:
             claiming.discard(self.number)
         if isinstance(fact, fx.Acquired):
-            self._writer.holds(self)
             if self.presence is Presence.LOST:  # given up while the claim was on its way
                 self._writer.leave(self)
                 raise PartitionUnavailable(f"partition {self.number} is not wanted here any more")
-            self.presence = Presence.ONLINE
             return fact
         assert isinstance(fact, fx.NotAcquired)
         return fact
 
+    def answered(self, request_id: int, reply: fx.Reply) -> Effects:
+        """Pass the *reply* to a request on to the heir."""
+        effects = self._heir.answered(request_id, reply)
+        if effects and isinstance(effects[-1], fx.Acquired):
+            # Not later: the journal has the partition now, and the next step may meet a seal.
+            self._comes = False
+            self._writer.holds(self)
+            if self.presence is not Presence.LOST:
+                self.presence = Presence.ONLINE
+        return effects
+
     async def _come(self, effects: Effects) -> fx.Fact:
         self._comes = True
         try:
-            *seals, fact = await settle(self._heir, effects, self._perform)
+            *seals, fact = await settle(self, effects, self._perform)
         finally:
             self._comes = False
         for seal in seals:

@@ -12,7 +12,7 @@ import trio
 
 from ringpop_py.columns.pages import Room
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StateDamaged
-from ringpop_py.partition.desk import Presence
+from ringpop_py.journal.desk import Presence
 from ringpop_py.placing.table import ServedElsewhere
 from ringpop_py.values.requests import Moved
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -12,7 +12,7 @@ from ringpop_py.journal import effects as fx
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from ringpop_py.journal.asker import Asker, Effects
+    from ringpop_py.journal.asker import Effects
 
 REPEAT_S_MIN: Final = 0.01
 REPEAT_S_MAX: Final = 1.0
@@ -20,8 +20,15 @@ REPEAT_S_MAX: Final = 1.0
 Perform = Any
 
 
+class Answered(Protocol):
+    """A state machine that makes requests."""
+
+    def answered(self, request_id: int, reply: fx.Reply) -> Effects:
+        """See `Asker`."""
+
+
 async def settle(
-    asker: Asker, effects: Effects, perform: Callable[[fx.Request], Awaitable[fx.Reply]]
+    asker: Answered, effects: Effects, perform: Callable[[fx.Request], Awaitable[fx.Reply]]
 ) -> list[fx.Fact]:
     """Carry out requests of *asker* until it has none left; return the facts it reported."""
     # The usual cases, which need no nursery.

@@ -14,8 +14,8 @@ import trio
 
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.desk import Desk, Job, Presence, ReleaseJob, Served
 from ringpop_py.journal.journal import Journal
-from ringpop_py.partition.desk import Desk, Job, Presence, ReleaseJob, Served
 from ringpop_py.partition.settle import REPEAT_S_MAX, attempt_of, pause_before, settle
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.errors import KeyspaceError
+from ringpop_py.journal.desk import Presence
 from ringpop_py.logs import log
-from ringpop_py.partition.desk import Presence
 
 if TYPE_CHECKING:
     from ringpop_py.catalog.catalog import CatalogEntry

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import trio
 
-from ringpop_py.partition.desk import Presence
+from ringpop_py.journal.desk import Presence
 from ringpop_py.shares.rescale_events import Gained, RescaleEvents
 from ringpop_py.steward.duties import Changed, Tell
 from ringpop_py.transport.deadlines import now_us

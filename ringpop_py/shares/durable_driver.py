@@ -13,8 +13,8 @@ from ringpop_py.errors import (
     StoreUnavailable,
 )
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.desk import Presence
 from ringpop_py.logs import log
-from ringpop_py.partition.desk import Presence
 from ringpop_py.partition.partition import Partition
 from ringpop_py.shares.driver import StewardDriver
 from ringpop_py.shares.rescale_events import Lost

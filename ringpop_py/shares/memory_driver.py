@@ -6,8 +6,8 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import BodyError, CallError, ConfigError
+from ringpop_py.journal.desk import Presence
 from ringpop_py.logs import log
-from ringpop_py.partition.desk import Presence
 from ringpop_py.partition.memory_partition import MemoryPartition
 from ringpop_py.shares.driver import StewardDriver
 from ringpop_py.shares.rescale_events import Lost

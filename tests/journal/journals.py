@@ -136,6 +136,7 @@ class Node:
     Attributes:
         folds: of all partitions that were ever here.
         asked: what was asked of the store, in order.
+        seals: what heirs here have reported of their seals.
     """
 
     def __init__(self, name: str, store: Store, *, life: str = "") -> None:
@@ -144,6 +145,7 @@ class Node:
         self.journal = Journal(name, lambda: f"{name}{life}{next(numbers)}")
         self.folds: dict[int, Bodies] = {}
         self.asked: list[fx.Request] = []
+        self.seals: list[fx.Sealed] = []
         self._heirs: dict[int, Heir] = {}
 
     def heir(self, partition: int = 0) -> Heir:
@@ -157,7 +159,7 @@ class Node:
         return self.folds[partition].bodies
 
     def run(self, asker: Asker, effects: Iterable[fx.Effect]) -> list[fx.Effect]:
-        """Carry out *effects* and what follows from them; the facts."""
+        """Carry out *effects* and what follows from them; the facts but `Sealed`."""
         facts: list[fx.Effect] = []
         queue = list(effects)
         while queue:
@@ -165,6 +167,8 @@ class Node:
             if isinstance(effect, fx.Request):
                 self.asked.append(effect)
                 queue += asker.answered(effect.id, self._reply(effect))
+            elif isinstance(effect, fx.Sealed):
+                self.seals.append(effect)
             else:
                 facts.append(effect)
                 if isinstance(effect, fx.Acquired):
@@ -183,6 +187,9 @@ class Node:
         queue = list(effects)
         while queue:
             effect = queue.pop(0)
+            if isinstance(effect, fx.Sealed):
+                self.seals.append(effect)
+                continue
             assert isinstance(effect, fx.Request), effect
             if isinstance(effect, kind):
                 return effect, queue

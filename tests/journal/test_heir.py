@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.journal import effects as fx
-from ringpop_py.journal.heir import READS_MAX, Stage
+from ringpop_py.journal.heir import READS_MAX, Heir, Stage
 from ringpop_py.journal.records import Claim, FirstClaim, Mark, Release, Seal
 from ringpop_py.slotlog.effects import StoreAnswer
 from ringpop_py.slotlog.slots import ORIGIN, Slot
@@ -14,11 +14,11 @@ from tests.journal.journals import Node, Store, group, only
 # The first owner.
 
 
-def test_a_partition_that_nobody_ever_claimed_costs_two_lists_and_one_put(a: Node) -> None:
+def test_a_partition_that_nobody_ever_claimed_costs_one_list_and_one_put(a: Node) -> None:
     facts = a.acquire()
 
     assert facts == [fx.Acquired(0, 1)]
-    assert a.kinds() == [fx.ListPartition, fx.ListPartition, fx.PutClaim]
+    assert a.kinds() == [fx.ListPartition, fx.PutClaim]
     assert a.store.claims == {(0, 1): Claim("a", "a1", 1)}
     assert a.journal.held[0].epoch == 1
 
@@ -37,7 +37,7 @@ def test_following_what_nobody_ever_claimed_says_so_and_puts_nothing(a: Node) ->
     facts = a.follow()
 
     assert facts == [fx.Followed(0, ORIGIN, 0, None, None)]
-    assert a.kinds() == [fx.ListPartition, fx.ListPartition]
+    assert a.kinds() == [fx.ListPartition]
 
 
 # An owner that is there.
@@ -87,6 +87,26 @@ def test_what_was_followed_is_not_read_again(a: Node, b: Node) -> None:
     assert min(r.slot for r in b.asked if isinstance(r, fx.GetSlot)) == 3
 
 
+def test_what_was_known_before_is_neither_fetched_nor_listed_a_second_time(
+    a: Node, b: Node
+) -> None:
+    a.acquires(0)
+    a.commit("x")
+    a.checkpoint()
+    a.trim()
+    a.commit("y")
+    b.follow()
+    first = b.kinds()
+
+    b.follow()
+    again = b.kinds()
+
+    assert first.count(fx.ListPartition) == 2  # the second one after the mark was seen
+    assert {fx.GetClaim, fx.GetMark, fx.GetCheckpoint} <= set(first)
+    assert again == [fx.ListPartition, fx.ListJournal, fx.GetSlot]
+    assert b.bodies() == ["x", "y"]
+
+
 def test_may_take_is_asked_about_the_claim_and_not_about_ones_own_of_a_former_life(
     store: Store, a: Node
 ) -> None:
@@ -129,6 +149,7 @@ def test_an_owner_that_may_be_replaced_is_sealed_then_read_then_its_marks_are_li
     )
     assert claim == fx.PutClaim(claim.id, 0, 2, Claim("b", "b1", 1))
     assert b.journal.ends == {"a1": 2}
+    assert b.seals == [fx.Sealed(0, "a1", 2, Claim("a", "a1", 1))]
 
 
 def test_a_seal_whose_outcome_is_open_is_put_again_and_what_stands_there_is_read(
@@ -159,6 +180,7 @@ def test_a_seal_that_came_too_late_for_its_slot_is_put_behind_what_is_there(
     assert facts == [fx.Acquired(0, 2)]
     assert b.bodies() == ["x"]
     assert b.store.slots["a1", 2] == Seal("b")
+    assert b.seals == [fx.Sealed(0, "a1", 2, Claim("a", "a1", 1))]  # the one that was put
 
 
 def test_the_seal_of_another_node_will_do(a: Node, b: Node, c: Node) -> None:
@@ -404,7 +426,7 @@ def test_replies_in_any_order_are_folded_in_the_order_of_slots(a: Node, b: Node)
             facts.append(last)
 
     assert b.bodies() == list(range(30))
-    assert facts == [fx.Acquired(0, 2)]
+    assert facts == [fx.Acquired(0, 2), fx.Sealed(0, "a1", 31, Claim("a", "a1", 1))]
 
 
 def test_a_slot_read_ahead_beyond_a_release_changes_nothing_when_it_comes(a: Node, b: Node) -> None:
@@ -454,24 +476,23 @@ def test_a_slot_that_was_won_between_two_looks_is_read(a: Node, b: Node) -> None
 
 
 def test_lists_that_did_not_help_are_made_again_after_ever_longer_pauses(a: Node, b: Node) -> None:
-    """The first list shows a checkpoint of the second epoch, and the second one does not."""
+    """Each checkpoint that is listed is replaced before it is fetched."""
     a.acquires(0)
-    a.commit("x")
-    b.acquires(0, take=True)
-    b.checkpoint()
-    c = Node("c", a.store)
-    heir = c.heir()
+    a.commit(0)
+    a.checkpoint()
+    heir = b.heir()
     attempts: list[int] = []
     effects = heir.acquire(lambda _: True)
-    for _ in range(3):
-        first = only(effects, fx.ListPartition)
-        attempts.append(first.attempt)
-        second, _ = c.until(heir, heir.answered(first.id, c.store.answer(first)), fx.ListPartition)
-        effects = heir.answered(second.id, fx.PartitionListed([1, 2], []))
+    for number in range(1, 4):
+        attempts.append(only(effects, fx.ListPartition).attempt)
+        fetch, _ = b.until(heir, effects, fx.GetCheckpoint)
+        a.commit(number)
+        a.checkpoint()
+        effects = heir.answered(fetch.id, b.store.answer(fetch))
 
     assert attempts == [0, 1, 2]
-    assert c.run(heir, effects) == [fx.Acquired(0, 3)]
-    assert c.bodies() == ["x"]
+    assert b.run(heir, effects) == [fx.Acquired(0, 2)]
+    assert b.bodies() == [0, 1, 2, 3]
 
 
 # Claims.
@@ -567,16 +588,17 @@ def test_a_claim_that_won_in_a_journal_that_has_ended_meanwhile_is_followed_by_a
     assert a.store.claims[0, 2] == Claim("a", "a2", 1)
 
 
-def test_a_later_claim_that_the_second_list_shows_is_read_first(a: Node, b: Node) -> None:
-    heir = b.heir()
-    first = only(heir.acquire(lambda _: False), fx.ListPartition)
-    second = only(heir.answered(first.id, b.store.answer(first)), fx.ListPartition)
+def test_a_later_claim_that_the_second_list_shows_is_read_first(a: Node, b: Node, c: Node) -> None:
     a.acquires(0)
-    a.commit("x")
+    a.group({0: Release("")})
+    heir = b.heir()
+    marks, rest = b.until(heir, heir.acquire(lambda _: False), fx.ListJournal)
+    c.acquires(0)
+    c.commit("x")
 
-    facts = b.run(heir, [second])
+    facts = b.run(heir, [marks, *rest])
 
-    assert facts == [fx.NotAcquired(0, 1, Claim("a", "a1", 1), Slot(1, 1))]
+    assert facts == [fx.NotAcquired(0, 2, Claim("c", "c1", 1), Slot(2, 1))]
     assert b.bodies() == ["x"]
 
 
@@ -600,7 +622,10 @@ def test_each_request_of_an_heir_is_repeated_until_it_is_answered(store: Store) 
     heir = b.heir()
     queue: list[fx.Effect] = list(heir.acquire(lambda _: True))
     failed: set[type[fx.Effect]] = set()
-    while isinstance(request := queue.pop(0), fx.Request):
+    while not isinstance(request := queue.pop(0), fx.Acquired):
+        if isinstance(request, fx.Sealed):
+            continue
+        assert isinstance(request, fx.Request)
         if type(request) not in failed:  # the first of each kind
             failed.add(type(request))
             queue += heir.answered(request.id, StoreAnswer.FAILED)
@@ -658,6 +683,57 @@ def test_the_group_under_way_is_not_read_for_the_journal_applies_it(a: Node) -> 
     assert 1 not in [r.slot for r in a.asked if isinstance(r, fx.GetSlot)]
     assert a.journal.answered(put.id, StoreAnswer.WON) == [fx.Committed(1)]
     assert a.bodies(1) == ["y"]
+
+
+def test_what_a_former_try_still_has_is_waited_for(a: Node) -> None:
+    """It was given up, and its release is not known yet: two states must not be the partition."""
+    a.acquires(0)
+    a.commit("x")
+    release = only(a.journal.commit({0: Release("")}), fx.PutSlot)
+    heir = a.heir()
+    attempts: list[int] = []
+    effects = heir.acquire(lambda _: False)
+    for _ in range(3):
+        look, _ = a.until(heir, effects, fx.ListPartition)
+        attempts.append(look.attempt)
+        effects = a_round(a, heir, look)
+    assert attempts == [0, 1, 2]
+    assert a.journal.held[0].epoch == 1
+
+    a.run(a.journal, [release])
+    facts = a.run(heir, effects)
+
+    assert facts == [fx.Acquired(0, 2)]
+    assert a.bodies() == ["x"]
+
+
+def a_round(node: Node, heir: Heir, look: fx.ListPartition) -> list[fx.Effect]:
+    """Answer *look* and what follows, up to the first list of the next round."""
+    queue: list[fx.Effect] = [look]
+    while not (isinstance(queue[0], fx.ListPartition) and queue[0].attempt > look.attempt):
+        request = queue.pop(0)
+        assert isinstance(request, fx.Request)
+        queue += heir.answered(request.id, node.store.answer(request))
+    return queue
+
+
+def test_what_is_being_claimed_again_after_a_fence_is_waited_for(a: Node, b: Node) -> None:
+    a.acquires(0, 1)
+    a.commit("x")
+    b.acquires(1, take=True)
+    look = only(a.journal.read(), fx.GetSlot)
+    [_, claim, _other] = a.journal.answered(look.id, a.store.answer(look))
+    heir = a.heir()
+    first, _ = a.until(heir, heir.acquire(lambda _: False), fx.ListPartition)
+    effects = a_round(a, heir, first)
+    assert (0, 2) not in a.store.claims
+
+    assert a.run(a.journal, [claim]) == [fx.Reclaimed(0, 2)]
+    a.group({0: Release("")})
+    facts = a.run(heir, effects)
+
+    assert facts == [fx.Acquired(0, 3)]
+    assert a.bodies() == ["x"]
 
 
 def test_our_own_journal_is_followed_up_to_what_is_known(a: Node) -> None:
@@ -1002,11 +1078,12 @@ def test_of_a_checkpoint_that_lost_a_part_that_part_is_named(a: Node, b: Node) -
     heir = b.heir()
     fetch, _ = b.until(heir, heir.acquire(lambda _: True), fx.GetCheckpoint)
     part = fx.GoneCheckpoint(ORIGIN)
+    b.kinds()
 
     facts = b.run(heir, heir.answered(fetch.id, part))
 
     assert facts == [fx.Damaged(0, part)]  # nothing has replaced it
-    assert b.kinds()[-1] is fx.ListPartition
+    assert fx.ListPartition in b.kinds()
     assert b.bodies() == []
 
 
@@ -1020,6 +1097,23 @@ def test_a_lost_claim_before_a_later_one_is_named(a: Node, b: Node, c: Node) -> 
     a.store.claims[0, 1] = lost
 
     assert stopped == [fx.Damaged(0, fx.GoneClaim(0, 1))]
+    assert c.acquire(take=True) == [fx.Acquired(0, 3)]
+    assert c.bodies() == ["x"]
+
+
+def test_a_lost_claim_is_named_though_only_a_checkpoint_of_its_epoch_says_that_it_was(
+    a: Node, b: Node, c: Node
+) -> None:
+    a.acquires(0)
+    a.commit("x")
+    b.acquires(0, take=True)
+    b.checkpoint()
+    lost = a.store.claims.pop((0, 2))
+
+    stopped = c.acquire(take=True)
+    a.store.claims[0, 2] = lost
+
+    assert stopped == [fx.Damaged(0, fx.GoneClaim(0, 2))]
     assert c.acquire(take=True) == [fx.Acquired(0, 3)]
     assert c.bodies() == ["x"]
 

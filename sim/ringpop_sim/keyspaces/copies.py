@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ringpop_py.journal.desk import Presence
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.mergeable import MergeableState
 from ringpop_py.keyed.versioned import HybridClock
-from ringpop_py.partition.desk import Presence
 from ringpop_py.steward.hand_over import BLANK, HandOver, HandOverStep, Said
 from ringpop_py.values.packed import make_packer
 from ringpop_sim.units import s

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from ringpop_py.journal.desk import Presence
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.partition.desk import Presence
 from ringpop_py.steward import duties
 from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
 from ringpop_sim.keyspaces.journals import JournalDriver, StoreAsker
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.journal import effects as fx
     from ringpop_py.journal.records import Claim, Entry
-    from ringpop_py.partition.desk import Served
+    from ringpop_sim.keyspaces.journals import Driven
 
     End = Callable[[Any], None]
 
@@ -159,13 +159,13 @@ class DurableDriver:
 
     # As `Keeper` of the journal.
 
-    def fenced(self, partitions: Sequence[Served]) -> None:
+    def fenced(self, partitions: Sequence[Driven]) -> None:
         """The journal was sealed; *partitions* are being claimed again."""
         home = self._home
         here = [p.number for p in partitions if home.partitions.get(p.number) is p]
         home.do(home.steward.fenced(here, home.now))
 
-    def claimed_again(self, partition: Served, epoch: int) -> None:
+    def claimed_again(self, partition: Driven, epoch: int) -> None:
         """*partition* is served again, in *epoch*."""
         home, number = self._home, partition.number
         if home.partitions.get(number) is partition:
@@ -174,7 +174,7 @@ class DurableDriver:
         elif self.coming.get(number) is not partition:
             self.writer.give_up(partition)
 
-    def lost(self, partition: Served, to: str) -> None:
+    def lost(self, partition: Driven, to: str) -> None:
         """Give up a partition that another node has taken over."""
         home, number = self._home, partition.number
         if home.partitions.get(number) is partition:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ringpop_py.errand import LearningRoutes
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable, RingpopError
-from ringpop_py.partition.desk import Presence
+from ringpop_py.journal.desk import Presence
 from ringpop_py.placing.table import ServedElsewhere
 from ringpop_py.values.requests import Moved
 from ringpop_sim.keyspaces.calls import Caller

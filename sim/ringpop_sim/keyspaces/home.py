@@ -13,8 +13,8 @@ from ringpop_py.errors import (
     KeyspaceError,
 )
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.records import Release
-from ringpop_py.partition.desk import Presence
 from ringpop_py.placing.assignment import (
     Assignment,
     Assignments,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ringpop_py.config.settings import StateConfig
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.desk import Desk, Presence, ReleaseJob, Served
 from ringpop_py.journal.journal import Journal
-from ringpop_py.partition.desk import Desk, Presence, ReleaseJob
 from ringpop_sim.units import ms, s
 
 if TYPE_CHECKING:
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.journal.asker import Asker, Effects
     from ringpop_py.journal.records import Entry
-    from ringpop_py.keyed.keyed import Snapshot
-    from ringpop_py.partition.desk import Served
+    from ringpop_py.keyed.keyed import KeyedState, Snapshot
 
 REPEAT_US_MIN: Final = 10 * ms
 REPEAT_US_MAX: Final = 1 * s
@@ -54,16 +53,24 @@ class JournalHome(StoreAsker, Protocol):
         """The journal has reported *fact*."""
 
 
+class Driven(Served, Protocol):
+    """A partition as the driver of its journal sees it."""
+
+    @property
+    def state(self) -> KeyedState:
+        """What its entries amount to."""
+
+
 class JournalKeeper(Protocol):
     """What has to know how the partitions of a journal fare."""
 
-    def fenced(self, partitions: Sequence[Served], /) -> None:
+    def fenced(self, partitions: Sequence[Driven], /) -> None:
         """*partitions* are being claimed again."""
 
-    def claimed_again(self, partition: Served, epoch: int, /) -> None:
+    def claimed_again(self, partition: Driven, epoch: int, /) -> None:
         """*partition* is served again, in *epoch*."""
 
-    def lost(self, partition: Served, to: str, /) -> None:
+    def lost(self, partition: Driven, to: str, /) -> None:
         """*to* has taken *partition*, which this node had."""
 
 
@@ -132,17 +139,17 @@ class JournalDriver:
         self.in_trouble = False
         self._home = home
         self._keeper = keeper
-        self._partitions: dict[int, Served] = {}
+        self._partitions: dict[int, Driven] = {}
         self._entries: Sequence[Entry] = ()
         self._waiting: list[tuple[int, Callable[[], None]]] = []
 
     # Partitions come and go.
 
-    def holds(self, partition: Served) -> None:
+    def holds(self, partition: Driven) -> None:
         """Serve *partition*, which the journal holds now."""
         self._partitions[partition.number] = partition
 
-    def leave(self, partition: Served) -> None:
+    def leave(self, partition: Driven) -> None:
         """Release *partition*, whose state is not needed any more, if the journal holds it."""
         if self._partitions.get(partition.number) is not partition:
             return
@@ -151,12 +158,12 @@ class JournalDriver:
         elif not self.journal.reclaims(partition.number):
             del self._partitions[partition.number]
 
-    def give_up(self, partition: Served) -> None:
+    def give_up(self, partition: Driven) -> None:
         """Release *partition*, which is not wanted here any more."""
         partition.presence = Presence.LOST
         self.leave(partition)
 
-    def _release_unwanted(self, partition: Served) -> None:
+    def _release_unwanted(self, partition: Driven) -> None:
         number = partition.number
 
         def end() -> None:
@@ -176,7 +183,7 @@ class JournalDriver:
         self.desk.add_release(job)
         self.work()
 
-    def _forget(self, partition: Served) -> None:
+    def _forget(self, partition: Driven) -> None:
         number = partition.number
         if not self.journal.reclaims(number) and self._partitions.get(number) is partition:
             del self._partitions[number]
@@ -242,7 +249,7 @@ class JournalDriver:
 
     def _fenced(self, fact: fx.Fenced, claims: Effects) -> None:
         self._home.told(fact)
-        again: list[Served] = []
+        again: list[Driven] = []
         for claim in claims:
             assert isinstance(claim, fx.PutClaim)
             partition = self._partitions[claim.partition]
@@ -291,7 +298,7 @@ class JournalDriver:
 
     # Beside the steps.
 
-    def checkpoint(self, partition: Served, end: CheckpointEnd) -> None:
+    def checkpoint(self, partition: Driven, end: CheckpointEnd) -> None:
         """Put a checkpoint of *partition* as it is now; *end* gets whether it is in the store."""
         number = partition.number
         durable = False

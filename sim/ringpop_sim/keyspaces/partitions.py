@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringpop_py.errors import KeyspaceError, StoreUnavailable
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.desk import Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.journal.heir import Heir, MayTake, Stage
-from ringpop_py.partition.desk import Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.steward import duties as do
 from ringpop_sim.keyspaces.journals import TROUBLES, StoreAsker, ask
 

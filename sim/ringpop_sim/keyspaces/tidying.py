@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.sweep import Sweep
-from ringpop_py.partition.desk import Presence
 from ringpop_sim.keyspaces.journals import StoreAsker, settle
 from ringpop_sim.units import ms, s
 

@@ -16,7 +16,7 @@ HEIR: Final = "journal/heir.py"
 JOURNAL: Final = "journal/journal.py"
 COVERAGE: Final = "journal/coverage.py"
 SWEEP: Final = "journal/sweep.py"
-DESK: Final = "partition/desk.py"
+DESK: Final = "journal/desk.py"
 SESSIONS: Final = "keyed/sessions.py"
 SEEDS: Final = (1, 2, 3)
 
