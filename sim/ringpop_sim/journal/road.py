@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 class JournalSurroundings(RoadSurroundings, Protocol):
     """What the road needs from its world."""
 
+    def lag(self, sender: Any) -> int:  # noqa: ANN401 - of the checker's kind
+        """Return for how long the replies to *sender* are held up, from now on."""
+
     def crash_all(self) -> None:
         """Crash all processes."""
 
@@ -68,6 +71,11 @@ class JournalRoad(Road):
                 after(delay, lambda: reply(self.shelf.get_checkpoint(request)))
             case fx.GetSlot() | fx.GetMark() | fx.GetClaim():
                 after(delay, lambda: reply(self.shelf.get(request)))
+
+    def lag(self, sender: Sender, request: object) -> int:
+        """See `Road`. Much can happen before an owner learns what it has done, or seen."""
+        owns = sender.online and isinstance(request, fx.PutSlot | fx.GetSlot)
+        return self.world.lag(sender) if owns else 0
 
     # Operations that a store carries out in several steps, each at another moment.
 

@@ -144,10 +144,14 @@ class Road:
         whose = sender.label if sender is not None else "nobody"
         world.note("store", (request, reply, f"to {whose}"))
         if sender is not None:
-            delay = 1 + int(world.rng.random() * 4)
+            delay = 1 + int(world.rng.random() * 4) + self.lag(sender, request)
             if sender.stalled_until > world.now and not world.calm:
                 delay += int(world.rng.random() * (sender.stalled_until - world.now))
             world.after(delay, partial(self._answer, sender, request, reply))
+
+    def lag(self, _sender: Sender, _request: object) -> int:
+        """Draw how much later than usual the reply to *request* arrives."""
+        return 0
 
     # Operations that a store carries out in several steps, each at another moment.
 
