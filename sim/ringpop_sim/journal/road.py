@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.records import Seal
 from ringpop_sim.schedules.road import Road, RoadSurroundings, look
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class JournalRoad(Road):
 
     puts = fx.PutSlot, fx.PutMark, fx.PutClaim, fx.PutCheckpoint
     looks = fx.GetSlot
+    late_most = 400
     long_pauses = 0.05  # there are many lists on the way of a partition
     world: JournalSurroundings
 
@@ -71,6 +73,12 @@ class JournalRoad(Road):
                 after(delay, lambda: reply(self.shelf.get_checkpoint(request)))
             case fx.GetSlot() | fx.GetMark() | fx.GetClaim():
                 after(delay, lambda: reply(self.shelf.get(request)))
+
+    def chance(self, request: object) -> float:
+        """See `Road`. A late seal is the worst that can happen, so there are more of them."""
+        chance = super().chance(request)
+        seals = isinstance(request, fx.PutSlot) and isinstance(request.record, Seal)
+        return chance / 4 if seals else chance
 
     def lag(self, sender: Sender, request: object) -> int:
         """See `Road`. Much can happen before an owner learns what it has done, or seen."""

@@ -135,8 +135,9 @@ class Schedule(JournalWorld):
             if not part.reclaiming and rng.random() < odds.follow:
                 part.follow()
         else:
-            hurries = part.wants and part.follows
-            if rng.random() < (0.3 if hurries else odds.drop):
+            # A reader that is to own, or an heir whose seal may still take effect.
+            stops = (part.wants and part.follows) or part.stage is Stage.SEALING
+            if rng.random() < (0.2 if stops else odds.drop):
                 part.drop()
 
     def may_take(self, claim: Claim) -> bool:
