@@ -135,6 +135,7 @@ class Journal(Asker):
         base = checkpoints[-1] if checkpoints else None
         snapshots = Snapshots(set(checkpoints))
         self.held[partition] = Holding(epoch, fold, snapshots, base, list(uncovered))
+        self._coverage.parted.pop((partition, epoch), None)  # if it had left, it is back
         self._coverage.listed(partition, checkpoints)
 
     def leave(self, partition: int) -> None:
