@@ -553,8 +553,7 @@ VARIANTS: Final = (
         "a sweep deletes the seal that ended the journal",
         SWEEP,
         "isinstance(reply.value, Group):\n",
-        "isinstance(reply.value, Group):\n"
-        "            self._next += isinstance(reply, fx.Found)\n",
+        "isinstance(reply.value, Group):\n            self._next += isinstance(reply, fx.Found)\n",
         "deleted",
     ),
     Variant(
