@@ -10,6 +10,7 @@ from ringpop_py.cli.commands import command_parser
 from ringpop_sim import commands as c
 from ringpop_sim.commands import (
     determinism,
+    journal,
     keyspaces,
     replay,
     report,
@@ -33,6 +34,7 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     report,
     determinism,
     theory,
+    journal,
     slotlog,
     keyspaces,
 )

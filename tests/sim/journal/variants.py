@@ -200,7 +200,8 @@ VARIANTS: Final = (
         HEIR,
         "Claim(journal.node_name, journal.name, journal.next_slot, base)",
         "Claim(\n"
-        "            journal.node_name, journal.name, journal.next_slot + journal.committing, base\n"
+        "            journal.node_name, journal.name, journal.next_slot + journal.committing,"
+        " base\n"
         "        )",
         "lost fold read owner live",
     ),
@@ -288,7 +289,7 @@ VARIANTS: Final = (
         also=(
             (
                 "        self.epoch = max([self.epoch, *reply.epochs])\n",
-                "        self.epoch = max([self.epoch, *reply.epochs])\n"
+                "        self.epoch = max([self.epoch, *reply.epochs])\n"  # noqa: ISC004 - one text
                 "        self._first_list = request, reply\n",
             ),
         ),
@@ -310,11 +311,11 @@ VARIANTS: Final = (
     Variant(
         "a seal that was taken is trusted",
         HEIR,
-        "        self.stage = Stage.READING\n        return self._ask_slots()  # whatever",
+        "        self.stage = Stage.READING\n        told: Effects = []\n",
         "        if reply is fx.StoreAnswer.TAKEN:\n"
         "            self._closed = True\n"
         "            return self._go_on()\n"
-        "        self.stage = Stage.READING\n        return self._ask_slots()  # whatever",
+        "        self.stage = Stage.READING\n        told: Effects = []\n",
         "owner",
     ),
     Variant(
@@ -346,14 +347,15 @@ VARIANTS: Final = (
     Variant(
         "a hole is remembered in the next journal",
         HEIR,
-        "        self._hole_below = 0\n        self._skip_to_mark()\n",
-        "        self._skip_to_mark()\n",
+        "        self._hole_below = 0\n        if isinstance(claim, Claim):\n",
+        "        if isinstance(claim, Claim):\n",
         "damaged",
     ),
     Variant(
         "what was read ahead of a release counts",
         HEIR,
-        "                self._stop_reading()  # what was read ahead is not of this epoch\n",
+        "                self._stop_reading()  # what was read ahead is not of this epoch,"
+        " and may come late\n",
         "",
         "error fold",
     ),
@@ -434,7 +436,8 @@ VARIANTS: Final = (
     Variant(
         "a checkpoint builds on one of another epoch",
         COVERAGE,
-        '        assert self.durable.issuperset(keeps), "it builds on checkpoints of this epoch only"\n',
+        "        assert self.durable.issuperset(keeps), "
+        '"it builds on checkpoints of this epoch only"\n',
         "",
         "deleted damaged live fold",
     ),
@@ -456,8 +459,8 @@ VARIANTS: Final = (
     Variant(
         "one checkpoint deletes all",
         COVERAGE,
-        "holding.uncovered[0] for holding in held if holding.uncovered]\n",
-        "holding.uncovered[0] for holding in held if holding.uncovered][:1]\n",
+        "holding.uncovered[0] for holding in held if holding.uncovered]\n        return min(",
+        "holding.uncovered[0] for holding in held if holding.uncovered][:1]\n        return min(",
         "deleted",
     ),
     Variant(
