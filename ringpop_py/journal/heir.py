@@ -313,9 +313,11 @@ class Heir(Asker):
         self._checkpoints = list(reply.checkpoints)
         if newest == _NOTHING or (self._at and newest <= self.position):
             return self._read_on()
-        marks, claims = self._marks, self._checkpoints
+        # What marks have said is kept with them, since a mark that is known is not read again.
+        kept = self._marks, self._expected, self._checkpoints
         self._forget()
-        self._marks, self._checkpoints, self._restored = marks, claims, newest
+        self._marks, self._expected, self._checkpoints = kept
+        self._restored = newest
         look = fx.GetCheckpoint(self._new_id(), self.partition, newest)
         return [self._ask(look, self._restore)]
 
