@@ -31,7 +31,7 @@ from ringpop_py.swim.member import Status
 from ringpop_sim.keyspaces.copies import GENERATION, NAME, CopyDriver
 from ringpop_sim.keyspaces.durable import DurableDriver
 from ringpop_sim.keyspaces.errands import ErrandDriver, PartServer
-from ringpop_sim.keyspaces.shelf import Delete, List, Put
+from ringpop_sim.keyspaces.shelf import CHANGES, LISTS
 from ringpop_sim.keyspaces.tidying import Tidier
 from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life
@@ -379,10 +379,9 @@ class Home:
         if isinstance(request, fx.GetSlot):
             self._get_slot(request, answer)
             return
-        shelf, puts = self.homes.shelf, isinstance(request, Put | Delete)
-        act = partial(shelf.perform, request, snapshot)
-        lists = isinstance(request, List)
-        shelf.call(self.number, act, self.receiver(answer), puts=puts, lists=lists)
+        shelf, kind = self.homes.shelf, type(request)
+        act, answered = partial(shelf.perform, request, snapshot), self.receiver(answer)
+        shelf.call(self.number, act, answered, puts=kind in CHANGES, lists=kind in LISTS)
 
     def _get_slot(self, request: fx.GetSlot, answer: Callable[[fx.Reply], None]) -> None:
         place = request.journal, request.slot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from ringpop_py.journal import effects as fx
 from ringpop_sim.units import ms
@@ -26,6 +26,8 @@ Put = fx.PutSlot | fx.PutMark | fx.PutClaim | fx.PutCheckpoint
 Delete = fx.DeleteSlots | fx.DeleteCheckpoints
 List = fx.ListJournal | fx.ListPartition
 Get = fx.GetSlot | fx.GetMark | fx.GetClaim | fx.GetCheckpoint
+CHANGES: Final = frozenset[type]([*get_args(Put), *get_args(Delete)])
+LISTS: Final = frozenset[type](get_args(List))
 LATENCY_US: Final = (500, 3 * ms)
 SLOW_US: Final = (100 * ms, 900 * ms)
 LATE_US: Final = (10 * ms, 3_000 * ms)
