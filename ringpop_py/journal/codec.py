@@ -15,7 +15,7 @@ from ringpop_py.slotlog.records import HEAD as FIRST_HEAD
 from ringpop_py.slotlog.records import unwrap, wrap
 from ringpop_py.slotlog.slots import Slot
 from ringpop_py.values.declared import Declared, Meta, Natural, Text, decode, encode
-from ringpop_py.values.packed import a_row, decode_value, encode_value
+from ringpop_py.values.packed import a_row, decode_value
 
 HEAD: Final = b"\xc1\x03"
 _GROUP, _SEAL = "group", "seal"
@@ -46,15 +46,14 @@ def encode_record(record: Record, key: str) -> bytes:
     The bodies of its entries are plain values, or tuples of them.
     """
     if isinstance(record, Seal):
-        return wrap(encode_value("msgpack", [_SEAL, record.by]), key, HEAD)
-    rows: list[list[object]] = []
-    for entry in record.entries:
-        body = entry.body
-        if isinstance(body, Release):
-            rows.append([entry.partition, entry.epoch, None, body.to])
-        else:
-            rows.append([entry.partition, entry.epoch, body])
-    return wrap(encode_value("msgpack", [_GROUP, rows]), key, HEAD)
+        return wrap(encode([_SEAL, record.by]), key, HEAD)
+    rows = [
+        (entry.partition, entry.epoch, None, entry.body.to)
+        if isinstance(entry.body, Release)
+        else (entry.partition, entry.epoch, entry.body)
+        for entry in record.entries
+    ]
+    return wrap(encode([_GROUP, rows]), key, HEAD)
 
 
 def decode_record(value: bytes, key: str) -> Record:

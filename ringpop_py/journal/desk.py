@@ -48,6 +48,9 @@ class Presence(Enum):
     LOST = "lost"
 
 
+_ONLINE: Final = Presence.ONLINE  # looked up once: each job asks
+
+
 class Staging(Protocol):
     """A state as a desk needs it; see `KeyedState`."""
 
@@ -174,7 +177,7 @@ class Desk:
     def _is_served(self, job: Job) -> bool:
         """Return whether *job* can be done now; otherwise it waits, or fails."""
         partition = job.partition
-        if partition.presence is Presence.ONLINE or partition.presence is Presence.GOING:
+        if partition.presence is _ONLINE or partition.presence is Presence.GOING:
             if partition.number in self.journal.held:
                 return True
         elif partition.presence is Presence.COMING:
@@ -202,32 +205,34 @@ class Desk:
 
     def _take(self) -> list[WriteJob | ReleaseJob]:
         """Take as many jobs as the limits allow: at least one, whatever its size."""
-        config, queue = self._config, self._queue
+        queue = self._queue
+        writes_max, bytes_max = self._config.group_writes_max, self._config.group_bytes_max
         taken: list[WriteJob | ReleaseJob] = []
         numbers: set[int] = set()
         count = size = 0
         while queue:
             job = queue[0]
-            number = job.partition.number
+            partition = job.partition
             if isinstance(job, ReleaseJob):
-                if number in numbers:
+                if partition.number in numbers:
                     break  # a group has one entry for each partition
                 queue.popleft()
                 if self._may_release(job):
                     taken.append(job)
                 continue
-            size += _bytes_about(job.writes) if taken else 0
-            count += len(job.writes)
-            if taken and (count > config.group_writes_max or size > config.group_bytes_max):
-                break
+            writes_count = len(job.writes)
+            if taken:
+                size += _bytes_about(job.writes)
+                if count + writes_count > writes_max or size > bytes_max:
+                    break
             queue.popleft()
-            online = job.partition.presence is Presence.ONLINE and number in self.journal.held
-            if online or self._is_served(job):
-                job.partition.writes_count -= len(job.writes)
+            if (partition.presence is _ONLINE and partition.number in self.journal.held) or (
+                self._is_served(job)
+            ):
+                count += writes_count
+                partition.writes_count -= writes_count
                 taken.append(job)
-                numbers.add(number)
-            else:
-                count -= len(job.writes)
+                numbers.add(partition.number)
         return taken
 
     def _may_release(self, job: ReleaseJob) -> bool:
@@ -324,9 +329,10 @@ def _gone(partition: Served) -> PartitionUnavailable:
 
 def _staged(state: Staging, jobs: Sequence[WriteJob]) -> object:
     """Stage the writes of *jobs*, note their outcomes, and return the body, or None."""
-    first = jobs[0].writes
-    some = first if len(jobs) == 1 else [write for job in jobs for write in job.writes]
-    body, outcomes = state.stage(some)
+    if len(jobs) == 1:  # mostly: callers write to many partitions
+        body, jobs[0].outcomes = state.stage(jobs[0].writes)
+        return body
+    body, outcomes = state.stage([write for job in jobs for write in job.writes])
     at = 0
     for job in jobs:
         job.outcomes = outcomes[at : at + len(job.writes)]
@@ -338,9 +344,11 @@ def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
     size = 0  # an estimate: packing the writes only to measure them would cost more
     for write in writes:
         if isinstance(write, PackedWrite):
-            arguments = write.arguments
-        else:
-            arguments = [change.argument for change in write.changes]
-        size += CHANGE_BYTES * len(arguments)
-        size += sum(len(each) for each in arguments if isinstance(each, str | bytes))
+            size += CHANGE_BYTES * len(write.arguments)
+            size += sum(len(each) for each in write.arguments if isinstance(each, (str, bytes)))
+            continue
+        for _, _, argument in write.changes:
+            size += CHANGE_BYTES
+            if isinstance(argument, (str, bytes)):  # a union would be made anew for each change
+                size += len(argument)
     return size

@@ -135,6 +135,7 @@ class Journal(Asker):
         base = checkpoints[-1] if checkpoints else None
         snapshots = Snapshots(set(checkpoints))
         self.held[partition] = Holding(epoch, fold, snapshots, base, list(uncovered))
+        self._coverage.parted.pop((partition, epoch), None)  # if it had left, it is back
         self._coverage.listed(partition, checkpoints)
 
     def leave(self, partition: int) -> None:
@@ -217,16 +218,17 @@ class Journal(Asker):
     def _committed(self, request: fx.PutSlot) -> Effects:
         self._committing = None
         assert isinstance(request.record, Group)
+        slot, held = request.slot, self.held
         for entry in request.record.entries:
-            number = entry.partition
-            holding = self.held.get(number)
+            number, body = entry.partition, entry.body
+            holding = held.get(number)
             if holding is None or holding.epoch != entry.epoch:  # it has left during the commit
-                self._coverage.parted.setdefault((number, entry.epoch), request.slot)
-            elif isinstance(entry.body, Release):
-                self._part(number, self.held.pop(number), request.slot)
+                self._coverage.parted.setdefault((number, entry.epoch), slot)
+            elif isinstance(body, Release):
+                self._part(number, held.pop(number), slot)
             else:
-                holding.fold.apply(entry.body)
-                holding.uncovered.append(request.slot)
+                holding.fold.apply(body)
+                holding.uncovered.append(slot)
         self.next_slot += 1
         # A read that was requested before this commit won is proved by it. Its own answer must not
         # count any more: the slot may be deleted by then, and hold a lie.

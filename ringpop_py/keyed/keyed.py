@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.keyed.bodies import parts_of, session_after
+from ringpop_py.keyed.bodies import Body, parts_of, session_after
 from ringpop_py.keyed.entries import Entries, Frozen, MemoryEntries
 from ringpop_py.keyed.evaluator import Evaluator
 from ringpop_py.keyed.sessions import Session, Sessions, joined
@@ -159,12 +159,15 @@ class KeyedState:
         Raises:
             StateDamaged: if it is not the body of a group. Nothing was changed.
         """
-        changed, deleted, ids, offsets = parts_of(body, mergeable=self._mergeable)
+        if not isinstance(body, Body):  # what was staged here is one; what was read was not checked
+            body = parts_of(body, mergeable=self._mergeable)
+        changed, deleted, ids, offsets = body
         known = self._sessions.get
         sessions = {source: session_after(known(source), some) for source, some in ids.items()}
         self._entries.write(changed, deleted)  # nothing before this line changes the state
         self._sessions.update(sessions)
-        self._offsets.update(offsets)
+        if offsets:
+            self._offsets.update(offsets)
         if self._mergeable:
             return
         self._dirty.update(dict.fromkeys(changed, (self.mark, False)))

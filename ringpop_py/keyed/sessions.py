@@ -171,9 +171,10 @@ class Sessions:
         """Set *sessions*, whose sources wrote last, in that order."""
         grown_bytes = 0
         for source, session in sessions.items():
-            rows = self._rows_of(source)
-            if source in rows:
-                grown_bytes -= len(rows[source][2])
+            rows = self._jobs if source.startswith(JOB_PREFIX) else self._sessions
+            before = rows.get(source)
+            if before is not None:
+                grown_bytes -= len(before[2])
                 rows.move_to_end(source)
             rows[source] = session
             grown_bytes += len(session[2])

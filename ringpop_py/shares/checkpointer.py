@@ -135,7 +135,8 @@ class Checkpointer:
             return None
         chain = self._chains.get(partition)
         if chain is None or chain.epoch != partition.epoch:
-            chain = self._chains[partition] = _Chain(partition.epoch, 0.0)
+            # Not due while it is made: a second one at the same slot would build on itself.
+            chain = self._chains[partition] = _Chain(partition.epoch, self._next_at())
         since = None if whole_is_due(chain.sizes_bytes) else chain.mark
         # No await between them: snapshot and slot are of the same moment.
         snapshot = partition.state.snapshot(since)

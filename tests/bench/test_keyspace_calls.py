@@ -79,6 +79,7 @@ def test_a_hand_over_is_from_the_release_until_the_new_owner_has_looked_for_a_dr
             put("a", journal.slot(2), 5, release),
             look("list", partition.root, 6),
             look("get", journal.slot(2), 7),
+            put("b", KEYS.journal("k").slot(1), 7.5, data),
             put("b", partition.claim(2), 8),
             look("get", KEYS.dropped, 9),
             look("list", partition.root, 10),

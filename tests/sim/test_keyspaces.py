@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.slotlog.effects import StoreAnswer
+from ringpop_py.journal import effects as fx
+from ringpop_py.journal.effects import StoreAnswer
+from ringpop_py.journal.records import Seal
+from ringpop_py.keyed.keyed import KeyedState
 from ringpop_sim.cli import main
 from ringpop_sim.errors import PlanError
 from ringpop_sim.keyspaces import oracles
+from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
 from ringpop_sim.keyspaces.home import Home
+from ringpop_sim.keyspaces.homes import HomeWatcher
+from ringpop_sim.keyspaces.journals import JournalDriver
 from ringpop_sim.linear import Invocation
 from ringpop_sim.plans.plan import Crash, Drain, FailStore, KeyspacePlan, Leave, Plan, Start
 from ringpop_sim.runs.run import Run, run
+from ringpop_sim.scenarios import scenario
 from ringpop_sim.units import ms, s
 
 if TYPE_CHECKING:
@@ -83,7 +91,7 @@ def test_nothing_is_served_while_the_store_does_not_say_that_the_keyspace_was_no
 
     assert found.homes is not None
     assert not any(home.steward.serving for home in found.homes)
-    assert any(home.coming for home in found.homes)  # they try again
+    assert any(home.durable.coming for home in found.homes)  # they try again
     assert {broken.invariant for broken in result.broken} == {"K4"}
 
 
@@ -141,6 +149,132 @@ def test_two_owners_in_an_epoch_are_found() -> None:
         found.homes.acknowledged(home, 0, 77)
 
     assert {broken.invariant for broken in found.finish().broken} == {"K2"}
+
+
+class Fences(HomeWatcher):
+    """How long each fence took, until the node had claimed or lost all that its journal held."""
+
+    def __init__(self, found: Run) -> None:
+        assert found.homes is not None
+        found.homes.watchers.append(self)
+        self._world = found.world
+        self.open: dict[Home, tuple[int, int]] = {}
+        self.took_us: list[int] = []
+        self.claimed_again = 0
+
+    def told(self, home: Home, fact: fx.Fact) -> None:
+        if isinstance(fact, fx.Fenced):
+            held = sum(home.journal.reclaims(n) for n in range(home.homes.plan.partitions))
+            self.open[home] = self._world.now, held
+        elif isinstance(fact, fx.Reclaimed | fx.Lost):
+            self.claimed_again += isinstance(fact, fx.Reclaimed)
+            at, left = self.open.pop(home)
+            if left > 1:
+                self.open[home] = at, left - 1
+            else:
+                self.took_us.append(self._world.now - at)
+
+
+def test_a_node_that_was_sealed_wrongly_puts_one_claim_a_partition_and_reads_no_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Run(a_plan(per_second=50.0, after_us=30 * s), 1)
+    found.advance(10 * s)
+    assert found.homes is not None
+    home = next(home for home in found.homes if home.steward.serving)
+    before = {number: home.table[number].epoch for number in home.steward.serving}
+    fences, calls = Fences(found), Counter[str]()
+    ask_store = Home.ask_store
+
+    def count(self: Home, request: fx.Request, *rest: object) -> None:
+        if self is home and home in fences.open:
+            calls[type(request).__name__] += 1
+        ask_store(self, request, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Home, "ask_store", count)
+    # Somebody took it for dead, put a seal, and thought better of it.
+    slots = found.homes.shelf.journals[home.journal.name].slots
+    assert slots.setdefault(home.journal.next_slot, Seal("n7")) == Seal("n7")
+    found.advance(12 * s)
+
+    assert calls["PutClaim"] == len(before)
+    assert set(calls) <= {"PutClaim", "PutSlot"}  # the first that is back goes on with its writes
+    assert fences.claimed_again == len(before)
+    assert max(fences.took_us) < 20 * ms  # one put, and all at the same time
+    assert home.steward.serving == set(before)
+    assert all(home.table[number].epoch == epoch + 1 for number, epoch in before.items())
+    assert found.finish().ok
+
+
+def test_a_member_that_is_taken_for_dead_has_what_nobody_else_claimed_again_in_a_second() -> None:
+    runs = [Run(scenario("partitions-sealed"), seed) for seed in (1, 2, 3)]
+    fences = [Fences(one) for one in runs]
+
+    results = [one.finish() for one in runs]
+
+    assert all(result.ok for result in results), [result.broken for result in results]
+    assert sum(each.claimed_again for each in fences) >= 5
+    assert max(us for each in fences for us in each.took_us) < 1 * s
+
+
+def test_a_fence_after_which_nothing_is_claimed_breaks_k10(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JournalDriver, "_claim_goes_on", lambda _self, _effects: None)
+
+    result = run(scenario("partitions-sealed"), 1)
+
+    assert "K10" in {broken.invariant for broken in result.broken}
+
+
+def test_journals_are_short_half_a_minute_after_members_were_drained_and_killed() -> None:
+    found = Run(scenario("journals-trimmed"), 1)
+
+    result = found.finish()
+
+    assert result.ok, result.broken
+    assert found.homes is not None
+    written = sum(home.journal.next_slot for home in found.homes)
+    kept = sum(len(journal.slots) for journal in found.homes.shelf.journals.values())
+    assert written > 1_000
+    assert kept < 200
+
+
+def test_a_journal_that_nobody_trims_breaks_k11(monkeypatch: pytest.MonkeyPatch) -> None:
+    def does_nothing(self: JournalDriver, end: Callable[[fx.Trimmed], None]) -> None:
+        end(fx.Trimmed(self.journal.name, 0, failed=False))
+
+    monkeypatch.setattr(JournalDriver, "trim", does_nothing)
+
+    result = run(scenario("journals-trimmed"), 1)
+
+    assert {broken.invariant for broken in result.broken} == {"K11"}
+
+
+def test_a_state_that_is_not_in_the_store_breaks_k12() -> None:
+    found = Run(a_plan(), 1)
+    found.advance(15 * s)  # all is in checkpoints by then
+    assert found.homes is not None
+    partitions = found.homes.shelf.partitions.values()
+    checkpoints = next(each.checkpoints for each in partitions if each.checkpoints)
+    checkpoints[max(checkpoints)] = KeyedState(PACK, AGGREGATIONS).snapshot()
+
+    broken = found.finish().broken
+
+    assert "K12" in {each.invariant for each in broken}
+
+
+def test_a_seal_that_no_verdict_asks_for_breaks_k13() -> None:
+    found = Run(a_plan(), 1)
+    found.advance(5 * s)
+    assert found.homes is not None
+    one = next(home for home in found.homes if home.journal.held)
+    other = next(home for home in found.homes if home is not one)
+    number = min(one.journal.held)
+    claim = found.homes.shelf.partitions[number].claims[one.journal.held[number].epoch]
+
+    other.told(fx.Sealed(number, claim.journal, 99, claim))  # before it has decided so
+    other.replaces(number, claim)  # and while the owner is alive
+
+    assert [broken.invariant for broken in found.finish().broken] == ["K13", "K13"]
 
 
 def test_a_plan_that_breaks_is_shrunk_and_kept_as_a_case(

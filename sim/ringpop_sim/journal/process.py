@@ -296,6 +296,7 @@ class JournalProcess:
         label: the name with the number of this life.
         parts: all partitions, by number.
         stalled_until: its road to the store is slow and lossy until then; set from outside.
+        lags_until: what its journal asks is answered only then; set from outside.
         frozen_until: it handles no event until then; set from outside.
         up: whether it has not crashed; set from outside.
         damaged: whether its journal waits for something that is damaged.
@@ -307,6 +308,7 @@ class JournalProcess:
         self.label = f"{name}.{life}"
         self.world = world
         self.stalled_until = 0
+        self.lags_until = 0
         self.frozen_until = 0
         self.up = True
         self.damaged = False
@@ -322,6 +324,11 @@ class JournalProcess:
     def _make_name(self) -> str:
         self._names += 1
         return f"{self.label}.{self._names}"
+
+    @property
+    def silent_until(self) -> int:
+        """Until then it appears not to be up, or may not know that others believe so."""
+        return max(self.stalled_until, self.lags_until, self.frozen_until)
 
     def awake(self, what: Callable[[], None]) -> None:
         """Call *what* as soon as the process handles events."""

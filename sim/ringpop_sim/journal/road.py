@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.records import Seal
 from ringpop_sim.schedules.road import Road, RoadSurroundings, look
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 class JournalSurroundings(RoadSurroundings, Protocol):
     """What the road needs from its world."""
 
+    def lag(self, sender: Any) -> int:  # noqa: ANN401 - of the checker's kind
+        """Return for how long the replies to *sender* are held up, from now on."""
+
     def crash_all(self) -> None:
         """Crash all processes."""
 
@@ -35,6 +39,7 @@ class JournalRoad(Road):
 
     puts = fx.PutSlot, fx.PutMark, fx.PutClaim, fx.PutCheckpoint
     looks = fx.GetSlot
+    late_most = 400
     long_pauses = 0.05  # there are many lists on the way of a partition
     world: JournalSurroundings
 
@@ -68,6 +73,17 @@ class JournalRoad(Road):
                 after(delay, lambda: reply(self.shelf.get_checkpoint(request)))
             case fx.GetSlot() | fx.GetMark() | fx.GetClaim():
                 after(delay, lambda: reply(self.shelf.get(request)))
+
+    def chance(self, request: object) -> float:
+        """See `Road`. A late seal is the worst that can happen, so there are more of them."""
+        chance = super().chance(request)
+        seals = isinstance(request, fx.PutSlot) and isinstance(request.record, Seal)
+        return chance / 4 if seals else chance
+
+    def lag(self, sender: Sender, request: object) -> int:
+        """See `Road`. Much can happen before an owner learns what it has done, or seen."""
+        owns = sender.online and isinstance(request, fx.PutSlot | fx.GetSlot)
+        return self.world.lag(sender) if owns else 0
 
     # Operations that a store carries out in several steps, each at another moment.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -10,13 +9,9 @@ from ringpop_py.journal import effects as fx
 from ringpop_py.journal.heir import Stage
 from ringpop_sim.journal.truth import INVARIANTS
 from ringpop_sim.journal.world import JournalWorld
-from ringpop_sim.schedules.odds import Odds
 from ringpop_sim.schedules.sweep import Checker, ScheduleOutcome
 
 if TYPE_CHECKING:
-    import random
-    from typing import Self
-
     from ringpop_py.journal.records import Claim
     from ringpop_sim.journal.process import JournalProcess, Line, Part
     from ringpop_sim.journal.world import Node
@@ -24,43 +19,22 @@ if TYPE_CHECKING:
 
 FAULTY_UNTIL: Final = 1000
 """From this instant on nothing fails, except what is already on its way."""
-CLIENTS: Final = 5
+CLIENTS: Final = 6
 NODES: Final = (2, 3, 4)
 PARTITIONS: Final = (2, 3, 4)
+SILENT: Final = 0.7
+"""The probability with which a node that stalls is taken for dead."""
 HARM_SHARE: Final = 0.3
 """The share of schedules in which something in the store is damaged."""
-
-
-@dataclass(slots=True)
-class JournalOdds(Odds):
-    """See `Odds`."""
-
-    freeze: float = 0.0
-    trim: float = 0.0
-    sweep: float = 0.0
-    recall: float = 0.0
-
-    @classmethod
-    def drawn(cls, rng: random.Random) -> Self:
-        """See `Odds`."""
-        odds = super(JournalOdds, cls).drawn(rng)
-        odds.freeze = 0.0 if rng.random() < 0.4 else rng.random() * 0.03  # noqa: PLR2004
-        odds.stall *= 0.4  # many steps lead to an owner
-        odds.trim = rng.random() * 0.5
-        odds.sweep = rng.random() * 0.3
-        odds.recall = 0.0 if rng.random() < 0.3 else rng.random()  # noqa: PLR2004
-        return odds
 
 
 class Schedule(JournalWorld):
     """The world of one schedule."""
 
-    odds: JournalOdds
-
     def __init__(self, seed: int, nodes: int | None = None, *, traced: bool = False) -> None:
         count = nodes or NODES[seed % len(NODES)]
         partitions = PARTITIONS[seed // len(NODES) % len(PARTITIONS)]
-        super().__init__(seed, JournalOdds, count, partitions, CLIENTS, traced=traced)
+        super().__init__(seed, count, partitions, CLIENTS, traced=traced)
         # Uniform over so long a time that it is early enough in `HARM_SHARE` of the schedules.
         self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
 
@@ -98,7 +72,7 @@ class Schedule(JournalWorld):
             return
         else:
             self._change_mind(node, process)
-            self._slow_down(process)
+            self._slow_down(node, process)
             for part in process.parts:
                 self.act(part)
         if self.calm and rng.random() < 0.8:  # noqa: PLR2004 - a share
@@ -111,25 +85,35 @@ class Schedule(JournalWorld):
         if process.journals and rng.random() < odds.sweep:
             process.sweep(rng.choice([*process.journals]))
 
-    def _slow_down(self, process: JournalProcess) -> None:
+    def _slow_down(self, node: Node, process: JournalProcess) -> None:
+        """Let *process* be silent for a while; others may take it for dead."""
         rng, odds = self.rng, self.odds
         if rng.random() < odds.stall:
             self.note(process.label, "has a bad road from here on")
             process.stalled_until = self.now + 40 + int(rng.random() * 120)
-        if rng.random() < odds.freeze:
+        elif rng.random() < odds.lag:
+            self.note(process.label, "learns nothing as an owner from here on")
+            process.lags_until = self.now + 60 + int(rng.random() * 400)
+        elif rng.random() < odds.freeze:
             self.note(process.label, "handles no event from here on")
             process.frozen_until = self.now + 20 + int(rng.random() * 150)
+        else:
+            return
+        for number, heir in enumerate(self.heirs):
+            if self.nodes[heir] is node and rng.random() < SILENT:
+                self.heirs[number] = int(rng.random() * len(self.nodes))
 
     def _change_mind(self, node: Node, process: JournalProcess) -> None:
         """Change, at random, the views of which nodes should own the partitions."""
         rng = self.rng
+        hears = 0.0 if process.silent_until > self.now else self.odds.hears
         for part in process.parts:
             number = part.number
             if rng.random() < 0.015:  # noqa: PLR2004 - a share
                 self.heirs[number] = int(rng.random() * len(self.nodes))
             if rng.random() < 0.15:  # noqa: PLR2004 - a share
                 node.contrary[number] = rng.random() < self.odds.whim
-            if rng.random() < self.odds.hears:
+            if rng.random() < hears:
                 node.heirs[number] = self.heirs[number]
             part.wants = (node is self.nodes[node.heirs[number]]) is not node.contrary[number]
 
@@ -151,16 +135,27 @@ class Schedule(JournalWorld):
             if not part.reclaiming and rng.random() < odds.follow:
                 part.follow()
         else:
-            hurries = part.wants and part.follows
-            if rng.random() < (0.3 if hurries else odds.drop):
+            # A reader that is to own, or an heir whose seal may still take effect.
+            stops = (part.wants and part.follows) or part.stage is Stage.SEALING
+            if rng.random() < (0.2 if stops else odds.drop):
                 part.drop()
 
     def may_take(self, claim: Claim) -> bool:
         """See `JournalWorld`. Before the calm, it is a node's view."""
         # A wrong view may cost progress, but must never cost data.
-        if not self.calm and self.rng.random() < self.odds.takes:
+        takes = self.odds.takes
+        if self._is_silent(claim.journal):
+            takes = max(takes, SILENT)
+        if not self.calm and self.rng.random() < takes:
             return True
         return super().may_take(claim)
+
+    def _is_silent(self, journal: str) -> bool:
+        """Return whether the node of *journal* is up, but appears not to be."""
+        owners = [node.process for node in self.nodes if node.process is not None]
+        return any(
+            owner.journal.name == journal and owner.silent_until > self.now for owner in owners
+        )
 
     def ask(self, line: Line, request: fx.Request, body: Checkpoint | None) -> None:
         """See `JournalWorld`. A driver may answer by what it found before."""

@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.journal.heir import Stage
+from ringpop_sim.journal.odds import JournalOdds
 from ringpop_sim.journal.process import JournalProcess
 from ringpop_sim.journal.road import JournalRoad
 from ringpop_sim.journal.shelf import Shelf
 from ringpop_sim.journal.truth import Truth
-from ringpop_sim.schedules.clients import LogClient
+from ringpop_sim.schedules.clients import PAUSE, LogClient
 from ringpop_sim.schedules.owners import SERVED
 from ringpop_sim.schedules.sweep import ScheduleOutcome
 from ringpop_sim.schedules.truth import ERROR, LIVE
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from ringpop_py.journal.records import Claim
     from ringpop_sim.journal.process import Line, Part
     from ringpop_sim.journal.truth import PartitionTruth
-    from ringpop_sim.schedules.odds import Odds
     from ringpop_sim.schedules.owners import Checkpoint
     from ringpop_sim.schedules.truth import Op
 
+READERS: Final = 2
+"""How many of the clients only read."""
 BACK_OFF: Final = 40
 """How long a client waits after a refusal; it takes many steps until a partition has an owner."""
 CALM_EVENTS_MAX: Final = 6000
@@ -62,7 +64,6 @@ class JournalWorld(World):
     def __init__(
         self,
         seed: int,
-        odds: type[Odds],
         nodes: int,
         partitions: int,
         clients: int,
@@ -72,7 +73,7 @@ class JournalWorld(World):
         super().__init__(traced=traced)
         self.rng = random.Random(seed)
         self.truth = Truth(partitions)
-        self.odds = odds.drawn(self.rng)
+        self.odds = JournalOdds.drawn(self.rng)
         self.road = JournalRoad(Shelf(self.truth, self.rng), self)
         self.heirs = [number % nodes for number in range(partitions)]
         self.nodes = [
@@ -80,7 +81,15 @@ class JournalWorld(World):
         ]
         self._seed = seed
         self.clients = [
-            LogClient(self, number, self.odds.patience, BACK_OFF) for number in range(clients)
+            LogClient(
+                self,
+                number,
+                self.odds.patience,
+                reader=number < READERS,
+                pause=PAUSE if number < READERS else self.odds.pause,
+                back_off=BACK_OFF,
+            )
+            for number in range(clients)
         ]
         self._probes: dict[int, str] = {}
         """By partition, the state of the last write, which ends the calm: asked for, or SERVED."""
@@ -237,6 +246,10 @@ class JournalWorld(World):
         """See `RoadSurroundings`."""
         return sender.process.up
 
+    def lag(self, sender: Line) -> int:
+        """See `JournalSurroundings`."""
+        return 0 if self.calm else max(sender.process.lags_until - self.now, 0)
+
     def when_awake(self, process: JournalProcess, what: Callable[[], None]) -> None:
         """See `ProcessSurroundings`."""
         if process.frozen_until > self.now:
@@ -252,23 +265,28 @@ class JournalWorld(World):
             for node in self.nodes
         )
 
-    def some_partition(self) -> int:
-        """See `ClientSurroundings`."""
-        return int(self.rng.random() * len(self.heirs))
+    def some_partition(self, client: int) -> int:
+        """See `ClientSurroundings`. Readers are true to one, where they find replaced owners."""
+        loyal = client < READERS and self.rng.random() < 0.8  # noqa: PLR2004 - a share
+        return 0 if loyal else int(self.rng.random() * len(self.heirs))
 
     def truth_of(self, partition: int) -> PartitionTruth:
         """See `ClientSurroundings`."""
         return self.truth.partitions[partition]
 
-    def some_server(self, partition: int) -> Part | None:
-        """See `ClientSurroundings`. Mostly a node that serves, so that much is written."""
-        serving = [
-            node
-            for node in self.nodes
-            if node.process is not None and node.process.parts[partition].online
-        ]
-        nodes = serving if serving and self.rng.random() < 0.7 else self.nodes  # noqa: PLR2004
-        process = nodes[int(self.rng.random() * len(nodes))].process
+    def some_server(self, partition: int, client: int) -> Part | None:
+        """See `ClientSurroundings`. Mostly writers know the newest owner, and readers any.
+
+        So there are reads where owners were replaced, and do not find out by writing.
+        """
+        if self.rng.random() < 0.7:  # noqa: PLR2004 - a share
+            parts = [node.process.parts[partition] for node in self.nodes if node.process]
+            serving = [part for part in parts if part.online]
+            if serving:
+                if client < READERS:
+                    return serving[int(self.rng.random() * len(serving))]
+                return max(serving, key=lambda part: part.position.epoch)
+        process = self.nodes[int(self.rng.random() * len(self.nodes))].process
         return process.parts[partition] if process is not None else None
 
     def ask(self, line: Line, request: fx.Request, body: Checkpoint | None) -> None:

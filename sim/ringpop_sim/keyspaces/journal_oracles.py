@@ -34,6 +34,9 @@ TRIMMED_US: Final = INTERVAL_US + 2 * LOOK_US + TRIM_US + 2 * s
 """After this time a slot is deleted. The last owner of each partition has written a checkpoint, one
 after the other, and then the journal is trimmed."""
 SWEPT_US: Final = TRIMMED_US + 2 * SWEEP_US
+REQUESTS_MAX: Final = 100_000
+"""The most requests with which K12 reads a partition at the end; a reader that asks for more never
+ends."""
 
 
 class FencedComeBack(KeyspaceOracle):
@@ -88,7 +91,8 @@ class FencedComeBack(KeyspaceOracle):
 class JournalsStayShort(KeyspaceOracle):
     """K11: durable: in calm no journal keeps a slot for longer than checkpoints take to cover it.
 
-    Of the journals that no process writes any more, at most the seal is left.
+    That is, while each partition is served. Of the journals that no process writes any more, at
+    most the seal is left.
     """
 
     invariants: ClassVar = ("K11",)
@@ -116,13 +120,10 @@ class JournalsStayShort(KeyspaceOracle):
         while len(lengths) > 1 and lengths[1][0] <= now - TRIMMED_US:
             lengths.popleft()
         then, wanted = lengths[0]
-        if (
-            then > now - TRIMMED_US
-            or self._calm_for_us < TRIMMED_US
-            or fact.journal != journal.name
-        ):
+        if fact.journal != journal.name or fact.first >= wanted or wanted == 1:
             return
-        if fact.first < wanted and wanted > 1:
+        calm = then <= now - TRIMMED_US and self._calm_for_us >= TRIMMED_US
+        if calm and self.homes.settled:
             text = f"{home.name} keeps slots {max(1, fact.first)} to {journal.next_slot - 1} of its"
             self.broke(
                 "K11", f"{text} journal; {wanted} was the next {seconds(now - then):.1f} s ago"
@@ -166,14 +167,15 @@ class StoreHasAll(KeyspaceOracle):
             text = f"{_contents(found)}, and {home.name} serves {_contents(served)}"
             self.broke("K12", f"the store has of partition {number} {text}")
 
-    def _read(self, heir: Heir, effects: Effects) -> fx.Fact:
-        """Carry out the requests of *heir* at this moment; return what it reports."""
+    def _read(self, heir: Heir, effects: Effects) -> fx.Fact | None:
+        """Carry out the requests of *heir* at this moment; return what it reports, if it ends."""
         waiting = deque(effects)
-        while True:
+        for _ in range(REQUESTS_MAX):
             effect = waiting.popleft()
             if not isinstance(effect, fx.Request):
                 return effect
             waiting.extend(heir.answered(effect.id, self.homes.shelf.perform(effect, None)))
+        return None
 
 
 def _contents(state: KeyedState) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ FICKLE: Final = 0.3
 """The probability with which a client changes to another node than the one that served it."""
 READER_TODO: Final = 30
 READER_FICKLE: Final = 0.1
-"""The same for the first client, which mostly reads: by staying it finds replaced owners."""
+"""The same for a client that only reads: by staying it finds replaced owners."""
 TRIES_MAX: Final = 12
 PAUSE: Final = 6
 """The most time between two requests, or two attempts."""
@@ -43,13 +43,13 @@ class ClientSurroundings(Protocol):
     def after(self, delay: int, what: Callable[[], None]) -> None:
         """Call *what* after *delay*."""
 
-    def some_partition(self) -> int:
-        """Return the partition of the next request."""
+    def some_partition(self, client: int) -> int:
+        """Return the partition of the next request of the client with that number."""
 
     def truth_of(self, partition: int) -> LogTruth:
         """Return what is known of *partition*."""
 
-    def some_server(self, partition: int) -> Server | None:
+    def some_server(self, partition: int, client: int) -> Server | None:
         """Return a node to send to; None means that the node that was tried does not answer."""
 
     def note(self, who: str, what: object) -> None:
@@ -60,19 +60,26 @@ class LogClient:
     """Repeats a refused or unanswered request, with the same id, through another node.
 
     The client learns of a success only while it waits; the truth learns of every success. It waits
-    for an answer for *patience*, and after a refusal up to *back_off*.
+    for an answer for *patience*, after it up to *pause*, and after a refusal up to *back_off*.
     """
 
     def __init__(
-        self, world: ClientSurroundings, number: int, patience: int, back_off: int = PAUSE
+        self,
+        world: ClientSurroundings,
+        number: int,
+        patience: int,
+        *,
+        reader: bool,
+        pause: int = PAUSE,
+        back_off: int = PAUSE,
     ) -> None:
         self._world = world
         self._number = number
-        reader = number == 0
         self._left = READER_TODO if reader else TODO
         self._fickle = READER_FICKLE if reader else FICKLE
         self._reads_share = 1.0 if reader else world.rng.random() * 0.7
         self._patience = patience
+        self._pause = pause
         self._back_off = back_off
         self._label = f"client {number}"
         self._op: Op | None = None
@@ -97,7 +104,7 @@ class LogClient:
         self._op = (self._number, self._left)
         self._tries = 0
         self._reads = self._world.rng.random() < self._reads_share
-        self._partition = self._world.some_partition()
+        self._partition = self._world.some_partition(self._number)
         # Once for all attempts: whichever is answered must show what was sure before the first.
         truth = self._world.truth_of(self._partition)
         self._began_with = truth.sure_count
@@ -117,7 +124,7 @@ class LogClient:
         self._world.after(self._patience, lambda: self._waited(attempt))
         server = self._served_by.pop(partition, None)
         if server is None or self._world.rng.random() < self._fickle:
-            server = self._world.some_server(partition)
+            server = self._world.some_server(partition, self._number)
         if server is None:
             return
         self._served_by[partition] = server
@@ -137,7 +144,7 @@ class LogClient:
         self._attempt += 1  # later answers to this attempt are ignored
         pause = self._world.rng.random()
         if said == SERVED:
-            self._world.after(1 + int(pause * PAUSE), self.begin)
+            self._world.after(1 + int(pause * self._pause), self.begin)
         else:
             self._served_by.pop(self._partition, None)
             self._world.after(1 + int(pause * self._back_off), self._try)

@@ -67,11 +67,13 @@ class Road:
     Attributes:
         puts: the requests that fail if the store has no room.
         looks: the request with which an owner looks whether it still is the owner.
+        late_most: how much later a request may take effect that was reported as failed.
         long_pauses: the share of long pauses between two steps.
     """
 
     puts: ClassVar[tuple[type, ...]]
     looks: ClassVar[type]
+    late_most: ClassVar[int] = 250
     long_pauses: ClassVar[float] = 0.2
 
     def __init__(self, world: RoadSurroundings) -> None:
@@ -89,7 +91,7 @@ class Road:
         if self.world.calm:
             self.carry(delay, sender, request, body)
             return
-        chance = rng.random()
+        chance = self.chance(request)
         if chance < odds.lost:
             self._fail(sender, request, delay)
             if rng.random() < 0.6:  # noqa: PLR2004 - a share; the other requests never arrived
@@ -98,7 +100,7 @@ class Road:
         # Reported as failed, and carried out long after, when other nodes may have gone on.
         if chance < odds.lost + odds.late:
             self._fail(sender, request, delay)
-            self.carry(delay + int(rng.random() * 250), None, request, body)
+            self.carry(delay + int(rng.random() * self.late_most), None, request, body)
             return
         if isinstance(request, self.puts) and rng.random() < odds.no_room:
             # And not carried out: a store that answers this has to mean it.
@@ -111,6 +113,10 @@ class Road:
     def carry(self, delay: int, sender: Sender | None, request: Any, body: Any) -> None:  # noqa: ANN401
         """Carry out *request* after *delay*; without a *sender*, its reply goes nowhere."""
         raise NotImplementedError
+
+    def chance(self, _request: object) -> float:
+        """Draw what happens to a request: the less, the worse."""
+        return self.world.rng.random()
 
     def _delay(self, sender: Sender, request: object) -> int:
         """Draw how long *request* takes to the store."""
@@ -144,10 +150,14 @@ class Road:
         whose = sender.label if sender is not None else "nobody"
         world.note("store", (request, reply, f"to {whose}"))
         if sender is not None:
-            delay = 1 + int(world.rng.random() * 4)
+            delay = 1 + int(world.rng.random() * 4) + self.lag(sender, request)
             if sender.stalled_until > world.now and not world.calm:
                 delay += int(world.rng.random() * (sender.stalled_until - world.now))
             world.after(delay, partial(self._answer, sender, request, reply))
+
+    def lag(self, _sender: Sender, _request: object) -> int:
+        """Draw how much later than usual the reply to *request* arrives."""
+        return 0
 
     # Operations that a store carries out in several steps, each at another moment.
 

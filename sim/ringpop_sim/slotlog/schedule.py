@@ -62,7 +62,10 @@ class Schedule(World):
         self._probes = 0
         # Uniform over so long a time that it is early enough in `HARM_SHARE` of the schedules.
         self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
-        self._clients = [LogClient(self, number, self.odds.patience) for number in range(CLIENTS)]
+        self._clients = [
+            LogClient(self, number, self.odds.patience, reader=not number)
+            for number in range(CLIENTS)
+        ]
 
     def run(self) -> ScheduleOutcome:
         """Run the schedule to its end, or until an invariant breaks."""
@@ -245,7 +248,7 @@ class Schedule(World):
                 return False
         return True
 
-    def some_partition(self) -> int:
+    def some_partition(self, _client: int) -> int:
         """See `ClientSurroundings`. This log is of one partition."""
         return 0
 
@@ -253,7 +256,7 @@ class Schedule(World):
         """See `ClientSurroundings`."""
         return self.truth
 
-    def some_server(self, _partition: int) -> LogProcess | None:
+    def some_server(self, _partition: int, _client: int) -> LogProcess | None:
         """See `ClientSurroundings`. Mostly a node that serves, so that much is written."""
         serving = [node for node in self._nodes if node.process is not None and node.process.online]
         nodes = serving if serving and self.rng.random() < 0.7 else self._nodes  # noqa: PLR2004

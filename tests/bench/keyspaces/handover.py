@@ -117,6 +117,8 @@ def hand_overs_in(calls: Sequence[StoreCall], keys: KeyspaceKeys) -> list[HandOv
     follow: list[StoreCall] = []
     some: list[StoreCall] = []
     for call in sorted(calls, key=lambda each: each.began_at):
+        if call.by == NEW and is_commit(call, keys):
+            continue
         if released is None:
             if call.by == OLD and released_by(call, keys):
                 released, some = call, [call]
@@ -142,6 +144,11 @@ def released_by(call: StoreCall, keys: KeyspaceKeys) -> list[int]:
 def is_of_data(call: StoreCall, keys: KeyspaceKeys) -> bool:
     """Return whether *call* is of a partition, or of a journal."""
     return call.key.startswith((keys.journals, f"{keys.root}p/"))
+
+
+def is_commit(call: StoreCall, keys: KeyspaceKeys) -> bool:
+    """Return whether *call* puts into a journal: what the new owner has by then is written, too."""
+    return call.verb == PUT and call.key.startswith(keys.journals)
 
 
 def takeover(folder: Path) -> Iterator[Row]:

@@ -41,6 +41,7 @@ class Variant:
     Attributes:
         found_by: the invariants of which at least one breaks.
         first: the seed at which the hunt begins. Schedules that show a rare bug are far from 0.
+        also: more texts of the same module, and what replaces them.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Variant:
     new: str
     found_by: str
     first: int = 0
+    also: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
@@ -57,7 +59,7 @@ class Variant:
 def run_with(variant: Variant, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python with *arguments*, where *variant* is what is imported."""
     package, path = variant.path.split("/", 1)
-    copy = planted(PACKAGES[package], path, [(variant.old, variant.new)], folder)
+    copy = planted(PACKAGES[package], path, [(variant.old, variant.new), *variant.also], folder)
     paths = [str(copy), *(str(root.parent) for root in PACKAGES.values())]
     try:
         return subprocess.run(

@@ -238,7 +238,7 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "a release replaces the writes of its group",
         DESK,
-        "                if number in numbers:\n                    break"
+        "                if partition.number in numbers:\n                    break"
         "  # a group has one entry for each partition\n",
         "",
         "K4",

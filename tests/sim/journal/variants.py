@@ -1,0 +1,581 @@
+"""Broken journals: what is patched where, and which invariants must break."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.sim.hunting.variant import Variant
+
+JOURNAL: Final = "ringpop_py/journal/journal.py"
+HEIR: Final = "ringpop_py/journal/heir.py"
+COVERAGE: Final = "ringpop_py/journal/coverage.py"
+SWEEP: Final = "ringpop_py/journal/sweep.py"
+RECORDS: Final = "ringpop_py/slotlog/records.py"
+PROCESS: Final = "ringpop_sim/journal/process.py"
+OWNERS: Final = "ringpop_sim/schedules/owners.py"
+ROAD: Final = "ringpop_sim/schedules/road.py"
+
+VARIANTS: Final = (
+    # Groups.
+    Variant(
+        "an open outcome is acknowledged",
+        JOURNAL,
+        "        if reply is fx.StoreAnswer.WON:\n            return self._committed(request)\n",
+        "        if reply is fx.StoreAnswer.WON or reply is fx.StoreAnswer.FAILED:\n"
+        "            return self._committed(request)\n",
+        "lost",
+    ),
+    Variant(
+        "an open outcome is taken for a failure",
+        JOURNAL,
+        "if reply is fx.StoreAnswer.NO_ROOM and request.attempt == 0:",
+        "if reply is fx.StoreAnswer.NO_ROOM or reply is fx.StoreAnswer.FAILED:",
+        "fold lost read twice refused",
+    ),
+    Variant(
+        "no room is believed after an open outcome",
+        JOURNAL,
+        "if reply is fx.StoreAnswer.NO_ROOM and request.attempt == 0:",
+        "if reply is fx.StoreAnswer.NO_ROOM:",
+        "fold lost read twice refused",
+    ),
+    Variant(
+        "a group that was covered and deleted already is taken for a failure",
+        JOURNAL,
+        "            (again,) = self._again(self._committing, self._commit_put)\n",
+        "            self._committing = None\n            return [fx.NotCommitted(request.slot)]\n",
+        "refused",
+    ),
+    Variant(
+        "whatever stands in the slot is taken for ours",
+        JOURNAL,
+        "            if isinstance(reply.value, Group):\n",
+        "            if reply.value:\n",
+        "lost fold read error",
+    ),
+    Variant(
+        "a part of a group is acknowledged",
+        PROCESS,
+        "        requests.writes = requests.batch + requests.writes\n",
+        "        if self.number == 0:\n"
+        "            requests.end_batch(SERVED)\n"
+        "        requests.writes = requests.batch + requests.writes\n",
+        "lost",
+    ),
+    Variant(
+        "ids of operations are not restored",
+        OWNERS,
+        "list(checkpoint), set(checkpoint)",
+        "list(checkpoint), set()",
+        "twice",
+    ),
+    Variant(
+        "the checksum of a record is not looked at",
+        RECORDS,
+        "if value[len(HEAD) + len(payload) :] != _checksum(payload, key):",
+        "if not payload:",
+        "error fold lost owner read refused deleted twice damaged live order",
+    ),
+    # Reads.
+    Variant(
+        "a read without the look",
+        JOURNAL,
+        "        self._reading = True\n",
+        "        return [fx.MayRead()]\n",
+        "read",
+    ),
+    Variant(
+        "a late reader shares a look that was asked before it came",
+        PROCESS,
+        "        elif waiting and not self.journal.reading:\n"
+        "            for requests in waiting:\n"
+        "                requests.asking, requests.reads = requests.reads, []\n"
+        "            self.do(self.journal, self.journal.read())\n",
+        "        elif waiting:\n"
+        "            for requests in waiting:\n"
+        "                requests.asking += requests.reads\n"
+        "                requests.reads = []\n"
+        "            if not self.journal.reading:\n"
+        "                self.do(self.journal, self.journal.read())\n",
+        "read",
+    ),
+    Variant(
+        "a reader rides on a commit that is running already",
+        PROCESS,
+        "        if self.journal.committing or not self.journal.held:\n",
+        "        if self.journal.committing:\n"
+        "            for part in self.parts:\n"
+        "                part.requests.riding += part.requests.reads\n"
+        "                part.requests.reads = []\n"
+        "        if self.journal.committing or not self.journal.held:\n",
+        "read",
+    ),
+    # Fences.
+    Variant(
+        "a seal ends one partition only",
+        JOURNAL,
+        "            return self._commit_sealed(reply.value)\n",
+        "            self.next_slot += 1\n"
+        "            moved = fx.PutSlot(\n"
+        "                self._new_id(), self.name, self.next_slot, self._committing.record\n"
+        "            )\n"
+        "            self._committing = moved\n"
+        "            return self._commit_asks(self._ask(moved, self._commit_put))\n",
+        "lost fold read",
+    ),
+    Variant(
+        "the outcome of the group under way is not looked at",
+        JOURNAL,
+        "bool(reply.marks) and reply.marks[-1] > self._committing.slot",
+        "False",
+        "fenced refused fold twice",
+    ),
+    Variant(
+        "partitions are claimed again without reading though the outcome is open",
+        JOURNAL,
+        "        if outcome_open:\n            for",
+        "        if not former:\n            for",
+        "fold lost",
+    ),
+    Variant(
+        "a journal's name is used again after a restart",
+        PROCESS,
+        'return f"{self.label}.{self._names}"',
+        'return f"{self.name}.{self._names}"',
+        "owner fold lost error read twice",
+    ),
+    Variant(
+        "a journal's name is used again after a fence",
+        PROCESS,
+        'return f"{self.label}.{self._names}"',
+        'return f"{self.label}.1"',
+        "owner fold lost error live",
+    ),
+    Variant(
+        "a partition is claimed again at a slot too late",
+        JOURNAL,
+        "Claim(self.node_name, self.name, self.next_slot, holding.base)",
+        "Claim(self.node_name, self.name, self.next_slot + 1, holding.base)",
+        "lost fold read",
+    ),
+    Variant(
+        "a claim after a fence is taken for won though another was faster",
+        JOURNAL,
+        "            if found.value.journal == request.claim.journal:\n",
+        "            if found.value.journal:\n",
+        "owner fold",
+    ),
+    Variant(
+        "an unknown claim after a fence is taken for won",
+        JOURNAL,
+        "        if reply is fx.StoreAnswer.WON:\n            return self._reclaimed(request)\n",
+        "        if reply is not fx.StoreAnswer.TAKEN:\n"
+        "            return self._reclaimed(request)\n",
+        "owner",
+    ),
+    Variant(
+        "a partition is held again in a former journal",
+        JOURNAL,
+        "        if request.claim.journal != self.name:  #",
+        "        if not request.claim.journal:  #",
+        "owner fold lost",
+    ),
+    # How a partition comes to a node.
+    Variant(
+        "an open epoch is followed by a claim",
+        HEIR,
+        "        return [self._ask(seal, self._seal_put)]\n",
+        "        self._closed = True\n        return self._go_on()\n",
+        "owner",
+    ),
+    Variant(
+        "a claim's slot is too late",
+        HEIR,
+        "Claim(journal.node_name, journal.name, journal.next_slot, base)",
+        "Claim(journal.node_name, journal.name, journal.next_slot + 1, base)",
+        "lost fold read",
+    ),
+    Variant(
+        "a claim names the slot behind the group under way",
+        HEIR,
+        "Claim(journal.node_name, journal.name, journal.next_slot, base)",
+        "Claim(\n"
+        "            journal.node_name, journal.name, journal.next_slot + journal.committing, base\n"
+        "        )",
+        "lost fold read owner live",
+    ),
+    Variant(
+        "an unknown claim is taken for won",
+        HEIR,
+        "        if reply is fx.StoreAnswer.WON and request.claim",
+        "        if reply is not fx.StoreAnswer.TAKEN and request.claim",
+        "owner",
+    ),
+    Variant(
+        "a claim is taken for won though another was faster",
+        HEIR,
+        "        if reply is fx.StoreAnswer.WON and request.claim",
+        "        if reply is not fx.StoreAnswer.FAILED and request.claim",
+        "owner",
+    ),
+    Variant(
+        "a claim is forgotten while its outcome is open",
+        HEIR,
+        "        return self._again(request, self._claim_put)\n",
+        "        self.drop()\n"
+        "        return [fx.NotAcquired(self.partition, 0, request.claim, ORIGIN)]\n",
+        "live",
+        also=(
+            (
+                "        assert self.stage is not Stage.CLAIMING, ",
+                "        assert self.stage, ",
+            ),
+        ),
+    ),
+    Variant(
+        "a node is online in a former journal",
+        HEIR,
+        " and request.claim.journal == self._journal.name:\n",
+        ":\n",
+        "owner fold lost",
+    ),
+    Variant(
+        "epochs are not told apart",
+        HEIR,
+        "        if entry is not None and entry.epoch == self._at:\n",
+        "        if entry is not None:\n",
+        "fold lost owner error live",
+    ),
+    Variant(
+        "a released epoch is adopted again",
+        HEIR,
+        "                self._closed, self._released_to = True, entry.body.to\n",
+        "                self._closed = (\n"
+        "                    self._claims[self._at].journal != self._journal.name\n"
+        "                )\n",
+        "lost owner fold read",
+    ),
+    Variant(
+        "a claim of ours is adopted without reading",
+        HEIR,
+        "        return is_own and self._next >= own.next_slot\n",
+        "        return is_own\n",
+        "fold",
+    ),
+    Variant(
+        "a hole of our own below the next slot is taken for the end",
+        HEIR,
+        "        if later or journal in own.ends",
+        "        if journal == own.name and self._may_take is not None:\n"
+        "            return self._hold()\n"
+        "        if later or journal in own.ends",
+        "fold lost",
+    ),
+    Variant(
+        "the group under way is folded by the heir as well",
+        HEIR,
+        "        return is_own and self._next >= own.next_slot\n",
+        "        return is_own and self._next > own.next_slot\n",
+        "fold read twice",
+    ),
+    Variant(
+        "stale checkpoints are trusted",
+        HEIR,
+        "        look = fx.ListPartition(self._new_id(), self.partition)\n"
+        "        return [self._ask(look, self._listed_again)]\n",
+        "        return self._listed_again(*self._first_list)\n",
+        "damaged fold",
+        also=(
+            (
+                "        self.epoch = max([self.epoch, *reply.epochs])\n",
+                "        self.epoch = max([self.epoch, *reply.epochs])\n"
+                "        self._first_list = request, reply\n",
+            ),
+        ),
+    ),
+    Variant(
+        "no list follows the seal",
+        HEIR,
+        "        return self._look_for_marks(judge)\n",
+        "        return judge(0)\n",
+        "owner fold lost read live damaged",
+    ),
+    Variant(
+        "the seal is read behind the list",
+        HEIR,
+        "        return self._look_for_marks(judge)\n",
+        "        return judge(self._marks.get(journal, 0))\n",
+        "owner fold lost read live damaged",
+    ),
+    Variant(
+        "a seal that was taken is trusted",
+        HEIR,
+        "        self.stage = Stage.READING\n        return self._ask_slots()  # whatever",
+        "        if reply is fx.StoreAnswer.TAKEN:\n"
+        "            self._closed = True\n"
+        "            return self._go_on()\n"
+        "        self.stage = Stage.READING\n        return self._ask_slots()  # whatever",
+        "owner",
+    ),
+    Variant(
+        "a hole is skipped",
+        HEIR,
+        "        if self._hole_below == slot or self._at < self.epoch:\n",
+        "        if self._at < self.epoch:\n"
+        "            self._next += 1\n"
+        "            return self._go_on()\n"
+        "        if self._hole_below == slot:\n",
+        "fold lost live",
+    ),
+    Variant(
+        "a record that is deleted while it is read is taken for lost",
+        HEIR,
+        "            self._missed = fx.GoneRecord(journal, slot)\n"
+        "            return self._look(useless=True)\n",
+        "            return self._stop(fx.GoneRecord(journal, slot))\n",
+        "damaged",
+    ),
+    Variant(
+        "a slot that was looked at too early is taken for lost",
+        HEIR,
+        "        if self._hole_below == slot or self._at < self.epoch:\n",
+        "        known = journal in own.ends or (journal == own.name and slot < own.next_slot)\n"
+        "        if self._hole_below == slot or self._at < self.epoch or known:\n",
+        "damaged",
+    ),
+    Variant(
+        "a hole is remembered in the next journal",
+        HEIR,
+        "        self._hole_below = 0\n        self._skip_to_mark()\n",
+        "        self._skip_to_mark()\n",
+        "damaged",
+    ),
+    Variant(
+        "what was read ahead of a release counts",
+        HEIR,
+        "                self._stop_reading()  # what was read ahead is not of this epoch\n",
+        "",
+        "error fold",
+    ),
+    Variant(
+        "a checkpoint that is replaced while it is fetched is taken for lost",
+        HEIR,
+        "            self._missed = reply\n            return self._look(useless=True)\n",
+        "            return self._stop(reply)\n",
+        "damaged",
+    ),
+    Variant(
+        "a lost checkpoint is looked for again and again",
+        HEIR,
+        "            if newest == self._restored:  # it was not replaced by a newer one\n",
+        "            if newest < self._restored:\n",
+        "live",
+    ),
+    Variant(
+        "a lost group is looked for again and again",
+        HEIR,
+        "            if highest <= missed.slot:  #",
+        "            if highest < 0:  #",
+        "live",
+    ),
+    Variant(
+        "a lost group is not noticed while the owner lives",
+        HEIR,
+        "        look = fx.ListJournal(self._new_id(), journal)\n"
+        "        return [self._ask(look, self._listed_beyond)]\n",
+        "        look = fx.ListJournal(self._new_id(), journal, marks_only=True)\n"
+        "        return [self._ask(look, self._listed_beyond)]\n",
+        "live copy fold lost read owner",
+    ),
+    Variant(
+        "what claims say about checkpoints is not looked at",
+        HEIR,
+        "                self._expect(claim.base)\n",
+        "                pass\n",
+        "fold lost copy read owner",
+    ),
+    Variant(
+        "what marks say about checkpoints is not looked at",
+        HEIR,
+        "                self._expect(covered)\n",
+        "                pass\n",
+        "fold lost copy read owner",
+    ),
+    Variant(
+        "a copy is believed without a list at its end",
+        HEIR,
+        "        if self._may_take is None and not self._misses_nothing:\n",
+        "        if self._may_take is None:\n",
+        "copy",
+    ),
+    Variant(
+        "what answers a former try counts",
+        HEIR,
+        "        self.stage = Stage.IDLE\n        self._open.clear()\n        self._forget()\n",
+        "        self.stage = Stage.IDLE\n        self._forget()\n",
+        "error fold lost owner damaged",
+    ),
+    # Checkpoints.
+    Variant(
+        "a checkpoint is ahead of what is known to be won",
+        JOURNAL,
+        "fx.PutCheckpoint(self._new_id(), partition, slot), put)",
+        "fx.PutCheckpoint(\n"
+        "            self._new_id(), partition, Slot(slot.epoch, slot.sequence + 1)), put)",
+        "fold",
+    ),
+    Variant(
+        "a checkpoint that may not be there counts as there",
+        JOURNAL,
+        "            if reply is not fx.StoreAnswer.WON:\n",
+        "            if reply is fx.StoreAnswer.NO_ROOM:\n",
+        "deleted",
+    ),
+    Variant(
+        "a checkpoint builds on one of another epoch",
+        COVERAGE,
+        '        assert self.durable.issuperset(keeps), "it builds on checkpoints of this epoch only"\n',
+        "",
+        "deleted damaged live fold",
+    ),
+    Variant(
+        "checkpoints that others build on are deleted",
+        COVERAGE,
+        "if old < slot and old not in self.keeps",
+        "if old < slot",
+        "deleted",
+    ),
+    Variant(
+        "the newest checkpoint is deleted",
+        COVERAGE,
+        "if old < slot and old not in self.keeps",
+        "if old not in self.keeps",
+        "deleted",
+    ),
+    # Trimming.
+    Variant(
+        "one checkpoint deletes all",
+        COVERAGE,
+        "holding.uncovered[0] for holding in held if holding.uncovered]\n",
+        "holding.uncovered[0] for holding in held if holding.uncovered][:1]\n",
+        "deleted",
+    ),
+    Variant(
+        "what was released does not count",
+        COVERAGE,
+        "return min([low, *firsts, *self.parted.values()])",
+        "return min([low, *firsts])",
+        "deleted",
+    ),
+    Variant(
+        "a release is covered by a checkpoint of its own epoch",
+        COVERAGE,
+        "number == partition and epoch < newest.epoch",
+        "number == partition and epoch <= newest.epoch",
+        "deleted",
+    ),
+    Variant(
+        "what an adopted partition has written does not count",
+        JOURNAL,
+        "base, list(uncovered))",
+        "base)",
+        "deleted",
+    ),
+    Variant(
+        "what a partition that was left has written does not count",
+        JOURNAL,
+        "        self._part(partition, self.held.pop(partition), self.next_slot)\n",
+        "        self.held.pop(partition)\n",
+        "deleted",
+    ),
+    Variant(
+        "a checkpoint of a former journal covers slots of the next",
+        JOURNAL,
+        "            if coverage is self._coverage:\n                rest",
+        "            if coverage:\n                rest",
+        "deleted",
+    ),
+    Variant(
+        "the former journal is trimmed as if it were the present one",
+        JOURNAL,
+        "        if coverage is self._coverage:  # otherwise others trim it\n",
+        "        if coverage:\n",
+        "deleted",
+    ),
+    Variant(
+        "no mark is put before slots are deleted",
+        JOURNAL,
+        "        return [self._ask(mark, put)]\n",
+        "        coverage.marked_at(at)\n"
+        "        early = fx.DeleteSlots(self._new_id(), coverage.name, range(1, at), [])\n"
+        "        return [self._ask(early, deleted)]\n",
+        "deleted",
+    ),
+    Variant(
+        "the mark is not waited for before slots are deleted",
+        JOURNAL,
+        "        return [self._ask(mark, put)]\n",
+        "        early = fx.DeleteSlots(self._new_id(), coverage.name, range(1, at), [])\n"
+        "        return [self._ask(mark, put), early]\n",
+        "deleted",
+    ),
+    Variant(
+        "a mark that may not be there counts as there",
+        JOURNAL,
+        "            if reply not in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):\n"
+        "                return self._trimmed(coverage, failed=True)\n",
+        "            if reply is fx.StoreAnswer.NO_ROOM:\n"
+        "                return self._trimmed(coverage, failed=True)\n",
+        "deleted",
+    ),
+    Variant(
+        "the highest mark is deleted, too",
+        COVERAGE,
+        "[mark for mark in self._marks if mark < slot]",
+        "[mark for mark in self._marks if mark <= slot]",
+        "deleted",
+    ),
+    Variant(
+        "a sweep looks at one partition of a slot",
+        SWEEP,
+        "if not all(map(self._is_covered, group.entries)):",
+        "if not any(map(self._is_covered, group.entries)):",
+        "deleted error",
+    ),
+    Variant(
+        "a sweep takes a release for covered by its own epoch",
+        SWEEP,
+        "            return newest.epoch > entry.epoch\n",
+        "            return newest.epoch >= entry.epoch\n",
+        "deleted",
+    ),
+    Variant(
+        "a sweep deletes the seal that ended the journal",
+        SWEEP,
+        "isinstance(reply.value, Group):\n",
+        "isinstance(reply.value, Group):\n            self._next += isinstance(reply, fx.Found)\n",
+        "deleted",
+    ),
+    Variant(
+        "a sweep does not wait for its mark",
+        SWEEP,
+        "        return [self._ask(mark, self._marked)]\n",
+        "        self._mark = self._next\n        return [mark, *self._delete()]\n",
+        "deleted",
+    ),
+    Variant(
+        "a mark of a sweep that may not be there counts as there",
+        SWEEP,
+        "        if reply not in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):\n",
+        "        if reply is fx.StoreAnswer.NO_ROOM:\n",
+        "deleted",
+    ),
+    # The store.
+    Variant(
+        "a list looks at the newest checkpoints first",
+        ROAD,
+        "        bounds = [(None, cut), (cut, None)] if cut else [(None, None)]\n",
+        "        bounds = [(cut, None), (None, cut)] if cut else [(None, None)]\n",
+        "owner fold lost live read damaged deleted",
+    ),
+)
