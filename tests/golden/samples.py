@@ -51,6 +51,8 @@ from ringpop_py.jobs.plan import JobPlan
 from ringpop_py.jobs.record import JobRecord
 from ringpop_py.jobs.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
 from ringpop_py.jobs.store import JobStore
+from ringpop_py.journal import codec as journal_codec
+from ringpop_py.journal import records as journal_is
 from ringpop_py.keyed.bodies import Body, Group, parts_of
 from ringpop_py.keyed.entries import FrozenEntries
 from ringpop_py.keyed.keyed import Snapshot
@@ -703,6 +705,7 @@ def _handing_over() -> dict[str, Kind]:
 
 KEYS = KeyspaceKeys("prod", "k-é", 3)
 SLOT_KEY = KEYS.partition(3).slot(Slot(2, 5))
+JOURNAL_KEYS = KEYS.journal("n" * 24)
 
 
 def _stored(
@@ -824,6 +827,56 @@ def _store() -> dict[str, Kind]:
     }
 
 
+def _sealed(
+    key: str,
+    encode: Callable[[Any, str], bytes],
+    decode: Callable[[bytes, str], object],
+    **samples: object,
+) -> Kind:
+    """What has a checksum that is bound to *key*."""
+    head = journal_codec.HEAD
+    return Kind(
+        lambda value: encode(value, key),
+        lambda body: decode(body, key),
+        samples,
+        refusal=StateDamaged,
+        strip=lambda value: value[len(head) : -CHECKSUM_BYTES],
+        dress=lambda payload: wrap(payload, key, head),
+    )
+
+
+def _journals() -> dict[str, Kind]:
+    body = [{"k": b"\xc0"}, [], {"s": [0]}, {}]
+    entry, release = (
+        journal_is.Entry(3, 2, body),
+        journal_is.Entry(16_383, INTEGER_MAX, journal_is.Release("é")),
+    )
+    return {
+        "journal.claim": _sealed(
+            KEYS.partition(3).claim(2),
+            journal_codec.encode_claim,
+            journal_codec.decode_claim,
+            bare=journal_is.Claim("", "n", 1),
+            full=journal_is.Claim("é", "n" * 24, INTEGER_MAX, Slot(INTEGER_MAX, 7)),
+        ),
+        "journal.record": _sealed(
+            JOURNAL_KEYS.slot(5),
+            journal_codec.encode_record,
+            journal_codec.decode_record,
+            seal=journal_is.Seal("é"),
+            one=journal_is.Group((entry,)),
+            full=journal_is.Group((entry, release)),
+        ),
+        "journal.mark": _sealed(
+            JOURNAL_KEYS.mark(5),
+            journal_codec.encode_mark,
+            journal_codec.decode_mark,
+            bare=journal_is.Mark({}),
+            full=journal_is.Mark({0: Slot(0, 0), 16_383: Slot(INTEGER_MAX, 7)}),
+        ),
+    }
+
+
 # Files of Arrow: only what they say beside the rows, for the rest is Arrow's.
 
 STAGE_FIXED_BYTES: Final = 20
@@ -920,5 +973,6 @@ KINDS: Final[dict[str, Kind]] = {
     **_actors(),
     **_handing_over(),
     **_store(),
+    **_journals(),
     **_files(),
 }

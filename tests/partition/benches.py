@@ -76,6 +76,20 @@ class RecordingStore(MemoryStore):
         super().delete(keys)
 
 
+class StoreWithARival(MemoryStore):
+    """Just before a certain key is put, something else happens, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[str, Callable[[], object]] = {}
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        rival = self.before.pop(key, None)
+        if rival is not None:
+            rival()
+        return super().put_if_absent(key, value)
+
+
 class BenchNode:
     """A node; as the `Keeper` of its writer it notes what it is told.
 

@@ -25,11 +25,9 @@ from ringpop_py.values.operations import Outcome
 from ringpop_py.values.packed import make_packer
 from tests.keyed.reading import value_in
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
-from tests.partition.benches import KEYS, a_bench, add, put_checkpoint
+from tests.partition.benches import KEYS, StoreWithARival, a_bench, add, put_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ringpop_py.keyspaces.keyspace import Keyspace
 
 pytestmark = pytest.mark.virtual_time
@@ -288,17 +286,3 @@ async def test_a_partition_with_damage_or_a_loss_is_ended_though_it_cannot_be_re
         assert last_claim(bench.store).owner == FENCE
         with pytest.raises(PartitionUnavailable):
             await partition.write([add(9)])
-
-
-class StoreWithARival(MemoryStore):
-    """Just before a certain key is put, something else happens, once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before: dict[str, Callable[[], object]] = {}
-
-    def put_if_absent(self, key: str, value: bytes) -> bool:
-        rival = self.before.pop(key, None)
-        if rival is not None:
-            rival()
-        return super().put_if_absent(key, value)

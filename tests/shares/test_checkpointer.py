@@ -9,14 +9,19 @@ import trio
 
 from ringpop_py.config.settings import StateConfig
 from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.journal.codec import encode_record
+from ringpop_py.journal.records import Seal
 from ringpop_py.keyed.entries import FrozenEntries, MemoryEntries
+from ringpop_py.shares.checkpointer import LOOK_S, TRIM_S
+from ringpop_py.stores.layout import slot_in
 from ringpop_py.stores.memory import MemoryStore, StoreFault
-from tests.keyspaces.clusters import a_cluster
+from tests.keyspaces.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ringpop_py.keyed.entries import Piece
+    from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.shares.checkpointer import CheckpointCounts
 
@@ -30,6 +35,11 @@ def counts_at(node: Ringpop) -> CheckpointCounts:
 def keys_of(store: MemoryStore, kind: str) -> list[str]:
     """The keys of journals (``j``), claims (``s``) or checkpoints (``ck``)."""
     return [key for key in store.list("") if f"/{kind}/" in key]
+
+
+def key_in(keyspace: Keyspace, number: int) -> str:
+    """A key of partition *number*."""
+    return next(key for n in range(10_000) if keyspace.partition_of(key := f"k{n}") == number)
 
 
 async def test_partitions_with_changes_write_one_each_interval_and_not_all_at_once() -> None:
@@ -87,6 +97,99 @@ async def test_many_commits_make_a_checkpoint_due_before_its_time() -> None:
         await trio.sleep(1)
 
         assert counts_at(node).whole_count == 1
+
+
+async def test_the_journal_stays_short_though_some_of_many_partitions_are_rarely_written() -> None:
+    """Half of them keep an entry each that nothing but a checkpoint of theirs can cover."""
+    async with a_cluster() as cluster:
+        node = await cluster.start("a", state=StateConfig(checkpoint_slots_max=50))
+        keyspace = await node.open_keyspace("counts", partitions=32, checkpoint_interval_s=3600)
+        await all_online(keyspace, "a")
+        writer = node.keyspaces.durable_host("counts").writer
+        keys = [key_in(keyspace, number) for number in range(32)]
+        hot, cold = keys[:16], keys[16:]
+        lengths, slots = [], []
+
+        for number in range(1_500):
+            await keyspace.put(hot[number % 16], number)
+            if number % 40 == 0:
+                await keyspace.put(cold[number // 40 % 16], number)
+            await trio.sleep(0.02)
+            lengths.append(writer.journal.length)
+            slots.append(len(keys_of(cluster.store, "j")))
+
+        # So many are put between two looks, and while checkpoints are written.
+        slack = 2 * (LOOK_S / 0.02)
+        assert writer.journal.next_slot > 1_500
+        assert max(lengths) < 50 + slack
+        assert max(slots) < 50 + slack + 2  # with marks
+        # Most of those that are due are due together: not each look writes some.
+        assert counts_at(node).whole_count + counts_at(node).incremental_count < 32 * 1_500 / 50
+        await cluster.stop("a")
+        successor = await (await cluster.start("b")).open_keyspace("counts")
+        assert await successor.get(cold[0]) == 1_280
+        assert await successor.get(hot[0]) == 1_488
+
+
+async def test_a_partition_that_was_written_once_is_covered_when_it_holds_the_journal_back() -> (
+    None
+):
+    async with a_cluster() as cluster:
+        node = await cluster.start("a", state=StateConfig(checkpoint_slots_max=20))
+        keyspace = await node.open_keyspace("counts", partitions=2, checkpoint_interval_s=3600)
+        await all_online(keyspace, "a")
+        first, second = (key_in(keyspace, number) for number in range(2))
+        await keyspace.put(first, 1)
+        for number in range(12):
+            await keyspace.put(second, number)
+        await trio.sleep(1)
+        before = keys_of(cluster.store, "ck")
+
+        for number in range(7):
+            await keyspace.put(second, number)
+        await trio.sleep(TRIM_S + 1)
+
+        (checkpoint,) = keys_of(cluster.store, "ck")
+        assert before == []
+        assert "/p/00000/" in checkpoint  # only that of the first one, which is furthest back
+        host = node.keyspaces.durable_host("counts")
+        assert host.writer.journal.length == 19
+
+
+async def test_a_checkpoint_that_fails_again_and_again_keeps_the_journal_and_nothing_else() -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a", state=StateConfig(checkpoint_slots_max=10))
+        node.keyspaces.states.make_entries = Unreadable
+        keyspace = await node.open_keyspace("counts", partitions=1, checkpoint_interval_s=3600)
+        for number in range(50):
+            await keyspace.put("k", number)
+            await trio.sleep(0.1)
+
+        assert len(keys_of(cluster.store, "j")) == 50
+        assert 2 < counts_at(node).failed_count < 6  # once a second, however long it is
+        assert await keyspace.get("k") == 49
+
+
+async def test_what_was_claimed_again_after_a_fence_has_a_checkpoint_soon_though_unchanged() -> (
+    None
+):
+    """What it has written before stands in a journal that nobody else would cover."""
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=1, checkpoint_interval_s=10)
+        await keyspace.put("k", 1)
+        host = node.keyspaces.durable_host("counts")
+        journal = host.keys.journal(host.writer.journal.name)
+        key = journal.slot(2)
+        cluster.store.put_if_absent(key, encode_record(Seal("z"), key))
+        await keyspace.get("k")  # which meets it, and is repeated
+
+        await trio.sleep(12)
+
+        assert host.driver.online()[0].epoch == 2
+        (checkpoint,) = keys_of(cluster.store, "ck")
+        assert slot_in(checkpoint) == (2, 0)
+        assert await keyspace.get("k") == 1
 
 
 async def test_the_next_ones_hold_what_has_changed_since_and_a_successor_reads_them_all() -> None:
