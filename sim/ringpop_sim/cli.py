@@ -10,6 +10,7 @@ from ringpop_py.cli.commands import command_parser
 from ringpop_sim import commands as c
 from ringpop_sim.commands import (
     determinism,
+    journal,
     keyspaces,
     replay,
     report,
@@ -34,6 +35,7 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     determinism,
     theory,
     slotlog,
+    journal,
     keyspaces,
 )
 """The modules of the subcommands, in the order of the help."""

@@ -44,7 +44,7 @@ VARIANTS: Final = (
         JOURNAL,
         "            (again,) = self._again(self._committing, self._commit_put)\n",
         "            self._committing = None\n            return [fx.NotCommitted(request.slot)]\n",
-        "refused",
+        "refused lost",
         scene="deleted_group",
     ),
     Variant(
@@ -227,7 +227,8 @@ VARIANTS: Final = (
         HEIR,
         "        return self._again(request, self._claim_put)\n",
         "        self.stage = Stage.IDLE\n"
-        "        return [fx.NotAcquired(self.partition, self.epoch, request.claim, self.position)]\n",
+        "        claim, position = request.claim, self.position\n"
+        "        return [fx.NotAcquired(self.partition, self.epoch, claim, position)]\n",
         "live",
     ),
     Variant(
