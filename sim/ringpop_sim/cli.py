@@ -36,6 +36,7 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     theory,
     journal,
     slotlog,
+    journal,
     keyspaces,
 )
 """The modules of the subcommands, in the order of the help."""

@@ -1,4 +1,4 @@
-"""``ringpop-sim journal``: random schedules of the journals of several nodes."""
+"""``ringpop-sim journal``: random schedules of journals, one a node for all its partitions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ringpop_sim.journal.schedule import JOURNAL
 COMMAND: Final = CheckerCommand(
     "journal",
     JOURNAL,
-    "run random schedules of nodes' journals, and show what broke",
+    "run random schedules of the nodes' journals, and show what broke",
     (
-        "ringpop-sim journal --schedules 100000 --jobs 2",
+        "ringpop-sim journal --schedules 60000 --jobs 2",
         "ringpop-sim journal --schedules 1 --first 4711 --trace",
-        "ringpop-sim journal --nodes 3 --format json",
+        "ringpop-sim journal --nodes 4 --format json",
     ),
     "2 to 4",
 )

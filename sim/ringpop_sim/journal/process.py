@@ -340,6 +340,11 @@ class JournalProcess:
             return None
         return self._known.get((request.journal, request.slot))
 
+    @property
+    def sweeping(self) -> bool:
+        """Whether a sweep is under way."""
+        return self._sweep is not None
+
     # Decisions of the driver.
 
     def trim(self) -> None:

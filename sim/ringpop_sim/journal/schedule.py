@@ -24,6 +24,8 @@ NODES: Final = (2, 3, 4)
 PARTITIONS: Final = (2, 3, 4)
 SILENT: Final = 0.7
 """The probability with which a node that stalls is taken for dead."""
+RESTORED_SHARE: Final = 0.2
+"""The share of partitions that begin with a checkpoint from elsewhere."""
 HARM_SHARE: Final = 0.3
 """The share of schedules in which something in the store is damaged."""
 
@@ -35,6 +37,9 @@ class Schedule(JournalWorld):
         count = nodes or NODES[seed % len(NODES)]
         partitions = PARTITIONS[seed // len(NODES) % len(PARTITIONS)]
         super().__init__(seed, count, partitions, CLIENTS, traced=traced)
+        for number in range(partitions):
+            if self.rng.random() < RESTORED_SHARE:
+                self.road.shelf.restore(number, (CLIENTS + 1, number))
         # Uniform over so long a time that it is early enough in `HARM_SHARE` of the schedules.
         self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
 

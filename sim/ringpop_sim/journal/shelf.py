@@ -9,6 +9,7 @@ from ringpop_py.errors import RingpopError
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.records import Claim, Entry, Group, Mark, Release, Seal
 from ringpop_py.slotlog.records import unwrap, wrap
+from ringpop_py.slotlog.slots import ORIGIN
 from ringpop_py.values.declared import decode, encode, replace
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ class Shelf:
         found: Any = state.value if isinstance(state, fx.Found) else None
         self._truth.partitions[request.partition].checkpointed(request.slot, body[0], found)
         return fx.StoreAnswer.WON
+
+    def restore(self, partition: int, op: Op) -> None:
+        """Begin *partition* with a checkpoint from elsewhere, which has *op*."""
+        self.checkpoints[partition][ORIGIN] = None, (op,)
+        self._truth.partitions[partition].restored(op)
 
     def get_checkpoint(self, request: fx.GetCheckpoint) -> fx.Reply:
         """Return the operations of a checkpoint and of all that it builds on."""
@@ -180,7 +186,10 @@ class Shelf:
 
     def lose_checkpoint(self, *, newest: bool = False) -> None:
         """Lose the *newest* checkpoint of a partition or some other, if there is one."""
-        kept, key = self._some([*self.checkpoints.values()], newest)
+        # Before there is a claim, nothing shows that there was a checkpoint.
+        kept, key = self._some(
+            [kept for number, kept in self.checkpoints.items() if self.claims[number]], newest
+        )
         if key is not None:
             self._harm(kept, key)
             del kept[key]

@@ -72,6 +72,8 @@ class PartitionTruth(LogTruth):
         self.released: dict[int, int] = {}
         self.checkpoints: dict[Slot, Slot | None] = {}
         self._truth = truth
+        self._restored = 0
+        """How many items it had before its first epoch."""
         self._owners: dict[int, str] = {}
         self._counts: dict[int, list[tuple[int, int]]] = {}
         """For each epoch: at which slot the log has grown to how many items."""
@@ -92,7 +94,7 @@ class PartitionTruth(LogTruth):
     def _count_at(self, position: Slot) -> int | None:
         """Return how many items the log has at *position*; None if it never was there."""
         if position == ORIGIN:
-            return 0
+            return self._restored
         epoch, slot = position
         claim = self.claims.get(epoch)
         if claim is None or slot >= self._truth.journal(claim.journal).next:
@@ -101,6 +103,12 @@ class PartitionTruth(LogTruth):
         return counts[max(bisect_right(counts, slot, key=lambda grown: grown[0]) - 1, 0)][1]
 
     # Events of the store.
+
+    def restored(self, op: Op) -> None:
+        """Note that the partition begins with *op*, in a checkpoint from elsewhere."""
+        self.add(op)
+        self.checkpoints[ORIGIN] = None
+        self._restored = len(self.items)
 
     def claimed(self, epoch: int, claim: Claim) -> None:
         """Note that *claim* won *epoch*."""

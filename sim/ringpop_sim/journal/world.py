@@ -227,8 +227,12 @@ class JournalWorld(World):
     def live(self, node: Node, process: JournalProcess) -> None:
         """Let *process* act once."""
         for part in process.parts:
-            part.wants = self.nodes[self.heirs[part.number]] is node
+            part.wants = self.wants(node, part)
             self.act(part)
+
+    def wants(self, node: Node, part: Part) -> bool:
+        """Return whether *node* wants to own *part* when nothing fails."""
+        return self.nodes[self.heirs[part.number]] is node
 
     def crash(self, node: Node, process: JournalProcess) -> None:
         """Crash *process* of *node*, which starts again later."""

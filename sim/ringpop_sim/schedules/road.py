@@ -93,18 +93,18 @@ class Road:
             return
         chance = self.chance(request)
         if chance < odds.lost:
-            self._fail(sender, request, delay)
+            self.fail(sender, request, delay)
             if rng.random() < 0.6:  # noqa: PLR2004 - a share; the other requests never arrived
                 self.carry(delay, None, request, body)
             return
         # Reported as failed, and carried out long after, when other nodes may have gone on.
         if chance < odds.lost + odds.late:
-            self._fail(sender, request, delay)
+            self.fail(sender, request, delay)
             self.carry(delay + int(rng.random() * self.late_most), None, request, body)
             return
         if isinstance(request, self.puts) and rng.random() < odds.no_room:
             # And not carried out: a store that answers this has to mean it.
-            self.world.after(delay, partial(self._answer, sender, request, StoreAnswer.NO_ROOM))
+            self.world.after(delay, partial(self.answer, sender, request, StoreAnswer.NO_ROOM))
             return
         self.carry(delay, sender, request, body)
         if rng.random() < odds.doubled:
@@ -135,10 +135,11 @@ class Road:
             delay += int(rng.random() * 250)  # much can happen before an owner sees its slot
         return delay
 
-    def _fail(self, sender: Sender, request: object, delay: int) -> None:
-        self.world.after(delay + 8, partial(self._answer, sender, request, StoreAnswer.FAILED))
+    def fail(self, sender: Sender, request: object, delay: int) -> None:
+        """Report *request* as failed."""
+        self.world.after(delay + 8, partial(self.answer, sender, request, StoreAnswer.FAILED))
 
-    def _answer(self, sender: Sender, request: Any, reply: object) -> None:  # noqa: ANN401
+    def answer(self, sender: Sender, request: Any, reply: object) -> None:  # noqa: ANN401
         """Deliver *reply* to *sender*, if that has not crashed."""
         if self.world.lives(sender):
             self.world.note(sender.label, (request.id, reply))
@@ -153,7 +154,7 @@ class Road:
             delay = 1 + int(world.rng.random() * 4) + self.lag(sender, request)
             if sender.stalled_until > world.now and not world.calm:
                 delay += int(world.rng.random() * (sender.stalled_until - world.now))
-            world.after(delay, partial(self._answer, sender, request, reply))
+            world.after(delay, partial(self.answer, sender, request, reply))
 
     def lag(self, _sender: Sender, _request: object) -> int:
         """Draw how much later than usual the reply to *request* arrives."""

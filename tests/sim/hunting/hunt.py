@@ -1,6 +1,7 @@
 """Runs schedules until one breaks, or so many have not; prints what broke as one JSON object.
 
-A program of its own, so that each broken variant is in a process with a copy of the source.
+A program of its own, so that each broken variant is in a process with a copy of the source. Its
+arguments are a checker, and the first seed and a count, or the name of a directed schedule.
 """
 
 from __future__ import annotations
@@ -8,18 +9,34 @@ from __future__ import annotations
 import json
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringpop_sim.schedules.sweep import ScheduleOutcome
 
 
-def main(checker: str, first: int, count: int) -> None:
-    """Hunt in *count* seeds of *checker* from *first* on."""
-    run_schedule = import_module(f"ringpop_sim.{checker}.schedule").run_schedule
-    for seed in range(first, first + count):
-        broken = run_schedule(seed).broken
-        if broken is not None:
-            print(json.dumps({"seed": seed, "invariant": broken.invariant, "how": broken.detail}))
+def outcomes(checker: str, *where: str) -> Iterator[ScheduleOutcome]:
+    """Run the schedules that the arguments ask for."""
+    package = f"ringpop_sim.{checker}"
+    if len(where) == 1:
+        directed = import_module(f"{package}.directed")
+        yield directed.run_directed(getattr(directed, where[0]))
+        return
+    first, count = map(int, where)
+    yield from map(import_module(f"{package}.schedule").run_schedule, range(first, first + count))
+
+
+def main(*arguments: str) -> None:
+    """Hunt."""
+    for outcome in outcomes(*arguments):
+        if outcome.broken is not None:
+            invariant, how = outcome.broken
+            print(json.dumps({"seed": outcome.seed, "invariant": invariant, "how": how}))
             return
     print("{}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(*sys.argv[1:])

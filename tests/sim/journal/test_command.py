@@ -17,10 +17,11 @@ def test_it_says_in_json_what_was_run(capsys: pytest.CaptureFixture[str]) -> Non
     said = json.loads(capsys.readouterr().out)
     assert code == 0
     assert (said["ok"], said["schedules"], said["failures"]) == (True, 5, [])
+    assert said["epochs"] > 20
 
 
 def test_it_says_in_words_that_nothing_broke(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["journal", "--schedules", "2", "--nodes", "4"])
+    code = main(["journal", "--schedules", "2", "--nodes", "5"])
 
     assert code == 0
     assert "every invariant held in every schedule" in capsys.readouterr().out

@@ -44,7 +44,8 @@ VARIANTS: Final = (
         JOURNAL,
         "            (again,) = self._again(self._committing, self._commit_put)\n",
         "            self._committing = None\n            return [fx.NotCommitted(request.slot)]\n",
-        "refused",
+        "refused lost",
+        scene="deleted_group",
     ),
     Variant(
         "whatever stands in the slot is taken for ours",
@@ -98,6 +99,7 @@ VARIANTS: Final = (
         "            if not self.journal.reading:\n"
         "                self.do(self.journal, self.journal.read())\n",
         "read",
+        scene="late_reader",
     ),
     Variant(
         "a reader rides on a commit that is running already",
@@ -128,14 +130,17 @@ VARIANTS: Final = (
         JOURNAL,
         "bool(reply.marks) and reply.marks[-1] > self._committing.slot",
         "False",
-        "fenced refused fold twice",
+        "fenced",
+        scene="open_outcome",
     ),
     Variant(
-        "partitions are claimed again without reading though the outcome is open",
+        "partitions are claimed again though the outcome is open",
         JOURNAL,
         "        if outcome_open:\n            for",
         "        if not former:\n            for",
-        "fold lost",
+        "refused",
+        scene="open_outcome",
+        also=(("[fx.Fenced(former, by, outcome_open, ())]", "[fx.Fenced(former, by, False, ())]"),),
     ),
     Variant(
         "a journal's name is used again after a restart",
@@ -156,7 +161,7 @@ VARIANTS: Final = (
         JOURNAL,
         "Claim(self.node_name, self.name, self.next_slot, holding.base)",
         "Claim(self.node_name, self.name, self.next_slot + 1, holding.base)",
-        "lost fold read",
+        "lost fold read owner",
     ),
     Variant(
         "a claim after a fence is taken for won though another was faster",
@@ -178,7 +183,8 @@ VARIANTS: Final = (
         JOURNAL,
         "        if request.claim.journal != self.name:  #",
         "        if not request.claim.journal:  #",
-        "owner fold lost",
+        "owner",
+        scene="fenced_twice",
     ),
     # How a partition comes to a node.
     Variant(
@@ -198,12 +204,9 @@ VARIANTS: Final = (
     Variant(
         "a claim names the slot behind the group under way",
         HEIR,
-        "Claim(journal.node_name, journal.name, journal.next_slot, base)",
-        "Claim(\n"
-        "            journal.node_name, journal.name, journal.next_slot + journal.committing,"
-        " base\n"
-        "        )",
-        "lost fold read owner live",
+        "journal.name, journal.next_slot, base)",
+        "journal.name, journal.next_slot + journal.committing, base)",
+        "lost fold read owner live damaged",
     ),
     Variant(
         "an unknown claim is taken for won",
@@ -223,15 +226,10 @@ VARIANTS: Final = (
         "a claim is forgotten while its outcome is open",
         HEIR,
         "        return self._again(request, self._claim_put)\n",
-        "        self.drop()\n"
-        "        return [fx.NotAcquired(self.partition, 0, request.claim, ORIGIN)]\n",
+        "        self.stage = Stage.IDLE\n"
+        "        claim, position = request.claim, self.position\n"
+        "        return [fx.NotAcquired(self.partition, self.epoch, claim, position)]\n",
         "live",
-        also=(
-            (
-                "        assert self.stage is not Stage.CLAIMING, ",
-                "        assert self.stage, ",
-            ),
-        ),
     ),
     Variant(
         "a node is online in a former journal",
@@ -254,14 +252,14 @@ VARIANTS: Final = (
         "                self._closed = (\n"
         "                    self._claims[self._at].journal != self._journal.name\n"
         "                )\n",
-        "lost owner fold read",
+        "lost owner fold read damaged",
     ),
     Variant(
         "a claim of ours is adopted without reading",
         HEIR,
         "        return is_own and self._next >= own.next_slot\n",
         "        return is_own\n",
-        "fold",
+        "fold lost read",
     ),
     Variant(
         "a hole of our own below the next slot is taken for the end",
@@ -288,9 +286,8 @@ VARIANTS: Final = (
         "damaged fold",
         also=(
             (
-                "        self.epoch = max([self.epoch, *reply.epochs])\n",
-                "        self.epoch = max([self.epoch, *reply.epochs])\n"  # noqa: ISC004 - one text
-                "        self._first_list = request, reply\n",
+                "        self.epoch = max(",
+                "        self._first_list = request, reply\n        self.epoch = max(",
             ),
         ),
     ),
@@ -299,14 +296,16 @@ VARIANTS: Final = (
         HEIR,
         "        return self._look_for_marks(judge)\n",
         "        return judge(0)\n",
-        "owner fold lost read live damaged",
+        "owner",
+        scene="late_seal",
     ),
     Variant(
         "the seal is read behind the list",
         HEIR,
         "        return self._look_for_marks(judge)\n",
         "        return judge(self._marks.get(journal, 0))\n",
-        "owner fold lost read live damaged",
+        "owner",
+        scene="late_seal",
     ),
     Variant(
         "a seal that was taken is trusted",
@@ -357,7 +356,7 @@ VARIANTS: Final = (
         "                self._stop_reading()  # what was read ahead is not of this epoch,"
         " and may come late\n",
         "",
-        "error fold",
+        "error fold owner damaged",
     ),
     Variant(
         "a checkpoint that is replaced while it is fetched is taken for lost",
@@ -435,11 +434,10 @@ VARIANTS: Final = (
     ),
     Variant(
         "a checkpoint builds on one of another epoch",
-        COVERAGE,
-        "        assert self.durable.issuperset(keeps), "
-        '"it builds on checkpoints of this epoch only"\n',
-        "",
-        "deleted damaged live fold",
+        OWNERS,
+        "        self.chain, self.chain_count, self.slot = (), 0, ORIGIN\n",
+        "        self.slot = ORIGIN\n",
+        "error",  # the journal itself does not let it happen
     ),
     Variant(
         "checkpoints that others build on are deleted",
@@ -497,6 +495,7 @@ VARIANTS: Final = (
         "            if coverage is self._coverage:\n                rest",
         "            if coverage:\n                rest",
         "deleted",
+        scene="late_checkpoint",
     ),
     Variant(
         "the former journal is trimmed as if it were the present one",
