@@ -39,8 +39,8 @@ class JournalOdds(Odds):
         odds.stall *= 0.4  # many steps lead to an owner
         odds.lag = 0.0 if rng.random() < 0.3 else rng.random() * 0.03  # noqa: PLR2004
         odds.freeze = 0.0 if rng.random() < 0.4 else rng.random() * 0.03  # noqa: PLR2004
-        odds.trim = rng.random() * 0.5
-        odds.sweep = rng.random() * 0.3
+        odds.trim = rng.random() * 0.3
+        odds.sweep = rng.random() * 0.2
         odds.recall = 0.0 if rng.random() < 0.3 else rng.random()  # noqa: PLR2004
         odds.pause = PAUSE if rng.random() < 0.6 else 100  # noqa: PLR2004
         return odds

@@ -31,7 +31,7 @@ DELETED: Final = "deleted"
 INVARIANTS: Final[dict[str, str]] = {
     OWNER: "an epoch has one owner, and is claimed only when the one before has ended",
     REFUSED: "a group that was refused for good is not in the journal",
-    FENCED: "an owner is fenced only if its journal was sealed, and knows where",
+    FENCED: "an owner is fenced only if its journal was sealed; what is known to be an end is one",
     DELETED: "neither the seal that ended a journal, nor the highest mark, nor the newest "
     "checkpoint is deleted, nor a slot that checkpoints and a mark do not cover",
     **PROMISES,
@@ -281,10 +281,15 @@ class Truth:
 
         *slot* is None if it does not know that: its own group may be there. Then it holds nothing.
         """
-        end = self.journal(name).end
-        if slot is not None and slot != end:
-            self.breaks(FENCED, f"{process} is fenced from {name} at {slot}, but the end is {end}")
+        if slot is not None:
+            self.knows(process, name, slot)
         self.tally["fences"] += 1
+
+    def knows(self, process: str, name: str, slot: int) -> None:
+        """Note that *process* believes that the journal *name* has ended at *slot*."""
+        end = self.journal(name).end
+        if slot != end:
+            self.breaks(FENCED, f"for {process}, {name} has ended at {slot}, but the end is {end}")
 
     def damaged(self, process: str, what: object) -> None:
         """Note that *process* reports a partition that it cannot read."""

@@ -13,7 +13,7 @@ from ringpop_sim.journal.process import JournalProcess
 from ringpop_sim.journal.road import JournalRoad
 from ringpop_sim.journal.shelf import Shelf
 from ringpop_sim.journal.truth import Truth
-from ringpop_sim.schedules.clients import PAUSE, LogClient
+from ringpop_sim.schedules.clients import Habits, LogClient
 from ringpop_sim.schedules.owners import SERVED
 from ringpop_sim.schedules.sweep import ScheduleOutcome
 from ringpop_sim.schedules.truth import ERROR, LIVE
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 READERS: Final = 2
 """How many of the clients only read."""
+READS: Final = 20
 BACK_OFF: Final = 40
 """How long a client waits after a refusal; it takes many steps until a partition has an owner."""
 CALM_EVENTS_MAX: Final = 6000
@@ -80,15 +81,9 @@ class JournalWorld(World):
             Node("abcdefghijklmnopqrstuvwxyz"[place], heirs=[*self.heirs]) for place in range(nodes)
         ]
         self._seed = seed
+        habits = Habits(self.odds.patience, pause=self.odds.pause, back_off=BACK_OFF)
         self.clients = [
-            LogClient(
-                self,
-                number,
-                self.odds.patience,
-                reader=number < READERS,
-                pause=PAUSE if number < READERS else self.odds.pause,
-                back_off=BACK_OFF,
-            )
+            LogClient(self, number, habits.as_reader(READS) if number < READERS else habits)
             for number in range(clients)
         ]
         self._probes: dict[int, str] = {}
@@ -142,6 +137,9 @@ class JournalWorld(World):
             self._drain()
             self.heirs = [(heir + 1) % len(self.nodes) for heir in self.heirs]
         self._settle()  # a seal that came late may have ended its epoch
+        for process in [node.process for node in self.nodes if node.process is not None]:
+            for name, slot in process.journal.ends.items():
+                self.truth.knows(process.label, name, slot)
         if self.truth.broken is None:
             self.truth.ended([part.fold.items for part in self._heir_parts() if part is not None])
 
@@ -176,11 +174,11 @@ class JournalWorld(World):
         )
 
     def _settled(self) -> bool:
-        parts = self._heir_parts()
-        if not all(part is not None and part.online for part in parts):
-            return False
         # After all clients, so that these writes come after all of theirs.
         if not all(client.done for client in self.clients):
+            return False
+        parts = self._heir_parts()
+        if not all(part is not None and part.online for part in parts):
             return False
         for part in parts:
             if part is not None and part.number not in self._probes:
@@ -222,7 +220,7 @@ class JournalWorld(World):
         """Do what *process* does by itself from time to time."""
         self.when_awake(process, partial(self.live, node, process))
         if process.up:
-            self.after(3 + int(self.rng.random() * 8), partial(self._tick, node, process))
+            self.after(4 + int(self.rng.random() * 10), partial(self._tick, node, process))
 
     def live(self, node: Node, process: JournalProcess) -> None:
         """Let *process* act once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ringpop_sim.schedules.owners import SERVED
@@ -13,16 +14,34 @@ if TYPE_CHECKING:
     from ringpop_sim.schedules.owners import Done
     from ringpop_sim.schedules.truth import LogTruth, Op
 
-TODO: Final = 10
-"""How many requests a client makes in all."""
-FICKLE: Final = 0.3
-"""The probability with which a client changes to another node than the one that served it."""
-READER_TODO: Final = 30
-READER_FICKLE: Final = 0.1
-"""The same for a client that only reads: by staying it finds replaced owners."""
-TRIES_MAX: Final = 12
 PAUSE: Final = 6
-"""The most time between two requests, or two attempts."""
+TRIES_MAX: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a client behaves.
+
+    Attributes:
+        patience: how long it waits for an answer.
+        todo: how many requests it makes in all.
+        fickle: the probability with which it changes to another node than the one that served it.
+            By staying, readers find replaced owners.
+        writes: whether it writes at all.
+        pause: the most time between two requests.
+        back_off: the most time between a refusal and the next attempt.
+    """
+
+    patience: int
+    todo: int = 10
+    fickle: float = 0.3
+    writes: bool = True
+    pause: int = PAUSE
+    back_off: int = PAUSE
+
+    def as_reader(self, todo: int = 30) -> Habits:
+        """Return those of a client that only reads."""
+        return replace(self, todo=todo, fickle=0.1, writes=False, pause=PAUSE)
 
 
 class Server(Protocol):
@@ -59,28 +78,15 @@ class ClientSurroundings(Protocol):
 class LogClient:
     """Repeats a refused or unanswered request, with the same id, through another node.
 
-    The client learns of a success only while it waits; the truth learns of every success. It waits
-    for an answer for *patience*, after it up to *pause*, and after a refusal up to *back_off*.
+    The client learns of a success only while it waits; the truth learns of every success.
     """
 
-    def __init__(
-        self,
-        world: ClientSurroundings,
-        number: int,
-        patience: int,
-        *,
-        reader: bool,
-        pause: int = PAUSE,
-        back_off: int = PAUSE,
-    ) -> None:
+    def __init__(self, world: ClientSurroundings, number: int, habits: Habits) -> None:
         self._world = world
         self._number = number
-        self._left = READER_TODO if reader else TODO
-        self._fickle = READER_FICKLE if reader else FICKLE
-        self._reads_share = 1.0 if reader else world.rng.random() * 0.7
-        self._patience = patience
-        self._pause = pause
-        self._back_off = back_off
+        self._habits = habits
+        self._left = habits.todo
+        self._reads_share = world.rng.random() * 0.7 if habits.writes else 1.0
         self._label = f"client {number}"
         self._op: Op | None = None
         self._partition = 0
@@ -121,9 +127,9 @@ class LogClient:
         self._attempt += 1
         attempt, op, partition = self._attempt, self._op, self._partition
         assert op is not None
-        self._world.after(self._patience, lambda: self._waited(attempt))
+        self._world.after(self._habits.patience, lambda: self._waited(attempt))
         server = self._served_by.pop(partition, None)
-        if server is None or self._world.rng.random() < self._fickle:
+        if server is None or self._world.rng.random() < self._habits.fickle:
             server = self._world.some_server(partition, self._number)
         if server is None:
             return
@@ -144,10 +150,10 @@ class LogClient:
         self._attempt += 1  # later answers to this attempt are ignored
         pause = self._world.rng.random()
         if said == SERVED:
-            self._world.after(1 + int(pause * self._pause), self.begin)
+            self._world.after(1 + int(pause * self._habits.pause), self.begin)
         else:
             self._served_by.pop(self._partition, None)
-            self._world.after(1 + int(pause * self._back_off), self._try)
+            self._world.after(1 + int(pause * self._habits.back_off), self._try)
 
     def _waited(self, attempt: int) -> None:
         if attempt == self._attempt:

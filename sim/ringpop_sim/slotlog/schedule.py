@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.slotlog.slotlog import Stage
-from ringpop_sim.schedules.clients import LogClient
+from ringpop_sim.schedules.clients import Habits, LogClient
 from ringpop_sim.schedules.odds import Odds
 from ringpop_sim.schedules.owners import SERVED
 from ringpop_sim.schedules.sweep import Checker, ScheduleOutcome
@@ -62,8 +62,9 @@ class Schedule(World):
         self._probes = 0
         # Uniform over so long a time that it is early enough in `HARM_SHARE` of the schedules.
         self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
+        habits = Habits(self.odds.patience)
         self._clients = [
-            LogClient(self, number, self.odds.patience, reader=not number)
+            LogClient(self, number, habits if number else habits.as_reader())
             for number in range(CLIENTS)
         ]
 
