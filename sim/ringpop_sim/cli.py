@@ -34,7 +34,6 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     report,
     determinism,
     theory,
-    journal,
     slotlog,
     journal,
     keyspaces,

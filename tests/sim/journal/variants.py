@@ -23,7 +23,7 @@ VARIANTS: Final = (
         "        if reply is fx.StoreAnswer.WON:\n            return self._committed(request)\n",
         "        if reply is fx.StoreAnswer.WON or reply is fx.StoreAnswer.FAILED:\n"
         "            return self._committed(request)\n",
-        "lost",
+        "lost fold live",
     ),
     Variant(
         "an open outcome is taken for a failure",
@@ -252,14 +252,14 @@ VARIANTS: Final = (
         "                self._closed = (\n"
         "                    self._claims[self._at].journal != self._journal.name\n"
         "                )\n",
-        "lost owner fold read damaged",
+        "lost owner fold read damaged live",
     ),
     Variant(
         "a claim of ours is adopted without reading",
         HEIR,
         "        return is_own and self._next >= own.next_slot\n",
         "        return is_own\n",
-        "fold lost read",
+        "fold lost read copy live",
     ),
     Variant(
         "a hole of our own below the next slot is taken for the end",
@@ -296,7 +296,7 @@ VARIANTS: Final = (
         HEIR,
         "        return self._look_for_marks(judge)\n",
         "        return judge(0)\n",
-        "owner",
+        "owner fold lost copy read live",
         scene="late_seal",
     ),
     Variant(
@@ -304,7 +304,7 @@ VARIANTS: Final = (
         HEIR,
         "        return self._look_for_marks(judge)\n",
         "        return judge(self._marks.get(journal, 0))\n",
-        "owner",
+        "owner fold lost copy read live",
         scene="late_seal",
     ),
     Variant(
@@ -496,13 +496,6 @@ VARIANTS: Final = (
         "            if coverage:\n                rest",
         "deleted",
         scene="late_checkpoint",
-    ),
-    Variant(
-        "the former journal is trimmed as if it were the present one",
-        JOURNAL,
-        "        if coverage is self._coverage:  # otherwise others trim it\n",
-        "        if coverage:\n",
-        "deleted",
     ),
     Variant(
         "no mark is put before slots are deleted",
