@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StoreFull
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.partition.fence import fence
 from ringpop_py.placing.table import PartitionStatus, TableRow
@@ -204,6 +204,44 @@ async def test_who_hears_of_a_later_claim_while_it_claims_does_not_hold_on_to_it
         assert store.rival is None
         assert keyspace.table.owners() == ("a",)
         assert partitions[0].epoch == keyspace.table[0].epoch == 3
+
+
+class FullStore(MemoryStore):
+    """It has room for what is new of its own, but not for slots of journals that exist."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full: str | None = None
+        self.refused_count = 0
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """As any store's."""
+        if self.full is not None and key.startswith(self.full):
+            self.refused_count += 1
+            raise StoreFull(key)
+        return super().put_if_absent(key, value)
+
+
+async def test_an_owner_whose_store_has_no_room_for_a_release_is_asked_again_and_not_sealed() -> (
+    None
+):
+    store = FullStore()
+    async with a_cluster(store) as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=4)
+        await keyspace.put("k", 1)
+        host = a.keyspaces.durable_host("counts")
+        journal = host.writer.journal.name
+
+        store.full = host.keys.journal(journal).root
+        await cluster.start("b")
+        await trio.sleep(5)
+        refused_count, store.full = store.refused_count, None
+        await all_online(keyspace, "a", "b")
+
+        assert refused_count > 1  # b has asked for them
+        assert host.writer.journal.name == journal
+        assert host.driver.seals_met == 0
 
 
 async def test_two_clusters_of_one_name_on_one_store_are_told_of_each_other(

@@ -191,9 +191,9 @@ class JournalDriver:
 
     def is_settled(self, number: int, journal: str) -> bool:
         """Return whether an epoch of partition *number* in *journal* is open here no longer."""
-        return journal != self.journal.name or (
-            number not in self.journal.held and number not in self.claiming
-        )
+        # A claim after a fence may be there already, though its reply has not come.
+        claims = number in self.claiming or self.journal.reclaims(number)
+        return journal != self.journal.name or (number not in self.journal.held and not claims)
 
     def when_claimed(self, number: int, act: Callable[[], None]) -> None:
         """Call *act* once no claim of partition *number* after a fence is under way."""
