@@ -19,7 +19,7 @@ for seed in range(3):
 """
 
 
-@pytest.mark.parametrize("first", range(0, 3000, CHUNK))
+@pytest.mark.parametrize("first", range(0, 1000, CHUNK))
 def test_every_invariant_holds_in_every_schedule(first: int) -> None:
     summary = SLOTLOG.sweep(first, CHUNK, lambda: 0.0)
 
