@@ -307,6 +307,24 @@ def test_what_follows_the_release_of_an_epoch_does_not_count(a: Node, b: Node) -
     assert b.bodies() == []
 
 
+def test_entries_of_another_epoch_do_not_count_though_the_claim_named_an_earlier_slot(
+    store: Store, b: Node
+) -> None:
+    """The release was under way when the partition came back to its journal."""
+    store.claims[0, 1] = Claim("a", "a1", 1)
+    store.claims[0, 2] = Claim("a", "a1", 2)
+    store.slots["a1", 1] = group((0, 1, "x"))
+    store.slots["a1", 2] = group((0, 1, Release("")))
+    store.slots["a1", 3] = group((0, 2, "y"))
+    store.slots["a1", 4] = group((0, 1, "late"))
+    store.slots["a1", 5] = group((0, 3, "not claimed"))
+
+    facts = b.acquire(take=False)
+
+    assert facts == [fx.NotAcquired(0, 2, Claim("a", "a1", 2), Slot(2, 5))]
+    assert b.bodies() == ["x", "y"]
+
+
 def test_a_released_partition_is_claimed_without_a_seal(a: Node, b: Node) -> None:
     a.acquires(0, 1)
     a.commit("x")
@@ -965,6 +983,18 @@ def test_a_record_that_is_lost_in_a_former_epoch_is_named(a: Node, b: Node, c: N
     del a.store.slots["a1", 2]  # the release: only the later claim says that it was there
 
     assert c.acquire(take=True) == [fx.Damaged(0, fx.GoneRecord("a1", 2))]
+
+
+def test_a_record_that_is_lost_at_the_very_slot_of_the_mark_is_named(a: Node, b: Node) -> None:
+    """The mark covers what stands below it."""
+    a.acquires(0)
+    a.commit("x", "y")
+    a.checkpoint()
+    a.trim()
+    a.commit("z", "w")
+    del a.store.slots["a1", 3]
+
+    assert b.acquire(take=True) == [fx.Damaged(0, fx.GoneRecord("a1", 3))]
 
 
 def test_a_lost_seal_of_a_journal_whose_end_is_known_is_named(a: Node, b: Node) -> None:

@@ -684,6 +684,25 @@ def test_a_checkpoint_that_a_fence_outlived_is_the_base_of_the_next_claim_but_no
     assert a.journal.held[0].base == Slot(1, 1)
 
 
+def test_a_checkpoint_that_a_fence_outlived_covers_nothing_of_the_new_journal(
+    a: Node, b: Node
+) -> None:
+    """Its slot is one of the former journal, however large."""
+    a.acquires(0, 1)
+    a.commit("x", "y", "z")
+    put = only(a.journal.checkpoint(0, a.journal.position(0)), fx.PutCheckpoint)
+    b.acquires(1, take=True)
+    a.run(a.journal, a.journal.read())
+    a.commit("w")
+
+    facts = a.run(a.journal, a.journal.answered(put.id, a.store.answer(put, ("x", "y", "z"))))
+
+    assert facts == [fx.Checkpointed(0, Slot(1, 3)), fx.Collected(0, failed=False)]
+    assert a.journal.behind(0) == 1
+    assert a.trim() == [fx.Trimmed("a2", 0, failed=False)]
+    assert a.store.slots["a2", 1] == group((0, 2, "w"))
+
+
 def test_checkpoints_that_could_not_be_deleted_are_deleted_with_the_next(a: Node) -> None:
     a.acquires(0)
     a.commit("x")
@@ -986,6 +1005,23 @@ def test_a_partition_that_came_back_and_was_checkpointed_covers_its_release(
     assert a.kinds() == [fx.PutMark, fx.DeleteSlots]
 
 
+def test_a_partition_that_came_back_with_a_later_checkpoint_of_another_covers_its_release(
+    a: Node, b: Node
+) -> None:
+    a.acquires(0)
+    a.commit("x")
+    a.group({0: Release("b")})
+    b.acquires(0)
+    b.checkpoint()
+    b.group({0: Release("a")})
+    a.acquires(0)
+    a.kinds()
+
+    assert a.trim() == [fx.Trimmed("a1", 3, failed=False)]
+    assert a.kinds() == [fx.PutMark, fx.DeleteSlots]
+    assert a.store.marks["a1", 3] == Mark({0: Slot(2, 0)})
+
+
 def test_what_an_heir_read_of_our_own_journal_is_kept_until_it_is_covered(store: Store) -> None:
     """A claim was lost on its way, and groups of others went on."""
     a = Node("a", store)
@@ -1020,6 +1056,28 @@ def test_a_trim_that_a_fence_outlived_touches_neither_journal(a: Node, b: Node) 
     assert not a.journal.trimming
 
 
+def test_a_trim_that_a_fence_outlived_is_not_misled_by_how_far_the_new_journal_is(
+    a: Node, b: Node
+) -> None:
+    a.acquires(0, 1, 2)
+    a.commit("z", partition=1)
+    a.group({1: Release("b")})
+    a.group({0: "x", 2: "w"})
+    look = only(a.journal.trim(), fx.ListPartition)
+    b.acquires(2, take=True)
+    b.acquires(1)
+    b.checkpoint(1)
+    a.run(a.journal, a.journal.read())
+    a.commit(*range(9))
+    a.checkpoint()
+
+    facts = a.run(a.journal, [look])
+
+    assert facts == [fx.Trimmed("a1", 0, failed=False)]
+    assert a.store.slots_of("a1") == [1, 2, 3, 4]  # nobody has covered "w"
+    assert a.store.marks_of("a1") == []
+
+
 def test_one_trim_at_a_time_is_on_its_way(a: Node) -> None:
     a.acquires(0)
     a.commit("x")
@@ -1046,6 +1104,18 @@ def test_what_is_left_without_a_release_stays_open_and_keeps_its_slots(a: Node) 
     assert a.bodies(0) == ["x"]
     assert a.journal.held[0].epoch == 1  # the claim was there: nothing was put
     assert sorted(a.store.claims) == [(0, 1), (1, 1)]
+
+
+def test_what_came_back_after_it_was_left_is_covered_by_its_checkpoint(a: Node) -> None:
+    a.acquires(0)
+    a.commit("x")
+    a.journal.leave(0)
+    a.acquires(0)
+
+    a.checkpoint()
+
+    assert a.trim() == [fx.Trimmed("a1", 2, failed=False)]
+    assert a.store.slots_of("a1") == []
 
 
 def test_a_group_of_what_was_left_meanwhile_is_kept_until_others_cover_it(a: Node) -> None:

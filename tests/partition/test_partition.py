@@ -712,6 +712,24 @@ async def test_what_was_given_up_while_it_was_claimed_again_is_released_then() -
         assert ("claimed again", 0, 2) not in bench.node("a").told
 
 
+async def test_what_was_given_up_and_met_a_seal_is_claimed_only_to_be_released() -> None:
+    async with a_bench() as bench:
+        unwanted, other = await bench.online("a", 0), await bench.online("a", 1)
+        await unwanted.write([add(1)])
+        await seal(bench, "a")
+
+        unwanted.leave()
+        await until(lambda: has_let_go(bench, 0))
+
+        assert unwanted.presence is Presence.LOST
+        assert bench.node("a").told == [("fenced", [1], "z"), ("claimed again", 1, 2)]
+        assert await other.write([add(1)]) == [Outcome((1,))]
+        target = bench.node("b").partition(0)
+        fact = await target.acquire(nobody)
+        assert fact == Acquired(0, 3)
+        assert await total(target) == 1
+
+
 class StoreWithAWatcher(MemoryStore):
     """Calls a function just after a claim was put."""
 
