@@ -310,7 +310,8 @@ KEYSPACE_BUGS: Final = (
         " and self._truce.until > now:\n",
         " and False:\n",
         "K5 K9",
-        "partitions-split",
+        "partitions-split:3:1",
+        "partitions-split:3:2",
     ),
     _bug(
         "a stale row wins",
