@@ -75,6 +75,7 @@ class Heir(Asker):
 
     Attributes:
         epoch: of the newest claim that is known; 0 if there is none.
+        pursues: whether a claim was put whose fate is open. The driver must go on until it is known.
     """
 
     def __init__(self, partition: int, fold: Fold, journal: Journal) -> None:
@@ -92,6 +93,7 @@ class Heir(Asker):
         """The first epoch of the chain."""
         self._waits = 0
         self._listed = fx.PartitionListed((), ())
+        self.pursues = False
         self._learns = False
         """Whether this round has met a claim or a mark that was not known when it began."""
         self._forget()
@@ -339,6 +341,7 @@ class Heir(Asker):
     def _stop(self, what: fx.Unreadable | fx.Gone) -> Effects:
         """Report that the partition cannot be read. After a repair, the next try starts afresh."""
         self._rounds = 0
+        self.stage, self.pursues = Stage.LISTING, False
         self.drop()
         return [fx.Damaged(self.partition, what)]
 
@@ -491,6 +494,7 @@ class Heir(Asker):
             return self._followed()
         if claim.owner != self._journal.node_name and not self._may_take(claim):
             self.stage = Stage.IDLE
+            self.pursues = False
             return [fx.NotAcquired(self.partition, self.epoch, claim, self.position)]
         self.stage = Stage.SEALING
         seal = fx.PutSlot(
@@ -542,6 +546,7 @@ class Heir(Asker):
         if self._is_here:
             return self._look(useless=True)
         self.stage = Stage.CLAIMING
+        self.pursues = True
         base = self._checkpoints[-1] if self._checkpoints else None
         journal = self._journal
         # Not a later slot: a seal may land on the group under way. An heir that begins behind it
@@ -573,6 +578,7 @@ class Heir(Asker):
 
     def _hold(self) -> Effects:
         self.stage = Stage.IDLE
+        self.pursues = False
         self._open.clear()
         self._journal.hold(
             self.partition, self.epoch, self._fold, self._checkpoints, self._uncovered

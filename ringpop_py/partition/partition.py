@@ -18,7 +18,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.desk import Job, Presence, ReleaseJob, WriteJob
-from ringpop_py.journal.heir import Heir, Stage
+from ringpop_py.journal.heir import Heir
 from ringpop_py.partition.settle import attempt_of, pause_before, settle
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class Partition:
         attempt = attempt_of(request)
         if attempt:
             # A claim whose outcome is open is pursued: if it took effect, nobody else could tell.
-            pursued = self._heir.stage is Stage.CLAIMING
+            pursued = self._heir.pursues
             if attempt > COMING_ATTEMPTS_MAX and self.trouble is not None and not pursued:
                 raise type(self.trouble)(str(self.trouble))
             await pause_before(attempt)
@@ -303,7 +303,7 @@ class Partition:
         self.presence = Presence.LOST
         self._writer.leave(self)
         # A claim on its way is pursued; the task that acquires the partition releases it.
-        if self._heir.stage is not Stage.CLAIMING and self.epoch == 0:
+        if not self._heir.pursues and self.epoch == 0:
             self._heir.drop()
 
     def _refuse_unless_online(self) -> None:

@@ -183,16 +183,19 @@ async def test_a_seal_below_a_mark_is_no_end_of_a_journal() -> None:
     """It is a lie of a node that was overtaken: its owner goes on behind it."""
     async with a_bench() as bench:
         partition = await bench.online("a")
-        await partition.write([add(1)])
+        for number in range(5):
+            await partition.write([add(number)])
         assert await put_checkpoint(partition)
         await bench.node("a").writer.trim()
-        key = bench.slot_key("a", 1)
-        assert bench.store.put_if_absent(key, codec.encode_record(Seal("b"), key))
+        lie, end = bench.slot_key("a", 2), bench.slot_key("a", 6)
+        assert bench.store.put_if_absent(lie, codec.encode_record(Seal("b"), lie))
 
         fence(bench.store, KEYS, 0)
 
+        assert bench.slots_of("a") == [lie, end]
+        assert codec.decode_record(bench.store.get(end) or b"", end) == Seal(FENCE)
         with pytest.raises(PartitionUnavailable):
-            await partition.write([add(2)])
+            await partition.write([add(5)])
 
 
 async def test_a_fence_that_was_overtaken_by_a_mark_is_put_again_behind_it() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ringpop_py.errors import KeyspaceError, StoreUnavailable
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.desk import Job, Presence, ReleaseJob, WriteJob
-from ringpop_py.journal.heir import Heir, MayTake, Stage
+from ringpop_py.journal.heir import Heir, MayTake
 from ringpop_py.steward import duties as do
 from ringpop_sim.keyspaces.journals import TROUBLES, StoreAsker, ask
 
@@ -87,7 +87,7 @@ class PartitionDriver:
 
     def _ask(self, request: fx.Request) -> None:
         # A claim whose outcome is open is pursued: if it took effect, nobody else could tell.
-        pursued = self._heir.stage is Stage.CLAIMING
+        pursued = self._heir.pursues
         many = getattr(request, "attempt", 0) > ATTEMPTS_MAX
         if many and self._in_trouble and not pursued:
             if self._end is not None:  # otherwise another of its requests has given up
@@ -194,5 +194,5 @@ class PartitionDriver:
         self.presence = Presence.LOST
         self._writer.leave(self)
         # A claim on its way is pursued; it is released once it is known.
-        if self._heir.stage is not Stage.CLAIMING and self.epoch == 0:
+        if not self._heir.pursues and self.epoch == 0:
             self._heir.drop()

@@ -38,6 +38,7 @@ VARIANTS: Final = (
         "if reply is fx.StoreAnswer.NO_ROOM and request.attempt == 0:",
         "if reply is fx.StoreAnswer.NO_ROOM:",
         "fold lost read twice refused",
+        first=100,
     ),
     Variant(
         "a group that was covered and deleted already is taken for a failure",
@@ -76,6 +77,7 @@ VARIANTS: Final = (
         "if value[len(HEAD) + len(payload) :] != _checksum(payload, key):",
         "if not payload:",
         "error fold lost owner read refused deleted twice damaged live order",
+        first=50,
     ),
     # Reads.
     Variant(
@@ -84,6 +86,7 @@ VARIANTS: Final = (
         "        self._reading = True\n",
         "        return [fx.MayRead()]\n",
         "read",
+        first=170,
     ),
     Variant(
         "a late reader shares a look that was asked before it came",
@@ -111,6 +114,7 @@ VARIANTS: Final = (
         "                part.requests.reads = []\n"
         "        if self.journal.committing or not self.journal.held:\n",
         "read",
+        first=460,
     ),
     # Fences.
     Variant(
@@ -244,6 +248,7 @@ VARIANTS: Final = (
         "        if entry is not None and entry.epoch == self._at:\n",
         "        if entry is not None:\n",
         "fold lost owner error live",
+        first=770,
     ),
     Variant(
         "a released epoch is adopted again",
@@ -342,6 +347,7 @@ VARIANTS: Final = (
         "        known = journal in own.ends or (journal == own.name and slot < own.next_slot)\n"
         "        if self._hole_below == slot or self._at < self.epoch or known:\n",
         "damaged",
+        first=110,
     ),
     Variant(
         "a hole is remembered in the next journal",
@@ -349,6 +355,7 @@ VARIANTS: Final = (
         "        self._hole_below = 0\n        if isinstance(claim, Claim):\n",
         "        if isinstance(claim, Claim):\n",
         "damaged",
+        first=80,
     ),
     Variant(
         "what was read ahead of a release counts",
@@ -371,6 +378,7 @@ VARIANTS: Final = (
         "            if newest == self._restored:  # it was not replaced by a newer one\n",
         "            if newest < self._restored:\n",
         "live",
+        first=560,
     ),
     Variant(
         "a lost group is looked for again and again",
@@ -387,6 +395,7 @@ VARIANTS: Final = (
         "        look = fx.ListJournal(self._new_id(), journal, marks_only=True)\n"
         "        return [self._ask(look, self._listed_beyond)]\n",
         "live copy fold lost read owner",
+        first=120,
     ),
     Variant(
         "what claims say about checkpoints is not looked at",
@@ -394,6 +403,7 @@ VARIANTS: Final = (
         "                self._expect(claim.base)\n",
         "                pass\n",
         "fold lost copy read owner",
+        first=280,
     ),
     Variant(
         "what marks say about checkpoints is not looked at",
@@ -401,6 +411,7 @@ VARIANTS: Final = (
         "                self._expect(covered)\n",
         "                pass\n",
         "fold lost copy read owner",
+        first=80,
     ),
     Variant(
         "a copy is believed without a list at its end",
@@ -408,6 +419,7 @@ VARIANTS: Final = (
         "        if self._may_take is None and not self._misses_nothing:\n",
         "        if self._may_take is None:\n",
         "copy",
+        first=230,
     ),
     Variant(
         "what answers a former try counts",
@@ -488,6 +500,7 @@ VARIANTS: Final = (
         "        self._part(partition, self.held.pop(partition), self.next_slot)\n",
         "        self.held.pop(partition)\n",
         "deleted",
+        first=50,
     ),
     Variant(
         "a checkpoint of a former journal covers slots of the next",
@@ -496,6 +509,14 @@ VARIANTS: Final = (
         "            if coverage:\n                rest",
         "deleted",
         scene="late_checkpoint",
+    ),
+    Variant(
+        "the former journal is trimmed as if it were the present one",
+        JOURNAL,
+        "        if coverage is self._coverage:  # otherwise others trim it\n",
+        "        if coverage:\n",
+        "deleted",
+        first=510,
     ),
     Variant(
         "no mark is put before slots are deleted",
