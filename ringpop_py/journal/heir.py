@@ -75,7 +75,7 @@ class Heir(Asker):
 
     Attributes:
         epoch: of the newest claim that is known; 0 if there is none.
-        pursues: whether a claim was put whose fate is open. The driver must go on until it is known.
+        pursues: whether a claim was put whose fate is open; the driver must go on until it ends.
     """
 
     def __init__(self, partition: int, fold: Fold, journal: Journal) -> None:
