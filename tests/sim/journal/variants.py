@@ -76,7 +76,7 @@ VARIANTS: Final = (
         RECORDS,
         "if value[len(HEAD) + len(payload) :] != _checksum(payload, key):",
         "if not payload:",
-        "error fold lost owner read refused deleted twice damaged live order",
+        "error fold lost owner read refused deleted twice damaged live order fenced copy",
         first=50,
     ),
     # Reads.
