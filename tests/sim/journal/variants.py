@@ -248,7 +248,6 @@ VARIANTS: Final = (
         "        if entry is not None and entry.epoch == self._at:\n",
         "        if entry is not None:\n",
         "fold lost owner error live",
-        first=770,
     ),
     Variant(
         "a released epoch is adopted again",
