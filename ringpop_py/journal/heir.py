@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ringpop_py.journal.records import Record
     from ringpop_py.slotlog.replay import Fold
 
-MayTake = Callable[[Claim], bool]
+MayTake = Callable[[Claim, int], bool]
 READS_MAX: Final = 16
 """The most slots that are read ahead: requested, or waiting for an earlier one. Reading ahead hides
 the delay of a distant store; the limit bounds the memory."""
@@ -492,7 +492,7 @@ class Heir(Asker):
         claim = self._claim_read
         if self._may_take is None:
             return self._followed()
-        if claim.owner != self._journal.node_name and not self._may_take(claim):
+        if claim.owner != self._journal.node_name and not self._may_take(claim, self.epoch):
             self.stage = Stage.IDLE
             self.pursues = False
             return [fx.NotAcquired(self.partition, self.epoch, claim, self.position)]

@@ -125,9 +125,9 @@ def take_whole(store: Store, keys: KeyspaceKeys, number: int, state: KeyedState)
     logs = JournalStore(keys, worker, KnownRecords())
     journal = Journal(FENCE, logs.make_name)
     heir = Heir(number, state, journal)
-    fact = _run(heir, heir.acquire(lambda _: True), logs)
+    fact = _run(heir, heir.acquire(lambda *_: True), logs)
     while isinstance(fact, fx.FirstVersion):  # again if a node of that version was faster
-        end = Upgrader(FENCE, keys, worker).read_now(number, state, lambda _: True)
+        end = Upgrader(FENCE, keys, worker).read_now(number, state, lambda *_: True)
         assert not isinstance(end, fx.NotAcquired)
         fact = _run(heir, heir.upgrade(end), logs)
     assert isinstance(fact, fx.Acquired), fact

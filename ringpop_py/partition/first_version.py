@@ -26,6 +26,7 @@ from ringpop_py.slotlog.slots import Claim, Data, Slot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringpop_py.journal.heir import MayTake
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.slotlog.replay import Fold
     from ringpop_py.stores.layout import KeyspaceKeys, PartitionKeys
@@ -56,7 +57,7 @@ class Upgrader:
         self._worker = worker
 
     async def read(
-        self, number: int, state: KeyedState, may_take: Callable[[JournalClaim], bool]
+        self, number: int, state: KeyedState, may_take: MayTake
     ) -> Slot | fx.NotAcquired:
         """Make *state* that of the whole log, seal it, and put a checkpoint of its end.
 
@@ -69,16 +70,14 @@ class Upgrader:
         """
         return await self._worker.run(self.read_now, number, state, may_take)
 
-    def read_now(
-        self, number: int, state: KeyedState, may_take: Callable[[JournalClaim], bool]
-    ) -> Slot | fx.NotAcquired:
+    def read_now(self, number: int, state: KeyedState, may_take: MayTake) -> Slot | fx.NotAcquired:
         """As `read`. Blocking."""
         keys = self._keys.partition(number)
         logs = LogStore(keys, Worker(self._worker.store, 1))
         log = _Reader(self._node_name, state, logs.make_nonce)
 
-        def may(claim: Claim) -> bool:
-            return may_take(JournalClaim(claim.owner, "", 1))
+        def may(claim: Claim, epoch: int) -> bool:
+            return may_take(JournalClaim(claim.owner, "", 1), epoch)
 
         def reply_to(request: log_is.Request) -> log_is.Reply:
             return _reply(keys, logs, request)
@@ -178,7 +177,7 @@ def fence_first(owner: str, store: Store, keys: PartitionKeys) -> None:
             return log_is.Found(None)  # its content does not matter
         return _without_state(request, _reply(keys, logs, request))
 
-    _run(log, log.acquire(lambda _: True), reply_to, logs)
+    _run(log, log.acquire(lambda *_: True), reply_to, logs)
 
 
 def _without_state(request: log_is.Request, reply: log_is.Reply) -> log_is.Reply:

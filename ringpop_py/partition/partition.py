@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.journal.asker import Effects
-    from ringpop_py.journal.records import Claim
+    from ringpop_py.journal.heir import MayTake
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.partition.first_version import Upgrader
     from ringpop_py.partition.journalstore import JournalStore
@@ -160,7 +160,7 @@ class Partition:
         """Return the journal that the claim of *epoch* names; empty if it was not read."""
         return self._heir.journal_of(epoch)
 
-    async def acquire(self, may_take: Callable[[Claim], bool]) -> fx.Acquired | fx.NotAcquired:
+    async def acquire(self, may_take: MayTake) -> fx.Acquired | fx.NotAcquired:
         """Become the owner, unless there is an owner that *may_take* does not let us replace.
 
         Raises:

@@ -180,7 +180,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
                 partition = self._make_coming(number)
                 try:
                     if isinstance(duty, do.Acquire):
-                        return await self._acquire(partition, duty.given_up)
+                        return await self._acquire(partition, duty)
                     await partition.follow()
                 except KeyspaceError as error:
                     damaged = isinstance(error, StateDamaged)
@@ -209,10 +209,10 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         return partition
 
     async def _acquire(
-        self, partition: Partition, given_up: frozenset[str]
+        self, partition: Partition, duty: do.Acquire
     ) -> do.Taken | do.HeldBy | do.Over | do.Trouble:
-        def may_take(claim: Claim) -> bool:
-            return claim.owner in given_up or not self.steward.is_there(claim.owner)
+        def may_take(claim: Claim, epoch: int) -> bool:
+            return self.steward.may_replace(duty, claim.owner, epoch)
 
         fact = await partition.acquire(may_take)
         if isinstance(fact, fx.NotAcquired):

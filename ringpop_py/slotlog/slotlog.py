@@ -49,7 +49,7 @@ from ringpop_py.values.declared import replace
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-MayTake = Callable[[Claim], bool]
+MayTake = Callable[[Claim, int], bool]
 Effects = list[fx.Effect]
 R = TypeVar("R", bound=fx.Request)
 _Handler = Callable[[R, fx.Reply], Effects]
@@ -231,7 +231,7 @@ class SlotLog:
             return self._claim()
         if holder.nonce == self._nonce:  # our put won, but its reply was lost
             return self._online()
-        if holder.owner == self.node_name or self._may_take(holder):
+        if holder.owner == self.node_name or self._may_take(holder, position.epoch):
             return self._seal()
         self.stage = Stage.IDLE
         return [fx.NotAcquired(holder, position)]

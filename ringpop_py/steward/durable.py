@@ -240,16 +240,23 @@ class DurableSteward(Holdings):
     def _begin(self, number: int, coming: _Coming) -> None:
         coming.sealed = False
         if coming.way is Way.TAKE_OVER:
-            self._acquire(number, self._name)
+            self._acquire(number)
             return
         row = self.table[number]
         coming.owner, coming.epoch = row.owner, row.epoch
         coming.step = Step.FOLLOWS  # most of the way, while the owner still serves
         self._tasks.append(Follow(number))
 
-    def _acquire(self, number: int, *given_up: str) -> None:
+    def _acquire(self, number: int, former: str = NOBODY, epoch: int = 0) -> None:
         self._coming[number].step = Step.ACQUIRES
-        self._tasks.append(Acquire(number, frozenset(given_up)))
+        self._tasks.append(Acquire(number, former, epoch))
+
+    def may_replace(self, duty: Acquire, owner: str, epoch: int) -> bool:
+        """Return whether *duty* may end the *epoch* of an *owner* that has not ended it itself."""
+        # While the store failed, the owner may have been restarted and have claimed it anew.
+        if owner == duty.former and epoch <= duty.epoch:
+            return True
+        return not self.is_there(owner)
 
     def done(self, duty: Duty, result: object, now: int) -> list[Task]:
         """Go on after *duty*, which ended with *result*; see there which results it has."""
@@ -288,7 +295,7 @@ class DurableSteward(Holdings):
             self._coming[duty.number].sealed = True
             self._acquire(duty.number)  # after a seal there is no owner to replace
         else:
-            self._acquire(duty.number, duty.owner)
+            self._acquire(duty.number, duty.owner, duty.epoch)
 
     def _acquired(self, number: int, epoch: int, now: int) -> None:
         # While we asked, another member may have claimed the next epoch, and its row has come.

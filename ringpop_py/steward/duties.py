@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringpop_py.errors import CallTimeout, ConnectFailed, ConnectionLost
+from ringpop_py.placing.keys import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,13 +37,17 @@ class AskToRelease(NamedTuple):
 
 
 class Acquire(NamedTuple):
-    """Claim a partition, unless an owner that is there, and not in *given_up*, holds it.
+    """Claim a partition, unless `DurableSteward.may_replace` lets its owner keep it.
 
     The result is `Taken`, `HeldBy`, `Over`, or a `Trouble`.
+
+    Attributes:
+        former, epoch: who was asked to release it, and holds it neither in this epoch nor before.
     """
 
     number: int
-    given_up: frozenset[str]
+    former: str = NOBODY
+    epoch: int = 0
 
 
 class SealFor(NamedTuple):

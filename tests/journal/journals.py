@@ -12,9 +12,10 @@ from ringpop_py.journal.records import Claim, Entry, Group
 from ringpop_py.journal.sweep import Sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from ringpop_py.journal.asker import Asker
+    from ringpop_py.journal.heir import MayTake
     from ringpop_py.journal.records import FirstClaim, Mark, Record
     from ringpop_py.slotlog.slots import Slot
 
@@ -206,10 +207,10 @@ class Node:
     # Heirs.
 
     def acquire(
-        self, partition: int = 0, *, take: bool = False, may: Callable[[Claim], bool] | None = None
+        self, partition: int = 0, *, take: bool = False, may: MayTake | None = None
     ) -> list[fx.Effect]:
         heir = self.heir(partition)
-        return self.run(heir, heir.acquire(may or (lambda _: take)))
+        return self.run(heir, heir.acquire(may or (lambda *_: take)))
 
     def acquires(self, *partitions: int, take: bool = False) -> None:
         for partition in partitions:

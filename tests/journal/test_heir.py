@@ -110,10 +110,10 @@ def test_what_was_known_before_is_neither_fetched_nor_listed_a_second_time(
 def test_may_take_is_asked_about_the_claim_and_not_about_ones_own_of_a_former_life(
     store: Store, a: Node
 ) -> None:
-    asked: list[Claim] = []
+    asked: list[tuple[Claim, int]] = []
 
-    def may_take(claim: Claim) -> bool:
-        asked.append(claim)
+    def may_take(claim: Claim, epoch: int) -> bool:
+        asked.append((claim, epoch))
         return False
 
     a.acquires(0, 1)
@@ -123,7 +123,7 @@ def test_may_take_is_asked_about_the_claim_and_not_about_ones_own_of_a_former_li
         0, 1, Claim("a", "a1", 1), Slot(1, 0)
     )
     assert reborn.acquire(0, may=may_take) == [fx.Acquired(0, 2)]
-    assert asked == [Claim("a", "a1", 1)]
+    assert asked == [(Claim("a", "a1", 1), 1)]
     assert store.slots["a1", 1] == Seal("a")
 
 
@@ -157,7 +157,7 @@ def test_a_seal_whose_outcome_is_open_is_put_again_and_what_stands_there_is_read
 ) -> None:
     a.acquires(0)
     heir = b.heir()
-    seal, _ = b.until(heir, heir.acquire(lambda _: True), fx.PutSlot)
+    seal, _ = b.until(heir, heir.acquire(lambda *_: True), fx.PutSlot)
     b.store.answer(seal)
 
     again = only(heir.answered(seal.id, StoreAnswer.FAILED), fx.PutSlot)
@@ -172,7 +172,7 @@ def test_a_seal_that_came_too_late_for_its_slot_is_put_behind_what_is_there(
 ) -> None:
     a.acquires(0)
     heir = b.heir()
-    seal, rest = b.until(heir, heir.acquire(lambda _: True), fx.PutSlot)
+    seal, rest = b.until(heir, heir.acquire(lambda *_: True), fx.PutSlot)
     a.commit("x")
 
     facts = b.run(heir, [seal, *rest])
@@ -227,7 +227,7 @@ def test_a_seal_below_a_mark_is_a_lie_and_stays(a: Node, b: Node) -> None:
     a.commit("x")
     b.follow()
     heir = b.heir()
-    seal, rest = b.until(heir, heir.acquire(lambda _: True), fx.PutSlot)
+    seal, rest = b.until(heir, heir.acquire(lambda *_: True), fx.PutSlot)
     a.commit("y", "z")
     a.checkpoint()
     a.trim()
@@ -259,7 +259,7 @@ def test_no_seal_is_put_where_the_list_shows_that_something_was_deleted(a: Node,
     a.commit("x")
     b.follow()
     heir = b.heir()
-    look, rest = b.until(heir, heir.acquire(lambda _: True), fx.ListJournal)
+    look, rest = b.until(heir, heir.acquire(lambda *_: True), fx.ListJournal)
     assert look.marks_only
     # The hole is seen, and before the list is made, it was filled, covered and deleted.
     journal, rest = b.until(heir, [look, *rest], fx.GetSlot)
@@ -434,7 +434,7 @@ def test_replies_in_any_order_are_folded_in_the_order_of_slots(a: Node, b: Node)
     a.acquires(0)
     a.commit(*range(30))
     heir = b.heir()
-    pending = heir.acquire(lambda _: True)
+    pending = heir.acquire(lambda *_: True)
     facts: list[fx.Effect] = []
     while pending:
         last = pending.pop()  # the newest request is always answered first
@@ -483,7 +483,7 @@ def test_a_slot_that_cannot_be_read_does_not_matter_behind_the_end(a: Node, b: N
 def test_a_slot_that_was_won_between_two_looks_is_read(a: Node, b: Node) -> None:
     a.acquires(0)
     heir = b.heir()
-    hole, rest = b.until(heir, heir.acquire(lambda _: False), fx.GetSlot)
+    hole, rest = b.until(heir, heir.acquire(lambda *_: False), fx.GetSlot)
     effects = heir.answered(hole.id, b.store.answer(hole))
     a.commit("x", "y")
 
@@ -500,7 +500,7 @@ def test_lists_that_did_not_help_are_made_again_after_ever_longer_pauses(a: Node
     a.checkpoint()
     heir = b.heir()
     attempts: list[int] = []
-    effects = heir.acquire(lambda _: True)
+    effects = heir.acquire(lambda *_: True)
     for number in range(1, 4):
         attempts.append(only(effects, fx.ListPartition).attempt)
         fetch, _ = b.until(heir, effects, fx.GetCheckpoint)
@@ -518,7 +518,7 @@ def test_lists_that_did_not_help_are_made_again_after_ever_longer_pauses(a: Node
 
 def test_a_claim_whose_reply_was_lost_is_known_for_ours_and_adopted(a: Node) -> None:
     heir = a.heir()
-    claim, _ = a.until(heir, heir.acquire(lambda _: False), fx.PutClaim)
+    claim, _ = a.until(heir, heir.acquire(lambda *_: False), fx.PutClaim)
     a.store.answer(claim)
 
     again = only(heir.answered(claim.id, StoreAnswer.FAILED), fx.PutClaim)
@@ -534,7 +534,7 @@ def test_a_claim_that_is_not_known_is_pursued_and_nothing_can_drop_it(
     a: Node, reply: StoreAnswer
 ) -> None:
     heir = a.heir()
-    claim, _ = a.until(heir, heir.acquire(lambda _: False), fx.PutClaim)
+    claim, _ = a.until(heir, heir.acquire(lambda *_: False), fx.PutClaim)
 
     again = only(heir.answered(claim.id, reply), fx.PutClaim)
 
@@ -551,7 +551,7 @@ def test_who_loses_the_claim_learns_who_won_and_goes_on_with_what_it_has_read(
     a.commit("x")
     a.group({0: Release("")})
     heir = b.heir()
-    claim, rest = b.until(heir, heir.acquire(lambda _: False), fx.PutClaim)
+    claim, rest = b.until(heir, heir.acquire(lambda *_: False), fx.PutClaim)
     c.acquires(0)
     c.commit("y")
     b.asked.clear()
@@ -594,7 +594,7 @@ def test_a_claim_that_won_in_a_journal_that_has_ended_meanwhile_is_followed_by_a
 ) -> None:
     a.acquires(1)
     heir = a.heir(0)
-    claim, _ = a.until(heir, heir.acquire(lambda _: False), fx.PutClaim)
+    claim, _ = a.until(heir, heir.acquire(lambda *_: False), fx.PutClaim)
     reply = a.store.answer(claim)
     b.acquires(1, take=True)
     a.run(a.journal, a.journal.read())
@@ -610,7 +610,7 @@ def test_a_later_claim_that_the_second_list_shows_is_read_first(a: Node, b: Node
     a.acquires(0)
     a.group({0: Release("")})
     heir = b.heir()
-    marks, rest = b.until(heir, heir.acquire(lambda _: False), fx.ListJournal)
+    marks, rest = b.until(heir, heir.acquire(lambda *_: False), fx.ListJournal)
     c.acquires(0)
     c.commit("x")
 
@@ -622,7 +622,7 @@ def test_a_later_claim_that_the_second_list_shows_is_read_first(a: Node, b: Node
 
 def test_a_list_that_fails_is_made_again(a: Node) -> None:
     heir = a.heir()
-    first = only(heir.acquire(lambda _: False), fx.ListPartition)
+    first = only(heir.acquire(lambda *_: False), fx.ListPartition)
 
     again = only(heir.answered(first.id, StoreAnswer.FAILED), fx.ListPartition)
 
@@ -638,7 +638,7 @@ def test_each_request_of_an_heir_is_repeated_until_it_is_answered(store: Store) 
     a.trim()
     a.commit("y")
     heir = b.heir()
-    queue: list[fx.Effect] = list(heir.acquire(lambda _: True))
+    queue: list[fx.Effect] = list(heir.acquire(lambda *_: True))
     failed: set[type[fx.Effect]] = set()
     while not isinstance(request := queue.pop(0), fx.Acquired):
         if isinstance(request, fx.Sealed):
@@ -662,7 +662,7 @@ def test_replies_to_what_was_dropped_are_ignored(a: Node, b: Node) -> None:
     a.acquires(0)
     a.commit("x")
     heir = b.heir()
-    look, _ = b.until(heir, heir.acquire(lambda _: True), fx.GetSlot)
+    look, _ = b.until(heir, heir.acquire(lambda *_: True), fx.GetSlot)
 
     heir.drop()
 
@@ -710,7 +710,7 @@ def test_what_a_former_try_still_has_is_waited_for(a: Node) -> None:
     release = only(a.journal.commit({0: Release("")}), fx.PutSlot)
     heir = a.heir()
     attempts: list[int] = []
-    effects = heir.acquire(lambda _: False)
+    effects = heir.acquire(lambda *_: False)
     for _ in range(3):
         look, _ = a.until(heir, effects, fx.ListPartition)
         attempts.append(look.attempt)
@@ -742,7 +742,7 @@ def test_what_is_being_claimed_again_after_a_fence_is_waited_for(a: Node, b: Nod
     look = only(a.journal.read(), fx.GetSlot)
     [_, claim, _other] = a.journal.answered(look.id, a.store.answer(look))
     heir = a.heir()
-    first, _ = a.until(heir, heir.acquire(lambda _: False), fx.ListPartition)
+    first, _ = a.until(heir, heir.acquire(lambda *_: False), fx.ListPartition)
     effects = a_round(a, heir, first)
     assert (0, 2) not in a.store.claims
 
@@ -770,7 +770,7 @@ def test_a_hole_below_the_next_slot_of_our_own_journal_was_deleted(a: Node, b: N
     a.commit("x", "y")
     a.group({0: Release("b")})
     heir = a.heir()
-    look, rest = a.until(heir, heir.acquire(lambda _: False), fx.GetSlot)
+    look, rest = a.until(heir, heir.acquire(lambda *_: False), fx.GetSlot)
     b.acquires(0)
     b.checkpoint()
     a.trim()
@@ -797,7 +797,7 @@ def test_a_slot_that_was_won_after_it_was_looked_at_is_looked_at_again(a: Node) 
     a.commit("x")
     a.journal.leave(0)
     heir = a.heir()
-    look, rest = a.until(heir, heir.acquire(lambda _: False), fx.GetSlot)
+    look, rest = a.until(heir, heir.acquire(lambda *_: False), fx.GetSlot)
     first = heir.answered(look.id, a.store.answer(look))
     a.commit("y", partition=1)  # in slot 2, where this journal ended
 
@@ -816,7 +816,7 @@ def test_a_record_that_is_deleted_before_it_is_read_is_in_a_newer_checkpoint(
     a.acquires(0)
     a.commit("x", "y")
     heir = b.heir()
-    look, rest = b.until(heir, heir.acquire(lambda _: True), fx.GetSlot)
+    look, rest = b.until(heir, heir.acquire(lambda *_: True), fx.GetSlot)
     a.checkpoint()
     a.trim()
 
@@ -833,7 +833,7 @@ def test_a_checkpoint_that_was_replaced_while_it_was_fetched_is_looked_for_again
     a.commit("x")
     a.checkpoint()
     heir = b.heir()
-    fetch, rest = b.until(heir, heir.acquire(lambda _: True), fx.GetCheckpoint)
+    fetch, rest = b.until(heir, heir.acquire(lambda *_: True), fx.GetCheckpoint)
     a.commit("y")
     a.checkpoint()
 
@@ -851,7 +851,7 @@ def test_a_mark_that_was_replaced_while_it_was_fetched_is_looked_for_again(
     a.checkpoint()
     a.trim()
     heir = b.heir()
-    fetch, rest = b.until(heir, heir.acquire(lambda _: True), fx.GetMark)
+    fetch, rest = b.until(heir, heir.acquire(lambda *_: True), fx.GetMark)
     a.commit("y")
     a.checkpoint()
     a.trim()
@@ -869,7 +869,7 @@ def test_checkpoints_are_listed_again_after_the_marks_for_a_mark_says_that_they_
     a.acquires(0)
     a.commit("x")
     heir = b.heir()
-    marks, rest = b.until(heir, heir.acquire(lambda _: True), fx.ListJournal)
+    marks, rest = b.until(heir, heir.acquire(lambda *_: True), fx.ListJournal)
     a.checkpoint()
     a.trim()
 
@@ -885,7 +885,7 @@ def test_who_was_overtaken_while_it_read_starts_over_from_the_newest_checkpoint(
     a.acquires(0)
     a.commit("x", "y")
     heir = b.heir()
-    look, rest = b.until(heir, heir.acquire(lambda _: True), fx.GetSlot)
+    look, rest = b.until(heir, heir.acquire(lambda *_: True), fx.GetSlot)
     c.acquires(0, take=True)
     c.commit("z")
     c.checkpoint()
@@ -1012,7 +1012,7 @@ def test_a_hole_that_was_remembered_in_one_journal_says_nothing_of_the_next(
     a.acquires(0, 1)
     a.commit("x")
     heir = c.heir()
-    look, rest = c.until(heir, heir.acquire(lambda _: True), fx.ListJournal)
+    look, rest = c.until(heir, heir.acquire(lambda *_: True), fx.ListJournal)
     assert look.marks_only
     hole, rest = c.until(heir, [look, *rest], fx.GetSlot)
     assert hole.slot == 1
@@ -1106,7 +1106,7 @@ def test_of_a_checkpoint_that_lost_a_part_that_part_is_named(a: Node, b: Node) -
     a.commit("x")
     a.checkpoint()
     heir = b.heir()
-    fetch, _ = b.until(heir, heir.acquire(lambda _: True), fx.GetCheckpoint)
+    fetch, _ = b.until(heir, heir.acquire(lambda *_: True), fx.GetCheckpoint)
     part = fx.GoneCheckpoint(ORIGIN)
     b.kinds()
 

@@ -1027,7 +1027,7 @@ def test_what_an_heir_read_of_our_own_journal_is_kept_until_it_is_covered(store:
     a = Node("a", store)
     a.acquires(1)
     heir = a.heir(0)
-    claim, rest = a.until(heir, heir.acquire(lambda _: False), fx.PutClaim)
+    claim, rest = a.until(heir, heir.acquire(lambda *_: False), fx.PutClaim)
     store.answer(claim)
     a.commit("y", partition=1)
     a.run(heir, [*heir.answered(claim.id, StoreAnswer.FAILED), *rest])

@@ -38,11 +38,11 @@ def encode(value: Value) -> bytes:
     return encode_value("msgpack", value)
 
 
-def anybody(_: Claim) -> bool:
+def anybody(_: Claim, __: int) -> bool:
     return True
 
 
-def nobody(_: Claim) -> bool:
+def nobody(_: Claim, __: int) -> bool:
     return False
 
 

@@ -67,7 +67,7 @@ class FirstNode:
         return facts
 
     def acquire(self, *, take: bool = False) -> log_is.Effect:
-        (fact, *_) = self.run(self.log.acquire(lambda _: take))
+        (fact, *_) = self.run(self.log.acquire(lambda *_: take))
         return fact
 
     def write(self, write: Write) -> log_is.Effect:

@@ -22,7 +22,7 @@ from ringpop_sim.keyspaces.home import Home
 from ringpop_sim.keyspaces.homes import HomeWatcher
 from ringpop_sim.keyspaces.journals import JournalDriver
 from ringpop_sim.linear import Invocation
-from ringpop_sim.plans.plan import Crash, Drain, FailStore, KeyspacePlan, Leave, Plan, Start
+from ringpop_sim.plans.plan import Crash, Drain, FailStore, KeyspacePlan, Leave, Plan, Start, Stop
 from ringpop_sim.runs.run import Run, run
 from ringpop_sim.scenarios import scenario
 from ringpop_sim.units import ms, s
@@ -55,7 +55,9 @@ def test_plans_with_partitions_take_one_course_under_any_hash_seed(
     assert "same course" in capsys.readouterr().out
 
 
-def a_plan(*operations: Crash | Drain | FailStore | Leave | Start, **keyspace: object) -> Plan:
+def a_plan(
+    *operations: Crash | Drain | FailStore | Leave | Start | Stop, **keyspace: object
+) -> Plan:
     """A plan of three nodes with a durable keyspace of four partitions."""
     return Plan(
         nodes=3,
@@ -122,6 +124,24 @@ def test_partitions_of_a_member_that_falls_silent_while_it_leaves_are_served_aga
     result = run(a_plan(cut_off, Leave(at_us=3 * s, nodes=(1,)), silent, mode="durable"), 1)
 
     assert result.ok, result.broken
+
+
+def test_who_restarts_while_others_wait_for_the_store_keeps_what_it_claims_then() -> None:
+    # n1 learnt before the restart of n3 that it does not own the partition, and claims it at 2.8 s.
+    full = FailStore(at_us=800 * ms, for_us=2 * s, how="full")
+    restart = Stop(at_us=2 * s, for_us=500 * ms, nodes=(3,))
+    plan = Plan(
+        nodes=4,
+        until_us=10 * s,
+        calm_us=2 * s,
+        keyspace=KeyspacePlan(partitions=4, handoffs_max=1, takeovers_max=1, keys=8),
+        operations=(full, restart),
+    )
+
+    for seed in range(20):
+        result = run(plan, seed)
+
+        assert result.ok, (seed, result.broken)
 
 
 def test_a_store_that_is_away_for_one_node_takes_no_acknowledged_write() -> None:

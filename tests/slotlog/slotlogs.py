@@ -127,7 +127,7 @@ class Node:
         return facts
 
     def acquire(self, *, take: bool = False) -> list[Effect]:
-        return self.run(self.log.acquire(lambda _: take))
+        return self.run(self.log.acquire(lambda *_: take))
 
     def commit(self, *bodies: object) -> None:
         for body in bodies:

@@ -92,7 +92,7 @@ def test_a_claim_of_a_former_life_is_replaced_without_asking(store: Store) -> No
 
 
 def test_a_claim_whose_reply_was_lost_is_known_for_ours(a: Node) -> None:
-    claim = only(a.log.answered(only(a.log.acquire(lambda _: False)).id, Listed([], [])))
+    claim = only(a.log.answered(only(a.log.acquire(lambda *_: False)).id, Listed([], [])))
     a.store.answer(claim)
 
     facts = a.run(a.log.answered(claim.id, StoreAnswer.FAILED))
@@ -101,7 +101,7 @@ def test_a_claim_whose_reply_was_lost_is_known_for_ours(a: Node) -> None:
 
 
 def test_who_loses_the_claim_learns_who_won(a: Node, b: Node) -> None:
-    claim = only(b.log.answered(only(b.log.acquire(lambda _: False)).id, Listed([], [])))
+    claim = only(b.log.answered(only(b.log.acquire(lambda *_: False)).id, Listed([], [])))
     a.acquire()
 
     facts = b.run([claim])
@@ -117,7 +117,7 @@ def test_a_seal_at_a_slot_that_was_deleted_is_not_believed(
     a.acquire()
     a.commit("x")
     b.run(b.log.follow())
-    listing = only(b.log.acquire(lambda _: True))
+    listing = only(b.log.acquire(lambda *_: True))
     seal = only(b.log.answered(listing.id, a.store.answer(listing)))
     a.commit(*bodies)
     a.checkpoint()
@@ -134,7 +134,7 @@ def test_a_seal_that_came_too_late_for_its_slot_is_put_behind_what_is_there(
     a: Node, b: Node
 ) -> None:
     a.acquire()
-    listing = only(b.log.acquire(lambda _: True))
+    listing = only(b.log.acquire(lambda *_: True))
     [read] = b.log.answered(listing.id, a.store.answer(listing))
     assert isinstance(read, GetSlot)
     seal = only(b.log.answered(read.id, a.store.answer(read)))
@@ -152,7 +152,7 @@ def test_a_record_that_is_deleted_before_it_is_read_is_in_a_newer_checkpoint(
 ) -> None:
     a.acquire()
     a.commit("x", "y")
-    listing = only(b.log.acquire(lambda _: True))
+    listing = only(b.log.acquire(lambda *_: True))
     reads = b.log.answered(listing.id, a.store.answer(listing))
     a.checkpoint()
 
@@ -168,7 +168,7 @@ def test_a_checkpoint_that_was_replaced_while_it_was_fetched_is_looked_for_again
     a.acquire()
     a.commit("x")
     a.checkpoint()
-    listing = only(b.log.acquire(lambda _: True))
+    listing = only(b.log.acquire(lambda *_: True))
     fetch = only(b.log.answered(listing.id, a.store.answer(listing)))
     a.commit("y")
     a.checkpoint()
@@ -412,7 +412,7 @@ def test_who_released_can_follow_whom_it_released_to(a: Node, b: Node) -> None:
 
 
 def test_replies_to_a_former_acquisition_are_ignored(a: Node) -> None:
-    listing = only(a.log.acquire(lambda _: False))
+    listing = only(a.log.acquire(lambda *_: False))
     a.log.drop()
 
     assert a.log.answered(listing.id, Listed([], [])) == []

@@ -93,7 +93,7 @@ def test_of_a_checkpoint_that_lost_a_part_that_part_is_named(a: Node, b: Node) -
     a.acquire()
     a.commit("x")
     a.checkpoint()
-    listing = only(b.log.acquire(lambda _: True))
+    listing = only(b.log.acquire(lambda *_: True))
     [fetch] = b.log.answered(listing.id, a.store.answer(listing))
     part = GoneCheckpoint(Slot(1, 0))
     assert isinstance(fetch, GetCheckpoint)
@@ -109,7 +109,7 @@ def test_a_mark_whose_checkpoint_came_while_the_list_was_made_is_no_damage(
 ) -> None:
     a.acquire()
     a.commit("x")
-    listing = only(b.log.acquire(lambda _: True))
+    listing = only(b.log.acquire(lambda *_: True))
     checkpoints = list(a.store.checkpoints)
     a.checkpoint()
     torn = Listed(sorted(a.store.slots), checkpoints, sorted(a.store.marks))
@@ -240,7 +240,7 @@ def test_who_acquires_marks_a_checkpoint_that_has_no_mark(b: Node, base: Slot) -
 
 def test_that_this_mark_fails_is_no_harm(b: Node) -> None:
     b.store.checkpoints[ORIGIN] = ("old",)
-    effects: list[Effect] = b.log.acquire(lambda _: True)
+    effects: list[Effect] = b.log.acquire(lambda *_: True)
     while not isinstance(effects[0], Acquired):
         request = only(effects)
         effects = b.log.answered(request.id, b.store.answer(request))

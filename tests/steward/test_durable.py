@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from ringpop_py.errors import RingpopError
     from ringpop_py.steward.duties import Task
 
-NOBODY_GIVEN_UP: frozenset[str] = frozenset()
-
 
 def steward_of(
     sight: Members, partitions: int = 1, *, places: int = 2, min_cluster_size: int = 1
@@ -83,9 +81,9 @@ def test_a_partition_of_nobody_is_taken_over_and_told() -> None:
     steward = steward_of(Members("a"))
 
     (acquire,) = but_told(steward.advance(0))
-    tasks = steward.done(Acquire(0, frozenset({"a"})), Taken(1), 5)
+    tasks = steward.done(Acquire(0), Taken(1), 5)
 
-    assert acquire == Acquire(0, frozenset({"a"}))
+    assert acquire == Acquire(0)
     assert Serve(0, 1) in tasks
     assert any(isinstance(task, Tell) for task in tasks)
     assert steward.destination(0) == "a"
@@ -97,9 +95,9 @@ def test_a_hand_over_follows_asks_and_claims_and_its_pause_begins_with_the_quest
     asks = but_told(steward.done(follow, Got(), 1_000))
     ask = AskToRelease(0, "a", 1)
     claims = but_told(steward.done(ask, ReleaseSaid.SEALED, 3_000))
-    serves = but_told(steward.done(Acquire(0, NOBODY_GIVEN_UP), Taken(2), 8_000))
+    serves = but_told(steward.done(Acquire(0), Taken(2), 8_000))
 
-    assert (asks, claims) == ([ask], [Acquire(0, NOBODY_GIVEN_UP)])
+    assert (asks, claims) == ([ask], [Acquire(0)])
     assert serves == [Serve(0, 2)]
     assert steward.handoff_pauses_us == [7_000]
 
@@ -120,7 +118,27 @@ def test_an_owner_that_cannot_be_reached_is_given_up_only_if_it_left(
 
     tasks = but_told(steward.done(AskToRelease(0, "a", 1), ReleaseSaid.UNREACHABLE, 0))
 
-    assert tasks == ([Acquire(0, frozenset({"a"}))] if given_up else [])
+    assert tasks == ([Acquire(0, "a", 1)] if given_up else [])
+
+
+@pytest.mark.parametrize(
+    ("epoch", "here", "replaced"), [(3, True, True), (4, True, False), (4, False, True)]
+)
+def test_an_owner_that_denies_an_epoch_keeps_those_that_it_claims_later(
+    epoch: int, *, here: bool, replaced: bool
+) -> None:
+    sight = Members("b", "a")
+    steward = steward_of(sight)
+    steward.heard([served(0, "a", 3)], 0)
+    sight.left_out.add("a")
+    steward.members_changed(0)
+    steward.done(Follow(0), Got(), 0)
+    (acquire,) = but_told(steward.done(AskToRelease(0, "a", 3), ReleaseSaid.NOT_MINE, 0))
+    if not here:
+        sight.statuses["a"] = Status.FAULTY
+
+    assert isinstance(acquire, Acquire)
+    assert steward.may_replace(acquire, "a", epoch) is replaced
 
 
 @pytest.mark.parametrize(
@@ -183,7 +201,7 @@ def test_a_member_that_holds_the_log_after_all_is_learnt_of() -> None:
     steward = steward_of(sight)
     steward.advance(0)
 
-    steward.done(Acquire(0, frozenset({"b"})), HeldBy("a", 4), 0)
+    steward.done(Acquire(0), HeldBy("a", 4), 0)
 
     assert steward.destination(0) == "a"
     assert but_told(steward.advance(100_000)) == [Follow(0)]
@@ -311,14 +329,14 @@ def test_after_each_fence_a_node_seals_nothing_for_twice_as_long_until_it_is_for
         while not but_told(steward.advance(now)):
             now = steward.next_deadline
         waits.append(round((now - fenced_at) / SECOND))
-        steward.done(Acquire(0, frozenset({"a"})), Taken(epoch), now)
+        steward.done(Acquire(0), Taken(epoch), now)
     steward.fenced([0], now := now + FORGIVEN_US)
     steward.lost(0, "x", now)
     steward.advance(now + SECOND)
 
     assert waits == [1, 2, 4, 8, 16, 30, 30]
     assert steward.coming == {0}
-    assert steward.done(Acquire(0, frozenset({"a"})), Taken(99), now)
+    assert steward.done(Acquire(0), Taken(99), now)
 
 
 def test_what_is_claimed_again_after_a_fence_is_waited_for_and_given_to_nobody() -> None:
@@ -354,9 +372,7 @@ def test_what_another_has_claimed_after_a_fence_is_dropped_and_wanted_again() ->
 
     assert but_told(tasks) == [Drop(0)]
     assert steward.holding == {1: 1}
-    assert steward.coming == {0} or but_told(steward.advance(2 * SECOND + 1)) == [
-        Acquire(0, NOBODY_GIVEN_UP | {"a"})
-    ]
+    assert steward.coming == {0} or but_told(steward.advance(2 * SECOND + 1)) == [Acquire(0)]
 
 
 def test_a_later_claim_that_came_by_gossip_wins_over_the_own_one() -> None:

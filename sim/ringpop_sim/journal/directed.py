@@ -147,6 +147,28 @@ def late_checkpoint(script: Script) -> None:
     script.trim("a")
 
 
+def late_trim(script: Script) -> None:
+    """A journal is sealed while it is being trimmed, and the next one grows longer than it was."""
+    script.own(0, "a")
+    script.own(1, "a")
+    former = script.process("a").journal.name
+    script.own(0, "b")
+    script.write(1)
+    lists = script.requests("a", lambda request: isinstance(request, fx.ListPartition))
+    script.process("a").trim()
+    script.needs(lists.has)
+    script.steal(1, "b")
+    script.begin_write(1, "a")
+    script.needs(lambda: script.process("a").journal.name != former)
+    script.own(1, "a")
+    for _ in range(4):
+        script.write(1)
+    script.checkpoint(0)
+    script.checkpoint(1)
+    lists.open()
+    script.passes()
+
+
 DIRECTED: Final[tuple[Scene, ...]] = (
     late_reader,
     running_commit,
@@ -155,6 +177,7 @@ DIRECTED: Final[tuple[Scene, ...]] = (
     late_seal,
     fenced_twice,
     late_checkpoint,
+    late_trim,
 )
 
 

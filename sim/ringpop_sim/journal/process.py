@@ -127,7 +127,7 @@ class Part:
         """Try to become the owner."""
         self.follows, self._sure_count = False, None
         heir, process = self._way(), self._process
-        process.do(heir, heir.acquire(process.world.may_take))
+        process.do(heir, heir.acquire(lambda claim, _: process.world.may_take(claim)))
 
     def follow(self) -> None:
         """Read; every other time like a reader that never owns."""

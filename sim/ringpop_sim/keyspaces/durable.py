@@ -101,9 +101,9 @@ class DurableDriver:
             partition = PartitionDriver(self._home, self.writer, number, state)
             self.coming[number] = partition
 
-        def may_take(claim: Claim) -> bool:
+        def may_take(claim: Claim, epoch: int) -> bool:
             assert isinstance(duty, duties.Acquire)
-            takes = claim.owner in duty.given_up or not self._home.steward.is_there(claim.owner)
+            takes: bool = self._home.steward.may_replace(duty, claim.owner, epoch)
             if takes:
                 self._home.replaces(number, claim)
             return takes

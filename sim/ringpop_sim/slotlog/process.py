@@ -84,7 +84,7 @@ class LogProcess:
     def acquire(self) -> None:
         """Try to become the owner."""
         self._sure_count = None
-        self.do(self.log.acquire(lambda claim: self._world.may_take(self, claim)))
+        self.do(self.log.acquire(lambda claim, _: self._world.may_take(self, claim)))
 
     def follow(self) -> None:
         """Continue to read; every other time like a reader that never owns."""

@@ -515,7 +515,7 @@ VARIANTS: Final = (
         "        if coverage is self._coverage:  # otherwise others trim it\n",
         "        if coverage:\n",
         "deleted",
-        first=510,
+        scene="late_trim",
     ),
     Variant(
         "no mark is put before slots are deleted",

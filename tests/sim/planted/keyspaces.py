@@ -54,7 +54,8 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "an owner that is there is replaced as well",
         HEIR,
-        "        if claim.owner != self._journal.node_name and not self._may_take(claim):\n",
+        "        if claim.owner != self._journal.node_name and not"
+        " self._may_take(claim, self.epoch):\n",
         "        if False:\n",
         "K13",
         "partitions-drained",
