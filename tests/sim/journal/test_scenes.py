@@ -50,7 +50,7 @@ def test_a_directed_schedule_holds(scene: Scene) -> None:
         ("late_seal", {"lies": 1, "deleted": 1}),
         ("fenced_twice", {"fences": 2, "reclaims": 2}),
         ("late_checkpoint", {"checkpoints": 1, "reclaims": 1}),
-        ("late_trim", {"fences": 1, "releases": 1, "checkpoints": 2}),
+        ("late_trim", {"seals": 1, "fences": 1, "checkpoints": 2}),
     ],
 )
 def test_a_directed_schedule_is_what_its_name_says(name: str, happens: dict[str, int]) -> None:
