@@ -336,7 +336,8 @@ class Checkpointed(Declared, frozen=True):
 class CheckpointFailed(Declared, frozen=True):
     """It is open whether the checkpoint at *slot* is in the store. Nothing was deleted.
 
-    No other checkpoint may build on it. The next one is at a later slot.
+    Or there is one from an earlier attempt, which covers what is up to *slot*. No other checkpoint
+    may build on it.
     """
 
     partition: int

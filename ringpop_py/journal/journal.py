@@ -353,18 +353,19 @@ class Journal(Asker):
         snapshots.begin(slot, keeps)
 
         def put(_request: fx.PutCheckpoint, reply: fx.Reply) -> Effects:
+            if reply in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):
+                holding.base = slot
+                coverage.listed(partition, [slot])
+                if coverage is self._coverage:
+                    rest = [at for at in holding.uncovered if at > slot.sequence]
+                    holding.uncovered[:] = rest
             if reply is not fx.StoreAnswer.WON:
-                # Not even "taken" counts: an earlier attempt may have put a checkpoint there that
-                # builds on others, which would then be deleted.
+                # If it is taken, an earlier attempt has put one there. It covers the same slots,
+                # but perhaps it builds on others: they must stay, and none may build on it.
                 snapshots.under_way = None
                 return [fx.CheckpointFailed(partition, slot)]
             if holding.epoch == slot.epoch:
                 snapshots.durable.add(slot)
-            holding.base = slot
-            coverage.listed(partition, [slot])
-            if coverage is self._coverage:
-                rest = [at for at in holding.uncovered if at > slot.sequence]
-                holding.uncovered[:] = rest
             older = fx.DeleteCheckpoints(self._new_id(), partition, snapshots.older(slot))
             return [fx.Checkpointed(partition, slot), self._ask(older, deleted)]
 

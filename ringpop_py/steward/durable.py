@@ -240,23 +240,24 @@ class DurableSteward(Holdings):
     def _begin(self, number: int, coming: _Coming) -> None:
         coming.sealed = False
         if coming.way is Way.TAKE_OVER:
-            self._acquire(number)
+            self._acquire(Acquire(number))
             return
         row = self.table[number]
         coming.owner, coming.epoch = row.owner, row.epoch
         coming.step = Step.FOLLOWS  # most of the way, while the owner still serves
         self._tasks.append(Follow(number))
 
-    def _acquire(self, number: int, former: str = NOBODY, epoch: int = 0) -> None:
-        self._coming[number].step = Step.ACQUIRES
-        self._tasks.append(Acquire(number, former, epoch))
+    def _acquire(self, duty: Acquire) -> None:
+        self._coming[duty.number].step = Step.ACQUIRES
+        self._tasks.append(duty)
 
     def may_replace(self, duty: Acquire, owner: str, epoch: int) -> bool:
         """Return whether *duty* may end the *epoch* of an *owner* that has not ended it itself."""
-        # While the store failed, the owner may have been restarted and have claimed it anew.
-        if owner == duty.former and epoch <= duty.epoch:
-            return True
-        return not self.is_there(owner)
+        # Looked at anew: while the store failed, the owner may have come back, and even have been
+        # restarted and have claimed the next epoch.
+        asked = owner == duty.former and epoch <= duty.epoch
+        left = self._sight.status_of(owner) is Status.LEAVE
+        return (asked and (left or not duty.silent)) or not self.is_there(owner)
 
     def done(self, duty: Duty, result: object, now: int) -> list[Task]:
         """Go on after *duty*, which ended with *result*; see there which results it has."""
@@ -284,18 +285,17 @@ class DurableSteward(Holdings):
         return self._out(now)
 
     def _asked(self, duty: AskToRelease, said: ReleaseSaid, now: int) -> None:
-        if said is ReleaseSaid.UNREACHABLE:
-            # A member that left is no longer probed, so membership will not declare it faulty. If
-            # it is there after all, the log fences it, which costs time and nothing else.
-            gone = self._sight.status_of(duty.owner) in (Status.LEAVE, None)
-            said = ReleaseSaid.NOT_MINE if gone else ReleaseSaid.NOT_YET
-        if said is ReleaseSaid.NOT_YET:
+        silent = said is ReleaseSaid.UNREACHABLE
+        # A member that left is no longer probed, so membership will not declare it faulty. If it is
+        # there after all, the log fences it, which costs time and nothing else.
+        left = self._sight.status_of(duty.owner) is Status.LEAVE
+        if said is ReleaseSaid.NOT_YET or (silent and not left):
             self._end_try(duty.number, None, now)
         elif said is ReleaseSaid.SEALED:
             self._coming[duty.number].sealed = True
-            self._acquire(duty.number)  # after a seal there is no owner to replace
+            self._acquire(Acquire(duty.number))  # after a seal there is no owner to replace
         else:
-            self._acquire(duty.number, duty.owner, duty.epoch)
+            self._acquire(Acquire(*duty, silent))
 
     def _acquired(self, number: int, epoch: int, now: int) -> None:
         # While we asked, another member may have claimed the next epoch, and its row has come.

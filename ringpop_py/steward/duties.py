@@ -43,11 +43,13 @@ class Acquire(NamedTuple):
 
     Attributes:
         former, epoch: who was asked to release it, and holds it neither in this epoch nor before.
+        silent: it did not say so, but has left and does not answer.
     """
 
     number: int
     former: str = NOBODY
     epoch: int = 0
+    silent: bool = False
 
 
 class SealFor(NamedTuple):

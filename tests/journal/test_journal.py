@@ -616,9 +616,26 @@ def test_a_checkpoint_that_is_not_known_to_be_there_replaces_nothing(
 
     assert facts == [fx.CheckpointFailed(0, Slot(1, 2))]
     assert not a.journal.checkpointing(0)
-    assert a.journal.behind(0) == 1
+    assert a.journal.behind(0) == (0 if reply is StoreAnswer.TAKEN else 1)
     with pytest.raises(AssertionError, match="of this epoch"):
         a.checkpoint(keeps=(Slot(1, 2),))
+
+
+def test_a_checkpoint_whose_first_attempt_was_open_lets_the_journal_be_trimmed(a: Node) -> None:
+    a.acquires(0)
+    a.commit("x")
+    a.checkpoint()
+    a.commit("y")
+    slot = a.journal.position(0)
+    put = only(a.journal.checkpoint(0, slot, [Slot(1, 1)]), fx.PutCheckpoint)
+    a.store.answer(put, ("y alone",))
+    a.journal.answered(put.id, StoreAnswer.FAILED)  # and yet it took effect
+
+    a.checkpoint()
+    a.trim()
+
+    assert a.store.slots == {}
+    assert (0, Slot(1, 1)) in a.store.checkpoints, "the first attempt may have built on it"
 
 
 def test_commits_go_on_beside_a_checkpoint_and_what_they_did_is_not_covered(a: Node) -> None:

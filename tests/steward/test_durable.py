@@ -103,7 +103,7 @@ def test_a_hand_over_follows_asks_and_claims_and_its_pause_begins_with_the_quest
 
 
 @pytest.mark.parametrize(
-    ("status", "given_up"), [(Status.LEAVE, True), (None, True), (Status.SUSPECT, False)]
+    ("status", "given_up"), [(Status.LEAVE, True), (None, False), (Status.SUSPECT, False)]
 )
 def test_an_owner_that_cannot_be_reached_is_given_up_only_if_it_left(
     status: Status | None, *, given_up: bool
@@ -118,7 +118,7 @@ def test_an_owner_that_cannot_be_reached_is_given_up_only_if_it_left(
 
     tasks = but_told(steward.done(AskToRelease(0, "a", 1), ReleaseSaid.UNREACHABLE, 0))
 
-    assert tasks == ([Acquire(0, "a", 1)] if given_up else [])
+    assert tasks == ([Acquire(0, "a", 1, silent=True)] if given_up else [])
 
 
 @pytest.mark.parametrize(
@@ -139,6 +139,20 @@ def test_an_owner_that_denies_an_epoch_keeps_those_that_it_claims_later(
 
     assert isinstance(acquire, Acquire)
     assert steward.may_replace(acquire, "a", epoch) is replaced
+
+
+@pytest.mark.parametrize("status", [Status.LEAVE, Status.ALIVE])
+def test_an_owner_that_left_and_is_silent_is_replaced_unless_it_is_back(status: Status) -> None:
+    sight = Members("b", "a")
+    steward, follow = coming_from(sight, "a")
+    steward.done(follow, Got(), 0)
+    sight.statuses["a"] = Status.LEAVE
+    ask = AskToRelease(0, "a", 1)
+    (acquire,) = but_told(steward.done(ask, ReleaseSaid.UNREACHABLE, 0))
+    sight.statuses["a"] = status
+
+    assert isinstance(acquire, Acquire)
+    assert steward.may_replace(acquire, "a", 1) is (status is Status.LEAVE)
 
 
 @pytest.mark.parametrize(

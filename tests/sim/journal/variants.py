@@ -439,9 +439,16 @@ VARIANTS: Final = (
     Variant(
         "a checkpoint that may not be there counts as there",
         JOURNAL,
-        "            if reply is not fx.StoreAnswer.WON:\n",
-        "            if reply is fx.StoreAnswer.NO_ROOM:\n",
+        "            if reply in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):\n",
+        "            if reply is not fx.StoreAnswer.NO_ROOM:\n",
         "deleted",
+    ),
+    Variant(
+        "what an earlier attempt builds on is deleted",
+        JOURNAL,
+        "            if reply is not fx.StoreAnswer.WON:\n",
+        "            if reply not in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):\n",
+        "deleted damaged lost fold",
     ),
     Variant(
         "a checkpoint builds on one of another epoch",
@@ -504,8 +511,8 @@ VARIANTS: Final = (
     Variant(
         "a checkpoint of a former journal covers slots of the next",
         JOURNAL,
-        "            if coverage is self._coverage:\n                rest",
-        "            if coverage:\n                rest",
+        "                if coverage is self._coverage:\n                    rest",
+        "                if coverage:\n                    rest",
         "deleted",
         scene="late_checkpoint",
     ),
