@@ -22,8 +22,9 @@ What a reader can believe:
   the journal puts one group at a slot until it knows the outcome.
 - **A seal may be a lie.** A node that was overtaken takes a deleted slot for the end of the journal
   and puts a seal there. But slots are deleted below a mark only, and the mark is there before. So a
-  list of marks that begins after the seal was read decides: a mark above it means that it is a lie,
-  and the reader starts over. What a node has found out once holds for good (`Journal.ends`).
+  list that begins after the seal was read decides: a mark above it means that it is a lie, and the
+  reader starts over; a slot above it, that the seal stands where something was lost. What a node
+  has found out once holds for good (`Journal.ends`).
 - **A hole** is the end of the journal, or was deleted. Where a later claim, a later slot or our own
   memory says that something was there, it was deleted, and a list shows a mark above it; or it is
   lost. Otherwise a seal is put into it, and is in doubt like any other.
@@ -469,17 +470,6 @@ class Heir(Asker):
         self._hole_below = self._next
         return self._ask_slots()
 
-    def _look_for_marks(self, then: Callable[[int], Effects]) -> Effects:
-        """List the marks of the journal that is read, and go on with the highest."""
-
-        def listed(request: fx.ListJournal, reply: fx.Reply) -> Effects:
-            if not isinstance(reply, fx.JournalListed):
-                return self._again(request, listed)
-            return then(reply.marks[-1] if reply.marks else 0)
-
-        look = fx.ListJournal(self._new_id(), self._journal_read, marks_only=True)
-        return [self._ask(look, listed)]
-
     def _listed_beyond(self, request: fx.ListJournal, reply: fx.Reply) -> Effects:
         """Decide at a hole: is it the end of the journal?"""
         if not isinstance(reply, fx.JournalListed):
@@ -523,17 +513,21 @@ class Heir(Asker):
         journal, slot = self._journal_read, self._next
         ends = self._journal.ends
 
-        def judge(mark: int) -> Effects:
-            if mark > slot:  # a lie
+        def judge(request: fx.ListJournal, reply: fx.Reply) -> Effects:
+            if not isinstance(reply, fx.JournalListed):
+                return self._again(request, judge)
+            if reply.marks and reply.marks[-1] > slot:  # a lie
                 self._forget()
                 return self._look(useless=True)
+            if reply.slots and reply.slots[-1] > slot:  # what stood here was lost before the seal
+                return self._stop(fx.GoneRecord(journal, slot))
             ends[journal] = slot
             return self._seal_true(seal)
 
         if ends.get(journal) == slot:
             return self._seal_true(seal)
         self._found.clear()
-        return self._look_for_marks(judge)
+        return [self._ask(fx.ListJournal(self._new_id(), journal), judge)]
 
     def _seal_true(self, seal: Seal) -> Effects:
         self._closed, self._released_to = True, seal.by

@@ -130,7 +130,7 @@ def test_may_take_is_asked_about_the_claim_and_not_about_ones_own_of_a_former_li
 # Replacing an owner.
 
 
-def test_an_owner_that_may_be_replaced_is_sealed_then_read_then_its_marks_are_listed(
+def test_an_owner_that_may_be_replaced_is_sealed_then_read_then_its_journal_is_listed(
     a: Node, b: Node
 ) -> None:
     a.acquires(0)
@@ -141,12 +141,9 @@ def test_an_owner_that_may_be_replaced_is_sealed_then_read_then_its_marks_are_li
     facts = b.acquire(take=True)
 
     assert facts == [fx.Acquired(0, 2)]
-    seal, look, marks, claim = b.asked[-4:]
+    seal, look, judge, claim = b.asked[-4:]
     assert seal == fx.PutSlot(seal.id, "a1", 2, Seal("b"))
-    assert (look, marks) == (
-        fx.GetSlot(look.id, "a1", 2),
-        fx.ListJournal(marks.id, "a1", marks_only=True),
-    )
+    assert (look, judge) == (fx.GetSlot(look.id, "a1", 2), fx.ListJournal(judge.id, "a1"))
     assert claim == fx.PutClaim(claim.id, 0, 2, Claim("b", "b1", 1))
     assert b.journal.ends == {"a1": 2}
     assert b.seals == [fx.Sealed(0, "a1", 2, Claim("a", "a1", 1))]
@@ -204,22 +201,10 @@ def test_one_seal_ends_all_partitions_of_its_journal_and_is_judged_once(a: Node,
 
     puts = [r for r in b.asked if isinstance(r, fx.PutSlot)]
     assert [(put.journal, put.slot) for put in puts] == [("a1", 2)]
-    # Each of the heirs looks for marks before it reads, and the first one at the seal, too.
-    lists = [r for r in b.asked if isinstance(r, fx.ListJournal) and r.marks_only]
-    assert len(lists) == 4
+    # The first one lists what is there at the hole, and again at its seal.
+    lists = [r for r in b.asked if isinstance(r, fx.ListJournal) and not r.marks_only]
+    assert len(lists) == 2
     assert [b.bodies(number) for number in range(3)] == [["x"], ["y"], ["z"]]
-
-
-def test_what_stands_behind_a_seal_does_not_count(a: Node, b: Node) -> None:
-    """A put that was late: its node was fenced before it took effect."""
-    a.acquires(0)
-    a.commit("x")
-    a.store.slots["a1", 2] = Seal("c")
-    a.store.slots["a1", 3] = group((0, 1, "late"))
-
-    b.acquires(0, take=False)
-
-    assert b.bodies() == ["x"]
 
 
 def test_a_seal_below_a_mark_is_a_lie_and_stays(a: Node, b: Node) -> None:
@@ -790,6 +775,20 @@ def test_a_lost_slot_of_our_own_journal_is_noticed(a: Node) -> None:
 
     assert a.acquire() == [fx.Damaged(0, fx.GoneRecord("a1", 1))]
     assert 0 not in a.journal.held
+
+
+def test_a_late_seal_in_the_place_of_a_lost_record_ends_nothing(a: Node, b: Node) -> None:
+    a.acquires(0)
+    a.commit("x", "y", "z")
+    lost = a.store.slots["a1", 2]
+    a.store.slots["a1", 2] = Seal("c")
+
+    stopped = b.acquire(take=True)
+    a.store.slots["a1", 2] = lost
+    b.acquires(0, take=True)
+
+    assert stopped == [fx.Damaged(0, fx.GoneRecord("a1", 2))]
+    assert b.bodies() == ["x", "y", "z"]
 
 
 def test_a_slot_that_was_won_after_it_was_looked_at_is_looked_at_again(a: Node) -> None:

@@ -127,7 +127,7 @@ VARIANTS: Final = (
         "            )\n"
         "            self._committing = moved\n"
         "            return self._commit_asks(self._ask(moved, self._commit_put))\n",
-        "lost fold read",
+        "lost fold read damaged",
     ),
     Variant(
         "the outcome of the group under way is not looked at",
@@ -298,18 +298,27 @@ VARIANTS: Final = (
     Variant(
         "no list follows the seal",
         HEIR,
-        "        return self._look_for_marks(judge)\n",
-        "        return judge(0)\n",
+        "        return [self._ask(fx.ListJournal(self._new_id(), journal), judge)]\n",
+        "        ends[journal] = slot\n        return self._seal_true(seal)\n",
         "owner fold lost copy read live",
         scene="late_seal",
     ),
     Variant(
         "the seal is read behind the list",
         HEIR,
-        "        return self._look_for_marks(judge)\n",
-        "        return judge(self._marks.get(journal, 0))\n",
+        "        return [self._ask(fx.ListJournal(self._new_id(), journal), judge)]\n",
+        "        seen = fx.JournalListed((), [self._marks.get(journal, 0)])\n"
+        "        return judge(fx.ListJournal(0, journal), seen)\n",
         "owner fold lost copy read live",
         scene="late_seal",
+    ),
+    Variant(
+        "a seal in a slot that was lost is trusted",
+        HEIR,
+        "            if reply.slots and reply.slots[-1] > slot:",
+        "            if not reply:",
+        "owner",
+        first=101_900,
     ),
     Variant(
         "a seal that was taken is trusted",
