@@ -77,7 +77,7 @@ VARIANTS: Final = (
         "if value[len(HEAD) + len(payload) :] != _checksum(payload, key):",
         "if not payload:",
         "error fold lost owner read refused deleted twice damaged live order fenced copy",
-        first=50,
+        first=240,
     ),
     # Reads.
     Variant(
@@ -86,7 +86,7 @@ VARIANTS: Final = (
         "        self._reading = True\n",
         "        return [fx.MayRead()]\n",
         "read",
-        first=170,
+        first=240,
     ),
     Variant(
         "a late reader shares a look that was asked before it came",
@@ -363,7 +363,7 @@ VARIANTS: Final = (
         "        self._hole_below = 0\n        if isinstance(claim, Claim):\n",
         "        if isinstance(claim, Claim):\n",
         "damaged",
-        first=80,
+        first=520,
     ),
     Variant(
         "what was read ahead of a release counts",
@@ -403,7 +403,7 @@ VARIANTS: Final = (
         "        look = fx.ListJournal(self._new_id(), journal, marks_only=True)\n"
         "        return [self._ask(look, self._listed_beyond)]\n",
         "live copy fold lost read owner",
-        first=120,
+        first=1000,
     ),
     Variant(
         "what claims say about checkpoints is not looked at",
@@ -411,7 +411,7 @@ VARIANTS: Final = (
         "                self._expect(claim.base)\n",
         "                pass\n",
         "fold lost copy read owner",
-        first=280,
+        first=500,
     ),
     Variant(
         "what marks say about checkpoints is not looked at",

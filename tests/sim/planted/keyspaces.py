@@ -195,7 +195,7 @@ KEYSPACE_BUGS: Final = (
         "                self._stop_reading()  # what was read ahead is not of this epoch,"
         " and may come late\n",
         "",
-        "K1 X",
+        "K1 K4 X",
         "partitions:4:15",
         "partitions:4:47",
     ),
