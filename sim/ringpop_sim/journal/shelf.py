@@ -88,6 +88,8 @@ class Shelf:
         if request.slot in kept:
             return fx.StoreAnswer.TAKEN
         kept[request.slot] = body
+        if (id(kept), request.slot) in self._whole:
+            return fx.StoreAnswer.WON  # in the place of a lost one, which is the truth
         state = self._state(request.partition, request.slot)
         found: Any = state.value if isinstance(state, fx.Found) else None
         self._truth.partitions[request.partition].checkpointed(request.slot, body[0], found)

@@ -26,6 +26,12 @@ def test_every_invariant_holds_in_every_schedule(first: int) -> None:
     assert summary.ok, [(outcome.seed, outcome.broken) for outcome in summary.failures]
 
 
+@pytest.mark.parametrize("seed", [278_020])
+def test_what_late_puts_do_in_the_place_of_what_was_lost_is_no_deletion(seed: int) -> None:
+    """A checkpoint is lost, a late put of an earlier one takes its place, its base is deleted."""
+    assert run_schedule(seed).broken is None
+
+
 def test_schedules_are_no_idle_ones() -> None:
     counts = JOURNAL.sweep(0, 100, lambda: 0.0).counts
 
