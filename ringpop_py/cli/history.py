@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.cli.commands import connect
+from ringpop_py.cli.commands import REACHABLE, connect
 from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:
@@ -21,9 +21,11 @@ _OF_ITS_NODE: Final = ("at", "at_node", "number")
 
 
 def gather(client: Client, name: str) -> dict[str, Any]:
-    """Return what *client*'s node knows of *name*, and what its witnesses know.
+    """Return what *client*'s node knows of *name*, what its witnesses know, and others saw.
 
-    ``silent`` has the witnesses that did not answer, and why. ``records`` are those of all nodes
+    Of members that are not named as witnesses, only what they did or met themselves is of use: a
+    node that was restarted knows no witnesses. ``silent`` has the witnesses that did not answer,
+    and why. ``records`` are those of all nodes
     in the order of time, each with ``at_node``.
 
     Raises:
@@ -31,21 +33,29 @@ def gather(client: Client, name: str) -> dict[str, Any]:
         CallError: the node does not answer.
     """
     first = client.admin("/admin/why", {"name": name})
-    rows = {row["name"]: row["address"] for row in client.admin("/admin/members")["members"]}
+    members = client.admin("/admin/members")["members"]
+    rows = {row["name"]: row["address"] for row in members}
     records = _at_node(first)
     silent: dict[str, str] = {}
     witnesses: list[str] = []
-    for witness in _witnesses(first["records"], but={first["source"], name}):
+    named = _witnesses(first["records"], but={first["source"], name})
+    others = [row["name"] for row in members if row["status"] in REACHABLE]
+    for witness in list(dict.fromkeys([*named, name, *others]))[:WITNESSES_MAX]:
+        if witness == first["source"] or (witness == name and witness not in others):
+            continue
         if witness not in rows:
             silent[witness] = "no longer a member"
             continue
         try:
             with connect(rows[witness], timeout_s=WITNESS_TIMEOUT_S) as peer:
-                records += _at_node(peer.admin("/admin/why", {"name": name}))
+                found = _at_node(peer.admin("/admin/why", {"name": name}))
         except (CallError, ApplicationError) as error:
             silent[witness] = str(error)
-        else:
+            continue
+        own = found if witness in named else [each for each in found if _is_own(each, name)]
+        if own:
             witnesses.append(witness)
+            records += own
     # By each node's own clock, which is all that there is; the text of `story` says so.
     records.sort(key=lambda record: record["at"])
     return {
@@ -60,6 +70,11 @@ def gather(client: Client, name: str) -> dict[str, Any]:
 
 def _at_node(answer: dict[str, Any]) -> list[Record]:
     return [{**record, "at_node": answer["source"]} for record in answer["records"]]
+
+
+def _is_own(record: Record, name: str) -> bool:
+    """Return whether the node of *record* did or met that itself, to or as member *name*."""
+    return record["at_node"] in {name, record.get("source"), record.get("by")}
 
 
 def _witnesses(records: Sequence[Record], *, but: set[str]) -> list[str]:

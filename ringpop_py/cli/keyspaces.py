@@ -363,4 +363,10 @@ def look_up(client: Client, key: str, name: str) -> Output:
     body = {"name": name, "key": key}
     value = client.admin("/admin/keyspaces/lookup", body, timeout_s=STORE_TIMEOUT_S)
     heads = ("PARTITION", "STATUS", "OWNER", "DESIRED", "EPOCH")
-    return Output(value, table_of([_row_of(value)], *heads))
+    troubles: list[str] = []
+    if not value["served"]:  # only members know why
+        found = _gather(client, name)
+        value |= found["rows"][value["partition"]]
+        troubles = _troubles(found)
+    text = "\n".join([table_of([_row_of(value)], *heads), *troubles])
+    return Output(value, text, ExitCode.OK if value["served"] else ExitCode.DIVERGED)

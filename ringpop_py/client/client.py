@@ -20,6 +20,7 @@ from ringpop_py.errors import (
     BodyError,
     CallError,
     CallTimeout,
+    ConfigError,
     ConnectFailed,
     ConnectionLost,
     ConnectRefused,
@@ -169,6 +170,8 @@ class Client(Closing):
         timeout_s: float = CALL_TIMEOUT_S,
         limits: WireLimits | None = None,
     ) -> None:
+        if not isinstance(peer, str | Address):
+            raise ConfigError(f"peer is one address, HOST:PORT, not {peer!r}")
         self.peer = Address.parse(peer, what="peer") if isinstance(peer, str) else peer
         self.timeout_s = timeout_s
         self.connection: Connection | None = None

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from ringpop_py.cli import keyspaces
+from ringpop_py.cli.commands import ExitCode
 from ringpop_py.cli.keyspaces import (
     checkpoints_text,
     exit_code_of,
@@ -113,6 +115,34 @@ def test_a_partition_that_cannot_be_read_stands_as_damaged_unless_somebody_serve
     lines = partitions_text(found, rows_shown=True).splitlines()
     assert lines[1] == "3 partitions: 1 online, 1 migrating, 1 damaged"
     assert [row["status"] for row in rows] == ["online", "migrating", "damaged"]
+
+
+class OneAnswer:
+    """A client whose node has the partition of each key in the row *row*."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.row = row
+
+    def admin(self, *_: object, **__: object) -> dict[str, Any]:
+        return {"key": "k", **self.row}
+
+
+def test_a_key_that_nobody_serves_is_looked_up_at_those_who_know_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    damaged = {**ORPHAN, "status": "damaged"}
+    found = {**FOUND, "rows": [ONLINE, MOVING, damaged]}
+    monkeypatch.setattr(keyspaces, "_gather", lambda _client, _name: found)
+
+    unserved, served = (
+        keyspaces.look_up(OneAnswer(row), "k", "counts")  # type: ignore[arg-type]
+        for row in (ORPHAN, ONLINE)
+    )
+
+    assert unserved.exit_code == ExitCode.DIVERGED
+    assert "damaged" in unserved.text
+    assert "store trouble at a, partition 2 (and 1 more): folder store: no space" in unserved.text
+    assert (served.exit_code, "store trouble" in served.text) == (ExitCode.OK, False)
 
 
 def test_of_many_partitions_that_are_elsewhere_some_are_shown() -> None:

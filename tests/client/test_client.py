@@ -18,6 +18,7 @@ from ringpop_py.errors import (
     BadRequest,
     CallError,
     CallTimeout,
+    ConfigError,
     ConnectFailed,
     ConnectionLost,
     PeerDeclined,
@@ -124,6 +125,11 @@ def silence(_connection: Connection, _call: CallReceived) -> None:
 
 def a_call(body: bytes = b"", *, ttl_s: float = 5.0) -> Call:
     return Call("app", "/x", b"", body, ttl_s=ttl_s, scheme="raw")
+
+
+def test_a_list_of_peers_is_refused() -> None:
+    with pytest.raises(ConfigError, match="one address"):
+        Client(["127.0.0.1:3000"])  # type: ignore[arg-type]
 
 
 def test_one_connection_is_made_when_needed_and_kept() -> None:

@@ -145,6 +145,9 @@ def test_why_tells_who_accused_on_which_evidence_and_events_tell_the_rest(tmp_pa
         text = ctl(four, "why", victim).stdout
         events = ctl_json(four, "events")["records"]
         unknown = ctl(four, "why", "nobody")
+        four[3].start()
+        four.wait_converged()
+        by_itself = ctl(four, "why", victim, node=3).stdout
 
     changes = [r for r in value["records"] if r["event"] == "member-changed"]
     accusations = [r for r in changes if r["via"] == "probe"]
@@ -152,6 +155,7 @@ def test_why_tells_who_accused_on_which_evidence_and_events_tell_the_rest(tmp_pa
     assert changes[-1]["after"] == "faulty"
     assert accusations
     assert f"{victim} alive -> suspect: own probe" in text
+    assert f"{victim} alive -> suspect: own probe" in by_itself, "which it cannot know itself"
     assert victim in {record.get("member") for record in events}
     assert unknown.returncode == 1
     assert "knows no member 'nobody'" in unknown.stderr
