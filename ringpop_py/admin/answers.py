@@ -9,6 +9,7 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.errors import StateDamaged
 from ringpop_py.keyspaces.shares import has_failed
 from ringpop_py.placing.table import PartitionStatus
 from ringpop_py.shares.driver import MICROSECONDS
@@ -152,7 +153,11 @@ def _durable_here(host: DurableHost) -> dict[str, object]:
             "bytes": written.bytes_count,
         },
         "journal": _journal(host),
-        "damaged": [number for number in sorted(steward.coming) if host.driver.damage(number)],
+        "damaged": [
+            number
+            for number in sorted(steward.coming)
+            if isinstance(host.driver.obstacle(number), StateDamaged)
+        ],
         "troubles_count": len(troubles),
         "troubles": [
             {"partition": number, "text": str(trouble)}

@@ -122,7 +122,7 @@ class Desk:
         self.journal = journal
         self._config = config
         self._queue: deque[WriteJob | ReleaseJob] = deque()
-        self._reads: list[Job] = []
+        self._reads: dict[Job, None] = {}  # in order
         self._in_hand: list[WriteJob | ReleaseJob] = []
         self._riding: list[Job] = []
 
@@ -141,7 +141,11 @@ class Desk:
 
     def add_read(self, job: Job) -> None:
         """Take *job*."""
-        self._reads.append(job)
+        self._reads[job] = None
+
+    def forget(self, job: Job) -> None:
+        """Drop *job* if it is a read that waits: nobody waits for its answer any more."""
+        self._reads.pop(job, None)
 
     def add_release(self, job: ReleaseJob) -> None:
         """Take *job*: its partition takes nothing that comes later."""
@@ -164,7 +168,7 @@ class Desk:
         if not self._queue and not self._reads:
             return []
         if self._reads:
-            reads, self._reads = self._reads, []
+            reads, self._reads = self._reads, {}
             self._riding = [job for job in reads if self._is_served(job)]
         bodies = self._group()
         if bodies:
@@ -264,7 +268,7 @@ class Desk:
                     if isinstance(each, ReleaseJob) and each.partition.presence is Presence.GOING:
                         each.partition.presence = Presence.ONLINE
                 _finish(jobs, StoreFull(text))
-                self._reads = reads + self._reads  # we are still the owner
+                self._reads = dict.fromkeys([*reads, *self._reads])  # we are still the owner
             case fx.Fenced():
                 self._fenced(fact, jobs, reads)
             case _:
@@ -285,7 +289,7 @@ class Desk:
                 job.outcomes = []
                 job.partition.writes_count += len(job.writes)
             self._queue.appendleft(job)
-        self._reads = reads + self._reads
+        self._reads = dict.fromkeys([*reads, *self._reads])
 
     def claimed_again(self, partition: Served) -> None:
         """Go on with a partition that the journal holds again."""
@@ -297,7 +301,7 @@ class Desk:
             elif isinstance(job, ReleaseJob):
                 self.add_release(job)
             else:
-                self._reads.append(job)
+                self._reads[job] = None
 
     def lost(self, partition: Served) -> None:
         """Fail what waits for a partition that does not come back."""
@@ -313,7 +317,7 @@ class Desk:
             job.finish(OutcomeUnknown(f"partition {number} was stopped at its work"))
         rest: list[Job] = [*self._queue, *self._reads, *self._riding]
         self._queue.clear()
-        self._in_hand, self._reads, self._riding = [], [], []
+        self._in_hand, self._reads, self._riding = [], {}, []
         for each in rest:
             each.finish(_gone(each.partition))
 

@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 
 
 class Sweep(Asker):
-    """One sweep of *journal*. It ends with `Trimmed`; `failed` if the store did not answer."""
+    """One sweep of *journal*. It ends with `Trimmed`; `failed` if the store did not answer.
+
+    Attributes:
+        at_end: whether a seal stands where it ended, so that another sweep would find no more.
+    """
 
     def __init__(self, journal: str) -> None:
         super().__init__()
         self.journal = journal
+        self.at_end = False
         self._slots: Sequence[int] = ()
         self._marks: Sequence[int] = ()
         self._mark = 0
@@ -56,6 +61,7 @@ class Sweep(Asker):
 
     def _slot_met(self, _request: fx.GetSlot, reply: fx.Reply) -> Effects:
         if not isinstance(reply, fx.Found) or not isinstance(reply.value, Group):
+            self.at_end = isinstance(reply, fx.Found)
             return self._trim()
         return self._judge(reply.value)
 

@@ -33,7 +33,14 @@ class Frozen(Protocol):
 
 
 class Entries(Protocol):
-    """Keys, each with a packed value. One thread uses them."""
+    """Keys, each with a packed value. One thread uses them.
+
+    Attributes:
+        failed: whether they could not be read or written since they were last cleared, so that the
+            partition cannot stay here.
+    """
+
+    failed: bool
 
     def get(self, key: str, /) -> bytes | None:
         """Return the value of *key*; None if there is none."""
@@ -64,6 +71,8 @@ class Entries(Protocol):
 
 class MemoryEntries:
     """Entries in a dict."""
+
+    failed = False
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}

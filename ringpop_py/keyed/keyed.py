@@ -100,6 +100,11 @@ class KeyedState:
         return len(self._entries)
 
     @property
+    def failed(self) -> bool:
+        """See `Entries.failed`."""
+        return self._entries.failed
+
+    @property
     def offsets(self) -> dict[str, Value]:
         """By source of input, how far it is in the state."""
         return {name: decode_value("msgpack", packed) for name, packed in self._offsets.items()}

@@ -125,6 +125,8 @@ class VersionedState:
         forgotten_count: deletes that were forgotten early, to make room for later ones.
     """
 
+    failed = False
+
     def __init__(self, clock: HybridClock, pack: Pack) -> None:
         self.now_ms = 0
         self.forgotten_count = 0

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
+from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Final, assert_never
 
 from ringpop_py.errors import KeyspaceError, StateDamaged
 from ringpop_py.journal import codec
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.records import Claim, Entry, FirstClaim, Group, Release
-from ringpop_py.keyed.bodies import parts_of
-from ringpop_py.partition.performer import Performer, snapshots_at
+from ringpop_py.keyed.bodies import Body, parts_of
+from ringpop_py.partition.performer import Performer, gone, snapshots_at
 from ringpop_py.slotlog.records import decode_record as decode_first_record
 from ringpop_py.slotlog.slots import Claim as ClaimRecord
 from ringpop_py.stores.layout import slot_in
@@ -24,50 +25,93 @@ if TYPE_CHECKING:
     from ringpop_py.slotlog.slots import Slot
     from ringpop_py.stores.layout import JournalKeys, KeyspaceKeys
 
-KNOWN_BYTES_MAX: Final = 32 << 20
-"""The most bytes of records that are kept for other heirs of the same journals."""
+KNOWN_BYTES_MAX: Final = 64 << 20
+"""About the most memory for records that are kept for other heirs of the same journals."""
+ENTRY_BYTES: Final = 1_000
+CHANGE_BYTES: Final = 150
+"""What an entry, and a change in it, take in memory besides their keys and values."""
 
 
 class KnownRecords:
     """Records of journals that were read, so that each heir need not read them again.
 
     Nothing else ever stands in a slot that was read: see `ringpop_py.journal.effects`.
+
+    Attributes:
+        said: what was logged of damage: each try finds it again.
     """
 
     def __init__(self) -> None:
-        self._records: OrderedDict[str, tuple[Record, int]] = OrderedDict()
+        self.said: set[str] = set()
+        self._lock = Lock()
+        self._records: dict[str, Record] = {}
+        self._reading: dict[str, Lock] = {}
         self._bytes_count = 0
 
-    def get(self, key: str) -> Record | None:
-        """Return the record at *key*; None if it is not known."""
-        found = self._records.get(key)
-        return None if found is None else found[0]
+    def get(self, key: str, read: Callable[[], tuple[Record, int] | None]) -> Record | None:
+        """Return the record at *key*, by *read* if it is not known; None if there is none.
 
-    def add(self, key: str, record: Record, size: int) -> None:
-        """Keep *record*, of *size* bytes, until there are too many."""
-        if key in self._records:
-            return
-        self._records[key] = record, size
-        self._bytes_count += size
-        while self._bytes_count > KNOWN_BYTES_MAX and self._records:
-            _, (_, dropped) = self._records.popitem(last=False)
-            self._bytes_count -= dropped
+        *read* returns the record and its size in bytes. Threads that want the same record wait for
+        the first of them. If that finds none, each looks for itself: an absence counts only for who
+        has asked for it before.
+        """
+        with self._lock:
+            record = self._records.get(key)
+            if record is not None:
+                return record
+            others = self._reading.get(key)
+            if others is None:
+                mine = self._reading[key] = Lock()
+                mine.acquire()
+        if others is None:
+            try:
+                return self._keep(key, read())
+            finally:
+                with self._lock:
+                    del self._reading[key]
+                mine.release()
+        with others:
+            pass
+        record = self._records.get(key)
+        return self._keep(key, read()) if record is None else record
+
+    def _keep(self, key: str, found: tuple[Record, int] | None) -> Record | None:
+        if found is None:
+            return None
+        record, size = found
+        if isinstance(record, Group):
+            size += sum(map(_overhead, record.entries))
+        with self._lock:
+            # Not in the place of older ones: heirs read in order, so the next one would miss those.
+            if key not in self._records and self._bytes_count + size <= KNOWN_BYTES_MAX:
+                self._records[key] = record
+                self._bytes_count += size
+        return record
 
     def clear(self) -> None:
         """Forget all."""
-        self._records.clear()
-        self._bytes_count = 0
+        with self._lock:
+            self._records.clear()
+            self._bytes_count = 0
+            self.said.clear()
+
+
+def _overhead(entry: Entry) -> int:
+    changes_count = len(entry.body.changed) if isinstance(entry.body, Body) else 0
+    return ENTRY_BYTES + CHANGE_BYTES * changes_count
 
 
 class JournalStore(Performer[fx.Request]):
     """What stands under *keys* in a store, called through *worker*, for one journal or heir.
 
     Args:
-        known: shared by all heirs of a keyspace at a node.
+        known: shared by all heirs of a keyspace at a node; None for what reads nothing twice.
     """
 
-    def __init__(self, keys: KeyspaceKeys, worker: Worker, known: KnownRecords) -> None:
-        super().__init__(worker)
+    def __init__(
+        self, keys: KeyspaceKeys, worker: Worker, known: KnownRecords | None = None
+    ) -> None:
+        super().__init__(worker, None if known is None else known.said)
         self._keys = keys
         self._known = known
         self._files: dict[tuple[int, Slot], bytes] = {}
@@ -89,16 +133,17 @@ class JournalStore(Performer[fx.Request]):
                 text = why
             case fx.GoneCheckpoint(slot):
                 key = self._keys.partition(damage.partition).checkpoint(slot)
-                text = f"{key} is gone, and nothing else has what it held"
+                text = gone(key, "nothing else has what it held")
             case fx.GoneRecord(journal, number):
                 key = self._journal(journal).slot(number)
-                text = f"{key} is gone, and what it held is needed"
+                text = gone(key, "what it held is needed")
             case fx.GoneClaim(partition, epoch):
                 key = self._keys.partition(partition).claim(epoch)
-                text = f"{key} is gone, and there are later claims"
+                text = gone(key, "there are later claims")
             case _:
                 assert_never(what)
-        return self._damage(text)
+        self.say_damaged(text)
+        return StateDamaged(text)
 
     def _journal(self, name: str) -> JournalKeys:
         last = self._last  # read once: other threads may ask for another journal at the same time
@@ -159,17 +204,21 @@ class JournalStore(Performer[fx.Request]):
                 assert_never(request)
 
     def _record(self, key: str) -> fx.Reply:
-        known = self._known.get(key)
-        if known is not None:
-            return fx.Found(known)
+        if self._known is not None:
+            record = self._known.get(key, partial(self._read_record, key))
+        else:
+            found = self._read_record(key)
+            record = None if found is None else found[0]
+        return fx.StoreAnswer.ABSENT if record is None else fx.Found(record)
+
+    def _read_record(self, key: str) -> tuple[Record, int] | None:
         value = self._store.get(key)
         if value is None:
-            return fx.StoreAnswer.ABSENT
+            return None
         record = codec.decode_record(value, key)
         if isinstance(record, Group):
             record = Group(tuple(_checked(entry, key) for entry in record.entries))
-        self._known.add(key, record, len(value))
-        return fx.Found(record)
+        return record, len(value)
 
     def _partition(self, number: int) -> fx.PartitionListed:
         keys = self._keys.partition(number)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from ringpop_py.errors import KeyspaceError, StateDamaged
 from ringpop_py.keyed.bodies import parts_of
-from ringpop_py.partition.performer import Performer, snapshots_at
+from ringpop_py.partition.performer import Performer, gone, snapshots_at
 from ringpop_py.slotlog import effects as log_is
 from ringpop_py.slotlog.effects import StoreAnswer
 from ringpop_py.slotlog.records import decode_record, encode_record
@@ -44,12 +44,13 @@ class LogStore(Performer["log_is.Request"]):
             case log_is.Unreadable(why):
                 text = why
             case log_is.GoneCheckpoint(slot):
-                text = f"{self._keys.checkpoint(slot)} is gone, and nothing else has what it held"
+                text = gone(self._keys.checkpoint(slot), "nothing else has what it held")
             case log_is.GoneRecord(slot):
-                text = f"{self._keys.slot(slot)} is gone, and later records need what it held"
+                text = gone(self._keys.slot(slot), "later records need what it held")
             case _:
                 assert_never(damage.what)
-        return self._damage(text)
+        self.say_damaged(text)
+        return StateDamaged(text)
 
     def _carry_out(self, request: log_is.Request) -> log_is.Reply:
         match request:

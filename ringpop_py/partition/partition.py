@@ -79,7 +79,7 @@ class Partition:
     @property
     def trouble(self) -> KeyspaceError | None:
         """Why the store does not answer, or why its answers cannot be used."""
-        if self.number in self._writer.journal.held:
+        if self._writer.has(self):
             return self._writer.store.trouble
         return self.damage or self._store.trouble
 
@@ -192,6 +192,10 @@ class Partition:
     def answered(self, request_id: int, reply: fx.Reply) -> Effects:
         """Pass the *reply* to a request on to the heir."""
         effects = self._heir.answered(request_id, reply)
+        if effects and isinstance(effects[0], fx.Sealed):
+            # Not later: what follows may fail, and who sealed the journal must not stay unknown.
+            self._writer.has_sealed(effects[0])
+            effects = effects[1:]
         if effects and isinstance(effects[-1], fx.Acquired):
             # Not later: the journal has the partition now, and the next step may meet a seal.
             self._comes = False
@@ -203,12 +207,9 @@ class Partition:
     async def _come(self, effects: Effects) -> fx.Fact:
         self._comes = True
         try:
-            *seals, fact = await settle(self, effects, self._perform)
+            (fact,) = await settle(self, effects, self._perform)
         finally:
             self._comes = False
-        for seal in seals:
-            assert isinstance(seal, fx.Sealed)
-            self._writer.has_sealed(seal)
         self.damage = None
         if isinstance(fact, fx.Damaged):
             why = self._store.error_of(fact)
@@ -220,9 +221,9 @@ class Partition:
         attempt = attempt_of(request)
         if attempt:
             # A claim whose outcome is open is pursued: if it took effect, nobody else could tell.
-            pursued = self._heir.pursues
-            if attempt > COMING_ATTEMPTS_MAX and self.trouble is not None and not pursued:
-                raise type(self.trouble)(str(self.trouble))
+            pursued, trouble = self._heir.pursues, self.trouble  # threads of others change it
+            if attempt > COMING_ATTEMPTS_MAX and trouble is not None and not pursued:
+                raise type(trouble)(str(trouble))
             await pause_before(attempt)
         reply: fx.Reply = await self._store.perform(request)
         return reply
@@ -239,9 +240,7 @@ class Partition:
         if self.presence is not Presence.ONLINE:
             self._refuse_unless_online()
         writer = self._writer
-        trouble = writer.store.trouble
-        if writer.working and trouble is not None:  # if not working, the next step finds out
-            raise type(trouble)(str(trouble))
+        writer.check()
         job = WriteJob(self, writes)
         writer.desk.add_write(job)
         await writer.wait(job)
@@ -272,6 +271,7 @@ class Partition:
             finally:
                 writer.readers_count -= 1
             return found
+        writer.check()
         job = Job(self)
         writer.desk.add_read(job)
         await writer.wait(job)
@@ -303,7 +303,7 @@ class Partition:
         self.presence = Presence.LOST
         self._writer.leave(self)
         # A claim on its way is pursued; the task that acquires the partition releases it.
-        if not self._heir.pursues and self.epoch == 0:
+        if not self._heir.pursues and not self._writer.has(self):
             self._heir.drop()
 
     def _refuse_unless_online(self) -> None:

@@ -24,17 +24,20 @@ R = TypeVar("R")
 class Performer(ABC, Generic[R]):
     """Carries out requests of class R; a refusal by the store is a reply, too.
 
+    Args:
+        said: what was logged of damage, if several share it.
+
     Attributes:
         quick: see `Store.quick`.
         trouble: why the last request failed; None if it did not.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, said: set[str] | None = None) -> None:
         self.quick = worker.store.quick
         self.trouble: StoreUnavailable | None = None
         self._worker = worker
         self._store = worker.store
-        self._said = ""
+        self._said = set[str]() if said is None else said
 
     def perform(self, request: R) -> Awaitable[Any]:
         """Carry out *request* in a thread."""
@@ -49,7 +52,7 @@ class Performer(ABC, Generic[R]):
             return StoreAnswer.FAILED if error.passes else StoreAnswer.NO_ROOM
         except StateDamaged as error:
             self.trouble = StoreUnavailable(str(error))
-            self._say_damaged(str(error))
+            self.say_damaged(str(error))
             return Unreadable(str(error))
         self.trouble = None
         return reply
@@ -58,15 +61,16 @@ class Performer(ABC, Generic[R]):
     def _carry_out(self, request: R) -> Any:  # noqa: ANN401 - see `perform_now`
         """Carry out *request*. Raises StoreUnavailable or StateDamaged."""
 
-    def _damage(self, text: str) -> StateDamaged:
-        self._say_damaged(text)
-        return StateDamaged(f"{text}; put back what was there")
-
-    def _say_damaged(self, text: str) -> None:
-        # The same damage is found again at every try, until it is repaired: log it once.
-        if text != self._said:
-            self._said = text
+    def say_damaged(self, text: str) -> None:
+        """Log *text*, once: each try finds the same damage again, until it is repaired."""
+        if text not in self._said:
+            self._said.add(text)
             log.error("state-damaged", text=text)
+
+
+def gone(key: str, why: str) -> str:
+    """Return the error text for an object that is missing, and *why* that matters."""
+    return f"{key} is gone, and {why}; restore the object"
 
 
 def snapshots_at(store: Store, keys: PartitionKeys, slot: Slot) -> Found | GoneCheckpoint:

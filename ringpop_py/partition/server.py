@@ -67,8 +67,8 @@ class Holder(Protocol[H_co]):
     def is_coming(self, number: int) -> bool:
         """Return whether to wait for a partition; see `ringpop_py.steward.holdings.Holdings`."""
 
-    def damage(self, number: int) -> StateDamaged | None:
-        """Return why a partition that is to come here cannot be read; None if it can."""
+    def obstacle(self, number: int) -> KeyspaceError | None:
+        """Return why the last try to bring a partition here failed; None if it did not."""
 
 
 class PartitionServer(Generic[H]):
@@ -155,11 +155,16 @@ class PartitionServer(Generic[H]):
             )
         with trio.move_on_after(self._wait_s):
             while holder.is_coming(number):
-                damage = holder.damage(number)
-                if damage is not None:
-                    raise StateDamaged(str(damage))  # a new one: many callers raise it
+                if holder.obstacle(number) is not None:
+                    break
                 await holder.changed.wait()
                 partition = holder.partitions.get(number)
                 if partition is not None and partition.presence is ONLINE:
                     return partition
+        obstacle = holder.obstacle(number)
+        if isinstance(obstacle, StateDamaged):
+            raise StateDamaged(str(obstacle))  # a new one: many callers raise it
+        if obstacle is not None:
+            text = f"partition {number} cannot come to {self._name} yet: {obstacle}"
+            raise PartitionUnavailable(text)
         raise PartitionUnavailable(f"partition {number} is not online at {self._name}; retry")

@@ -58,7 +58,8 @@ class Writer:
     """See the module.
 
     Args:
-        store: for the requests of the journal alone.
+        store: for the requests of commits and reads alone: its trouble is theirs.
+        beside: for what is done beside them.
         spawn: runs a function in a task of its own.
 
     Attributes:
@@ -69,11 +70,17 @@ class Writer:
     """
 
     def __init__(
-        self, node_name: str, store: JournalStore, config: StateConfig, spawn: Spawn
+        self,
+        node_name: str,
+        store: JournalStore,
+        beside: JournalStore,
+        config: StateConfig,
+        spawn: Spawn,
     ) -> None:
         self.journal = Journal(node_name, store.make_name)
         self.desk = Desk(self.journal, config)
         self.store = store
+        self.beside = beside
         self.keeper: Keeper | None = None
         self.working = False
         self.readers_count = 0
@@ -90,9 +97,13 @@ class Writer:
         """Serve *partition*, which the journal holds now."""
         self._partitions[partition.number] = partition
 
+    def has(self, partition: Written) -> bool:
+        """Return whether it is *partition* by which the journal holds its number, or claims it."""
+        return self._partitions.get(partition.number) is partition
+
     def leave(self, partition: Written) -> None:
         """Release *partition*, whose state is not needed any more, if the journal holds it."""
-        if self._partitions.get(partition.number) is not partition:
+        if not self.has(partition):
             return
         if partition.number in self.journal.held:
             # If the share has ended, its epochs stay open, until others seal its journal.
@@ -103,7 +114,7 @@ class Writer:
 
     async def _release_unwanted(self, partition: Written) -> None:
         number = partition.number
-        while number in self.journal.held and self._partitions.get(number) is partition:
+        while number in self.journal.held and self.has(partition):
             job = ReleaseJob(partition, "")
             self.desk.add_release(job)
             try:
@@ -111,7 +122,7 @@ class Writer:
                 break
             except KeyspaceError:
                 await trio.sleep(REPEAT_S_MAX)
-        if not self.journal.reclaims(number) and self._partitions.get(number) is partition:
+        if not self.journal.reclaims(number) and self.has(partition):
             del self._partitions[number]
             partition.reset()
         self._change()
@@ -138,6 +149,15 @@ class Writer:
 
     # Jobs.
 
+    def check(self) -> None:
+        """Raise why the store does not answer the step under way, if that is known.
+
+        Whoever would wait for it hears at once. Without a step, the next one finds out.
+        """
+        trouble = self.store.trouble
+        if trouble is not None and self.working:
+            raise type(trouble)(str(trouble))
+
     def begin_work(self) -> None:
         """Do what the desk has, unless that is being done already."""
         if not self.working:
@@ -154,6 +174,7 @@ class Writer:
 
             def abandon(_: Any) -> trio.lowlevel.Abort:  # noqa: ANN401 - as trio has it
                 job.wake = None
+                self.desk.forget(job)
                 return trio.lowlevel.Abort.SUCCEEDED
 
             await trio.lowlevel.wait_task_rescheduled(abandon)
@@ -242,7 +263,8 @@ class Writer:
         effects: Effects = [request]
         while len(effects) == 1 and isinstance(effects[0], fx.Request):
             request = effects[0]
-            effects = self.journal.answered(request.id, await self._perform(request))
+            reply = await self._perform_beside(request)
+            effects = self.journal.answered(request.id, reply)
         (fact,) = effects
         self._change()
         if isinstance(fact, fx.Lost):
@@ -265,6 +287,11 @@ class Writer:
         if self.keeper is not None:
             self.keeper.lost(partition, to)
 
+    def give_up(self, partition: Written) -> None:
+        """Give *partition* up, whose state cannot go on here."""
+        self.failed.append(partition)
+        self._release_failed()
+
     def _release_failed(self) -> None:
         """Give up partitions whose state could not apply what is in the journal: a full disk."""
         failed, self.failed = self.failed, []
@@ -277,17 +304,24 @@ class Writer:
 
     # Beside the worker.
 
+    async def _perform_beside(self, request: fx.Request) -> fx.Reply:
+        attempt = attempt_of(request)
+        if attempt:
+            await pause_before(attempt)
+        reply: fx.Reply = await self.beside.perform(request)
+        return reply
+
     async def checkpoint(
         self, number: int, slot: Slot, file: bytes, builds_on: Sequence[Slot]
     ) -> bool:
         """Put a checkpoint; return whether it is durable. See `Journal.checkpoint`."""
-        self.store.hold_checkpoint(number, slot, file)
+        self.beside.hold_checkpoint(number, slot, file)
         effects = self.journal.checkpoint(number, slot, builds_on)
-        facts = await settle(self.journal, effects, self._perform)
+        facts = await settle(self.journal, effects, self._perform_beside)
         return any(isinstance(fact, fx.Checkpointed) for fact in facts)
 
     async def trim(self) -> fx.Trimmed:
         """Delete what checkpoints cover."""
-        (fact,) = await settle(self.journal, self.journal.trim(), self._perform)
+        (fact,) = await settle(self.journal, self.journal.trim(), self._perform_beside)
         assert isinstance(fact, fx.Trimmed)
         return fact

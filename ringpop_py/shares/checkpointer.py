@@ -70,6 +70,8 @@ class Checkpointer:
         self.counts = CheckpointCounts()
         self._writer = writer
         self._trim_at = 0.0
+        self._trim_pause_s = LOOK_S
+        self._said = ""
         self._driver = driver
         self._entry = entry
         self._config = config
@@ -86,6 +88,9 @@ class Checkpointer:
             partitions = self._driver.online()
             here = set(partitions)
             self._chains = {p: chain for p, chain in self._chains.items() if p in here}
+            for partition in partitions:
+                if partition.state.failed:  # such as from a local disk that cannot be read
+                    self._writer.give_up(partition)
             # First what keeps the journal from being trimmed: its oldest entry is furthest back.
             for partition in sorted(partitions, key=lambda each: each.behind, reverse=True):
                 if self._is_due(partition):
@@ -95,9 +100,13 @@ class Checkpointer:
     async def _trim(self) -> None:
         now, writer = trio.current_time(), self._writer
         too_long = writer.journal.length > self._config.checkpoint_slots_max
-        if (now >= self._trim_at or too_long) and not writer.journal.trimming:
+        soon_at = self._trim_at - TRIM_S + self._trim_pause_s
+        if now >= (soon_at if too_long else self._trim_at) and not writer.journal.trimming:
+            before = writer.journal.marked
             self._trim_at = now + TRIM_S
-            await writer.trim()
+            helped = (await writer.trim()).first > before
+            # A partition that was released, and that nobody claims, may hold it up for long.
+            self._trim_pause_s = LOOK_S if helped else min(2 * self._trim_pause_s, TRIM_S)
 
     def _is_due(self, partition: Partition) -> bool:
         now = trio.current_time()
@@ -118,10 +127,7 @@ class Checkpointer:
             try:
                 return await self._write(partition)
             except KeyspaceError as error:  # the state could not be read, as from a broken disk
-                name, number = self._entry.name, partition.number
-                text = f"no checkpoint of partition {number} of keyspace {name!r}: {error}"
-                log.warning("checkpoint-failed", keyspace=name, partition=number, text=text)
-                self._failed(partition)
+                self._failed(partition, error)
                 return None
 
     async def _write(self, partition: Partition) -> Slot | None:
@@ -152,8 +158,9 @@ class Checkpointer:
         if partition.epoch != slot.epoch:  # it was lost while the file was made
             return None
         if not await partition.checkpoint(slot, file, builds_on):
-            self._failed(partition)
+            self._failed(partition, self._writer.beside.trouble)
             return None
+        self._said = ""
         if not builds_on:
             chain.slots, chain.sizes_bytes = [], []
             self.counts.whole_count += 1
@@ -166,8 +173,13 @@ class Checkpointer:
         self._driver.steward.checkpointed(partition.number, slot)
         return slot
 
-    def _failed(self, partition: Partition) -> None:
+    def _failed(self, partition: Partition, why: KeyspaceError | None) -> None:
         self.counts.failed_count += 1
+        if why is not None and str(why) != self._said:  # once, not for each partition and try
+            self._said = str(why)
+            name, number = self._entry.name, partition.number
+            text = f"no checkpoint of partition {number} of keyspace {name!r}: {why}"
+            log.warning("checkpoint-failed", keyspace=name, partition=number, text=text)
         # The next one is a whole one.
         self._chains[partition] = _Chain(
             partition.epoch, self._next_at(), trio.current_time() + AGAIN_S

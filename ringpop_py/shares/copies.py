@@ -74,11 +74,18 @@ class Copies:
     Args:
         make_partition: makes a partition of that number, which this node will not own.
         spawn: runs a function in a task of its own.
+        on_empty: called when all copies are forgotten.
     """
 
-    def __init__(self, make_partition: Callable[[int], Partition], spawn: Spawn) -> None:
+    def __init__(
+        self,
+        make_partition: Callable[[int], Partition],
+        spawn: Spawn,
+        on_empty: Callable[[], object],
+    ) -> None:
         self._make_partition = make_partition
         self._spawn = spawn
+        self._on_empty = on_empty
         self._copies: OrderedDict[int, _Copy] = OrderedDict()  # the one read last is last
         self._expiring = False
         self._limiter = trio.CapacityLimiter(READINGS_MAX)
@@ -155,6 +162,7 @@ class Copies:
             await trio.sleep(KEPT_S / 2)
             self._forget_some()
         self._expiring = False
+        self._on_empty()
 
     def _forget_some(self) -> None:
         now = trio.current_time()

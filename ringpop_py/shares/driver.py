@@ -15,7 +15,7 @@ from ringpop_py.transport.deadlines import now_us
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from ringpop_py.errors import StateDamaged
+    from ringpop_py.errors import KeyspaceError
     from ringpop_py.partition.memory_partition import MemoryPartition
     from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.tasks import Spawn
@@ -103,8 +103,8 @@ class StewardDriver(ABC, Generic[S, P]):
     def _gained(self, partition: P, epoch: int) -> Gained:
         return Gained(partition.number, epoch, partition.state.offsets)
 
-    def damage(self, _number: int) -> StateDamaged | None:
-        """Return why a partition on its way here cannot be read; None if no try has failed."""
+    def obstacle(self, _number: int) -> KeyspaceError | None:
+        """See `Holder`."""
         return None
 
     # What happens.

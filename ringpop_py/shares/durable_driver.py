@@ -20,6 +20,7 @@ from ringpop_py.shares.driver import StewardDriver
 from ringpop_py.shares.rescale_events import Lost
 from ringpop_py.steward import duties as do
 from ringpop_py.steward.duties import ReleaseSaid
+from ringpop_py.swim.member import Status
 from ringpop_py.transport.deadlines import now_us
 from ringpop_py.values.declared import Natural, Text, decode, encode
 from ringpop_py.values.requests import RELEASE, KeyspaceRequest
@@ -66,6 +67,9 @@ class KeyspaceLogs(Protocol):
     def make_partition(self, number: int) -> Partition:
         """Return a partition, not acquired yet."""
 
+    def forget_records(self) -> None:
+        """Drop the records that were kept for heirs, if there are no heirs."""
+
     async def is_over(self) -> bool:
         """Return whether this generation was dropped, by the store. Raises StoreUnavailable."""
 
@@ -97,10 +101,15 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         self.seals_met = 0
         logs.writer.keeper = self
 
-    def damage(self, number: int) -> StateDamaged | None:
-        """Return why a partition on its way here cannot be read; None if no try has failed."""
+    def obstacle(self, number: int) -> KeyspaceError | None:
+        """See `Holder`."""
         partition = self._coming.get(number)
-        return partition.damage if partition is not None else None
+        return partition.trouble if partition is not None else None
+
+    @property
+    def coming_count(self) -> int:
+        """How many partitions are on their way here."""
+        return len(self._coming)
 
     def troubles(self) -> list[tuple[int, KeyspaceError]]:
         """Return the partitions here, or on their way here, whose store fails, and its errors.
@@ -144,6 +153,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             case do.Serve(number, epoch):
                 partition = self.partitions[number] = self._coming.pop(number)
                 self.events.tell(self._gained(partition, epoch))
+                self._logs.forget_records()
             case do.Drop(number):
                 self.partitions.pop(number).leave()
                 self.events.tell(Lost(number))
@@ -152,6 +162,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
                 abandoned = self._coming.pop(number, None)
                 if abandoned is not None:
                     abandoned.leave()
+                self._logs.forget_records()
             case do.ReadAssignment() | do.RecordAssignment():
                 self._spawn(self._keep, task)
             case _:
@@ -309,7 +320,14 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         """See `Keeper`."""
         owner, name, keyspace = seal.holder.owner, self._node.name, self.table.keyspace
         status = self._node.status_of(owner)
-        why = "it is no member" if status is None else f"it is {status.label}"
+        if owner == name:
+            why = "that was an earlier process of this node"
+        elif status is None:
+            why = "it is no member"
+        elif status is Status.ALIVE:
+            why = "it is alive, and has answered that it does not have it"
+        else:
+            why = f"it is {status.label}"
         text = (
             f"{owner}: its journal {seal.journal} of {keyspace} was sealed by {name}, which takes"
             f" partition {seal.partition} over: {why}"

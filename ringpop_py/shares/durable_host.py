@@ -74,7 +74,8 @@ class DurableHost(OwningHost[DurableDriver]):
             takeovers_max=state.takeovers_max,
         )
         self._known = KnownRecords()
-        self.writer = Writer(node.name, self._journal_store(), state, spawn)
+        of_writer = JournalStore(self.keys, worker), JournalStore(self.keys, worker)
+        self.writer = Writer(node.name, *of_writer, state, spawn)
         self._upgrader = Upgrader(node.name, self.keys, worker)
         driver = DurableDriver(
             steward,
@@ -85,7 +86,7 @@ class DurableHost(OwningHost[DurableDriver]):
             self,
         )
         super().__init__(node, entry, peers, driver)
-        self.sweeper = Sweeper(self.keys, worker, self.writer, self._journal_store())
+        self.sweeper = Sweeper(self.keys, worker, self.writer, JournalStore(self.keys, worker))
         self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker)
         self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
         self.jobs = Jobs(
@@ -97,7 +98,7 @@ class DurableHost(OwningHost[DurableDriver]):
             spawn=spawn,
         )
         # A copy is only read: it never comes online here, so it cannot be lost.
-        self.copies = Copies(self.make_partition, spawn)
+        self.copies = Copies(self.make_partition, spawn, self.forget_records)
 
     async def run(self) -> None:
         """Gain and give partitions, and write checkpoints, until cancelled.
@@ -134,18 +135,20 @@ class DurableHost(OwningHost[DurableDriver]):
         self._on_over()
         return True
 
-    def _journal_store(self) -> JournalStore:
-        return JournalStore(self.keys, self.worker, self._known)
-
     def make_partition(self, number: int) -> Partition:
         """See `KeyspaceLogs`."""
         return Partition(
             number,
             state=self._make_state(self.definition),
-            store=self._journal_store(),
+            store=JournalStore(self.keys, self.worker, self._known),
             writer=self.writer,
             upgrader=self._upgrader,
         )
+
+    def forget_records(self) -> None:
+        """See `KeyspaceLogs`."""
+        if not self.driver.coming_count and not self.copies:
+            self._known.clear()
 
     @property
     def assignment_version(self) -> int:

@@ -37,6 +37,7 @@ class Sweeper:
         self._writer = writer
         self._logs = logs
         self._rng = random.Random(secrets.randbits(64))
+        self._done: set[str] = set()
 
     async def run(self, is_ours: Callable[[], bool]) -> None:
         """Sweep from time to time if *is_ours* returns that this node should, until cancelled."""
@@ -50,15 +51,18 @@ class Sweeper:
                     log.warning("journals-not-swept", keyspace=name, text=str(error))
 
     async def sweep(self) -> None:
-        """Trim all journals that have slots. Raises StoreUnavailable."""
+        """Trim all journals that are not trimmed up to their end. Raises StoreUnavailable."""
         keys = self._keys
         listed: list[str] = await self._worker.run(self._worker.store.list, keys.journals)
         names = dict.fromkeys(keys.journal_in(key) for key in listed)
+        self._done.intersection_update(names)
         for name in names:
-            if name == self._writer.journal.name:
+            if name == self._writer.journal.name or name in self._done:
                 continue
             sweep = Sweep(name)
             (fact,) = await settle(sweep, sweep.begin(), self._logs.perform)
             assert isinstance(fact, fx.Trimmed)
             if fact.failed:
                 log.info("journal-not-swept", keyspace=keys.name, journal=name)
+            elif sweep.at_end:
+                self._done.add(name)

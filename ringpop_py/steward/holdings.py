@@ -128,7 +128,9 @@ class Holdings:
         if self.dropped:
             raise KeyspaceUnknown(f"keyspace {self.table.keyspace!r} was dropped")
         row = self.table[number]
-        if row.status is PartitionStatus.ONLINE and row.owner != self._name:
+        elsewhere = row.status is PartitionStatus.ONLINE and row.owner != self._name
+        # As in `destination`: whoever asks here because the owner is gone would be sent back.
+        if elsewhere and (row.desired != self._name or self.is_there(row.owner)):
             raise ServedElsewhere(to_rows([row]))
         if self.failure:
             raise PartitionUnavailable(self.failure)

@@ -81,12 +81,16 @@ class RocksEntries:
 
     All methods but `clear` raise `PartitionUnavailable` if the database fails, for example on a
     full disk. A write that failed is then in the database as a whole or not at all.
+
+    Attributes:
+        failed: see `ringpop_py.keyed.entries.Entries`.
     """
 
     def __init__(self, database: Rdict, numbers: Iterator[int]) -> None:
         self._database = database
         self._numbers = numbers
         self._count = 0
+        self.failed = False
         self._begin()
         self._options = WriteOptions()
         # No journal: the contents are deleted at the next start in any case.
@@ -97,7 +101,7 @@ class RocksEntries:
 
     def get(self, key: str, /) -> bytes | None:
         """Return the value of *key*; None if there is none."""
-        with _FailingAsOurs():
+        with _FailingAsOurs(self):
             value: bytes | None = self._database.get(self._stored(key))
         return value
 
@@ -110,7 +114,7 @@ class RocksEntries:
             batch.put(key, value)
         for key in gone:
             batch.delete(key)
-        with _FailingAsOurs():
+        with _FailingAsOurs(self):
             new_count = self._absent_count(list(stored))
             gone_count = len(gone) - self._absent_count(gone)
             self._database.write(batch, self._options)
@@ -123,7 +127,7 @@ class RocksEntries:
             return found
         begins = self._stored(prefix)
         ends = None if end is None else self._stored(end)
-        with _FailingAsOurs():
+        with _FailingAsOurs(self):
             rows: Any = self._database.items(from_key=self._stored(max(prefix, start)))
             for stored, value in _rows_of(rows, begins):
                 if ends is not None and stored >= ends:
@@ -143,6 +147,7 @@ class RocksEntries:
         except Exception:  # noqa: BLE001 - rocksdict has no type for its errors
             self._begin()  # old rows keep the old number, and are deleted with the database
         self._count = 0
+        self.failed = False
 
     def _begin(self) -> None:
         number = next(self._numbers)
@@ -151,7 +156,7 @@ class RocksEntries:
 
     def freeze(self, keys: Sequence[str] | None = None) -> Frozen:
         """Return all entries, or those of *keys*, as of now; they are read later."""
-        with _FailingAsOurs():
+        with _FailingAsOurs(self):
             if keys is None:
                 rows: Any = self._database.items(from_key=self._number)  # as of this moment
                 return _FrozenRows(_rows_of(rows, self._number), self._count)
@@ -207,13 +212,22 @@ def _key_of(stored: bytes) -> str:
 
 
 class _FailingAsOurs:
-    """A block in which an error of rocksdict (a plain `Exception`) is raised as ours."""
+    """A block in which an error of rocksdict (a plain `Exception`) is raised as ours.
+
+    Args:
+        entries: those that have failed then.
+    """
+
+    def __init__(self, entries: RocksEntries | None = None) -> None:
+        self._entries = entries
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         # Not an AssertionError, which is a bug of ours.
         if isinstance(error, Exception) and not isinstance(error, AssertionError):
+            if self._entries is not None:
+                self._entries.failed = True
             raise PartitionUnavailable(
                 f"the local database failed, so this node drops the partition: {error}"
             ) from error

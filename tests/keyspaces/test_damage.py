@@ -15,7 +15,7 @@ from ringpop_py.errors import StateDamaged
 from ringpop_py.journal.codec import decode_record
 from ringpop_py.journal.records import Group
 from ringpop_py.stores.memory import MemoryStore
-from tests.keyspaces.clusters import a_cluster, all_online
+from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -225,6 +225,33 @@ async def test_a_partition_that_is_served_stays_so_though_nobody_else_can_read_i
 
             assert await there.get_many(KEYS) == dict.fromkeys(KEYS, VALUE)
             assert keyspace.table[0].owner == "a"
+
+
+async def test_damage_is_told_at_once_though_the_table_names_an_owner_that_is_gone() -> None:
+    store = MemoryStore()
+    async with a_cluster(store) as cluster:
+        b = await cluster.start("b")
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace(
+            "k", partitions=PARTITIONS, checkpoint_interval_s=1_000_000
+        )
+        there = await b.open_keyspace("k")
+        await all_online(keyspace, "a", "b")
+        key = key_at(keyspace, "a")
+        for number in range(5):
+            await keyspace.put(key, number)
+        name = a.keyspaces.durable_host("k").writer.journal.name
+        slot = next(each for each in slots_of(store) if name in each)
+        with without(store, slot, b"damaged"):
+            cluster.hang("a")
+            while there.table[there.partition_of(key)].desired != "b":
+                await trio.sleep(0.1)
+            await trio.sleep(10)
+
+            began_at = trio.current_time()
+            with pytest.raises(StateDamaged, match=slot):
+                await there.get(key, timeout_s=30)
+            assert trio.current_time() - began_at < 1
 
 
 async def test_damage_is_told_to_operators_with_its_partition_and_key() -> None:

@@ -275,7 +275,7 @@ async def test_a_reading_that_was_stopped_is_not_begun_again_by_those_who_wait_f
         assert found is not None
 
         with pytest.raises(PartitionUnavailable, match="stopped"):
-            await copies.Copies(found._make_partition, spawn).read(
+            await copies.Copies(found._make_partition, spawn, bool).read(
                 0, lambda state: value_in(state, "k")
             )
 

@@ -107,7 +107,7 @@ class BenchNode:
         self._worker = Worker(store, 1)
         self._known = KnownRecords()
         self._nursery = nursery
-        self.writer = Writer(name, self._logs(), StateConfig(**settings), self._spawn)
+        self.writer = Writer(name, self._logs(), self._logs(), StateConfig(**settings), self._spawn)
         self.writer.keeper = self
 
     def _logs(self) -> JournalStore:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 
-from ringpop_py.errors import OutcomeUnknown, PartitionUnavailable, StoreUnavailable
+from ringpop_py.errors import OutcomeUnknown, PartitionUnavailable, StoreFull, StoreUnavailable
 from ringpop_py.journal import codec
 from ringpop_py.journal.desk import Presence
-from ringpop_py.journal.effects import Trimmed
+from ringpop_py.journal.effects import Acquired, Trimmed
 from ringpop_py.journal.records import Mark, Seal
 from ringpop_py.slotlog.slots import Slot
-from ringpop_py.stores.memory import StoreFault
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.operations import Outcome
+from tests.keyed.reading import value_in
 from tests.partition.benches import (
     KEYS,
     Bench,
@@ -381,3 +383,119 @@ async def test_a_failed_look_of_the_store_names_no_owner() -> None:
         assert isinstance(partition.trouble, StoreUnavailable)
         assert await total(partition) is not None
         assert partition.trouble is None
+
+
+async def test_readers_of_a_store_that_fails_hear_at_once_while_a_group_is_on_its_way() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        desk = bench.node("a").writer.desk
+        bench.store.inject(StoreFault.FAILS, count=1_000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partition.write, [add(1)])
+            await trio.sleep(1)
+
+            for _ in range(50):
+                with pytest.raises(StoreUnavailable):
+                    await total(partition)
+            assert desk.empty
+            bench.store.heal()
+
+        assert await total(partition) == 1
+
+
+class SilentStore(DistantStore):
+    """Its puts take as long as somebody wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        self.answers.wait(10)
+        return super().put_if_absent(key, value)
+
+
+async def test_readers_that_have_gone_leave_nothing_though_the_store_is_silent() -> None:
+    store = SilentStore()
+    async with a_bench(store) as bench:
+        partition = await bench.online("a")
+        desk = bench.node("a").writer.desk
+        store.answers.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partition.write, [add(1)])
+            await trio.testing.wait_all_tasks_blocked()
+
+            for _ in range(50):
+                with trio.move_on_after(0):
+                    await total(partition)
+            assert desk.empty
+            store.answers.set()
+
+        assert await total(partition) == 1
+
+
+class WithoutCheckpoints(MemoryStore):
+    """As one that takes no large objects."""
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        if "/ck/" in key:
+            raise StoreFull(key)
+        return super().put_if_absent(key, value)
+
+
+async def test_what_fails_beside_the_commits_is_no_trouble_of_theirs() -> None:
+    async with a_bench(WithoutCheckpoints()) as bench:
+        partition = await bench.online("a")
+        writer = bench.node("a").writer
+
+        assert not await put_checkpoint(partition)
+
+        assert isinstance(writer.beside.trouble, StoreFull)
+        assert writer.store.trouble is None
+        assert partition.trouble is None
+
+
+async def test_a_partition_that_was_given_up_is_emptied_though_its_number_is_held_again() -> None:
+    async with a_bench() as bench:
+        former = await bench.online("a")
+        await former.write([add(1)])
+        await former.release("b")
+        again = await bench.online("a")
+
+        former.leave()
+
+        assert len(former.state) == 0
+        assert await total(again) == 1
+
+
+async def test_a_copy_that_could_not_be_made_can_be_made_later_though_its_number_is_held() -> None:
+    async with a_bench() as bench:
+        await (await bench.online("a")).write([add(1)])
+        copy = bench.node("a").partition()
+        bench.store.inject(StoreFault.FAILS, verb="list", count=100)
+        with pytest.raises(StoreUnavailable):
+            await copy.copy()
+        copy.leave()
+        bench.store.heal()
+
+        await copy.copy()
+
+        assert value_in(copy.state, "k") == 1
+
+
+async def test_a_partition_whose_entries_cannot_be_read_is_given_up_and_released() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        node = bench.node("a")
+
+        node.writer.give_up(partition)
+        while 0 in node.writer.journal.held:
+            await trio.sleep(0.01)
+
+        assert node.told == [("lost", 0, "")]
+        assert partition.presence is Presence.LOST
+        heir = bench.node("b").partition()
+        assert isinstance(await heir.acquire(nobody), Acquired)
+        assert await total(heir) == 1

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from ringpop_py.config.settings import StateConfig
-from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.errors import PartitionUnavailable, StoreFull
 from ringpop_py.journal.codec import encode_record
 from ringpop_py.journal.records import Seal
 from ringpop_py.keyed.entries import FrozenEntries, MemoryEntries
@@ -16,6 +16,8 @@ from ringpop_py.shares.checkpointer import LOOK_S, TRIM_S
 from ringpop_py.stores.layout import slot_in
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.keyspaces.clusters import a_cluster, all_online
+from tests.logged import events_in
+from tests.partition.benches import RecordingStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -253,3 +255,73 @@ async def test_a_state_that_cannot_be_read_costs_a_checkpoint_and_nothing_else()
 
         assert 5 < counts_at(node).failed_count < 15
         assert await keyspace.get("k") == 1
+
+
+async def test_why_checkpoints_fail_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with a_cluster(WithoutCheckpoints()) as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=4, checkpoint_interval_s=1)
+        await keyspace.update_many([(f"k{n}", "put", n) for n in range(50)])
+
+        await trio.sleep(10)
+
+        assert counts_at(node).failed_count > 10
+        (said,) = events_in(caplog, "checkpoint-failed")
+        assert "it takes no large objects" in str(said.fields["text"])
+
+
+async def test_a_journal_that_cannot_be_trimmed_is_tried_rarely() -> None:
+    """A partition that was released and that nobody claims keeps what it released."""
+    store = RecordingStore()
+    async with a_cluster(store) as cluster:
+        node = await cluster.start("a", state=StateConfig(checkpoint_slots_max=10))
+        keyspace = await node.open_keyspace("counts", partitions=2, checkpoint_interval_s=3600)
+        await all_online(keyspace, "a")
+        host = node.keyspaces.durable_host("counts")
+        await host.driver.partitions[0].release("b")  # not by the steward, so nobody knows
+        key = key_in(keyspace, 1)
+        store.said.clear()
+        for number in range(100):
+            await keyspace.put(key, number)
+            await trio.sleep(1)
+
+        assert host.writer.journal.length > 90
+        looks = [key for verb, key in store.said if verb == "list" and "/p/00000/" in key]
+        assert 5 < len(looks) < 30
+
+
+class Broken(MemoryEntries):
+    """On a disk that can be read no more, as soon as somebody says so."""
+
+    def break_down(self) -> None:
+        self.failed = True
+
+
+async def test_a_partition_whose_local_disk_has_failed_is_given_up_and_comes_anew() -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        made: list[Broken] = []
+
+        def make() -> Broken:
+            made.append(Broken())
+            return made[-1]
+
+        node.keyspaces.states.make_entries = make
+        keyspace = await node.open_keyspace("counts", partitions=1)
+        await keyspace.put("k", 1)
+        epoch = keyspace.table[0].epoch
+
+        made[-1].break_down()
+        await trio.sleep(2 * LOOK_S)
+        assert await keyspace.get("k") == 1
+
+        assert keyspace.table[0].epoch > epoch
+        assert len(made) > 1
+
+
+class WithoutCheckpoints(MemoryStore):
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        if "/ck/" in key:
+            message = "it takes no large objects"
+            raise StoreFull(message)
+        return super().put_if_absent(key, value)

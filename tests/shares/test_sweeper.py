@@ -10,7 +10,7 @@ import trio
 from ringpop_py.errors import StoreUnavailable
 from ringpop_py.journal import codec
 from ringpop_py.journal.records import Seal
-from ringpop_py.partition.journalstore import JournalStore, KnownRecords
+from ringpop_py.partition.journalstore import JournalStore
 from ringpop_py.partition.tasks import Worker
 from ringpop_py.shares.sweeper import SWEEP_S, Sweeper
 from ringpop_py.stores.layout import KeyspaceKeys
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.virtual_time
 
 def sweeper_of(bench: Bench, node: str) -> Sweeper:
     worker = Worker(bench.store, 1)
-    logs = JournalStore(KEYS, worker, KnownRecords())
+    logs = JournalStore(KEYS, worker)
     return Sweeper(KEYS, worker, bench.node(node).writer, logs)
 
 
@@ -147,6 +147,23 @@ async def test_the_journal_of_a_member_that_has_left_is_gone_after_a_while() -> 
         assert names_in(cluster.store, keys) == []
         values = {f"k{n}": n for n in range(50)}
         assert await keyspace.get_many(values) == values
+
+
+async def test_what_was_trimmed_up_to_its_seal_is_not_looked_at_again() -> None:
+    async with a_bench() as bench:
+        for number in range(10):
+            partition = await bench.online(f"n{number}")
+            await partition.write([add(number)])
+            assert await put_checkpoint(partition)
+        sweeper = sweeper_of(bench, "n9")
+        calls = bench.store.calls
+        await sweeper.sweep()
+        await sweeper.sweep()
+
+        before = calls["list"], calls["get"]
+        await sweeper.sweep()
+
+        assert (calls["list"], calls["get"]) == (before[0] + 1, before[1])
 
 
 async def test_who_is_not_to_sweep_does_not_and_trouble_is_logged_and_ends_nothing(

@@ -441,11 +441,15 @@ def test_a_share_that_has_failed_forgets_the_seals_under_way_and_can_seal_again(
 
 
 def test_requests_are_told_why_a_partition_is_not_here() -> None:
-    steward = steward_of(Members("a", "b"))
+    sight = Members("a", "b")
+    steward = steward_of(sight)
     steward.advance(0)
     steward.heard([served(0, "b")], 0)
     with pytest.raises(ServedElsewhere) as elsewhere:
         steward.is_coming(0)
+    sight.statuses["b"] = Status.FAULTY
+    steward.members_changed(0)
+    assert steward.is_coming(0), "whoever asks here because the owner is gone stays here"
     steward.failed("a bug", 0)
     steward.heard([TableRow(0, owner="b", epoch=1, status=PartitionStatus.OFFLINE)], 0)
     with pytest.raises(PartitionUnavailable, match="a bug"):

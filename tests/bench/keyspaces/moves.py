@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import trio
 
 from ringpop_py.journal.effects import GetClaim, ListPartition, PartitionListed
-from ringpop_py.partition.journalstore import JournalStore, KnownRecords
+from ringpop_py.partition.journalstore import JournalStore
 from ringpop_py.shares.durable_driver import ReleaseRequest
 from ringpop_py.steward.duties import ReleaseSaid
 from ringpop_py.stores.folder import FolderStore
@@ -140,7 +140,7 @@ async def _probe(node: Ringpop, other: Address, took: Took) -> None:
     worker = host.worker
     # It is never released to one who knows an epoch before the first.
     body = encode(ReleaseRequest(KEYSPACE, host.generation, 0, 0, node.name))
-    logs = JournalStore(host.keys, worker, KnownRecords())
+    logs = JournalStore(host.keys, worker)
     for number in count():
         partition = number % MOVE_PARTITIONS
         listed = await _timed(took.lists, logs.perform(ListPartition(0, partition)))

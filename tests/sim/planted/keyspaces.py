@@ -202,9 +202,9 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "a read rides on a group that is under way",
         DESK,
-        "        self._reads.append(job)\n\n    def add_release",
-        "        (self._riding if self._in_hand else self._reads).append(job)\n\n"
-        "    def add_release",
+        "        self._reads[job] = None\n\n    def forget",
+        "        if self._in_hand:\n            self._riding.append(job)\n"
+        "        else:\n            self._reads[job] = None\n\n    def forget",
         "K1",
         "partitions-paused:0:4",
         "partitions-paused:0:10",
@@ -475,6 +475,6 @@ KEYSPACE_BUGS: Final = (
         "self.results[part] = policy.settled(error, tried)\n            return\n        tried.meet",
         "self.results[part] = error\n            return\n        tried.meet",
         "K1",
-        "partitions-killed",
+        "partitions-killed:0:14",
     ),
 )
