@@ -45,6 +45,8 @@ from ringpop_py.journal.records import Claim, FirstClaim, Group, Mark, Release, 
 from ringpop_py.slotlog.slots import ORIGIN, Slot
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ringpop_py.journal.journal import Journal
     from ringpop_py.journal.records import Record
     from ringpop_py.slotlog.replay import Fold
@@ -519,8 +521,9 @@ class Heir(Asker):
             if reply.marks and reply.marks[-1] > slot:  # a lie
                 self._forget()
                 return self._look(useless=True)
-            if reply.slots and reply.slots[-1] > slot:  # what stood here was lost before the seal
-                return self._stop(fx.GoneRecord(journal, slot))
+            behind = [each for each in reply.slots if each > slot]
+            if behind:
+                return self._look_behind(seal, behind)
             ends[journal] = slot
             return self._seal_true(seal)
 
@@ -528,6 +531,30 @@ class Heir(Asker):
             return self._seal_true(seal)
         self._found.clear()
         return [self._ask(fx.ListJournal(self._new_id(), journal), judge)]
+
+    def _look_behind(self, seal: Seal, slots: Sequence[int]) -> Effects:
+        """Find out whether groups stand at *slots*, behind *seal*: then it took a lost one's place.
+
+        Other seals may: whoever ends a generation puts one behind all that it finds.
+        """
+        journal, slot = self._journal_read, self._next
+
+        def met(request: fx.GetSlot, reply: fx.Reply) -> Effects:
+            if isinstance(reply, fx.Found):
+                if isinstance(reply.value, Group):
+                    return self._stop(fx.GoneRecord(journal, slot))
+                if len(slots) > 1:
+                    return self._look_behind(seal, slots[1:])
+                self._journal.ends[journal] = slot
+                return self._seal_true(seal)
+            if reply is fx.StoreAnswer.ABSENT:  # it was deleted, so the seal is a lie by now
+                self._forget()
+                return self._look(useless=True)
+            if isinstance(reply, fx.Unreadable):
+                return self._stop(reply)
+            return self._again(request, met)
+
+        return [self._ask(fx.GetSlot(self._new_id(), journal, slots[0]), met)]
 
     def _seal_true(self, seal: Seal) -> Effects:
         self._closed, self._released_to = True, seal.by

@@ -99,6 +99,7 @@ def test_a_checkpoint_is_restored_and_a_drop_undone(cluster: LocalCluster) -> No
         "keyspace copy is generation 1 now, restored from epoch-1 of generation 1 of 'kept'\n"
     )
     assert "`ringpopctl keyspace bring-back kept` undoes it" in dropped.stdout
+    assert back.returncode == 0, back.stderr
     assert back.stdout == (
         "keyspace kept is generation 2 now, brought back from generation 1 of 'kept'\n"
     )

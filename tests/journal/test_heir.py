@@ -950,6 +950,29 @@ def test_a_record_that_is_lost_before_others_is_named_and_helps_when_it_is_put_b
     assert b.bodies() == list(range(40))
 
 
+@pytest.mark.parametrize("seals", [(3, 4), (3, 4, 5)])
+def test_seals_behind_a_seal_are_of_those_who_end_a_generation(
+    a: Node, b: Node, seals: tuple[int, ...]
+) -> None:
+    a.acquires(0)
+    a.commit("x", "y")
+    a.store.slots |= {("a1", slot): Seal("~fence") for slot in seals}
+
+    assert b.acquire(take=True) == [fx.Acquired(0, 2)]
+    assert b.bodies() == ["x", "y"]
+
+
+@pytest.mark.parametrize("behind", [(3,), (4, 3)])
+def test_a_group_behind_a_seal_says_that_another_one_is_lost(
+    a: Node, b: Node, behind: tuple[int, ...]
+) -> None:
+    a.acquires(0)
+    a.commit("w", "x", "y", "z")
+    a.store.slots |= {("a1", slot): Seal("late") for slot in (2, *behind[1:])}
+
+    assert b.acquire(take=True) == [fx.Damaged(0, fx.GoneRecord("a1", 2))]
+
+
 def test_who_copies_notices_a_lost_group_and_who_follows_stops_before_it(
     a: Node, b: Node, c: Node
 ) -> None:

@@ -261,6 +261,21 @@ async def test_what_is_taken_whole_has_everything_and_is_ended() -> None:
             await partition.write([add(4)])
 
 
+async def test_what_two_have_ended_at_the_same_time_is_taken_whole() -> None:
+    store = StoreWithARival()
+    async with a_bench(store) as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        state = KeyedState(make_packer(), Aggregations())
+
+        store.before[bench.slot_key("a", 2)] = lambda: fence(store, KEYS, 0)
+        fence(store, KEYS, 0)
+        take_whole(store, KEYS, 0, state)
+
+        assert len(bench.slots_of("a")) == 3  # one group, and the seals of both
+        assert value_in(state, "k") == 1
+
+
 @pytest.mark.parametrize(
     ("place", "instead"),
     [

@@ -315,7 +315,7 @@ VARIANTS: Final = (
     Variant(
         "a seal in a slot that was lost is trusted",
         HEIR,
-        "            if reply.slots and reply.slots[-1] > slot:",
+        "            if behind:",
         "            if not reply:",
         "owner",
         first=101_900,
