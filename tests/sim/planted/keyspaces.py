@@ -196,8 +196,9 @@ KEYSPACE_BUGS: Final = (
         " and may come late\n",
         "",
         "K1 K4 X",
-        "partitions:4:15",
-        "partitions:4:47",
+        "partitions:4:36",
+        "partitions:4:229",
+        "partitions:4:252",
     ),
     _bug(
         "a read rides on a group that is under way",
