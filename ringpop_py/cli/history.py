@@ -23,10 +23,10 @@ _OF_ITS_NODE: Final = ("at", "at_node", "number")
 def gather(client: Client, name: str) -> dict[str, Any]:
     """Return what *client*'s node knows of *name*, what its witnesses know, and others saw.
 
-    Of members that are not named as witnesses, only what they did or met themselves is of use: a
-    node that was restarted knows no witnesses. ``silent`` has the witnesses that did not answer,
-    and why. ``records`` are those of all nodes
-    in the order of time, each with ``at_node``.
+    Members that are not named as witnesses are asked, too, because a node that was restarted knows
+    no witnesses; of these, only what they did or met themselves counts. ``silent`` has those that
+    did not answer, and why. ``records`` are those of all nodes in the order of time, each with
+    ``at_node``.
 
     Raises:
         ApplicationError: the node knows no such member.

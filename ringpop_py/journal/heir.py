@@ -513,7 +513,6 @@ class Heir(Asker):
 
     def _at_seal(self, seal: Seal) -> Effects:
         journal, slot = self._journal_read, self._next
-        ends = self._journal.ends
 
         def judge(request: fx.ListJournal, reply: fx.Reply) -> Effects:
             if not isinstance(reply, fx.JournalListed):
@@ -524,18 +523,17 @@ class Heir(Asker):
             behind = [each for each in reply.slots if each > slot]
             if behind:
                 return self._look_behind(seal, behind)
-            ends[journal] = slot
             return self._seal_true(seal)
 
-        if ends.get(journal) == slot:
+        if self._journal.ends.get(journal) == slot:
             return self._seal_true(seal)
         self._found.clear()
         return [self._ask(fx.ListJournal(self._new_id(), journal), judge)]
 
     def _look_behind(self, seal: Seal, slots: Sequence[int]) -> Effects:
-        """Find out whether groups stand at *slots*, behind *seal*: then it took a lost one's place.
+        """Find out whether a group stands at *slots*, behind *seal*: then a record was lost.
 
-        Other seals may: whoever ends a generation puts one behind all that it finds.
+        Another seal is no sign of that. Two nodes that end a generation can put one each.
         """
         journal, slot = self._journal_read, self._next
 
@@ -543,10 +541,7 @@ class Heir(Asker):
             if isinstance(reply, fx.Found):
                 if isinstance(reply.value, Group):
                     return self._stop(fx.GoneRecord(journal, slot))
-                if len(slots) > 1:
-                    return self._look_behind(seal, slots[1:])
-                self._journal.ends[journal] = slot
-                return self._seal_true(seal)
+                return self._look_behind(seal, slots[1:]) if slots[1:] else self._seal_true(seal)
             if reply is fx.StoreAnswer.ABSENT:  # it was deleted, so the seal is a lie by now
                 self._forget()
                 return self._look(useless=True)
@@ -557,6 +552,7 @@ class Heir(Asker):
         return [self._ask(fx.GetSlot(self._new_id(), journal, slots[0]), met)]
 
     def _seal_true(self, seal: Seal) -> Effects:
+        self._journal.ends[self._journal_read] = self._next
         self._closed, self._released_to = True, seal.by
         return self._go_on()
 

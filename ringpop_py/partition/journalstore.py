@@ -49,7 +49,7 @@ class KnownRecords:
         self._bytes_count = 0
 
     def get(self, key: str, read: Callable[[], tuple[Record, int] | None]) -> Record | None:
-        """Return the record at *key*, by *read* if it is not known; None if there is none.
+        """Return the record at *key*, or None if there is none; call *read* if it is not known.
 
         *read* returns the record and its size in bytes. Threads that want the same record wait for
         the first of them. If that finds none, each looks for itself: an absence counts only for who

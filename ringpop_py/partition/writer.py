@@ -152,7 +152,7 @@ class Writer:
     def check(self) -> None:
         """Raise why the store does not answer the step under way, if that is known.
 
-        Whoever would wait for it hears at once. Without a step, the next one finds out.
+        So nobody has to wait for such a step. If there is no step, the next one finds out.
         """
         trouble = self.store.trouble
         if trouble is not None and self.working:
@@ -190,7 +190,7 @@ class Writer:
                     if isinstance(request, fx.PutSlot) and not request.attempt:
                         reply = await self.store.perform(request)  # the usual one, a call less
                     else:
-                        reply = await self._perform(request)
+                        reply = await self._perform(self.store, request)
                     effects = self.journal.answered(request.id, reply)
                 self._end_step(effects)
         except BaseException:
@@ -223,14 +223,14 @@ class Writer:
         if job.error is not None:
             raise job.error
 
-    async def _perform(self, request: fx.Request) -> fx.Reply:
+    async def _perform(self, store: JournalStore, request: fx.Request) -> fx.Reply:
         attempt = attempt_of(request)
         if attempt:
             await pause_before(attempt)
-        if not attempt and self.store.quick and isinstance(request, fx.GetSlot):
-            reply: fx.Reply = self.store.perform_now(request)
+        if not attempt and store.quick and isinstance(request, fx.GetSlot):
+            reply: fx.Reply = store.perform_now(request)
         else:
-            reply = await self.store.perform(request)
+            reply = await store.perform(request)
         return reply
 
     def _end_step(self, effects: Effects) -> None:
@@ -263,7 +263,7 @@ class Writer:
         effects: Effects = [request]
         while len(effects) == 1 and isinstance(effects[0], fx.Request):
             request = effects[0]
-            reply = await self._perform_beside(request)
+            reply = await self._perform(self.beside, request)
             effects = self.journal.answered(request.id, reply)
         (fact,) = effects
         self._change()
@@ -304,24 +304,18 @@ class Writer:
 
     # Beside the worker.
 
-    async def _perform_beside(self, request: fx.Request) -> fx.Reply:
-        attempt = attempt_of(request)
-        if attempt:
-            await pause_before(attempt)
-        reply: fx.Reply = await self.beside.perform(request)
-        return reply
-
     async def checkpoint(
         self, number: int, slot: Slot, file: bytes, builds_on: Sequence[Slot]
     ) -> bool:
         """Put a checkpoint; return whether it is durable. See `Journal.checkpoint`."""
         self.beside.hold_checkpoint(number, slot, file)
         effects = self.journal.checkpoint(number, slot, builds_on)
-        facts = await settle(self.journal, effects, self._perform_beside)
+        facts = await settle(self.journal, effects, partial(self._perform, self.beside))
         return any(isinstance(fact, fx.Checkpointed) for fact in facts)
 
     async def trim(self) -> fx.Trimmed:
         """Delete what checkpoints cover."""
-        (fact,) = await settle(self.journal, self.journal.trim(), self._perform_beside)
+        perform = partial(self._perform, self.beside)
+        (fact,) = await settle(self.journal, self.journal.trim(), perform)
         assert isinstance(fact, fx.Trimmed)
         return fact

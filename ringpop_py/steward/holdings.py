@@ -129,7 +129,7 @@ class Holdings:
             raise KeyspaceUnknown(f"keyspace {self.table.keyspace!r} was dropped")
         row = self.table[number]
         elsewhere = row.status is PartitionStatus.ONLINE and row.owner != self._name
-        # As in `destination`: whoever asks here because the owner is gone would be sent back.
+        # As in `destination`: requests come here if the owner is gone, and must not go back to it.
         if elsewhere and (row.desired != self._name or self.is_there(row.owner)):
             raise ServedElsewhere(to_rows([row]))
         if self.failure:

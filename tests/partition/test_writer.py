@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from itertools import cycle
 
 import pytest
 import trio
@@ -14,6 +14,7 @@ from ringpop_py.journal import codec
 from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.effects import Acquired, Trimmed
 from ringpop_py.journal.records import Mark, Seal
+from ringpop_py.partition.partition import Partition
 from ringpop_py.slotlog.slots import Slot
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.operations import Outcome
@@ -25,14 +26,12 @@ from tests.partition.benches import (
     RecordingStore,
     a_bench,
     add,
+    anybody,
     nobody,
     put_checkpoint,
     total,
     until,
 )
-
-if TYPE_CHECKING:
-    from ringpop_py.partition.partition import Partition
 
 pytestmark = pytest.mark.virtual_time
 
@@ -499,3 +498,43 @@ async def test_a_partition_whose_entries_cannot_be_read_is_given_up_and_released
         heir = bench.node("b").partition()
         assert isinstance(await heir.acquire(nobody), Acquired)
         assert await total(heir) == 1
+
+
+class SealedAndGone(MemoryStore):
+    """It fails from the first put into slot 2 on, which takes place."""
+
+    gone = False
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        put = super().put_if_absent(key, value)
+        self.gone = key.endswith(KEYS.journal("").slot(2)[-5:])
+        return put
+
+    def get(self, key: str) -> bytes | None:
+        if self.gone:
+            raise StoreUnavailable(key)
+        return super().get(key)
+
+
+async def test_a_seal_is_told_though_the_try_fails_after_it() -> None:
+    async with a_bench(SealedAndGone()) as bench:
+        await (await bench.online("a")).write([add(1)])
+        name = bench.node("a").writer.journal.name
+
+        with pytest.raises(StoreUnavailable):
+            await bench.node("b").partition().acquire(anybody)
+
+        assert [(seal.journal, seal.slot) for seal in bench.node("b").seals] == [(name, 2)]
+
+
+async def test_trouble_that_other_threads_end_meanwhile_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_bench() as bench:
+        partition = bench.node("a").partition()
+        bench.store.inject(StoreFault.FAILS, verb="list", count=100)
+        looks = cycle([StoreUnavailable("away"), None])  # as if it ended after each look
+        monkeypatch.setattr(Partition, "trouble", property(lambda _: next(looks)))
+
+        with pytest.raises(StoreUnavailable, match="away"):
+            await partition.acquire(anybody)

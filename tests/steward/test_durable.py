@@ -449,7 +449,7 @@ def test_requests_are_told_why_a_partition_is_not_here() -> None:
         steward.is_coming(0)
     sight.statuses["b"] = Status.FAULTY
     steward.members_changed(0)
-    assert steward.is_coming(0), "whoever asks here because the owner is gone stays here"
+    assert steward.is_coming(0), "a request is not sent back to an owner that is gone"
     steward.failed("a bug", 0)
     steward.heard([TableRow(0, owner="b", epoch=1, status=PartitionStatus.OFFLINE)], 0)
     with pytest.raises(PartitionUnavailable, match="a bug"):

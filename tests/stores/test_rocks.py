@@ -203,8 +203,12 @@ def test_a_database_that_fails_says_so_in_our_words(tmp_path: Path) -> None:
         lambda: entries.scan("", "", None, 1),
         entries.freeze,
     ):
+        entries.failed = False
         with pytest.raises(PartitionUnavailable, match="local database"):
             failing()
+        assert entries.failed, "its partition cannot stay here"
+    entries.clear()
+    assert not entries.failed
 
 
 def test_there_is_no_journal(tmp_path: Path) -> None:
