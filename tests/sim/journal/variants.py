@@ -299,7 +299,7 @@ VARIANTS: Final = (
         "no list follows the seal",
         HEIR,
         "        return [self._ask(fx.ListJournal(self._new_id(), journal), judge)]\n",
-        "        ends[journal] = slot\n        return self._seal_true(seal)\n",
+        "        return self._seal_true(seal)\n",
         "owner fold lost copy read live",
         scene="late_seal",
     ),
