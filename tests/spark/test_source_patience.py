@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -16,7 +16,9 @@ from pyspark.sql.types import LongType, StringType, StructType
 from ringpop_demo.cluster import free_addresses
 from ringpop_py import Config, open_ringpop
 from ringpop_py.address import Address
-from ringpop_py.errors import ConnectFailed
+from ringpop_py.admin.keyspaces import CREATE
+from ringpop_py.client.client import Client
+from ringpop_py.errors import CallCancelled, ConnectFailed, ConnectionLost
 from ringpop_py.spark import RingpopDataSource
 from ringpop_py.stores.memory import MemoryStore
 
@@ -78,6 +80,35 @@ async def test_a_daemon_that_is_away_for_a_moment_is_waited_for(
         nursery.cancel_scope.cancel()
 
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("look", [batch, stream])
+async def test_a_daemon_that_ends_while_it_creates_the_keyspace_is_asked_again(
+    look: Callable[[dict[str, str]], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (daemon,) = free_addresses(1)
+    options = {
+        "keyspace": "k",
+        "createKeyspace": "true",
+        "peers": daemon,
+        "retrySchedule": "0",
+        "maxRetries": "2",
+    }
+    trouble = [CallCancelled("this node has ended"), ConnectionLost("broken")]
+    whole = Client.admin
+
+    def cut(client: Client, endpoint: str, *args: Any, **settings: Any) -> Any:  # noqa: ANN401
+        if endpoint == CREATE and trouble:
+            raise trouble.pop()
+        return whole(client, endpoint, *args, **settings)
+
+    monkeypatch.setattr(Client, "admin", cut)
+    config = Config(name="a", listen=Address.parse(daemon), store="memory:")
+    async with open_ringpop(config, store=MemoryStore()) as ringpop:
+        await trio.to_thread.run_sync(look, options)
+
+        assert not trouble
+        assert [keyspace.definition.name for keyspace in ringpop.keyspaces.all()] == ["k"]
 
 
 @pytest.mark.parametrize("look", [batch, stream])

@@ -18,6 +18,7 @@ wrong results if one loaded DataFrame is used with two filters. The option ``key
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyspark.sql.datasource import DataSource
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
     from pyspark.sql.types import StructType
 
-    from ringpop_py.client.client import Client
     from ringpop_py.spark.options import WriteOptions
 
 CREATE_TIMEOUT_S: Final = 30.0
@@ -121,8 +121,7 @@ def _prepared(options: WriteOptions, schema: StructType) -> WriteOptions:
                     f"{error}; create it (ringpopctl keyspace create {target.keyspace}), or set"
                     " option('createKeyspace', 'true')"
                 ) from None
-            with reached(target, patience) as client:
-                _create(client, options)
+            patience(partial(_create, options))
             return options
     if options.partitions not in (None, described.partitions_count):
         raise KeyspaceConflict(
@@ -132,12 +131,14 @@ def _prepared(options: WriteOptions, schema: StructType) -> WriteOptions:
     return options
 
 
-def _create(client: Client, options: WriteOptions) -> None:
+def _create(options: WriteOptions) -> None:
+    """Create the keyspace; again if it is there, which changes nothing."""
     name = options.target.keyspace
     body: dict[str, Any] = {"name": name}
     if options.partitions is not None:
         body["partitions"] = options.partitions
     try:
-        client.admin("/admin/keyspaces/create", body, timeout_s=CREATE_TIMEOUT_S)
+        with reached(options.target) as client:
+            client.admin("/admin/keyspaces/create", body, timeout_s=CREATE_TIMEOUT_S)
     except ApplicationError as error:
         raise ConfigError(f"keyspace {name!r} cannot be created: {error.message}") from None
