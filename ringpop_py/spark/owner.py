@@ -1,15 +1,15 @@
 """The owner and the partition of a key as Spark SQL: no row passes through Python.
 
 Spark's ``xxhash64`` and a native ring give a text the same hash, so the lookup of `RadixIndex`
-(`ringpop_py.ring`) can be written as columns: the table, the points and the names are array
-literals. Each literal is used once, because a printed plan repeats it for each use.
+(`ringpop_py.ring`) can be written as columns, with its tables as literals
+(`ringpop_py.spark.tables`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
@@ -18,23 +18,29 @@ from ringpop_py.client.client import RingSnapshot
 from ringpop_py.dialect import NATIVE
 from ringpop_py.errors import ConfigError, NoOwner
 from ringpop_py.placing.keys import NOBODY, PARTITIONS_MAX
-from ringpop_py.spark.keys import key_text, key_type
+from ringpop_py.spark.keys import TEXT, key_text, key_type
 from ringpop_py.spark.options import quoted
 from ringpop_py.spark.snapshot import KeyspaceSnapshot
+from ringpop_py.spark.tables import driver, integers, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
     from ringpop_py.ring.hashring import HashRing
+    from ringpop_py.ring.points import RadixIndex
 
-SLOTS_MAX: Final = 1 << 16
-"""The largest table that travels in a query plan; denser points share its slots."""
+SLOTS_MAX: Final = 1 << 18
+"""The largest table of slots in a query plan; denser points share its slots."""
+PRINTED_SLOTS_MAX: Final = 1 << 16
+"""The same where a plan has its tables as text."""
+COMPARED_MAX: Final = 16
+"""So many comparisons may be written out, one for each point that a slot may have."""
 SPARK_PARTITIONS_MAX: Final = 1 << 20
 POINTS_MAX: Final = 1 << 20
-_SIGN: Final = -(1 << 63)
+_LAST: Final = (1 << 63) - 1
 NONE: Final = -1
 
 
@@ -49,14 +55,13 @@ def ring_owner(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
             has more points than a query plan should carry.
         NoOwner: the ring is empty.
     """
-    names = F.array(*map(F.lit, native_ring(ring).owners))
-    return F.get(names, owner_index(column, ring))
+    index = _index_of(column, native_ring(ring))
+    return F.get(texts(native_ring(ring).owners), index).alias("owner")
 
 
 def owner_index(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
     """Return, as `ring_owner`, the owner's index in `HashRing.owners`: smaller to group by."""
-    text = key_text(column)
-    return F.when(text.isNotNull(), _index_of(F.xxhash64(text), native_ring(ring)))
+    return _index_of(column, native_ring(ring)).alias("owner_index")
 
 
 def native_ring(ring: HashRing | RingSnapshot) -> HashRing:
@@ -70,28 +75,65 @@ def native_ring(ring: HashRing | RingSnapshot) -> HashRing:
     return found
 
 
-def _index_of(hashed: Column, ring: HashRing) -> Column:
+def _index_of(column: Column | str, ring: HashRing) -> Column:
     points_count = len(ring) * ring.points_count
     if points_count > POINTS_MAX:
         raise ConfigError(f"a query plan carries at most {POINTS_MAX} points, not {points_count}")
-    radix = ring.radix_index(SLOTS_MAX)
-    hashes = _integers(radix.hashes.view(np.int64) ^ _SIGN, "bigint")
-    # After the last point the circle closes, so the first point's owner comes once more.
-    owners_at = _integers([*radix.owners_at, radix.owners_at[0]], "int")
+    printed = driver() is None
+    radix = ring.radix_index(PRINTED_SLOTS_MAX if printed else SLOTS_MAX)
+    compared = max(radix.scan_max, 2)  # Spark computes a hash once if it is used twice, always
+    points = _signed(radix, compared)
+    hashed = F.xxhash64(_column(column).cast(TEXT))
     slot = F.shiftrightunsigned(hashed, radix.shift).cast("int")
-    first = F.get(_integers(radix.first, "int"), slot)
-    # Spark's integers are signed: with the top bit flipped, they compare as unsigned ones do.
-    flipped = hashed.bitwiseXOR(F.lit(_SIGN))
-    near = F.slice(hashes, first + F.lit(1), F.lit(radix.scan_max))
-    below = F.size(F.filter(near, lambda point: point < flipped))
-    settled = F.get(_integers(radix.settled, "int"), slot)
+    # Only a key has a slot, and without a slot there is no owner. The hash itself is used outside
+    # of conditions, because Spark does not share what is computed within one.
+    slot = F.when(key_text(column).isNotNull(), slot)
+    first = F.get(integers(points.first, "int"), slot)
+    hashes = integers(points.hashes, "bigint")
+    owners_at = integers(points.owners_at, "int")
+    if compared <= COMPARED_MAX and not printed:
+        place = first
+        for number in range(compared):
+            place = place + (F.get(hashes, first + F.lit(number)) < hashed).cast("int")
+        return F.get(owners_at, place)
+    near = F.slice(hashes, first + F.lit(1), F.lit(compared))
+    below = F.size(F.filter(near, lambda point: point < hashed))
+    settled = F.nullif(F.get(integers(radix.settled, "int"), slot), F.lit(NONE))
     return F.coalesce(settled, F.get(owners_at, first + below))
 
 
-def _integers(values: Iterable[int] | NDArray[Any], kind: str) -> Column:
-    # One text, which the optimizer parses once; a literal for each element costs a call to the JVM.
-    text = ",".join("" if value == NONE and kind == "int" else str(value) for value in values)
-    return F.split(F.lit(text), ",").try_cast(f"array<{kind}>")
+class _Points(NamedTuple):
+    first: NDArray[np.int32]
+    hashes: NDArray[np.int64]
+    owners_at: NDArray[np.int32]
+
+
+def _signed(radix: RadixIndex, gap: int) -> _Points:
+    # Spark's integers are signed. So the circle has two runs here, the hashes below 2**63 and
+    # those from there on, which are negative; within each the order is the same. After each run
+    # come *gap* points above all hashes, so a lookup ends there, with the owner that follows.
+    half = int(np.searchsorted(radix.hashes, np.uint64(1 << 63)))
+    low, high = np.split(radix.hashes.view(np.int64), [half])
+    low_owners, high_owners = np.split(radix.owners_at, [half])
+    above = np.full(gap, _LAST)
+    first = radix.first.copy()
+    first[len(first) // 2 :] += gap
+    return _Points(
+        first,
+        np.concatenate([low, above, high, above]),
+        np.concatenate(
+            [
+                low_owners,
+                np.full(gap, radix.owners_at[half % len(radix.owners_at)]),
+                high_owners,
+                np.full(gap, radix.owners_at[0]),
+            ]
+        ),
+    )
+
+
+def _column(column: Column | str) -> Column:
+    return F.col(column) if isinstance(column, str) else column
 
 
 # Partitions of keyspaces.
@@ -107,6 +149,10 @@ def ring_partition(column: Column | str, partitions: int) -> Column:
     """
     if not 0 < partitions <= PARTITIONS_MAX:
         raise ConfigError(f"a keyspace has 1 to {PARTITIONS_MAX} partitions, not {partitions!r}")
+    return _partition_of(column, partitions).alias("partition")
+
+
+def _partition_of(column: Column | str, partitions: int) -> Column:
     text = key_text(column)
     number = F.pmod(F.xxhash64(text), F.lit(partitions)).cast("int")
     return F.when(text.isNotNull(), number)
@@ -117,15 +163,13 @@ def partition_owner(column: Column | str, keyspace: KeyspaceSnapshot) -> Column:
 
     It is NULL if the key is NULL, or if no member served that partition.
     """
-    names = F.array(*map(F.lit, keyspace.members)) if keyspace.members else F.lit(None)
     index_of = {name: index for index, name in enumerate(keyspace.members)} | {NOBODY: NONE}
     served_by = _by_partition(column, [index_of[owner] for owner in keyspace.owners])
-    return F.get(names.cast("array<string>"), served_by)
+    return F.get(texts(keyspace.members), served_by).alias("owner")
 
 
 def _by_partition(column: Column | str, numbers: Sequence[int]) -> Column:
-    # One number for each partition; `NONE` becomes NULL.
-    return F.get(_integers(numbers, "int"), ring_partition(column, len(numbers)))
+    return F.get(integers(numbers, "int"), _partition_of(column, len(numbers)))
 
 
 # Rows together with the rows of the same owner: for work that calls owners itself
@@ -162,9 +206,10 @@ def repartition_by_owner(
     if not owners_count:
         raise NoOwner("nothing has an owner, so rows cannot be partitioned by owner")
     if isinstance(ring, KeyspaceSnapshot):
-        place = _by_partition(quoted(key), _places(ring, partitions_per_owner))
+        places = _by_partition(quoted(key), _places(ring, partitions_per_owner))
+        place = F.nullif(places, F.lit(NONE))
     else:
-        place = owner_index(quoted(key), ring)
+        place = _index_of(quoted(key), native_ring(ring))
         if partitions_per_owner > 1:
             # An owner has its keys by the upper bits of this hash, so the lower ones spread them.
             hashed = F.xxhash64(key_text(quoted(key)))

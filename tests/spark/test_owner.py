@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from ringpop_py.dialect import RINGPOP
 from ringpop_py.errors import ConfigError, NoOwner
 from ringpop_py.ring.hashring import HashRing
-from ringpop_py.spark import owner, owner_index, ring_owner
+from ringpop_py.spark import owner, owner_index, ring_owner, tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +59,30 @@ def test_ring_owner_is_lookup_for_every_key(
     found = rows.column(0).to_pylist()
     assert rows.column(1).to_pylist() == ring.lookup_many(found)
     assert rows.column(2).to_pylist() == ring.owner_indexes(found).tolist()
+
+
+@pytest.mark.parametrize("members_count", [1, 5, 40])
+def test_a_session_without_a_jvm_at_hand_has_the_same_owners(
+    frame: DataFrame, monkeypatch: pytest.MonkeyPatch, members_count: int
+) -> None:
+    ring = ring_of(members_count)
+    for module in (owner, tables):
+        monkeypatch.setattr(module, "driver", lambda: None)
+
+    rows = frame.limit(5_000).select("key", ring_owner("key", ring)).toArrow()
+
+    assert rows.column(1).to_pylist() == ring.lookup_many(rows.column(0).to_pylist())
+
+
+def test_columns_have_short_names_and_the_tables_stay_out_of_the_text_of_a_plan(
+    frame: DataFrame,
+) -> None:
+    ring = ring_of(100)
+
+    placed = frame.select(ring_owner("key", ring), owner_index("key", ring))
+
+    assert placed.columns == ["owner", "owner_index"]
+    assert len(placed._jdf.queryExecution().toString()) < 20_000
 
 
 def test_a_table_that_is_too_small_for_its_points_changes_no_owner(
