@@ -396,7 +396,7 @@ async def test_a_node_that_would_join_a_newer_version_says_so_and_goes_on(
         assert "version 1 of the protocol is spoken here, not version '2'" in str(warning)
 
 
-async def test_a_peer_that_says_no_version_speaks_the_first(
+async def test_a_caller_that_names_no_version_is_served(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     del autojump_clock

@@ -42,9 +42,8 @@ class Mail(KeyspaceRequest, frozen=True):
         return stored_under(self.kind, self.key)
 
     def encode(self) -> bytes:
-        """Encode the message as a body; the first version has no digest."""
-        row = astuple(self)
-        return encode(row if self.digest else row[:-1])
+        """Encode the message as a body."""
+        return encode(astuple(self))
 
 
 def stored_under(kind: str, key: str) -> str:

@@ -134,7 +134,7 @@ class Record:
         digests = {known: digests.get(known, b"") for known in replies}
         rows: list[Value] = [[*known, reply] for known, reply in replies.items()]
         value = {"version": self.version + 1, "state": ran.state, "replies": rows}
-        if any(digests.values()):  # otherwise the record is as the first version wrote it
+        if any(digests.values()):  # mostly, callers do not choose ids
             value["digests"] = list(digests.values())
         saved = encode_value("msgpack", value)
         return Record(saved, self.version + 1, ran.packed, replies, digests), value

@@ -24,13 +24,13 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
     StateDamaged,
 )
+from ringpop_py.journal.records import ORIGIN
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.logs import log
 from ringpop_py.partition.fence import fence_at_once, take_whole
 from ringpop_py.partition.tasks import in_parallel
 from ringpop_py.placing.assignment import Assignment
-from ringpop_py.slotlog.slots import ORIGIN
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.values.packed import encode_value
 

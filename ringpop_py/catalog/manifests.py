@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringpop_py.errors import BodyError, KeyspaceUnknown, StateDamaged
-from ringpop_py.slotlog.slots import Slot
-from ringpop_py.stores.layout import epoch_in
+from ringpop_py.journal.records import Slot
+from ringpop_py.stores.layout import number_in
 from ringpop_py.values.declared import Declared, Natural, Text, astuple, decode, encode
 from ringpop_py.values.operations import check_values
 
@@ -115,7 +115,7 @@ def read_manifest(store: Store, keys: KeyspaceKeys, number: int) -> Manifest | N
 
 def numbers_in(store: Store, prefix: str) -> list[int]:
     """Return the numbers of the checkpoints with a key under *prefix*, in order."""
-    numbers = (epoch_in(key) for key in store.list(prefix))
+    numbers = (number_in(key) for key in store.list(prefix))
     return sorted(number for number in numbers if number is not None)
 
 

@@ -1,25 +1,19 @@
 """Encoding of what stands in a journal and beside it.
 
-Each value has a checksum, which is bound to the key under which it is put. The first bytes say that
-it is of the second version of the store: a node of the first version, which finds a claim where it
-looks for its own, refuses it and says why.
+Each value has a checksum, which is bound to the key under which it is put (`values.checksum`).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from ringpop_py.errors import BodyError, StateDamaged
-from ringpop_py.journal.records import Claim, Entry, Group, Mark, Record, Release, Seal
-from ringpop_py.slotlog.records import HEAD as FIRST_HEAD
-from ringpop_py.slotlog.records import unwrap, wrap
-from ringpop_py.slotlog.slots import Slot
+from ringpop_py.journal.records import Claim, Entry, Group, Mark, Record, Release, Seal, Slot
+from ringpop_py.values.checksum import unwrap, wrap
 from ringpop_py.values.declared import Declared, Meta, Natural, Text, decode, encode
 from ringpop_py.values.packed import a_row, decode_value
 
-HEAD: Final = b"\xc1\x03"
 _GROUP, _SEAL = "group", "seal"
-_FIRST_VERSION: Final = (b"\x93", FIRST_HEAD)
 
 _Place = tuple[Natural, Natural]
 
@@ -35,25 +29,20 @@ class _MarkRow(Declared, frozen=True):
     covered: tuple[tuple[Natural, Natural, Natural], ...]
 
 
-def is_first_version(value: bytes) -> bool:
-    """Return whether *value*, found at the key of a claim, is of the first version of the store."""
-    return value.startswith(_FIRST_VERSION)
-
-
 def encode_record(record: Record, key: str) -> bytes:
     """Encode *record* as the value of *key*, the key of a slot.
 
     The bodies of its entries are plain values, or tuples of them.
     """
     if isinstance(record, Seal):
-        return wrap(encode([_SEAL, record.by]), key, HEAD)
+        return wrap(encode([_SEAL, record.by]), key)
     rows = [
         (entry.partition, entry.epoch, None, entry.body.to)
         if isinstance(entry.body, Release)
         else (entry.partition, entry.epoch, entry.body)
         for entry in record.entries
     ]
-    return wrap(encode([_GROUP, rows]), key, HEAD)
+    return wrap(encode([_GROUP, rows]), key)
 
 
 def decode_record(value: bytes, key: str) -> Record:
@@ -63,7 +52,7 @@ def decode_record(value: bytes, key: str) -> Record:
         StateDamaged: if the value is damaged or is not a record; the message names *key*.
     """
     try:
-        kind, content = a_row(decode_value("msgpack", unwrap(value, key, HEAD)), 2, "record")[:2]
+        kind, content = a_row(decode_value("msgpack", unwrap(value, key)), 2, "record")[:2]
         if kind == _SEAL and isinstance(content, str):
             return Seal(content)
         if kind == _GROUP and isinstance(content, list):
@@ -86,13 +75,13 @@ def _entry(row: object) -> Entry:
 
 def encode_claim(claim: Claim, key: str) -> bytes:
     """Encode *claim* as the value of *key*."""
-    return wrap(encode(_ClaimRow(claim.owner, claim.journal, claim.first, claim.base)), key, HEAD)
+    return wrap(encode(_ClaimRow(claim.owner, claim.journal, claim.first, claim.base)), key)
 
 
 def decode_claim(value: bytes, key: str) -> Claim:
     """Decode the claim in *value*. Raises as `decode_record` does."""
     try:
-        row = decode(_ClaimRow, unwrap(value, key, HEAD))
+        row = decode(_ClaimRow, unwrap(value, key))
     except BodyError as error:
         raise _not_a("claim", key, error) from None
     base = None if row.base is None else Slot(*row.base)
@@ -102,13 +91,13 @@ def decode_claim(value: bytes, key: str) -> Claim:
 def encode_mark(mark: Mark, key: str) -> bytes:
     """Encode *mark* as the value of *key*."""
     covered = tuple((number, *slot) for number, slot in sorted(mark.covered.items()))
-    return wrap(encode(_MarkRow(covered)), key, HEAD)
+    return wrap(encode(_MarkRow(covered)), key)
 
 
 def decode_mark(value: bytes, key: str) -> Mark:
     """Decode the mark in *value*. Raises as `decode_record` does."""
     try:
-        rows = decode(_MarkRow, unwrap(value, key, HEAD)).covered
+        rows = decode(_MarkRow, unwrap(value, key)).covered
     except BodyError as error:
         raise _not_a("mark", key, error) from None
     return Mark({number: Slot(epoch, slot) for number, epoch, slot in rows})

@@ -18,8 +18,7 @@ from ringpop_py.journal.records import Mark
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ringpop_py.slotlog.replay import Fold
-    from ringpop_py.slotlog.slots import Slot
+    from ringpop_py.journal.records import Fold, Slot
 
 
 @dataclass(slots=True, eq=False)

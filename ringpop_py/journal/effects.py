@@ -12,7 +12,7 @@ order is free. It carries the requests out against a store that outlives nodes:
 | `GetMark` | get | `Found` with the mark, ABSENT, `Unreadable` |
 | `ListPartition` | list | `PartitionListed` |
 | `PutClaim` | put if absent | WON, TAKEN, NO_ROOM |
-| `GetClaim` | get | `Found` with a `Claim` or `FirstClaim`, ABSENT, `Unreadable` |
+| `GetClaim` | get | `Found` with the claim, ABSENT, `Unreadable` |
 | `PutCheckpoint` | put if absent | WON, TAKEN, NO_ROOM |
 | `GetCheckpoint` | get, with all that it builds on | `Found`, `GoneCheckpoint`, `Unreadable` |
 | `DeleteSlots`, `DeleteCheckpoints` | delete | DELETED |
@@ -27,13 +27,9 @@ stands in a slot that was read; it must not do so with ABSENT.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 
-from ringpop_py.journal.records import Claim, Mark, Record
-from ringpop_py.slotlog.effects import Found as Found
-from ringpop_py.slotlog.effects import GoneCheckpoint as GoneCheckpoint
-from ringpop_py.slotlog.effects import StoreAnswer as StoreAnswer
-from ringpop_py.slotlog.effects import Unreadable as Unreadable
-from ringpop_py.slotlog.slots import Slot
+from ringpop_py.journal.records import Claim, Mark, Record, Slot
 from ringpop_py.values.declared import Declared
 
 # Requests.
@@ -172,6 +168,29 @@ Request = (
 # Replies.
 
 
+class StoreAnswer(Enum):
+    """Replies without content. NO_ROOM: this put did not take place, and never will."""
+
+    WON = auto()
+    TAKEN = auto()
+    ABSENT = auto()
+    DELETED = auto()
+    NO_ROOM = auto()
+    FAILED = auto()
+
+
+class Found(Declared, frozen=True):
+    """The record, mark or claim that was asked for, or the content of the checkpoint."""
+
+    value: object
+
+
+class Unreadable(Declared, frozen=True):
+    """An object is damaged, or in another version of the format; *why* says what and where."""
+
+    why: str
+
+
 class JournalListed(Declared, frozen=True):
     """The slots with records (none if only marks were asked for) and the marks, each sorted."""
 
@@ -184,6 +203,12 @@ class PartitionListed(Declared, frozen=True):
 
     epochs: Sequence[int]
     checkpoints: Sequence[Slot]
+
+
+class GoneCheckpoint(Declared, frozen=True):
+    """The checkpoint at *slot* is absent: the one requested, or one on which that one builds."""
+
+    slot: Slot
 
 
 class GoneRecord(Declared, frozen=True):
@@ -249,14 +274,6 @@ class Followed(Declared, frozen=True):
     epoch: int
     holder: Claim | None
     released_to: str | None
-
-
-class FirstVersion(Declared, frozen=True):
-    """The newest claim, of *epoch*, is of the first version of the store; see `Heir.upgrade`."""
-
-    partition: int
-    epoch: int
-    owner: str
 
 
 class Damaged(Declared, frozen=True):
@@ -361,6 +378,6 @@ class Trimmed(Declared, frozen=True):
 
 CommitFact = Committed | NotCommitted | MayRead | ReadFailed
 CheckpointFact = Checkpointed | CheckpointFailed | Collected
-TryFact = Acquired | NotAcquired | Followed | FirstVersion | Damaged
+TryFact = Acquired | NotAcquired | Followed | Damaged
 Fact = Sealed | TryFact | CommitFact | Fenced | Reclaimed | Lost | CheckpointFact | Trimmed
 Effect = Request | Fact

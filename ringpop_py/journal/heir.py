@@ -41,15 +41,13 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.asker import Asker, Effects
-from ringpop_py.journal.records import Claim, FirstClaim, Group, Mark, Release, Seal
-from ringpop_py.slotlog.slots import ORIGIN, Slot
+from ringpop_py.journal.records import ORIGIN, Claim, Group, Mark, Release, Seal, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_py.journal.journal import Journal
-    from ringpop_py.journal.records import Record
-    from ringpop_py.slotlog.replay import Fold
+    from ringpop_py.journal.records import Fold, Record
 
 MayTake = Callable[[Claim, int], bool]
 READS_MAX: Final = 16
@@ -88,7 +86,7 @@ class Heir(Asker):
         self.epoch = 0
         self._fold = fold
         self._journal = journal
-        self._claims: dict[int, Claim | FirstClaim] = {}
+        self._claims: dict[int, Claim] = {}
         self._may_take: MayTake | None = None
         self._misses_nothing = False
         self._rounds = 0
@@ -143,7 +141,7 @@ class Heir(Asker):
     def journal_of(self, epoch: int) -> str:
         """Return the journal that the claim of *epoch* names; empty if it was not read."""
         claim = self._claims.get(epoch)
-        return claim.journal if isinstance(claim, Claim) else ""
+        return "" if claim is None else claim.journal
 
     # What the driver asks for.
 
@@ -168,18 +166,6 @@ class Heir(Asker):
         assert self.stage is Stage.IDLE
         self._may_take = may_take
         return self._look()
-
-    def upgrade(self, position: Slot) -> Effects:
-        """Claim the epoch that follows those of the first version, whose end is at *position*.
-
-        The fold has all of them, and a whole checkpoint of it is in the store, at *position*. Call
-        it after `FirstVersion`. It ends as `acquire` does.
-        """
-        assert self.stage is Stage.IDLE
-        self._at, self._next = position.epoch, position.sequence + 1
-        self._closed = True
-        self._checkpoints = [position]
-        return self._at_end()
 
     def drop(self) -> None:
         """Forget everything, and reset the fold. Not while `CLAIMING`.
@@ -221,7 +207,7 @@ class Heir(Asker):
 
     def _claim_met(self, request: fx.GetClaim, reply: fx.Reply) -> Effects:
         if isinstance(reply, fx.Found):
-            assert isinstance(reply.value, Claim | FirstClaim)
+            assert isinstance(reply.value, Claim)
             self._claims[request.epoch] = reply.value
             self._learns = True
             self._waits -= 1
@@ -235,12 +221,7 @@ class Heir(Asker):
         return self._again(request, self._claim_met)
 
     def _list_marks(self) -> Effects:
-        newest = self._claims.get(self.epoch)
-        if isinstance(newest, FirstClaim):
-            self.stage = Stage.IDLE
-            return [fx.FirstVersion(self.partition, self.epoch, newest.owner)]
-        known = [self._claims[epoch] for epoch in range(self._first, self.epoch + 1)]
-        chain = [claim for claim in known if isinstance(claim, Claim)]
+        chain = [self._claims[epoch] for epoch in range(self._first, self.epoch + 1)]
         for claim in chain:
             if claim.base is not None:
                 self._expect(claim.base)
@@ -331,8 +312,7 @@ class Heir(Asker):
             self._fold.restore(reply.value)
             self._at, slot = request.slot
             self._next = slot + 1
-            claim = self._claims.get(self._at)
-            self._closed = not isinstance(claim, Claim)
+            self._closed = self._at not in self._claims
             return self._read_on()
         if isinstance(reply, fx.GoneCheckpoint):  # a newer one replaced it, or it is lost
             self._missed = reply
@@ -368,7 +348,6 @@ class Heir(Asker):
                 if self._at == self.epoch:
                     return self._at_end()
                 self._enter(self._at + 1)
-                continue  # an epoch of the first version is closed from the beginning
             if self._is_at_own_end():
                 return self._at_own_end()
             if self._next not in self._found:
@@ -379,14 +358,12 @@ class Heir(Asker):
             self._take(record)
 
     def _enter(self, epoch: int) -> None:
-        claim = self._claims[epoch]
-        self._at, self._closed = epoch, isinstance(claim, FirstClaim)  # a checkpoint has all of it
+        self._at, self._closed = epoch, False
         self._released_to = None
         self._uncovered = []
         self._hole_below = 0
-        if isinstance(claim, Claim):
-            self._next = claim.first
-            self._skip_to_mark()
+        self._next = self._claims[epoch].first
+        self._skip_to_mark()
 
     def _take(self, group: Group) -> None:
         entry = group.entry_of(self.partition)
@@ -401,9 +378,7 @@ class Heir(Asker):
     @property
     def _claim_read(self) -> Claim:
         """The claim of the epoch that is read."""
-        claim = self._claims[self._at]
-        assert isinstance(claim, Claim)
-        return claim
+        return self._claims[self._at]
 
     @property
     def _journal_read(self) -> str:
@@ -499,7 +474,6 @@ class Heir(Asker):
     def _followed(self) -> Effects:
         self.stage = Stage.IDLE
         holder = self._claims.get(self.epoch)
-        assert not isinstance(holder, FirstClaim)
         return [fx.Followed(self.partition, self.position, self.epoch, holder, self._released_to)]
 
     def _seal_put(self, request: fx.PutSlot, reply: fx.Reply) -> Effects:

@@ -14,7 +14,7 @@
   was faster, the partition is lost.
 - checkpoint and trim: see `coverage.py`.
 
-`heir.py` says how a partition comes here. docs/slotlog.md has the whole argument.
+`heir.py` says how a partition comes here. docs/journal.md has the whole argument.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.asker import Asker, Effects
 from ringpop_py.journal.coverage import Coverage, Holding, Snapshots
-from ringpop_py.journal.records import Claim, Entry, Group, Release, Seal
-from ringpop_py.slotlog.slots import Slot
+from ringpop_py.journal.records import Claim, Entry, Group, Release, Seal, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from ringpop_py.slotlog.replay import Fold
+    from ringpop_py.journal.records import Fold
 
 
 class Journal(Asker):

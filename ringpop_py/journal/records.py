@@ -13,9 +13,23 @@ back to a journal that it has left.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
-from ringpop_py.slotlog.slots import Slot
 from ringpop_py.values.declared import Declared
+
+
+class Slot(NamedTuple):
+    """How far a partition is: an epoch, and a slot of the journal of that epoch; slots are ordered.
+
+    Epochs and slots count from 1. ``Slot(0, 0)`` comes before the first epoch. The state there is
+    empty, or that of a restored checkpoint.
+    """
+
+    epoch: int
+    sequence: int
+
+
+ORIGIN: Final = Slot(0, 0)
 
 
 class Claim(Declared, frozen=True):
@@ -30,16 +44,6 @@ class Claim(Declared, frozen=True):
     journal: str
     first: int
     base: Slot | None = None
-
-
-class FirstClaim(Declared, frozen=True):
-    """A claim of the first version of the store: *owner* writes a log of this partition alone.
-
-    That log is taken over as a whole: the claim that follows it is made after a checkpoint of its
-    end is in the store, and is a `Claim`.
-    """
-
-    owner: str
 
 
 class Release(Declared, frozen=True):
@@ -88,3 +92,16 @@ class Mark(Declared, frozen=True):
 
 
 Record = Group | Seal
+
+
+class Fold(Protocol):
+    """The state of a partition. It sees each body once, in order, and must not fail."""
+
+    def reset(self) -> None:
+        """Become empty."""
+
+    def restore(self, checkpoint: Any) -> None:  # noqa: ANN401 - opaque here
+        """Replace the state by that of *checkpoint*."""
+
+    def apply(self, body: object) -> None:
+        """Apply the body of the next entry."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.asker import Asker, Effects
-from ringpop_py.journal.records import Entry, Group, Mark, Release
-from ringpop_py.slotlog.slots import Slot
+from ringpop_py.journal.records import Entry, Group, Mark, Release, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""What a group of writes did to keyed state, as the body of a record of the partition's log.
+"""What a group of writes did to keyed state, as the body of an entry of a journal.
 
 A body is a list of four: changed keys with their packed values, deleted keys, ids, packed offsets.
 Ids are by source: the sequences of its writes, each followed by the digest of that write if it has
-one. A body without digests is as the first version wrote it.
+one.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def content_of(
     offsets: dict[str, bytes],
     digests: Sequence[object] = (),
 ) -> Content:
-    """Return the content of a `Part` from a peer; the first version sends no *digests*.
+    """Return the content of a `Part` from a peer.
 
     Raises:
         BodyError: if it is not a part.

@@ -21,6 +21,7 @@ import xxhash
 
 from ringpop_py.columns.batches import is_compressed
 from ringpop_py.errors import StateDamaged, WireError
+from ringpop_py.journal.records import Slot
 from ringpop_py.keyed.keyed import Snapshot
 from ringpop_py.keyed.sessions import (
     WINDOW,
@@ -29,7 +30,6 @@ from ringpop_py.keyed.sessions import (
     records_in,
     with_records,
 )
-from ringpop_py.slotlog.slots import Slot
 from ringpop_py.values.declared import Declared, Meta, Natural, Text, convert, decode, encode
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def _number(text: str) -> int:
 
 
 class _SessionRow(Declared, frozen=True):
-    """A session; *missing* are its bits, and the first version did not write digests."""
+    """A session; *missing* are its bits. Most have no digests."""
 
     source: Text
     highest: Natural

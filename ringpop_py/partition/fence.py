@@ -21,11 +21,10 @@ from ringpop_py.journal import effects as fx
 from ringpop_py.journal.heir import Heir
 from ringpop_py.journal.journal import Journal
 from ringpop_py.journal.records import Claim, Seal
-from ringpop_py.partition.first_version import Upgrader, fence_first
 from ringpop_py.partition.journalstore import JournalStore, KnownRecords
 from ringpop_py.partition.settle import attempt_of
 from ringpop_py.partition.tasks import Worker, in_parallel
-from ringpop_py.stores.layout import slot_in
+from ringpop_py.stores.layout import number_in
 
 if TYPE_CHECKING:
     from ringpop_py.journal.asker import Effects
@@ -52,15 +51,10 @@ def fence(store: Store, keys: KeyspaceKeys, number: int) -> None:
     parts = keys.partition(number)
     name = secrets.token_hex(12)
     for _ in range(ATTEMPTS_MAX):
-        slots = filter(None, map(slot_in, store.list(parts.slots)))
-        epoch = max((slot.epoch for slot in slots if slot.sequence == 0), default=0)
+        epoch = max(filter(None, map(number_in, store.list(parts.claims))), default=0)
         if epoch:
             key = parts.claim(epoch)
-            value = store.get(key)
-            if value is not None and codec.is_first_version(value):
-                fence_first(FENCE, store, parts)
-                return
-            claim = _claim_in(value, key)
+            claim = _claim_in(store.get(key), key)
             if claim is not None and claim.owner == FENCE:
                 return
             # A claim that cannot be read may be any node's: all journals are ended.
@@ -126,10 +120,6 @@ def take_whole(store: Store, keys: KeyspaceKeys, number: int, state: KeyedState)
     journal = Journal(FENCE, logs.make_name)
     heir = Heir(number, state, journal)
     fact = _run(heir, heir.acquire(lambda *_: True), logs)
-    while isinstance(fact, fx.FirstVersion):  # again if a node of that version was faster
-        end = Upgrader(FENCE, keys, worker).read_now(number, state, lambda *_: True)
-        assert not isinstance(end, fx.NotAcquired)
-        fact = _run(heir, heir.upgrade(end), logs)
     assert isinstance(fact, fx.Acquired), fact
 
 

@@ -7,23 +7,22 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final, assert_never
 
-from ringpop_py.errors import KeyspaceError, StateDamaged
+from ringpop_py.errors import KeyspaceError, StateDamaged, StoreUnavailable
 from ringpop_py.journal import codec
 from ringpop_py.journal import effects as fx
-from ringpop_py.journal.records import Claim, Entry, FirstClaim, Group, Release
+from ringpop_py.journal.records import Entry, Group, Release
 from ringpop_py.keyed.bodies import Body, parts_of
-from ringpop_py.partition.performer import Performer, gone, snapshots_at
-from ringpop_py.slotlog.records import decode_record as decode_first_record
-from ringpop_py.slotlog.slots import Claim as ClaimRecord
-from ringpop_py.stores.layout import slot_in
+from ringpop_py.logs import log
+from ringpop_py.stores.layout import number_in, slot_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from ringpop_py.journal.records import Record
+    from ringpop_py.journal.records import Record, Slot
+    from ringpop_py.partition.checkpoints import Checkpoint
     from ringpop_py.partition.tasks import Worker
-    from ringpop_py.slotlog.slots import Slot
-    from ringpop_py.stores.layout import JournalKeys, KeyspaceKeys
+    from ringpop_py.stores.layout import JournalKeys, KeyspaceKeys, PartitionKeys
+    from ringpop_py.stores.store import Store
 
 KNOWN_BYTES_MAX: Final = 64 << 20
 """About the most memory for records that are kept for other heirs of the same journals."""
@@ -101,21 +100,55 @@ def _overhead(entry: Entry) -> int:
     return ENTRY_BYTES + CHANGE_BYTES * changes_count
 
 
-class JournalStore(Performer[fx.Request]):
+class JournalStore:
     """What stands under *keys* in a store, called through *worker*, for one journal or heir.
+
+    A refusal by the store is a reply, too.
 
     Args:
         known: shared by all heirs of a keyspace at a node; None for what reads nothing twice.
+
+    Attributes:
+        quick: see `Store.quick`.
+        trouble: why the last request failed; None if it did not.
     """
 
     def __init__(
         self, keys: KeyspaceKeys, worker: Worker, known: KnownRecords | None = None
     ) -> None:
-        super().__init__(worker, None if known is None else known.said)
+        self.quick = worker.store.quick
+        self.trouble: StoreUnavailable | None = None
+        self._worker = worker
+        self._store = worker.store
         self._keys = keys
         self._known = known
+        self._said = set[str]() if known is None else known.said
         self._files: dict[tuple[int, Slot], bytes] = {}
         self._last = "", keys.journal("")
+
+    def perform(self, request: fx.Request) -> Awaitable[fx.Reply]:
+        """Carry out *request* in a thread."""
+        return self._worker.run(self.perform_now, request)
+
+    def perform_now(self, request: fx.Request) -> fx.Reply:
+        """Carry out *request* on this thread. It blocks, unless the store is `quick`."""
+        try:
+            reply = self._carry_out(request)
+        except StoreUnavailable as error:
+            self.trouble = error
+            return fx.StoreAnswer.FAILED if error.passes else fx.StoreAnswer.NO_ROOM
+        except StateDamaged as error:
+            self.trouble = StoreUnavailable(str(error))
+            self._say_damaged(str(error))
+            return fx.Unreadable(str(error))
+        self.trouble = None
+        return reply
+
+    def _say_damaged(self, text: str) -> None:
+        """Log *text*, once: each try finds the same damage again, until it is repaired."""
+        if text not in self._said:
+            self._said.add(text)
+            log.error("state-damaged", text=text)
 
     def make_name(self) -> str:
         """Return a name that no journal has had."""
@@ -133,16 +166,16 @@ class JournalStore(Performer[fx.Request]):
                 text = why
             case fx.GoneCheckpoint(slot):
                 key = self._keys.partition(damage.partition).checkpoint(slot)
-                text = gone(key, "nothing else has what it held")
+                text = _gone(key, "nothing else has what it held")
             case fx.GoneRecord(journal, number):
                 key = self._journal(journal).slot(number)
-                text = gone(key, "what it held is needed")
+                text = _gone(key, "what it held is needed")
             case fx.GoneClaim(partition, epoch):
                 key = self._keys.partition(partition).claim(epoch)
-                text = gone(key, "there are later claims")
+                text = _gone(key, "there are later claims")
             case _:
                 assert_never(what)
-        self.say_damaged(text)
+        self._say_damaged(text)
         return StateDamaged(text)
 
     def _journal(self, name: str) -> JournalKeys:
@@ -175,9 +208,9 @@ class JournalStore(Performer[fx.Request]):
                 return self._partition(number)
             case fx.GetClaim(_, number, epoch):
                 key = self._keys.partition(number).claim(epoch)
-                return _found(self._store.get(key), lambda v: _claim(v, key))
+                return _found(self._store.get(key), lambda v: codec.decode_claim(v, key))
             case fx.GetCheckpoint(_, number, slot):
-                return snapshots_at(self._store, self._keys.partition(number), slot)
+                return _snapshots_at(self._store, self._keys.partition(number), slot)
             case fx.DeleteSlots(_, journal, slots, marks):
                 journal_keys = self._journal(journal)
                 self._store.delete([*map(journal_keys.slot, slots), *map(journal_keys.mark, marks)])
@@ -225,27 +258,17 @@ class JournalStore(Performer[fx.Request]):
         epochs: list[int] = []
         checkpoints: list[Slot] = []
         for key in self._store.list(keys.root):
-            slot = slot_in(key)
-            if slot is None:
-                continue  # a mark of the first version
-            if key.startswith(keys.checkpoints):
-                checkpoints.append(slot)
-            elif slot.sequence == 0:
-                epochs.append(slot.epoch)
+            if key.startswith(keys.claims):
+                epoch = number_in(key)
+                epochs += [] if epoch is None else [epoch]
+            else:
+                slot = slot_in(key)
+                checkpoints += [] if slot is None else [slot]
         return fx.PartitionListed(epochs, checkpoints)
 
 
 def _found(value: bytes | None, decode: Callable[[bytes], object]) -> fx.Reply:
     return fx.StoreAnswer.ABSENT if value is None else fx.Found(decode(value))
-
-
-def _claim(value: bytes, key: str) -> Claim | FirstClaim:
-    if not codec.is_first_version(value):
-        return codec.decode_claim(value, key)
-    claim = decode_first_record(value, key)
-    if not isinstance(claim, ClaimRecord):
-        raise StateDamaged(f"{key} holds no claim; restore the object")
-    return FirstClaim(claim.owner)
 
 
 def _checked(entry: Entry, key: str) -> Entry:
@@ -255,3 +278,42 @@ def _checked(entry: Entry, key: str) -> Entry:
         return Entry(entry.partition, entry.epoch, parts_of(entry.body))
     except KeyspaceError as error:
         raise StateDamaged(f"{key}: {error}") from None
+
+
+def _gone(key: str, why: str) -> str:
+    """Return the error text for an object that is missing, and *why* that matters."""
+    return f"{key} is gone, and {why}; restore the object"
+
+
+def _snapshots_at(store: Store, keys: PartitionKeys, slot: Slot) -> fx.Found | fx.GoneCheckpoint:
+    """Return the checkpoint at *slot* and those that it builds on, the whole one first."""
+    newest = _checkpoint(store, keys, slot)
+    if newest is None:
+        return fx.GoneCheckpoint(slot)
+    snapshots = []
+    for earlier in newest.builds_on:
+        found = _checkpoint(store, keys, earlier)
+        if found is None:
+            return fx.GoneCheckpoint(earlier)
+        snapshots.append(found.snapshot)
+    return fx.Found([*snapshots, newest.snapshot])
+
+
+def _checkpoint(store: Store, keys: PartitionKeys, slot: Slot) -> Checkpoint | None:
+    # Not at the top, because pyarrow takes 60 MB.
+    from ringpop_py.partition.checkpoints import decode_checkpoint  # noqa: PLC0415
+
+    key = keys.checkpoint(slot)
+    value = store.get(key)
+    if value is None:
+        return None
+    try:
+        found = decode_checkpoint(value)
+    except StateDamaged as error:
+        raise StateDamaged(f"{key}: {error}") from None
+    # A file is sealed, but it does not know its key: an operator may have copied it elsewhere.
+    if found.slot != slot or not keys.are_of(found.keyspace, found.generation, found.partition):
+        raise StateDamaged(
+            f"{key} is a checkpoint of another slot or partition; restore the object"
+        )
+    return found

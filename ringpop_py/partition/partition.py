@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
     from ringpop_py.journal.asker import Effects
     from ringpop_py.journal.heir import MayTake
+    from ringpop_py.journal.records import Slot
     from ringpop_py.keyed.keyed import KeyedState
-    from ringpop_py.partition.first_version import Upgrader
     from ringpop_py.partition.journalstore import JournalStore
     from ringpop_py.partition.writer import Writer
-    from ringpop_py.slotlog.slots import Slot
     from ringpop_py.values.operations import Outcome, PackedWrite, Write
 
 F = TypeVar("F")
@@ -58,7 +57,6 @@ class Partition:
         state: KeyedState,
         store: JournalStore,
         writer: Writer,
-        upgrader: Upgrader,
     ) -> None:
         self.number = number
         self.state = state
@@ -69,7 +67,6 @@ class Partition:
         self.writes_count = 0
         self._store = store
         self._writer = writer
-        self._upgrader = upgrader
         self._heir = Heir(number, self, writer.journal)
         self._comes = False
 
@@ -149,12 +146,7 @@ class Partition:
         `acquire` does.
         """
         self.presence = Presence.COMING
-        fact = await self._come(self._heir.follow(miss_nothing=True))
-        if isinstance(fact, fx.FirstVersion):
-            raise PartitionUnavailable(
-                f"partition {self.number} is in the form of the first version until it is next"
-                " claimed, and cannot be copied"
-            )
+        await self._come(self._heir.follow(miss_nothing=True))
 
     def journal_of(self, epoch: int) -> str:
         """Return the journal that the claim of *epoch* names; empty if it was not read."""
@@ -173,12 +165,6 @@ class Partition:
         claiming.add(self.number)
         try:
             fact = await self._come(self._heir.acquire(may_take))
-            # Again if a node of the first version was faster with the next claim.
-            while isinstance(fact, fx.FirstVersion):
-                end = await self._upgrader.read(self.number, self.state, may_take)
-                if isinstance(end, fx.NotAcquired):
-                    return end
-                fact = await self._come(self._heir.upgrade(end))
         finally:
             claiming.discard(self.number)
         if isinstance(fact, fx.Acquired):
@@ -225,8 +211,7 @@ class Partition:
             if attempt > COMING_ATTEMPTS_MAX and trouble is not None and not pursued:
                 raise type(trouble)(str(trouble))
             await pause_before(attempt)
-        reply: fx.Reply = await self._store.perform(request)
-        return reply
+        return await self._store.perform(request)
 
     # Online: for all tasks.
 

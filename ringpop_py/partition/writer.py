@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from ringpop_py.config.settings import StateConfig
     from ringpop_py.journal.asker import Effects
+    from ringpop_py.journal.records import Slot
     from ringpop_py.partition.journalstore import JournalStore
     from ringpop_py.partition.tasks import Spawn
-    from ringpop_py.slotlog.slots import Slot
 
 
 class Written(Served, Protocol):

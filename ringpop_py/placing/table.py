@@ -16,8 +16,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from ringpop_py.errors import BodyError
+from ringpop_py.journal.records import ORIGIN, Slot
 from ringpop_py.placing.keys import NOBODY, PARTITIONS_MAX, hash_text
-from ringpop_py.slotlog.slots import ORIGIN, Slot
 from ringpop_py.values.declared import Declared, Meta, Natural, Text, astuple, convert
 from ringpop_py.values.packed import INTEGER_MAX
 

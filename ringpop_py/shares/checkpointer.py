@@ -20,11 +20,11 @@ from ringpop_py.logs import log
 if TYPE_CHECKING:
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.config.settings import StateConfig
+    from ringpop_py.journal.records import Slot
     from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.tasks import Worker
     from ringpop_py.partition.writer import Writer
     from ringpop_py.shares.durable_driver import DurableDriver
-    from ringpop_py.slotlog.slots import Slot
 
 LOOK_S: Final = 0.25
 """The seconds between two looks at which checkpoints are due."""

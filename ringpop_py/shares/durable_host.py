@@ -11,7 +11,6 @@ import trio
 from ringpop_py.errors import ConfigError
 from ringpop_py.jobs.jobs import Jobs
 from ringpop_py.jobs.store import JobStore
-from ringpop_py.partition.first_version import Upgrader
 from ringpop_py.partition.journalstore import JournalStore, KnownRecords
 from ringpop_py.partition.partition import Partition
 from ringpop_py.partition.writer import Writer
@@ -76,7 +75,6 @@ class DurableHost(OwningHost[DurableDriver]):
         self._known = KnownRecords()
         of_writer = JournalStore(self.keys, worker), JournalStore(self.keys, worker)
         self.writer = Writer(node.name, *of_writer, state, spawn)
-        self._upgrader = Upgrader(node.name, self.keys, worker)
         driver = DurableDriver(
             steward,
             Keeper(self.assignments, peers.members, self._acts),
@@ -142,7 +140,6 @@ class DurableHost(OwningHost[DurableDriver]):
             state=self._make_state(self.definition),
             store=JournalStore(self.keys, self.worker, self._known),
             writer=self.writer,
-            upgrader=self._upgrader,
         )
 
     def forget_records(self) -> None:

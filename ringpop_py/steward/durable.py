@@ -37,8 +37,8 @@ from ringpop_py.swim.member import Status
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ringpop_py.journal.records import Slot
     from ringpop_py.placing.assignment import Assignments
-    from ringpop_py.slotlog.slots import Slot
     from ringpop_py.steward.duties import Duty, Task
     from ringpop_py.steward.holdings import Sight
 

@@ -1,4 +1,4 @@
-"""The keys of keyspaces, partitions, slots, checkpoints and jobs in a store.
+"""The keys of keyspaces, partitions, journals, checkpoints and jobs in a store.
 
 Numbers have leading zeros, so that the order of the keys is the order of the numbers.
 """
@@ -8,15 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from ringpop_py.slotlog.slots import Slot
+from ringpop_py.journal.records import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SLOTS: Final = "s"
-CHECKPOINTS: Final = "ck"
-MARK: Final = ".trimmed"
-"""The end of a mark's key in a log of the first version, listed together with the slots."""
+CLAIMS: Final = "claims"
+CHECKPOINTS: Final = "ck"  # before the claims in the order of keys
 JOURNAL_MARKS: Final = "mark"
 
 
@@ -194,40 +192,29 @@ class JournalKeys:
         slots: list[int] = []
         marks: list[int] = []
         for key in keys:
-            digits = key.rsplit("/", 1)[-1]
-            if digits.isascii() and digits.isdigit():
-                (marks if key.startswith(self.marks) else slots).append(int(digits))
+            number = number_in(key)
+            if number is not None:
+                (marks if key.startswith(self.marks) else slots).append(number)
         return slots, marks
 
 
 class PartitionKeys:
     """The keys of one partition.
 
-    The claim of an epoch is its slot 0, as in the first version, whose nodes thus see that the
-    partition is not theirs. The other slots are of the first version.
-
     Attributes:
         root: the prefix of all of them; ends with a slash. A list looks at checkpoints first.
-        slots: the prefix of all claims, and of slots and marks of the first version.
+        claims: the prefix of all claims.
         checkpoints: the prefix of all checkpoints.
     """
 
     def __init__(self, root: str) -> None:
-        self.slots = f"{root}{SLOTS}/"
+        self.claims = f"{root}{CLAIMS}/"
         self.checkpoints = f"{root}{CHECKPOINTS}/"
         self.root = root
 
     def claim(self, epoch: int) -> str:
         """Return the key of the claim of *epoch*."""
-        return self.slot(Slot(epoch, 0))
-
-    def slot(self, slot: Slot) -> str:
-        """Return the key of the record in *slot*."""
-        return f"{self.slots}{slot.epoch:010}/{slot.sequence:010}"
-
-    def mark(self, slot: Slot) -> str:
-        """Return the key that is put before slots up to *slot* are deleted (see `Collector`)."""
-        return self.slot(slot) + MARK
+        return f"{self.claims}{epoch:010}"
 
     def checkpoint(self, slot: Slot) -> str:
         """Return the key of the state after *slot*."""
@@ -238,8 +225,11 @@ class PartitionKeys:
         return self.root.endswith(f"{_root(name, generation)}p/{partition:05}/")
 
 
-def epoch_in(key: str) -> int | None:
-    """Return the number of the whole's checkpoint at the end of *key*; None if there is none."""
+def number_in(key: str) -> int | None:
+    """Return the number at the end of *key*: of a slot, a claim, or a checkpoint of the whole.
+
+    None if there is none.
+    """
     digits = key.rsplit("/", 1)[-1].removeprefix("epoch-")
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
@@ -267,7 +257,7 @@ def staged_in(prefix: str, key: str) -> StagedKey | None:
 
 
 def slot_in(key: str) -> Slot | None:
-    """Return the slot at the end of *key*, of a slot or a checkpoint; None if there is none."""
+    """Return the slot at the end of *key*, of a checkpoint; None if there is none."""
     parts = key.rsplit("/", 2)[1:]
     if len(parts) != len(Slot._fields) or not all(
         part.isascii() and part.isdigit() for part in parts

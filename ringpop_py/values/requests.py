@@ -158,7 +158,7 @@ def write_row(write: Write) -> list[Any]:
     """Return *write* as a row."""
     offsets = dict(write.offsets) if write.offsets else None
     row = [write.source, write.sequence, write.changes, offsets]
-    return [*row, write.digest] if write.digest else row  # the digest was added later
+    return [*row, write.digest] if write.digest else row  # most have none
 
 
 # Results, part by part.

@@ -22,7 +22,7 @@ PROTOCOL_VERSION: Final = 1
 """The version of the native dialect's messages. It counts up with each change that an older member
 cannot read; a new last field is not such a change, because older members ignore it."""
 PROTOCOL: Final = "ringpop_py_protocol"
-"""The init header with this version; a member that does not send it speaks version 1."""
+"""The init header with this version. Callers that are not members do not send it."""
 
 HOST_PORT: Final = "host_port"
 PROCESS_NAME: Final = "process_name"
@@ -41,8 +41,8 @@ def own_headers(host_port: str, process_name: str, more: Mapping[str, str]) -> M
 
 def protocol_refusal(headers: Mapping[str, str]) -> str | None:
     """Return why a peer with these init headers cannot be understood; None if it can."""
-    theirs = headers.get(PROTOCOL, "1")  # members of version 1 did not send the header
-    if theirs == str(PROTOCOL_VERSION):
+    theirs = headers.get(PROTOCOL)
+    if theirs in (None, str(PROTOCOL_VERSION)):
         return None
     return f"version {PROTOCOL_VERSION} of the protocol is spoken here, not version {theirs!r:.20}"
 

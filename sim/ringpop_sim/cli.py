@@ -16,7 +16,6 @@ from ringpop_sim.commands import (
     report,
     run,
     shrink,
-    slotlog,
     swarm,
     theory,
 )
@@ -34,7 +33,6 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     report,
     determinism,
     theory,
-    slotlog,
     journal,
     keyspaces,
 )

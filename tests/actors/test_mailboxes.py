@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ringpop_py.keyspaces.keyspace import Keyspace
-    from ringpop_py.values.operations import Value
 
 pytestmark = pytest.mark.virtual_time
 
@@ -165,15 +164,3 @@ async def test_an_id_whose_reply_was_forgotten_is_compared_all_the_same(keyspace
         await meters.ask("k", 5, operation_id="order 7")
 
     assert await meters.state_of("k") == 5 + REPLIES_MAX
-
-
-async def test_a_record_of_the_first_version_has_no_digests(keyspace: Keyspace) -> None:
-    meters = keyspace.actor(Meter)
-    record: Value = {"version": 1, "state": 5, "replies": [["order 7", 0, b"\x05"]]}
-    await keyspace.put("Meter/k", record)
-
-    assert await meters.ask("k", 6, operation_id="order 7") == 5
-    assert await meters.ask("k", 1, operation_id="order 8") == 6
-    assert await meters.ask("k", 1, operation_id="order 8") == 6
-    with pytest.raises(OperationIdReused):
-        await meters.ask("k", 2, operation_id="order 8")

@@ -20,9 +20,9 @@ from ringpop_py.errors import (
     StateDamaged,
     StoreUnavailable,
 )
+from ringpop_py.journal.records import ORIGIN
 from ringpop_py.placing.assignment import Assignment
 from ringpop_py.shares.rescale_events import Gained
-from ringpop_py.slotlog.slots import ORIGIN
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.backups.hosts import host_of, listed_at

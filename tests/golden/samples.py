@@ -53,6 +53,7 @@ from ringpop_py.jobs.stagefile import MAGIC, Chunk, Index, encode_stage, index_o
 from ringpop_py.jobs.store import JobStore
 from ringpop_py.journal import codec as journal_codec
 from ringpop_py.journal import records as journal_is
+from ringpop_py.journal.records import Slot
 from ringpop_py.keyed.bodies import Body, Group, parts_of
 from ringpop_py.keyed.entries import FrozenEntries
 from ringpop_py.keyed.keyed import Snapshot
@@ -72,14 +73,6 @@ from ringpop_py.proxy.http import (
 )
 from ringpop_py.proxy.request import HttpReply, HttpRequest
 from ringpop_py.shares.snapshots import SnapshotRequest
-from ringpop_py.slotlog.records import (
-    CHECKSUM_BYTES,
-    HEAD,
-    decode_record,
-    encode_record,
-    wrap,
-)
-from ringpop_py.slotlog.slots import Claim, Data, Seal, Slot
 from ringpop_py.steward.gossip import Known, TableGossip, _Offer
 from ringpop_py.steward.hand_over import BLANK, HandOver, HandOverStep
 from ringpop_py.stores.layout import KeyspaceKeys
@@ -104,6 +97,7 @@ from ringpop_py.swim.messages import (
     packed_sums,
 )
 from ringpop_py.values import operations
+from ringpop_py.values.checksum import CHECKSUM_BYTES, HEAD, wrap
 from ringpop_py.values.declared import (
     Declared,
     convert,
@@ -704,7 +698,6 @@ def _handing_over() -> dict[str, Kind]:
 # What a store holds.
 
 KEYS = KeyspaceKeys("prod", "k-é", 3)
-SLOT_KEY = KEYS.partition(3).slot(Slot(2, 5))
 JOURNAL_KEYS = KEYS.journal("n" * 24)
 
 
@@ -806,19 +799,7 @@ def _store() -> dict[str, Kind]:
             lambda store: JobStore(store, KEYS, 4).refusals("j"),
             {"full": REFUSED},
         ),
-        "log.record": Kind(
-            lambda found: encode_record(found, SLOT_KEY),
-            lambda value: decode_record(value, SLOT_KEY),
-            {
-                "claim": Claim("é", "n" * 24),
-                "seal": Seal("", "n" * 24),
-                "full": Data([{"k": b"\xc0"}, [], {"s": [0]}, {}], "n" * 24),
-            },
-            refusal=StateDamaged,
-            strip=lambda value: value[len(HEAD) : -CHECKSUM_BYTES],
-            dress=lambda payload: wrap(payload, SLOT_KEY),
-        ),
-        "log.body": Kind(
+        "journal.body": Kind(
             _body_of,
             lambda packed: parts_of(decode_value("msgpack", packed)),
             {"empty": Body({}, [], {}, {}), "full": body},
@@ -834,14 +815,13 @@ def _sealed(
     **samples: object,
 ) -> Kind:
     """What has a checksum that is bound to *key*."""
-    head = journal_codec.HEAD
     return Kind(
         lambda value: encode(value, key),
         lambda body: decode(body, key),
         samples,
         refusal=StateDamaged,
-        strip=lambda value: value[len(head) : -CHECKSUM_BYTES],
-        dress=lambda payload: wrap(payload, key, head),
+        strip=lambda value: value[len(HEAD) : -CHECKSUM_BYTES],
+        dress=lambda payload: wrap(payload, key),
     )
 
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.journal.asker import Asker
     from ringpop_py.journal.heir import MayTake
-    from ringpop_py.journal.records import FirstClaim, Mark, Record
-    from ringpop_py.slotlog.slots import Slot
+    from ringpop_py.journal.records import Mark, Record, Slot
 
 R = TypeVar("R", bound=fx.Request)
 K = TypeVar("K")
@@ -51,7 +50,7 @@ class Store:
     def __init__(self) -> None:
         self.slots: dict[tuple[str, int], Record] = {}
         self.marks: dict[tuple[str, int], Mark] = {}
-        self.claims: dict[tuple[int, int], Claim | FirstClaim] = {}
+        self.claims: dict[tuple[int, int], Claim] = {}
         self.checkpoints: dict[tuple[int, Slot], tuple[object, ...]] = {}
         self.unreadable: dict[object, str] = {}
 

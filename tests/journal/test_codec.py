@@ -10,21 +10,16 @@ from hypothesis import strategies as st
 
 from ringpop_py.errors import StateDamaged
 from ringpop_py.journal.codec import (
-    HEAD,
     decode_claim,
     decode_mark,
     decode_record,
     encode_claim,
     encode_mark,
     encode_record,
-    is_first_version,
 )
-from ringpop_py.journal.records import Claim, Entry, Group, Mark, Record, Release, Seal
-from ringpop_py.slotlog import records as first
-from ringpop_py.slotlog import slots as first_slots
-from ringpop_py.slotlog.records import wrap
-from ringpop_py.slotlog.slots import Slot
+from ringpop_py.journal.records import Claim, Entry, Group, Mark, Record, Release, Seal, Slot
 from ringpop_py.stores.layout import KeyspaceKeys
+from ringpop_py.values.checksum import HEAD, wrap
 from ringpop_py.values.packed import INTEGER_MAX, encode_value
 
 if TYPE_CHECKING:
@@ -121,18 +116,18 @@ def test_a_copy_of_a_store_under_the_name_of_another_cluster_is_read() -> None:
 
 
 @pytest.mark.parametrize(("value", "decode", "key", "sample"), SAMPLES)
-def test_what_a_newer_version_wrote_is_refused_with_what_to_do(
+def test_another_version_of_the_format_is_refused_by_name(
     value: bytes, decode: Decode, key: str, sample: object
 ) -> None:
-    newer = wrap(value[2:-8], key, b"\xc1\x04")
+    newer = b"\xc1\x02" + value[2:]
 
-    with pytest.raises(StateDamaged, match=f"{key}.*newer version.*upgrade this node"):
+    with pytest.raises(StateDamaged, match=f"{key}.*format 2 of the store.*reads format 1"):
         decode(newer, key)
-    assert decode(wrap(value[2:-8], key, HEAD), key) == sample
+    assert decode(value, key) == sample
 
 
 def test_a_kind_of_record_that_is_not_known_is_of_a_newer_version() -> None:
-    value = wrap(encode_value("msgpack", ["future", 1]), SLOT_KEY, HEAD)
+    value = wrap(encode_value("msgpack", ["future", 1]), SLOT_KEY)
 
     with pytest.raises(StateDamaged, match=f"{SLOT_KEY}.*'future'; upgrade this node"):
         decode_record(value, SLOT_KEY)
@@ -145,13 +140,13 @@ def test_what_a_newer_version_says_besides_is_ignored() -> None:
     claim = encode_value("msgpack", ["a", "j", 1, None, "more"])
     mark = encode_value("msgpack", [[[3, 1, 4, "more"]], "more"])
 
-    found = decode_record(wrap(record, SLOT_KEY, HEAD), SLOT_KEY)
+    found = decode_record(wrap(record, SLOT_KEY), SLOT_KEY)
 
     assert found == Group((Entry(3, 2, BODY), Entry(4, 1, Release("b"))))
-    assert decode_record(wrap(seal, SLOT_KEY, HEAD), SLOT_KEY) == Seal("b")
-    assert decode_claim(wrap(claim, CLAIM_KEY, HEAD), CLAIM_KEY) == Claim("a", "j", 1)
+    assert decode_record(wrap(seal, SLOT_KEY), SLOT_KEY) == Seal("b")
+    assert decode_claim(wrap(claim, CLAIM_KEY), CLAIM_KEY) == Claim("a", "j", 1)
     with pytest.raises(StateDamaged):  # a place has two numbers, and never another one
-        decode_mark(wrap(mark, MARK_KEY, HEAD), MARK_KEY)
+        decode_mark(wrap(mark, MARK_KEY), MARK_KEY)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +173,7 @@ def test_what_a_newer_version_says_besides_is_ignored() -> None:
 )
 def test_a_record_that_is_malformed_is_refused_and_named(row: object) -> None:
     with pytest.raises(StateDamaged, match=SLOT_KEY):
-        decode_record(wrap(encode_value("msgpack", row), SLOT_KEY, HEAD), SLOT_KEY)
+        decode_record(wrap(encode_value("msgpack", row), SLOT_KEY), SLOT_KEY)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +198,7 @@ def test_a_claim_or_mark_that_is_malformed_is_refused_and_named(
     decode: Decode, row: object
 ) -> None:
     with pytest.raises(StateDamaged, match=CLAIM_KEY):
-        decode(wrap(encode_value("msgpack", row), CLAIM_KEY, HEAD), CLAIM_KEY)
+        decode(wrap(encode_value("msgpack", row), CLAIM_KEY), CLAIM_KEY)
 
 
 @pytest.mark.parametrize("decode", [decode_record, decode_claim, decode_mark])
@@ -213,21 +208,6 @@ def test_bytes_without_a_head_or_a_checksum_are_refused(
 ) -> None:
     with pytest.raises(StateDamaged, match=SLOT_KEY):
         decode(value, SLOT_KEY)
-
-
-def test_a_claim_of_the_first_version_is_told_from_one_of_ours() -> None:
-    claim = first_slots.Claim("10.0.0.1:3000", "0123456789abcdef01234567")
-    plain = encode_value("msgpack", ["claim", claim.nonce, claim.owner])
-
-    assert is_first_version(first.encode_record(claim, CLAIM_KEY))
-    assert is_first_version(plain)  # before records had checksums
-    assert not is_first_version(encode_claim(CLAIMS[0], CLAIM_KEY))
-    assert not is_first_version(b"")
-
-
-def test_a_node_of_the_first_version_refuses_our_claim_and_says_what_to_do() -> None:
-    with pytest.raises(StateDamaged, match=f"{CLAIM_KEY}.*newer version.*upgrade this node"):
-        first.decode_record(encode_claim(CLAIMS[0], CLAIM_KEY), CLAIM_KEY)
 
 
 # Any values.
@@ -274,7 +254,7 @@ def test_any_mark_is_read_as_it_was_written(covered: dict[int, Slot]) -> None:
 
 @given(plain_values)
 def test_any_value_that_is_no_record_is_damage_and_nothing_else(value: object) -> None:
-    body = wrap(encode_value("msgpack", value), SLOT_KEY, HEAD)
+    body = wrap(encode_value("msgpack", value), SLOT_KEY)
 
     for decode in (decode_record, decode_claim, decode_mark):
         try:

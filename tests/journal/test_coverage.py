@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringpop_py.journal.coverage import Coverage, Holding, Snapshots
-from ringpop_py.journal.records import Mark
-from ringpop_py.slotlog.slots import Slot
+from ringpop_py.journal.records import Mark, Slot
 from tests.journal.journals import Bodies
 
 

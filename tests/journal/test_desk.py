@@ -19,8 +19,8 @@ from ringpop_py.errors import (
 )
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.desk import CHANGE_BYTES, Desk, Job, Presence, ReleaseJob, WriteJob
+from ringpop_py.journal.effects import StoreAnswer
 from ringpop_py.journal.records import Group, Mark, Release, Seal
-from ringpop_py.slotlog.effects import StoreAnswer
 from ringpop_py.values.operations import Change, Outcome, PackedWrite, Write
 from tests.journal.journals import Node, Store, group, only
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.effects import StoreAnswer
 from ringpop_py.journal.heir import READS_MAX, Heir, Stage
-from ringpop_py.journal.records import Claim, FirstClaim, Mark, Release, Seal
-from ringpop_py.slotlog.effects import StoreAnswer
-from ringpop_py.slotlog.slots import ORIGIN, Slot
+from ringpop_py.journal.records import ORIGIN, Claim, Mark, Release, Seal, Slot
 from tests.journal.journals import Node, Store, group, only
 
 # The first owner.
@@ -30,7 +29,7 @@ def test_a_restored_checkpoint_before_the_first_epoch_is_the_beginning(a: Node) 
 
     assert facts == [fx.Acquired(0, 1)]
     assert a.bodies() == ["old"]
-    assert a.store.claims[0, 1].base == ORIGIN  # type: ignore[union-attr]
+    assert a.store.claims[0, 1].base == ORIGIN
 
 
 def test_following_what_nobody_ever_claimed_says_so_and_puts_nothing(a: Node) -> None:
@@ -1191,84 +1190,6 @@ def test_what_cannot_be_read_stops_everybody_until_it_can(
     assert (a.store.slots, a.store.claims) == before
     assert b.acquire(take=True) == [fx.Acquired(0, 2)]
     assert b.bodies() == ["x", "y", "z"]
-
-
-# The first version.
-
-
-def test_a_claim_of_the_first_version_is_told_of_and_nothing_is_put(a: Node) -> None:
-    a.store.claims[0, 3] = FirstClaim("old")
-    a.store.claims[0, 2] = FirstClaim("older")
-    a.store.claims[0, 1] = FirstClaim("oldest")
-
-    facts = a.acquire(take=True)
-
-    assert facts == [fx.FirstVersion(0, 3, "old")]
-    assert a.heir().stage is Stage.IDLE
-    assert not {fx.PutSlot, fx.PutClaim} & set(a.kinds())
-
-
-def test_what_was_taken_over_is_claimed_behind_the_epochs_of_the_first_version(a: Node) -> None:
-    a.store.claims[0, 3] = FirstClaim("old")
-    a.store.checkpoints[0, Slot(3, 7)] = ("x",)
-    a.acquire(take=True)
-    a.kinds()
-    heir = a.heir()
-    a.folds[0].restore(("x",))
-
-    facts = a.run(heir, heir.upgrade(Slot(3, 7)))
-
-    assert facts == [fx.Acquired(0, 4)]
-    assert a.kinds() == [fx.PutClaim]
-    assert a.store.claims[0, 4] == Claim("a", "a1", 1, Slot(3, 7))
-    assert a.bodies() == ["x"]
-
-
-def test_what_was_taken_over_is_read_from_its_checkpoint_by_the_next_owner(
-    a: Node, b: Node
-) -> None:
-    for epoch in (1, 2, 3):
-        a.store.claims[0, epoch] = FirstClaim("old")
-    a.store.checkpoints[0, Slot(3, 7)] = ("x",)
-    a.acquire(take=True)
-    heir = a.heir()
-    a.run(heir, heir.upgrade(Slot(3, 7)))
-    a.commit("y")
-
-    b.acquires(0, take=True)
-
-    assert b.bodies() == ["x", "y"]
-    assert b.store.claims[0, 5] == Claim("b", "b1", 1, Slot(3, 7))
-
-
-def test_of_two_nodes_that_take_over_at_the_same_time_one_has_the_claim(a: Node, b: Node) -> None:
-    a.store.claims[0, 1] = FirstClaim("old")
-    for node in (a, b):
-        node.acquire(take=False)
-        node.folds[0].restore(("x",))
-    a.store.checkpoints[0, Slot(1, 2)] = ("x",)
-    first, second = a.heir(), b.heir()
-
-    won = a.run(first, first.upgrade(Slot(1, 2)))
-    a.commit("y")
-    lost = b.run(second, second.upgrade(Slot(1, 2)))
-
-    claim = Claim("a", "a1", 1, Slot(1, 2))
-    assert won == [fx.Acquired(0, 2)]
-    assert lost == [fx.NotAcquired(0, 2, claim, Slot(2, 1))]
-    assert b.bodies() == ["x", "y"]
-    assert b.store.claims[0, 2] == claim
-
-
-def test_a_node_of_the_first_version_that_was_faster_is_told_of_again(a: Node) -> None:
-    a.store.claims[0, 1] = FirstClaim("old")
-    a.acquire(take=True)
-    heir = a.heir()
-    a.store.checkpoints[0, Slot(1, 2)] = ()
-    a.store.claims[0, 2] = FirstClaim("older")
-
-    assert a.run(heir, heir.upgrade(Slot(1, 2))) == [fx.FirstVersion(0, 2, "older")]
-    assert heir.stage is Stage.IDLE
 
 
 def test_a_partition_that_came_after_a_mark_misses_no_checkpoint(a: Node, b: Node) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.journal import effects as fx
-from ringpop_py.journal.records import Claim, Entry, Group, Mark, Release, Seal
-from ringpop_py.slotlog.effects import StoreAnswer
-from ringpop_py.slotlog.slots import Slot
+from ringpop_py.journal.effects import StoreAnswer
+from ringpop_py.journal.records import Claim, Entry, Group, Mark, Release, Seal, Slot
 from tests.journal.journals import Node, Store, group, only
 
 # Commits.

@@ -95,16 +95,6 @@ def test_a_copy_knows_what_ids_stand_for_as_well_as_its_own(part_bytes: int) -> 
         assert isinstance(other, OperationIdReused)
 
 
-def test_a_part_of_the_first_version_has_no_digests() -> None:
-    source, target = a_state("a"), a_state("b")
-    write(source, "k", "put", 1, sequence=1, digest=b"12345678")
-    sessions, *_ = source.parts(NOW_MS)
-
-    target.merge(content_of(*sessions[:3]), "last_writer_wins", NOW_MS, transfer="t")
-
-    assert target.keyed.sessions == (("source", (1, 1, b"")),)
-
-
 def test_a_copy_has_the_sources_in_the_order_in_which_they_wrote() -> None:
     source, target = a_state("a"), a_state("b")
     for name, digest in (("first", b"12345678"), ("second", b""), ("third", b"12345678")):

@@ -12,7 +12,6 @@ from ringpop_py.journal.effects import Acquired
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.partition.checkpoints import Checkpoint, encode_checkpoint
-from ringpop_py.partition.first_version import Upgrader
 from ringpop_py.partition.journalstore import JournalStore, KnownRecords
 from ringpop_py.partition.partition import Partition
 from ringpop_py.partition.tasks import Worker
@@ -122,7 +121,6 @@ class BenchNode:
             state=KeyedState(encode, Aggregations(), entries=entries),
             store=self._logs(),
             writer=self.writer,
-            upgrader=Upgrader(self.name, KEYS, self._worker),
         )
 
     async def online(self, number: int = 0, entries: MemoryEntries | None = None) -> Partition:

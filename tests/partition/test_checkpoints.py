@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ringpop_py.errors import OperationIdReused, StateDamaged
+from ringpop_py.journal.records import Slot
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.entries import FrozenEntries
 from ringpop_py.keyed.keyed import KeyedState, Snapshot
@@ -28,7 +29,6 @@ from ringpop_py.partition.checkpoints import (
     encode_checkpoint,
     whole_is_due,
 )
-from ringpop_py.slotlog.slots import Slot
 from ringpop_py.values.operations import Change, Outcome, Write
 from tests.keyed.reading import rows_in
 
@@ -142,14 +142,6 @@ def test_what_an_id_stood_for_is_known_after_a_restart_from_files() -> None:
 
     assert isinstance(changed, OperationIdReused)
     assert same == Outcome((1,), repeated=True)
-
-
-def test_sessions_of_a_checkpoint_of_the_first_version_have_no_digests() -> None:
-    rows = [["client", 7, b""], ["other", 9_000, b"\x05"]]
-
-    checkpoint = decode_checkpoint(file_of(GOOD, {"sessions": packed(rows)}))
-
-    assert checkpoint.snapshot.sessions == (("client", (7, 0, b"")), ("other", (9_000, 5, b"")))
 
 
 def test_any_reader_of_arrow_opens_the_file() -> None:

@@ -21,6 +21,7 @@ from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.partition.fence import FENCE, fence, take_whole
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
+from ringpop_py.values.checksum import HEAD
 from ringpop_py.values.operations import Outcome
 from ringpop_py.values.packed import make_packer
 from tests.keyed.reading import value_in
@@ -110,7 +111,7 @@ async def test_what_is_created_after_an_interrupted_drop_has_the_name_to_itself(
 
 
 def last_claim(store: MemoryStore, number: int = 0) -> Claim:
-    key = store.list(KEYS.partition(number).slots)[-1]
+    key = store.list(KEYS.partition(number).claims)[-1]
     return codec.decode_claim(store.get(key) or b"", key)
 
 
@@ -159,7 +160,7 @@ async def test_a_partition_that_was_claimed_again_meanwhile_is_fenced_in_its_new
         fence(store, KEYS, 0)
 
         assert last_claim(store).owner == FENCE
-        assert len(store.list(KEYS.partition(0).slots)) == 3
+        assert len(store.list(KEYS.partition(0).claims)) == 3
         for name in (journal.name, "new"):
             key = KEYS.journal(name).slot(1 if name == "new" else 2)
             assert codec.decode_record(store.get(key) or b"", key) == Seal(FENCE)
@@ -224,7 +225,7 @@ async def test_a_claim_that_cannot_be_read_may_be_of_any_node_so_all_journals_ar
         await first.write([add(1)])
         key = KEYS.partition(0).claim(1)
         bench.store.delete([key])
-        bench.store.put_if_absent(key, codec.HEAD + b" damaged")
+        bench.store.put_if_absent(key, HEAD + b" damaged")
 
         fence(bench.store, KEYS, 0)
 
@@ -279,7 +280,7 @@ async def test_what_two_have_ended_at_the_same_time_is_taken_whole() -> None:
 @pytest.mark.parametrize(
     ("place", "instead"),
     [
-        *((place, codec.HEAD + b" damaged") for place in ("claim", 0, 2, 3)),
+        *((place, HEAD + b" damaged") for place in ("claim", 0, 2, 3)),
         *((place, None) for place in ("claim", 0, 2)),
     ],
 )

@@ -20,14 +20,13 @@ from ringpop_py.errors import (
 from ringpop_py.journal import codec
 from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.effects import Acquired, NotAcquired
-from ringpop_py.journal.records import Mark, Seal
+from ringpop_py.journal.records import Mark, Seal, Slot
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.partition.checkpoints import Checkpoint, encode_checkpoint
-from ringpop_py.slotlog.records import wrap
-from ringpop_py.slotlog.slots import Slot
 from ringpop_py.stores.memory import MemoryStore, StoreFault
+from ringpop_py.values.checksum import wrap
 from ringpop_py.values.operations import Change, Outcome, Write
 from ringpop_py.values.packed import encode_value
 from tests.keyed.reading import value_in
@@ -739,7 +738,7 @@ class StoreWithAWatcher(MemoryStore):
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
         done = super().put_if_absent(key, value)
-        if self.claimed is not None and "/s/" in key:
+        if self.claimed is not None and "/claims/" in key:
             claimed, self.claimed = self.claimed, None
             claimed()
         return done
@@ -842,7 +841,7 @@ async def test_a_group_whose_body_is_no_state_is_damage() -> None:
         await bench.online("a")
         key = bench.slot_key("a", 1)
         row = [[0, 1, "no body"]]
-        record = wrap(encode_value("msgpack", ["group", row]), key, codec.HEAD)
+        record = wrap(encode_value("msgpack", ["group", row]), key)
         bench.store.put_if_absent(key, record)
 
         with pytest.raises(StateDamaged, match=key):

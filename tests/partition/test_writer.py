@@ -13,9 +13,8 @@ from ringpop_py.errors import OutcomeUnknown, PartitionUnavailable, StoreFull, S
 from ringpop_py.journal import codec
 from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.effects import Acquired, Trimmed
-from ringpop_py.journal.records import Mark, Seal
+from ringpop_py.journal.records import Mark, Seal, Slot
 from ringpop_py.partition.partition import Partition
-from ringpop_py.slotlog.slots import Slot
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.operations import Outcome
 from tests.keyed.reading import value_in

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringpop_py.errors import BodyError
+from ringpop_py.journal.records import ORIGIN, Slot
 from ringpop_py.placing.keys import NOBODY
 from ringpop_py.placing.table import (
     PartitionStatus,
@@ -19,7 +20,6 @@ from ringpop_py.placing.table import (
     merged,
     to_rows,
 )
-from ringpop_py.slotlog.slots import ORIGIN, Slot
 
 PARTITIONS_COUNT = 4
 UNASSIGNED, ASSIGNED, ONLINE, MIGRATING, OFFLINE = PartitionStatus

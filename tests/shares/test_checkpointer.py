@@ -35,7 +35,7 @@ def counts_at(node: Ringpop) -> CheckpointCounts:
 
 
 def keys_of(store: MemoryStore, kind: str) -> list[str]:
-    """The keys of journals (``j``), claims (``s``) or checkpoints (``ck``)."""
+    """The keys of journals (``j``), ``claims`` or checkpoints (``ck``)."""
     return [key for key in store.list("") if f"/{kind}/" in key]
 
 
@@ -82,9 +82,9 @@ async def test_what_a_checkpoint_covers_is_deleted_but_claims_and_the_mark() -> 
 
         await trio.sleep(16)
 
-        (claim,) = keys_of(cluster.store, "s")
+        (claim,) = keys_of(cluster.store, "claims")
         (mark,) = keys_of(cluster.store, "j")
-        assert claim.endswith("/0000000001/0000000000")
+        assert claim.endswith("/claims/0000000001")
         assert mark.endswith("/mark/0000000031")
         assert len(keys_of(cluster.store, "ck")) == 1
 

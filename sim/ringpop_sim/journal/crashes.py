@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ringpop_sim.journal.scripts import Scene
-    from ringpop_sim.schedules.sweep import ScheduleOutcome
+    from ringpop_sim.journal.sweep import ScheduleOutcome
 
 
 def writes(script: Script) -> None:

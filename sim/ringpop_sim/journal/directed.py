@@ -13,7 +13,7 @@ from ringpop_sim.journal.scripts import Script
 
 if TYPE_CHECKING:
     from ringpop_sim.journal.scripts import Scene
-    from ringpop_sim.schedules.sweep import ScheduleOutcome
+    from ringpop_sim.journal.sweep import ScheduleOutcome
 
 
 def _commits(request: fx.Request) -> bool:

@@ -11,18 +11,17 @@ from ringpop_py.journal.heir import Heir, Stage
 from ringpop_py.journal.journal import Journal
 from ringpop_py.journal.records import Group, Release
 from ringpop_py.journal.sweep import Sweep
-from ringpop_sim.schedules.owners import REFUSED, SERVED, Items, OwnerRequests, OwnerSnapshots
+from ringpop_sim.journal.owners import REFUSED, SERVED, Items, OwnerRequests, OwnerSnapshots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Protocol
 
     from ringpop_py.journal.asker import Asker
-    from ringpop_py.journal.records import Claim, Record
-    from ringpop_py.slotlog.slots import Slot
+    from ringpop_py.journal.records import Claim, Record, Slot
+    from ringpop_sim.journal.owners import Checkpoint, Done
+    from ringpop_sim.journal.promises import Op
     from ringpop_sim.journal.truth import PartitionTruth, Truth
-    from ringpop_sim.schedules.owners import Checkpoint, Done
-    from ringpop_sim.schedules.truth import Op
 
     class ProcessSurroundings(Protocol):
         """What a process needs from its world."""
@@ -253,8 +252,6 @@ class Part:
                 truth.folded(label, fact.position, items)
             case fx.Damaged():
                 self._process.world.truth.damaged(label, fact.what)
-            case fx.FirstVersion():
-                raise AssertionError(fact)
         self._sure_count = None
 
     def _begin(self, epoch: int) -> None:
@@ -411,9 +408,7 @@ class JournalProcess:
 
     def _told(self, fact: fx.Fact, asker: Asker) -> None:
         match fact:
-            case (
-                fx.Acquired() | fx.NotAcquired() | fx.Followed() | fx.FirstVersion() | fx.Damaged()
-            ):
+            case fx.Acquired() | fx.NotAcquired() | fx.Followed() | fx.Damaged():
                 self.parts[fact.partition].told_of_way(fact)
             case fx.Checkpointed() | fx.CheckpointFailed() | fx.Collected():
                 self.parts[fact.partition].told_of_checkpoint(fact)

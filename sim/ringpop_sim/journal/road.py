@@ -1,58 +1,129 @@
-"""The road to the store of journals; lists and deletions take several steps there."""
+"""The unreliable road to the store of journals; lists and deletions take several steps there."""
 
 from __future__ import annotations
 
 from collections import deque
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.records import Seal
-from ringpop_sim.schedules.road import Road, RoadSurroundings, look
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    import random
+    from collections.abc import Callable, Collection, Iterable
 
-    from ringpop_py.slotlog.slots import Slot
+    from ringpop_py.journal.records import Slot
+    from ringpop_sim.journal.odds import Odds
+    from ringpop_sim.journal.owners import Checkpoint
     from ringpop_sim.journal.shelf import Shelf
-    from ringpop_sim.schedules.owners import Checkpoint
-    from ringpop_sim.schedules.road import Sender, Steps
+
+    Steps = Iterable[Callable[[], None]]
+
+Place = TypeVar("Place", bound=Any)  # whatever has an order
+
+PUTS: Final = fx.PutSlot, fx.PutMark, fx.PutClaim, fx.PutCheckpoint
+"""The requests that fail if the store has no room."""
+LATE_MOST: Final = 400
+"""How much later a request may take effect that was reported as failed, at most."""
+LONG_PAUSES: Final = 0.05
+"""The share of long pauses between two steps; there are many lists on the way of a partition."""
 
 
-class JournalSurroundings(RoadSurroundings, Protocol):
-    """What the road needs from its world."""
+class Sender(Protocol):
+    """What sends requests, and is answered."""
 
-    def lag(self, sender: Any) -> int:  # noqa: ANN401 - of the checker's kind
+    @property
+    def label(self) -> str:
+        """A name for the trace."""
+
+    @property
+    def online(self) -> bool:
+        """Whether it believes that it is an owner."""
+
+    @property
+    def stalled_until(self) -> int:
+        """Its road to the store is slow and lossy until then."""
+
+    def answered(self, request: fx.Request, reply: Any) -> None:  # noqa: ANN401 - of any kind
+        """Handle the store's *reply* to *request*."""
+
+
+class RoadSurroundings(Protocol):
+    """What a road needs from its world."""
+
+    rng: random.Random
+    calm: bool
+    now: int
+
+    @property
+    def odds(self) -> Odds:
+        """How much goes wrong."""
+
+    def after(self, delay: int, what: Callable[[], None]) -> None:
+        """Call *what* after *delay*."""
+
+    def lives(self, sender: Any) -> bool:  # noqa: ANN401 - a `Sender`
+        """Return whether *sender* has not crashed."""
+
+    def note(self, who: str, what: object) -> None:
+        """Add *what* to the trace."""
+
+    def lag(self, sender: Any) -> int:  # noqa: ANN401 - a `Sender`
         """Return for how long the replies to *sender* are held up, from now on."""
 
     def crash_all(self) -> None:
         """Crash all processes."""
 
 
-class JournalRoad(Road):
-    """See `Road`.
+class Road:
+    """The road between processes and the store: requests arrive late, twice or not at all.
 
     Attributes:
         loses_next: whether the next deletion of slots also loses a checkpoint that covers them.
     """
 
-    puts = fx.PutSlot, fx.PutMark, fx.PutClaim, fx.PutCheckpoint
-    looks = fx.GetSlot
-    late_most = 400
-    long_pauses = 0.05  # there are many lists on the way of a partition
-    world: JournalSurroundings
-
-    def __init__(self, shelf: Shelf, world: JournalSurroundings) -> None:
-        super().__init__(world)
+    def __init__(self, shelf: Shelf, world: RoadSurroundings) -> None:
+        self.world = world
         self.shelf = shelf
         self.loses_next = False
+
+    def ask(self, sender: Sender, request: fx.Request, body: Checkpoint | None = None) -> None:
+        """Send *request* of *sender* to the store, which carries it out at some time, or never.
+
+        Args:
+            body: what belongs to it, if it is a checkpoint.
+        """
+        rng, odds = self.world.rng, self.world.odds
+        delay = self._delay(sender, request)
+        if self.world.calm:
+            self.carry(delay, sender, request, body)
+            return
+        chance = self._chance(request)
+        if chance < odds.lost:
+            self.fail(sender, request, delay)
+            if rng.random() < 0.6:  # noqa: PLR2004 - a share; the other requests never arrived
+                self.carry(delay, None, request, body)
+            return
+        # Reported as failed, and carried out long after, when other nodes may have gone on.
+        if chance < odds.lost + odds.late:
+            self.fail(sender, request, delay)
+            self.carry(delay + int(rng.random() * LATE_MOST), None, request, body)
+            return
+        if isinstance(request, PUTS) and rng.random() < odds.no_room:
+            # And not carried out: a store that answers this has to mean it.
+            self.world.after(delay, partial(self.answer, sender, request, fx.StoreAnswer.NO_ROOM))
+            return
+        self.carry(delay, sender, request, body)
+        if rng.random() < odds.doubled:
+            self.carry(delay + int(rng.random() * 150), None, request, body)
 
     def carry(
         self, delay: int, sender: Sender | None, request: fx.Request, body: Checkpoint | None
     ) -> None:
-        """See `Road`."""
-        after, reply = self.world.after, partial(self.reply, sender, request)
+        """Carry out *request* after *delay*; without a *sender*, its reply goes nowhere."""
+        after, reply = self.world.after, partial(self._reply, sender, request)
         match request:
             case fx.DeleteSlots() | fx.DeleteCheckpoints():
                 done = partial(self._deleted, request, partial(reply, fx.StoreAnswer.DELETED))
@@ -74,14 +145,58 @@ class JournalRoad(Road):
             case fx.GetSlot() | fx.GetMark() | fx.GetClaim():
                 after(delay, lambda: reply(self.shelf.get(request)))
 
-    def chance(self, request: object) -> float:
-        """See `Road`. A late seal is the worst that can happen, so there are more of them."""
-        chance = super().chance(request)
+    def _chance(self, request: fx.Request) -> float:
+        """Draw what happens to a request: the less, the worse.
+
+        A late seal is the worst that can happen, so there are more of them.
+        """
+        chance = self.world.rng.random()
         seals = isinstance(request, fx.PutSlot) and isinstance(request.record, Seal)
         return chance / 4 if seals else chance
 
-    def lag(self, sender: Sender, request: object) -> int:
-        """See `Road`. Much can happen before an owner learns what it has done, or seen."""
+    def _delay(self, sender: Sender, request: fx.Request) -> int:
+        """Draw how long *request* takes to the store."""
+        rng, odds = self.world.rng, self.world.odds
+        delay = 1 + int(rng.random() * 4)
+        # A driver waits before it repeats a request.
+        if getattr(request, "attempt", 0):
+            delay += 3 + int(rng.random() * 8)
+        if self.world.calm:
+            return delay
+        if rng.random() < odds.slow:
+            delay += int(rng.random() * (120 if rng.random() < 0.3 else 20))  # noqa: PLR2004
+        if sender.stalled_until > self.world.now:
+            delay += int(rng.random() * (sender.stalled_until - self.world.now))
+        if sender.online and isinstance(request, fx.GetSlot) and rng.random() < odds.late:
+            delay += int(rng.random() * 250)  # much can happen before an owner sees its slot
+        return delay
+
+    def fail(self, sender: Sender, request: fx.Request, delay: int) -> None:
+        """Report *request* as failed."""
+        self.world.after(delay + 8, partial(self.answer, sender, request, fx.StoreAnswer.FAILED))
+
+    def answer(self, sender: Sender, request: fx.Request, reply: object) -> None:
+        """Deliver *reply* to *sender*, if that has not crashed."""
+        if self.world.lives(sender):
+            self.world.note(sender.label, (request.id, reply))
+            sender.answered(request, reply)
+
+    def _reply(self, sender: Sender | None, request: fx.Request, reply: object) -> None:
+        """Send *reply*, what the store says to *request*, to *sender*."""
+        world = self.world
+        whose = sender.label if sender is not None else "nobody"
+        world.note("store", (request, reply, f"to {whose}"))
+        if sender is not None:
+            delay = 1 + int(world.rng.random() * 4) + self._lag(sender, request)
+            if sender.stalled_until > world.now and not world.calm:
+                delay += int(world.rng.random() * (sender.stalled_until - world.now))
+            world.after(delay, partial(self.answer, sender, request, reply))
+
+    def _lag(self, sender: Sender, request: fx.Request) -> int:
+        """Draw how much later than usual the reply to *request* arrives.
+
+        Much can happen before an owner learns what it has done, or seen.
+        """
         owns = sender.online and isinstance(request, fx.PutSlot | fx.GetSlot)
         return self.world.lag(sender) if owns else 0
 
@@ -92,10 +207,10 @@ class JournalRoad(Road):
         checkpoints: list[Slot] = []
         epochs: list[int] = []
         steps = [
-            *self.pages(self.shelf.checkpoints[request.partition], checkpoints),
-            *self.pages(self.shelf.claims[request.partition], epochs),
+            *self._pages(self.shelf.checkpoints[request.partition], checkpoints),
+            *self._pages(self.shelf.claims[request.partition], epochs),
         ]
-        self.go_on(
+        self._go_on(
             deque(steps), lambda: reply(fx.PartitionListed(sorted(epochs), sorted(checkpoints)))
         )
 
@@ -103,11 +218,11 @@ class JournalRoad(Road):
         """List marks in two pages, and slots, in any order of the two."""
         slots: list[int] = []
         marks: list[int] = []
-        looks: list[Steps] = [self.pages(self.shelf.marks[request.journal], marks)]
+        looks: list[Steps] = [self._pages(self.shelf.marks[request.journal], marks)]
         if not request.marks_only:
-            looks.append([partial(look, self.shelf.slots[request.journal], slots, None, None)])
+            looks.append([partial(_look, self.shelf.slots[request.journal], slots, None, None)])
         self.world.rng.shuffle(looks)
-        self.go_on(
+        self._go_on(
             deque(chain.from_iterable(looks)),
             lambda: reply(fx.JournalListed(sorted(slots), sorted(marks))),
         )
@@ -133,7 +248,7 @@ class JournalRoad(Road):
         rng.shuffle(steps)
         if stops:
             steps = steps[: 1 + int(rng.random() * len(steps))]
-        self.go_on(deque(steps), done)
+        self._go_on(deque(steps), done)
 
     def _parts(
         self, delete: Callable[[Collection[Any]], None], keys: Collection[Any]
@@ -151,3 +266,35 @@ class JournalRoad(Road):
             self.loses_next = False
             self.shelf.lose_checkpoint(newest=True)
             self.world.crash_all()
+
+    def _pages(self, of: Collection[Place], into: list[Place]) -> Steps:
+        """Return steps that read *of* in ascending order, and add what they find to *into*."""
+        known = sorted(of)
+        cut = known[int(self.world.rng.random() * len(known))] if known else None
+        bounds = [(None, cut), (cut, None)] if cut else [(None, None)]
+        return [partial(_look, of, into, after, up_to) for after, up_to in bounds]
+
+    def _go_on(self, steps: deque[Callable[[], None]], done: Callable[[], None]) -> None:
+        """Take all *steps*, with pauses, and then call *done*."""
+        steps.popleft()()
+        if steps:
+            self.world.after(self._pause(), partial(self._go_on, steps, done))
+        else:
+            done()
+
+    def _pause(self) -> int:
+        """Draw the pause between two steps: mostly short."""
+        chance = self.world.rng.random()
+        is_short = self.world.calm or chance < 1 - LONG_PAUSES
+        return int(chance * 3) if is_short else int(chance * 60)
+
+
+def _look(
+    of: Collection[Place], into: list[Place], after: Place | None, up_to: Place | None
+) -> None:
+    """Add to *into* those of *of* that are beyond *after*, and not beyond *up_to*."""
+    into += [
+        place
+        for place in of
+        if (after is None or place > after) and (up_to is None or place <= up_to)
+    ]

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.heir import Stage
+from ringpop_sim.journal.sweep import Checker, ScheduleOutcome
 from ringpop_sim.journal.truth import INVARIANTS
 from ringpop_sim.journal.world import JournalWorld
-from ringpop_sim.schedules.sweep import Checker, ScheduleOutcome
 
 if TYPE_CHECKING:
     from ringpop_py.journal.records import Claim
+    from ringpop_sim.journal.owners import Checkpoint
     from ringpop_sim.journal.process import JournalProcess, Line, Part
     from ringpop_sim.journal.world import Node
-    from ringpop_sim.schedules.owners import Checkpoint
 
 FAULTY_UNTIL: Final = 1000
 """From this instant on nothing fails, except what is already on its way."""

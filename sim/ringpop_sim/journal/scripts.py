@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.journal.effects import PutSlot, StoreAnswer
 from ringpop_py.journal.records import Seal
-from ringpop_sim.journal.road import JournalRoad
+from ringpop_sim.journal.owners import SERVED
+from ringpop_sim.journal.promises import LIVE
+from ringpop_sim.journal.road import Road
 from ringpop_sim.journal.world import JournalWorld
-from ringpop_sim.schedules.owners import SERVED
-from ringpop_sim.schedules.truth import LIVE
 
 if TYPE_CHECKING:
     from ringpop_py.journal import effects as fx
     from ringpop_py.journal.records import Claim
     from ringpop_sim.journal.process import JournalProcess, Line, Part
+    from ringpop_sim.journal.promises import Op
     from ringpop_sim.journal.shelf import Shelf
     from ringpop_sim.journal.world import Node
-    from ringpop_sim.schedules.truth import Op
 
 NODES: Final = 2
 PARTITIONS: Final = 2
@@ -69,7 +69,7 @@ class Gate:
         self._fail()
 
 
-class ScriptRoad(JournalRoad):
+class ScriptRoad(Road):
     """A road with gates on the way to the store and on the way back, and without other faults."""
 
     def __init__(self, shelf: Shelf, world: Script) -> None:
@@ -140,7 +140,7 @@ class Script(JournalWorld):
         return (node.name in self.true and part.online) or super().wants(node, part)
 
     def step(self) -> None:
-        """See `World`."""
+        """See `Heap`."""
         if not self.scene_count:
             self.disturb(self, self.event_count)
         super().step()

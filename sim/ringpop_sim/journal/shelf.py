@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.errors import RingpopError
 from ringpop_py.journal import effects as fx
-from ringpop_py.journal.records import Claim, Entry, Group, Mark, Release, Seal
-from ringpop_py.slotlog.records import unwrap, wrap
-from ringpop_py.slotlog.slots import ORIGIN
+from ringpop_py.journal.records import ORIGIN, Claim, Entry, Group, Mark, Release, Seal
+from ringpop_py.values.checksum import unwrap, wrap
 from ringpop_py.values.declared import decode, encode, replace
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.journal.records import Record
-    from ringpop_py.slotlog.slots import Slot
+    from ringpop_py.journal.records import Record, Slot
+    from ringpop_sim.journal.owners import Checkpoint
+    from ringpop_sim.journal.promises import Op
     from ringpop_sim.journal.truth import Truth
-    from ringpop_sim.schedules.owners import Checkpoint
-    from ringpop_sim.schedules.truth import Op
 
 Kept = dict[Any, Any]
 """Records of one kind, of one journal or partition, by slot or epoch."""

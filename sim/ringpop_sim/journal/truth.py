@@ -13,15 +13,14 @@ from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.journal.records import Group, Release, Seal
-from ringpop_py.slotlog.slots import ORIGIN, Slot
-from ringpop_sim.schedules.truth import DAMAGED, FOLD, PROMISES, LogBroken, LogTruth
+from ringpop_py.journal.records import ORIGIN, Group, Release, Seal, Slot
+from ringpop_sim.journal.promises import DAMAGED, FOLD, PROMISES, LogBroken, LogTruth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ringpop_py.journal.records import Claim, Entry, Mark, Record
-    from ringpop_sim.schedules.truth import Op
+    from ringpop_sim.journal.promises import Op
 
 OWNER: Final = "owner"
 REFUSED: Final = "refused"

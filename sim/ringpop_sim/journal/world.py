@@ -8,26 +8,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.journal.heir import Stage
-from ringpop_sim.journal.odds import JournalOdds
+from ringpop_sim.journal.clients import Habits, LogClient
+from ringpop_sim.journal.heap import Heap
+from ringpop_sim.journal.odds import Odds
+from ringpop_sim.journal.owners import SERVED
 from ringpop_sim.journal.process import JournalProcess
-from ringpop_sim.journal.road import JournalRoad
+from ringpop_sim.journal.promises import ERROR, LIVE
+from ringpop_sim.journal.road import Road
 from ringpop_sim.journal.shelf import Shelf
+from ringpop_sim.journal.sweep import ScheduleOutcome
 from ringpop_sim.journal.truth import Truth
-from ringpop_sim.schedules.clients import Habits, LogClient
-from ringpop_sim.schedules.owners import SERVED
-from ringpop_sim.schedules.sweep import ScheduleOutcome
-from ringpop_sim.schedules.truth import ERROR, LIVE
-from ringpop_sim.schedules.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringpop_py.journal import effects as fx
     from ringpop_py.journal.records import Claim
+    from ringpop_sim.journal.owners import Checkpoint
     from ringpop_sim.journal.process import Line, Part
+    from ringpop_sim.journal.promises import Op
     from ringpop_sim.journal.truth import PartitionTruth
-    from ringpop_sim.schedules.owners import Checkpoint
-    from ringpop_sim.schedules.truth import Op
 
 READERS: Final = 2
 """How many of the clients only read."""
@@ -54,7 +54,7 @@ class Node:
     heirs: list[int] = field(default_factory=list)
 
 
-class JournalWorld(World):
+class JournalWorld(Heap):
     """The world of a schedule; a subclass says what happens in it.
 
     Attributes:
@@ -74,8 +74,8 @@ class JournalWorld(World):
         super().__init__(traced=traced)
         self.rng = random.Random(seed)
         self.truth = Truth(partitions)
-        self.odds = JournalOdds.drawn(self.rng)
-        self.road = JournalRoad(Shelf(self.truth, self.rng), self)
+        self.odds = Odds.drawn(self.rng)
+        self.road = Road(Shelf(self.truth, self.rng), self)
         self.heirs = [number % nodes for number in range(partitions)]
         self.nodes = [
             Node("abcdefghijklmnopqrstuvwxyz"[place], heirs=[*self.heirs]) for place in range(nodes)
@@ -239,7 +239,7 @@ class JournalWorld(World):
         self.after(1 + int(self.rng.random() * 40), partial(self.start, node))
 
     def crash_all(self) -> None:
-        """See `JournalSurroundings`."""
+        """See `RoadSurroundings`."""
         for node in self.nodes:
             if node.process is not None:
                 self.crash(node, node.process)
@@ -249,7 +249,7 @@ class JournalWorld(World):
         return sender.process.up
 
     def lag(self, sender: Line) -> int:
-        """See `JournalSurroundings`."""
+        """See `RoadSurroundings`."""
         return 0 if self.calm else max(sender.process.lags_until - self.now, 0)
 
     def when_awake(self, process: JournalProcess, what: Callable[[], None]) -> None:

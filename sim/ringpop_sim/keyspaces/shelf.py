@@ -13,10 +13,9 @@ from ringpop_sim.units import ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_py.journal.records import Claim, Mark, Record
+    from ringpop_py.journal.records import Claim, Mark, Record, Slot
     from ringpop_py.keyed.keyed import Snapshot
     from ringpop_py.placing.assignment import Assignment
-    from ringpop_py.slotlog.slots import Slot
     from ringpop_sim.plans.plan import FailStore
     from ringpop_sim.world.world import World
 

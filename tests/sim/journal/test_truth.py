@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.journal.records import Claim, Entry, Group, Mark, Release, Seal
-from ringpop_py.slotlog.slots import ORIGIN, Slot
+from ringpop_py.journal.records import ORIGIN, Claim, Entry, Group, Mark, Release, Seal, Slot
+from ringpop_sim.journal.promises import LogBroken
 from ringpop_sim.journal.truth import PartitionTruth, Truth
-from ringpop_sim.schedules.truth import LogBroken
 
 X, Y, Z = (0, 0), (0, 1), (0, 2)
 FIRST = Group((Entry(0, 1, (X,)),))

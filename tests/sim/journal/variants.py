@@ -10,10 +10,10 @@ JOURNAL: Final = "ringpop_py/journal/journal.py"
 HEIR: Final = "ringpop_py/journal/heir.py"
 COVERAGE: Final = "ringpop_py/journal/coverage.py"
 SWEEP: Final = "ringpop_py/journal/sweep.py"
-RECORDS: Final = "ringpop_py/slotlog/records.py"
+RECORDS: Final = "ringpop_py/values/checksum.py"
 PROCESS: Final = "ringpop_sim/journal/process.py"
-OWNERS: Final = "ringpop_sim/schedules/owners.py"
-ROAD: Final = "ringpop_sim/schedules/road.py"
+OWNERS: Final = "ringpop_sim/journal/owners.py"
+ROAD: Final = "ringpop_sim/journal/road.py"
 
 VARIANTS: Final = (
     # Groups.
@@ -360,8 +360,8 @@ VARIANTS: Final = (
     Variant(
         "a hole is remembered in the next journal",
         HEIR,
-        "        self._hole_below = 0\n        if isinstance(claim, Claim):\n",
-        "        if isinstance(claim, Claim):\n",
+        "        self._hole_below = 0\n        self._next = self._claims[epoch].first\n",
+        "        self._next = self._claims[epoch].first\n",
         "damaged",
         first=520,
     ),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ringpop_sim.schedules.owners import SERVED
+from ringpop_sim.journal.owners import SERVED
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from ringpop_sim.schedules.owners import Done
-    from ringpop_sim.schedules.truth import LogTruth, Op
+    from ringpop_sim.journal.owners import Done
+    from ringpop_sim.journal.promises import LogTruth, Op
 
 PAUSE: Final = 6
 TRIES_MAX: Final = 12

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.slotlog.slots import ORIGIN, Slot
+from ringpop_py.journal.records import ORIGIN, Slot
 
 if TYPE_CHECKING:
-    from ringpop_sim.schedules.truth import Op
+    from ringpop_sim.journal.promises import Op
 
 SERVED: Final = "served"
 REFUSED: Final = "refused"

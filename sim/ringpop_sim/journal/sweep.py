@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ringpop_sim.schedules.truth import LogBroken
+    from ringpop_sim.journal.promises import LogBroken
 
 FAILURES_KEPT: Final = 20
 CHUNK: Final = 50

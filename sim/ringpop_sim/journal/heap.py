@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 TRACE_STEPS: Final = 60
 
 
-class World:
+class Heap:
     """A heap of actions, each due at an instant; actions of one instant run in order.
 
     Attributes:
