@@ -107,6 +107,14 @@ class ApplicationError(RingpopError, code="application-error"):
         self.message = message
 
 
+class HandlerFailed(ApplicationError, code="handler-failed"):
+    """The owner's handler has a bug: it raised something else, or returned no bytes.
+
+    It is never retried, and whether the handler changed anything before is open. `kind` is the name
+    of the exception. The message ends with the endpoint and the owner, whose log has the traceback.
+    """
+
+
 class CallError(RingpopError, code="call-error", passes=True, http_status=502):
     """A call brought no answer. Whether the handler saw the request is open."""
 
@@ -362,6 +370,7 @@ __all__ = [
     "ConnectTooSlow",
     "ConnectionLost",
     "DeadlineExceeded",
+    "HandlerFailed",
     "HostsFileError",
     "JobAborted",
     "JoinRefused",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ringpop_py.faults import text_of
 from ringpop_py.logs import log
 
 if TYPE_CHECKING:
@@ -39,5 +40,5 @@ def one_line(error: BaseException) -> str:
     """Return the kind and the message of *error*, in one line; of a group, of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    text = error.msg if isinstance(error, SyntaxError) else str(error)  # which has a line number
+    text = error.msg if isinstance(error, SyntaxError) else text_of(error)  # without the line
     return f"{type(error).__name__}: {' '.join(text.split())}".removesuffix(": ")

@@ -28,6 +28,7 @@ from ringpop_py.errors import (
     BadRequest,
     ConfigError,
     DeadlineExceeded,
+    HandlerFailed,
     JoinRefused,
     KeysDiverged,
     MaxRetriesExceeded,
@@ -36,7 +37,6 @@ from ringpop_py.errors import (
     NoOwner,
     PeerBusy,
     PeerDeclined,
-    PeerFailed,
     Refused,
     RingpopError,
     TooManyInFlight,
@@ -425,7 +425,7 @@ async def test_a_bug_in_a_handler_is_not_repeated_and_ends_nothing(
         def bug(_call: AppCall) -> bytes:
             raise ZeroDivisionError
 
-        with pytest.raises(MayHaveRun, match="ZeroDivisionError"):
+        with pytest.raises(HandlerFailed, match=f"ZeroDivisionError: .*/bug at {b.name}"):
             await a.handle_or_proxy(key_of(b), Request("/bug"))
 
         assert await a.handle_or_proxy(key_of(b), Request("/who")) is not None
@@ -451,10 +451,9 @@ async def test_an_error_that_a_handler_got_from_elsewhere_does_not_have_it_run_a
             return inline(call)
 
         for endpoint in ("/inline", "/task"):
-            with pytest.raises(MayHaveRun, match=kind.__name__):
-                await one.proxy(key_of(two), Request(endpoint))
-            with pytest.raises(PeerFailed, match=kind.__name__):
-                await two.proxy(key_of(two), Request(endpoint))
+            for caller in (one, two):
+                with pytest.raises(HandlerFailed, match=kind.__name__):
+                    await caller.proxy(key_of(two), Request(endpoint))
 
         assert runs == ["/inline", "/inline", "/task", "/task"]
 
@@ -494,7 +493,7 @@ async def test_a_client_that_names_no_endpoint_is_refused(
         one, two = nodes
         call = Call("app", "x", Head(("k",), route=True).encode(), ttl_s=5, scheme="raw")
 
-        with pytest.raises(BadRequest, match="does not begin with"):
+        with pytest.raises(BadRequest, match="text that begins with"):
             await one.channel.call(two.address, call)
 
 

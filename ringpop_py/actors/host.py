@@ -21,6 +21,7 @@ from ringpop_py.actors.mailboxes import (
 )
 from ringpop_py.errand import MICROSECONDS
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable, RingpopError
+from ringpop_py.faults import is_fault
 from ringpop_py.logs import log
 from ringpop_py.placing.table import to_rows
 from ringpop_py.shares.rescale_events import Lost
@@ -135,7 +136,9 @@ async def _run(seat: Seat, duty: RunMessage) -> object:
     try:
         actor = seat.awake()
         value = await actor.receive(decode_value("msgpack", mail.message))
-    except Exception as error:
+    except BaseException as error:
+        if not is_fault(error, trio.Cancelled):
+            raise
         if not isinstance(error, RingpopError):
             log.exception("an actor failed", actor=mail.stored_under)
         return MailAnswered.of_error(error)

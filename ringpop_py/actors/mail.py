@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ringpop_py.errors import ApplicationError
+from ringpop_py.faults import sendable, text_of
 from ringpop_py.values.declared import Declared, Natural, Text, astuple, encode
 from ringpop_py.values.operations import Key, OperationId, SourceName
 from ringpop_py.values.requests import ErrorText, KeyspaceRequest
@@ -74,10 +75,11 @@ class MailAnswered(Declared, frozen=True):
         return [self.reply] if self.error is None else [None, *self.error]
 
     @classmethod
-    def of_error(cls, error: Exception) -> MailAnswered:
+    def of_error(cls, error: BaseException) -> MailAnswered:
         """Return the answer for an *error* of an actor; its caller gets an `ApplicationError`."""
         if isinstance(error, ApplicationError):
             kind, message = error.kind, error.message
         else:
-            kind, message = type(error).__name__, str(error)
-        return cls(None, kind[:ERROR_CHARACTERS_MAX], message[:ERROR_CHARACTERS_MAX])
+            kind, message = type(error).__name__, text_of(error)
+        texts = [sendable(str(text)[:ERROR_CHARACTERS_MAX]) for text in (kind, message)]
+        return cls(None, *texts)

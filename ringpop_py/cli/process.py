@@ -15,6 +15,7 @@ import trio
 
 from ringpop_py.daemon import open_ringpop
 from ringpop_py.errors import ConfigError, HostsFileError, JoinRefused, NameLost
+from ringpop_py.faults import is_fault
 from ringpop_py.logs import log
 from ringpop_py.supervision import one_line
 
@@ -112,7 +113,9 @@ async def _start_application(
         raise
     except ConfigError as error:
         raise ConfigError(f"{flag}: {error}") from error
-    except Exception as error:
+    except BaseException as error:
+        if not is_fault(error, trio.Cancelled):
+            raise
         log.exception("the application failed at its start")
         raise ProcessFailed(f"{flag}: {one_line(error)}") from error
     ringpop.application.starting = False
@@ -155,7 +158,9 @@ def _load(spec: str) -> Callable[[Ringpop], object]:
     sys.path.insert(0, str(Path.cwd()))  # which `python -m` has there, and an installed script not
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # the application's, of any kind
+    except BaseException as error:
+        if not is_fault(error):
+            raise
         raise ConfigError(
             f"--app {spec}: cannot import {module_name}: {one_line(error)}{_place(error)}"
         ) from error
@@ -165,7 +170,7 @@ def _load(spec: str) -> Callable[[Ringpop], object]:
     return factory  # type: ignore[no-any-return]
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Return where an import failed: in the application's own code, if any of that was running."""
     if isinstance(error, SyntaxError):
         return f" ({error.filename}:{error.lineno})"

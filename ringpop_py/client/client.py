@@ -1,7 +1,7 @@
 """The synchronous client: for scripts, WSGI applications and Spark's workers. No trio, no thread.
 
-A `Client` speaks to one daemon over one connection, which is made when it is first needed and
-made again after a failure. It is not shared between threads.
+A `Client` speaks to one daemon, over one connection for each thread. A connection is made when it
+is first needed, and made again after a failure.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ from __future__ import annotations
 import socket
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from threading import RLock, local
 from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import WeakSet
 
 from ringpop_py import errors
 from ringpop_py.address import Address
@@ -29,6 +33,7 @@ from ringpop_py.errors import (
     ProxyError,
     WireError,
 )
+from ringpop_py.forks import forks_count
 from ringpop_py.proxy.head import (
     APPLICATION_SCHEME,
     PROXY_ERROR_PREFIX,
@@ -121,22 +126,185 @@ class _Outcomes(dict[int, Answer | CallError]):
     )
 
 
+class _Line:
+    """The connection of one thread of one process to *peer*, made when it is needed.
+
+    Only a `Pending` may be in the hands of another thread, and closing may be asked for by any. So
+    whoever reads or writes holds the lock, which usually nobody else wants.
+    """
+
+    def __init__(self, peer: Address, timeout_s: float, limits: WireLimits) -> None:
+        self.peer = peer
+        self.forks_count = forks_count()
+        self.connection: Connection | None = None
+        self.outcomes = _Outcomes()
+        self.lock = RLock()
+        self._timeout_s = timeout_s
+        self._limits = limits
+        self._socket: socket.socket | None = None
+        self._ends = False
+        """Whether another thread has asked that the connection be closed."""
+
+    def __del__(self) -> None:
+        # Of a thread that has ended, or of the process that was forked. Only our own descriptor is
+        # closed, so what the other process has goes on.
+        if self._socket is not None:
+            self._socket.close()
+
+    def close(self) -> None:
+        """Close the connection, if there is one; the next call makes a new one."""
+        if not self.lock.acquire(blocking=False):
+            sock = self._socket
+            if sock is not None:
+                self._ends = True
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for an answer
+            return
+        try:
+            if self._socket is not None:
+                self._socket.close()
+            self._socket = self.connection = None
+            # `Pending` calls keep the outcomes of their connection, so this drops no answer.
+            self.outcomes = _Outcomes()
+        finally:
+            self.lock.release()
+
+    def begin(self, call: Call) -> Pending:
+        """See `Client.begin`."""
+        with self.lock:
+            connection, sock = self._connected(min(call.ttl_s, CONNECT_TIMEOUT_S))
+            # From here, so that connecting does not shorten what the peer was granted.
+            deadline_at = time.monotonic() + call.ttl_s + GRACE_S
+            call_id = connection.send_call(call)
+            try:
+                sock.settimeout(min(call.ttl_s, WAIT_S_MAX))
+                sock.sendall(connection.take_outgoing())
+            except OSError as error:
+                self.close()
+                # Not ConnectFailed: the peer may have received all of the call.
+                raise ConnectionLost(f"{self.peer}: {_reason(error)}") from None
+            return Pending(self, call_id, deadline_at)
+
+    def _connected(self, timeout_s: float) -> tuple[Connection, socket.socket]:
+        # A daemon that ended since the last call has closed the connection: look, before a call is
+        # sent into it and lost.
+        while self._socket is not None and self.take_in(0):
+            pass
+        if self.connection is None or self._socket is None or self.connection.closed:
+            self.close()
+            self._connect(timeout_s)
+        assert self.connection is not None
+        assert self._socket is not None
+        return self.connection, self._socket
+
+    def _connect(self, timeout_s: float) -> None:
+        deadline_at = time.monotonic() + timeout_s
+        try:
+            self._socket = socket.create_connection(self.peer, timeout=timeout_s)
+            # Whole frames are sent, and a small one must not wait for more.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.connection = Connection(
+                host_port=NO_LISTENER,
+                process_name="ringpop_py-client",
+                initiates=True,
+                limits=self._limits,
+            )
+            self._socket.sendall(self.connection.take_outgoing())
+        except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a name
+            self.close()
+            kind = ConnectRefused if isinstance(error, ConnectionRefusedError) else ConnectFailed
+            raise kind(f"cannot reach {self.peer}: {_reason(error)}") from None
+        connection, outcomes = self.connection, self.outcomes  # `close` replaces both
+        while not connection.initialised:
+            left_s = deadline_at - time.monotonic()
+            if left_s <= 0:
+                self.close()
+                raise ConnectFailed(
+                    f"{self.peer} does not answer: is it a ringpopd, and is it running?"
+                )
+            self.take_in(left_s)
+            if self.connection is None:
+                # No call was sent yet, so this is safe to retry, unlike a connection lost later.
+                raise ConnectFailed(f"{self.peer} {outcomes.lost[1]}")
+
+    def take_in(self, timeout_s: float) -> bool:
+        """Process the bytes that arrive within *timeout_s*; return whether any did.
+
+        If the connection ended it is closed, without an error: an answer may have come before.
+        """
+        assert self._socket is not None
+        try:
+            self._socket.settimeout(min(timeout_s, WAIT_S_MAX))
+            data = self._socket.recv(RECEIVE_BYTES)
+            if data:
+                self._take(data)
+            else:
+                self._lose("closed the connection: is it a ringpopd?")
+        # With a time-out of 0 the socket does not block, and says so by the second of these.
+        except (TimeoutError, BlockingIOError):
+            return False
+        except OSError as error:
+            self._lose(f"broke the connection: {_reason(error)}")
+        except WireError as error:
+            self._lose(f"does not speak TChannel: {error}")
+        return True
+
+    def _take(self, data: bytes) -> None:
+        connection = self.connection
+        assert connection is not None
+        assert self._socket is not None
+        for event in connection.receive(data):
+            match event:
+                case AnswerReceived(call_id, answer):
+                    self.outcomes[call_id] = answer
+                case CallFailed(call_id, error):
+                    self.outcomes[call_id] = error
+                case CallReceived(call_id):
+                    # Answered, not ignored: the peer would wait for its time-out.
+                    connection.send_error(call_id, ErrorCode.BAD_REQUEST, "this end serves nothing")
+                case Ended(reason, refused):
+                    kind = PeerDeclined if refused else ConnectionLost
+                    self._lose(f"ended the connection: {reason}", kind)
+                    return
+                case _:
+                    pass  # `Initialised`; or the peer cancels a call that we have refused
+        if connection.outgoing:
+            # That of the receive before may be 0.
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(connection.take_outgoing())
+
+    def _lose(self, why: str, kind: type[CallError] = ConnectionLost) -> None:
+        # Before `close`, which begins new outcomes: pending calls look into these.
+        if not self._ends:
+            self.outcomes.lost = kind, why
+        self._ends = False
+        self.close()
+
+
 class Pending:
     """A call under way; `result` waits for its answer."""
 
-    __slots__ = ("_call_id", "_client", "_connection", "_deadline_at", "_outcomes")
+    __slots__ = ("_call_id", "_connection", "_deadline_at", "_line", "_outcomes")
 
-    def __init__(
-        self, client: Client, outcomes: _Outcomes, call_id: int, deadline_at: float
-    ) -> None:
-        self._client = client
-        self._connection = client.connection
-        self._outcomes = outcomes
+    def __init__(self, line: _Line, call_id: int, deadline_at: float) -> None:
+        self._line = line
+        self._connection = line.connection
+        self._outcomes = line.outcomes
         self._call_id = call_id
         self._deadline_at = deadline_at
 
     def result(self) -> Answer:
         """Wait for the answer and return it, once. Raises CallError."""
+        if self._line.forks_count != forks_count():
+            raise ConnectionLost(
+                f"the call to {self._line.peer} was begun before this process was forked; its"
+                " answer goes to the process that began it"
+            )
+        with self._line.lock:
+            return self._result()
+
+    def _result(self) -> Answer:
+        line = self._line
         while True:
             outcome = self._outcomes.pop(self._call_id, None)
             if isinstance(outcome, CallError):
@@ -144,19 +312,22 @@ class Pending:
             if outcome is not None:
                 return outcome
             # Only after the outcomes: an answer that came before the connection ended still counts.
-            if self._connection is None or self._client.connection is not self._connection:
+            if self._connection is None or line.connection is not self._connection:
                 kind, why = self._outcomes.lost
-                raise kind(f"{self._client.peer} {why}")
+                raise kind(f"{line.peer} {why}")
             left_s = self._deadline_at - time.monotonic()
             if left_s <= 0:
                 # Otherwise a late answer would stay in the outcomes as long as the connection.
                 self._connection.forget_call(self._call_id)
-                raise CallTimeout(f"{self._client.peer} did not answer in time")
-            self._client.take_in(left_s)
+                raise CallTimeout(f"{line.peer} did not answer in time")
+            line.take_in(left_s)
 
 
 class Client(Closing):
     """Calls to the daemon at *peer*.
+
+    Threads may share a client: each has a connection of its own. A copy that a fork, pickle or a
+    closure of Spark has put into another process has connections of its own, too.
 
     Args:
         peer: ``host:port``, or an `Address`.
@@ -174,18 +345,34 @@ class Client(Closing):
             raise ConfigError(f"peer is one address, HOST:PORT, not {peer!r}")
         self.peer = Address.parse(peer, what="peer") if isinstance(peer, str) else peer
         self.timeout_s = timeout_s
-        self.connection: Connection | None = None
         self._limits = limits or WireLimits()
-        self._socket: socket.socket | None = None
-        self._outcomes = _Outcomes()
+        self._here = local()
+        self._lines: WeakSet[_Line] = WeakSet()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(Client, timeout_s=self.timeout_s, limits=self._limits), (self.peer,)
+
+    @property
+    def connected(self) -> bool:
+        """Whether this thread has a connection, as far as is known."""
+        return self._line().connection is not None
+
+    def _line(self) -> _Line:
+        line: _Line | None = getattr(self._here, "line", None)
+        if line is None or line.forks_count != forks_count():
+            line = self._here.line = _Line(self.peer, self.timeout_s, self._limits)
+            self._lines.add(line)
+        return line
 
     def close(self) -> None:
-        """Close the connection, if there is one; the next call makes a new one."""
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = self.connection = None
-        # `Pending` calls keep the outcomes of their connection, so this drops no answer.
-        self._outcomes = _Outcomes()
+        """Close the connections of all threads; the next call makes a new one.
+
+        Calls under way in other threads end with `ConnectionLost`.
+        """
+        for line in list(self._lines):
+            # What a fork has copied is left alone: the other process goes on with it.
+            if line.forks_count == forks_count():
+                line.close()
 
     # Calls.
 
@@ -207,18 +394,7 @@ class Client(Closing):
         """
         if not call.ttl_s > 0:
             raise CallTimeout("no time was left for the call")
-        connection, sock = self._connected(min(call.ttl_s, CONNECT_TIMEOUT_S))
-        # From here, so that connecting does not shorten what the peer was granted.
-        deadline_at = time.monotonic() + call.ttl_s + GRACE_S
-        call_id = connection.send_call(call)
-        try:
-            sock.settimeout(min(call.ttl_s, WAIT_S_MAX))
-            sock.sendall(connection.take_outgoing())
-        except OSError as error:
-            self.close()
-            # Not ConnectFailed: the peer may have received all of the call.
-            raise ConnectionLost(f"{self.peer}: {_reason(error)}") from None
-        return Pending(self, self._outcomes, call_id, deadline_at)
+        return self._line().begin(call)
 
     # The node.
 
@@ -320,101 +496,6 @@ class Client(Closing):
         return self.begin(
             Call(service, endpoint, head, body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
         )
-
-    # Bytes.
-
-    def _connected(self, timeout_s: float) -> tuple[Connection, socket.socket]:
-        # A daemon that ended since the last call has closed the connection: look, before a call is
-        # sent into it and lost.
-        while self._socket is not None and self.take_in(0):
-            pass
-        if self.connection is None or self._socket is None or self.connection.closed:
-            self.close()
-            self._connect(timeout_s)
-        assert self.connection is not None
-        assert self._socket is not None
-        return self.connection, self._socket
-
-    def _connect(self, timeout_s: float) -> None:
-        deadline_at = time.monotonic() + timeout_s
-        try:
-            self._socket = socket.create_connection(self.peer, timeout=timeout_s)
-            # Whole frames are sent, and a small one must not wait for more.
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.connection = Connection(
-                host_port=NO_LISTENER,
-                process_name="ringpop_py-client",
-                initiates=True,
-                limits=self._limits,
-            )
-            self._socket.sendall(self.connection.take_outgoing())
-        except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a name
-            self.close()
-            kind = ConnectRefused if isinstance(error, ConnectionRefusedError) else ConnectFailed
-            raise kind(f"cannot reach {self.peer}: {_reason(error)}") from None
-        connection, outcomes = self.connection, self._outcomes  # `close` replaces both
-        while not connection.initialised:
-            left_s = deadline_at - time.monotonic()
-            if left_s <= 0:
-                self.close()
-                raise ConnectFailed(
-                    f"{self.peer} does not answer: is it a ringpopd, and is it running?"
-                )
-            self.take_in(left_s)
-            if self.connection is None:
-                # No call was sent yet, so this is safe to retry, unlike a connection lost later.
-                raise ConnectFailed(f"{self.peer} {outcomes.lost[1]}")
-
-    def take_in(self, timeout_s: float) -> bool:
-        """Process the bytes that arrive within *timeout_s*; return whether any did.
-
-        If the connection ended it is closed, without an error: an answer may have come before.
-        """
-        assert self._socket is not None
-        try:
-            self._socket.settimeout(min(timeout_s, WAIT_S_MAX))
-            data = self._socket.recv(RECEIVE_BYTES)
-            if data:
-                self._take(data)
-            else:
-                self._lose("closed the connection: is it a ringpopd?")
-        # With a time-out of 0 the socket does not block, and says so by the second of these.
-        except (TimeoutError, BlockingIOError):
-            return False
-        except OSError as error:
-            self._lose(f"broke the connection: {_reason(error)}")
-        except WireError as error:
-            self._lose(f"does not speak TChannel: {error}")
-        return True
-
-    def _take(self, data: bytes) -> None:
-        connection = self.connection
-        assert connection is not None
-        assert self._socket is not None
-        for event in connection.receive(data):
-            match event:
-                case AnswerReceived(call_id, answer):
-                    self._outcomes[call_id] = answer
-                case CallFailed(call_id, error):
-                    self._outcomes[call_id] = error
-                case CallReceived(call_id):
-                    # Answered, not ignored: the peer would wait for its time-out.
-                    connection.send_error(call_id, ErrorCode.BAD_REQUEST, "this end serves nothing")
-                case Ended(reason, refused):
-                    kind = PeerDeclined if refused else ConnectionLost
-                    self._lose(f"ended the connection: {reason}", kind)
-                    return
-                case _:
-                    pass  # `Initialised`; or the peer cancels a call that we have refused
-        if connection.outgoing:
-            # That of the receive before may be 0.
-            self._socket.settimeout(self.timeout_s)
-            self._socket.sendall(connection.take_outgoing())
-
-    def _lose(self, why: str, kind: type[CallError] = ConnectionLost) -> None:
-        # Before `close`, which begins new outcomes: pending calls look into these.
-        self._outcomes.lost = kind, why
-        self.close()
 
 
 def _error_in(answer: Answer) -> ApplicationError:

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections import defaultdict
 from dataclasses import replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringpop_py.address import Address
@@ -90,6 +91,7 @@ class ClientCourier:
         self._destinations: dict[int, tuple[str, int]] = {}
         self._addresses: dict[str, Address] = {}
         self._clients: dict[Address, Client] = {}
+        self._lock = Lock()
         self._avoid_until: dict[Address, float] = {}
         self._daemon_at = 0
         rng = random.Random(secrets.randbits(64))
@@ -108,9 +110,10 @@ class ClientCourier:
 
     def close(self) -> None:
         """Close the connections that were made here."""
-        for client in self._clients.values():
-            client.close()
-        self._clients.clear()
+        with self._lock:
+            for client in self._clients.values():
+                client.close()
+            self._clients.clear()
 
     # What there is.
 
@@ -121,12 +124,14 @@ class ClientCourier:
             KeyspaceUnknown: if there is no keyspace of that name.
             PartitionUnavailable: if no daemon answered in time.
         """
-        if self._description is None:
-            self._description = self._describe(deadline)
+        found = self._description  # read once, as another thread may `look_again`
+        if found is None:
+            found = self._describe(deadline)
             # A new generation may have fewer partitions, and its epochs begin again.
             self._destinations.clear()
-            self._learn(self._description.routes.destinations, self._description.routes.addresses)
-        return self._description
+            self._learn(found.routes.destinations, found.routes.addresses)
+            self._description = found
+        return found
 
     def look_again(self, deadline: float) -> bool:
         """Fetch the description again; return whether the keyspace was created again since."""
@@ -173,8 +178,10 @@ class ClientCourier:
 
     def learn(self, row: list[Any]) -> None:
         """Note the new owner that a redirect names. Raises BodyError."""
-        assert self._description is not None
-        rows = from_rows(row, self._description.partitions_count)
+        description = self._description
+        if description is None:  # another thread is fetching it again
+            return
+        rows = from_rows(row, description.partitions_count)
         self._learn({each.partition: (each.owner, each.epoch) for each in rows}, {})
 
     def _is_avoided(self, address: Address) -> bool:
@@ -322,7 +329,7 @@ class ClientCourier:
         others = list(self._peers)
         if self._direct or not others:
             # Sorted, so that the place in the list keeps its meaning from one attempt to the next.
-            others += [address for _, address in sorted(self._addresses.items())]
+            others += [address for _, address in sorted(self._addresses.copy().items())]
         others = [each for each in dict.fromkeys(others) if each != self._client.peer]
         at = self._daemon_at % (1 + len(others))
         return self._client if at == 0 else self._client_of(others[at - 1])
@@ -335,9 +342,12 @@ class ClientCourier:
             return self._client
         client = self._clients.get(address)
         if client is None:
-            if len(self._clients) >= CONNECTIONS_MAX:
-                self._clients.pop(next(iter(self._clients))).close()  # a new one is made on demand
-            client = self._clients[address] = Client(address, timeout_s=self._client.timeout_s)
+            with self._lock:
+                if len(self._clients) >= CONNECTIONS_MAX:
+                    oldest = next(iter(self._clients))
+                    self._clients.pop(oldest).close()  # a new one is made on demand
+                new = Client(address, timeout_s=self._client.timeout_s)
+                client = self._clients.setdefault(address, new)
         return client
 
 

@@ -1,12 +1,10 @@
 """A keyspace for programs that are not members: scripts, WSGI applications. No trio, no thread.
 
-It mirrors `ringpop_py.keyspaces.keyspace.Keyspace`, but blocks, and has connections of its own. A
-client is not shared between threads.
+It mirrors `ringpop_py.keyspaces.keyspace.Keyspace`, but blocks, and has connections of its own.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -49,6 +47,9 @@ class KeyspaceClient(Closing):
     those of `Keyspace`. If no daemon answers, that is a `PartitionUnavailable`, too (or an
     `OutcomeUnknown`, if a write may have got through).
 
+    Threads may share a client. A copy in another process, by fork, pickle or a closure of Spark,
+    writes under ids of its own.
+
     Args:
         client: also gives the time-out of calls that have none; it stays open.
         direct: False if the addresses of owners cannot be reached from here.
@@ -56,12 +57,17 @@ class KeyspaceClient(Closing):
 
     def __init__(self, client: Client, name: str, *, direct: bool = True) -> None:
         self.name = name
+        self._client = client
+        self._direct = direct
         self._timeout_s = client.timeout_s
         self._courier = ClientCourier(client, name, direct=direct)
-        self._writer = Writer(f"client/{secrets.token_hex(8)}")
+        self._writer = Writer("client")
 
     def __repr__(self) -> str:
         return f"<KeyspaceClient {self.name!r}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(KeyspaceClient, direct=self._direct), (self._client, self.name)
 
     def close(self) -> None:
         """Close the connections to owners; the next call makes new ones."""

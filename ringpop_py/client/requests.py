@@ -6,12 +6,13 @@ and the request makes the result out of the parts' results.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import secrets
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
+from ringpop_py.forks import forks_count
 from ringpop_py.keyed.conditions import conditional_on
 from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.placing.keys import partition_of
@@ -29,17 +30,27 @@ if TYPE_CHECKING:
 PAGE_ROWS: Final = 1_000  # a page asks all partitions, whatever its size
 
 
+class _Identity(NamedTuple):
+    forks_count: int
+    source: str
+    sequences: dict[int, count[int]]
+
+
 class Writer:
-    """Gives each write an id that no other has.
+    """Gives each write an id that no other has. Threads may share it.
 
     Args:
-        source: new for each writer, as its sequences begin at 0. Each partition has its own
+        prefix: of the source of the ids. The source is new for each writer and for each process in
+            which a fork has put a copy of it, as sequences begin at 0. Each partition has its own
             sequence, because it remembers a window of the latest ones.
     """
 
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._sequences: defaultdict[int, count[int]] = defaultdict(count)
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._identity = self._new_identity()
+
+    def _new_identity(self) -> _Identity:
+        return _Identity(forks_count(), f"{self._prefix}/{secrets.token_hex(8)}", {})
 
     def writes(
         self,
@@ -53,7 +64,12 @@ class Writer:
             # One id can name one write only, so the changes of a partition become one.
             return [named_write(operation_id, tuple(changes), offsets)]
         # A write for each change, so that one that is refused leaves the others.
-        source, sequence = self._source, self._sequences[number]
+        # One tuple, so that threads that renew it at the same time cannot mix two of them.
+        identity = self._identity
+        if identity.forks_count != forks_count():
+            identity = self._identity = self._new_identity()
+        source, sequences = identity.source, identity.sequences
+        sequence = sequences.get(number) or sequences.setdefault(number, count())
         return [Write(source, next(sequence), (change,), offsets) for change in changes]
 
 

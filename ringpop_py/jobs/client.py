@@ -5,7 +5,8 @@ driver, commits the job by naming the attempts that count. The first decision is
 changes nothing. The owners of the partitions apply a committed job, even if the driver and any of
 them die meanwhile.
 
-Threads and processes do not share a client: each task makes its own, with the same names.
+Threads may share a client and an attempt. Each process has its own: a copy of a `JobClient` in
+another process decides for itself, and a copy of an `Attempt` is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 from ringpop_py.client.client import Closing
 from ringpop_py.client.courier import ANY_CALL_S, ClientCourier
@@ -28,6 +31,7 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     RowsRefused,
 )
+from ringpop_py.forks import forks_count
 from ringpop_py.jobs import messages
 from ringpop_py.jobs.messages import (
     AttemptManifest,
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.client.client import Client, Pending
     from ringpop_py.client.messages import Description
+    from ringpop_py.jobs.stagefile import Index
 
 TIMEOUT_S: Final = 60.0
 APPLY_S: Final = 600.0
@@ -97,11 +102,31 @@ class JobClient(Closing):
         self.job = job
         self.timeout_s = timeout_s
         self.in_flight_max = in_flight_max
-        self.courier = ClientCourier(client, keyspace, direct=direct, peers=peers)
-        self._token = secrets.token_hex(16)  # tells our decision from another driver's
+        self._client = client
+        self._direct = direct
+        self._peers = tuple(peers)
+        self.courier = ClientCourier(client, keyspace, direct=direct, peers=self._peers)
+        self._identity = forks_count(), secrets.token_hex(16)
 
     def __repr__(self) -> str:
         return f"<JobClient {self.job!r} of {self.keyspace!r}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        make = partial(
+            JobClient,
+            direct=self._direct,
+            timeout_s=self.timeout_s,
+            in_flight_max=self.in_flight_max,
+            peers=self._peers,
+        )
+        return make, (self._client, self.keyspace, self.job)
+
+    @property
+    def _token(self) -> str:
+        """Tells our decision from that of another driver, also of one in a copy of this process."""
+        if self._identity[0] != forks_count():
+            self._identity = forks_count(), secrets.token_hex(16)
+        return self._identity[1]
 
     def close(self) -> None:
         """Close the connections to daemons other than the first; the next call makes new ones."""
@@ -271,6 +296,18 @@ class Attempt:
         self._under_way: deque[_OnItsWay] = deque()
         self._count = 0
         self._manifest: AttemptManifest | None = None
+        self._forks_count = forks_count()
+        self._lock = Lock()
+
+    def __reduce__(self) -> NoReturn:
+        raise self._doubled()
+
+    def _doubled(self) -> BadOperation:
+        # Two processes would stage files under one name, and the first manifest would count.
+        return BadOperation(
+            f"attempt {self.id!r} belongs to the process that began it: begin an attempt of its"
+            " own in each process"
+        )
 
     def __repr__(self) -> str:
         return f"<Attempt {self.id!r} of {self._job.job!r}: {self._count} files>"
@@ -288,8 +325,14 @@ class Attempt:
             KeyspaceUnknown: if the keyspace was dropped meanwhile.
             StoreFull: if the store has no room for it.
         """
-        assert self._manifest is None, "an attempt that was finished stages no more"
+        if self._forks_count != forks_count():
+            raise self._doubled()
         index = index_of(file)
+        with self._lock:
+            self._stage(index, file, near)
+
+    def _stage(self, index: Index, file: bytes, near: int | None) -> None:
+        assert self._manifest is None, "an attempt that was finished stages no more"
         if self._count >= messages.FILES_MAX:
             raise BadOperation(f"an attempt has at most {messages.FILES_MAX} files")
         if index.chunks[-1][0] >= self._partitions_count:
@@ -319,6 +362,12 @@ class Attempt:
 
         Raises: as `stage`.
         """
+        if self._forks_count != forks_count():
+            raise self._doubled()
+        with self._lock:
+            return self._finished()
+
+    def _finished(self) -> AttemptSummary:
         while self._under_way:
             self._finish_one()
         if self._manifest is None:  # a repeated call has to put the same one

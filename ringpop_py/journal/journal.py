@@ -3,6 +3,7 @@
 - commit: put a group at the next slot. If the put won, the folds apply it. If the outcome is open,
   put the same group at the same slot again until the outcome is known. If the slot is taken, look
   what is there. Our group: an earlier attempt won, since nobody else puts groups into our journal.
+  Another group: a copy of this process does, and this node gives everything up.
   A seal: this node is fenced, from all partitions at once. Nothing: our group was there, and was
   counted, covered and deleted by others; put it again.
 - read: the folds are whole if the next slot is absent. A seal that ends the journal would stand
@@ -185,8 +186,10 @@ class Journal(Asker):
     def _commit_met(self, request: fx.GetSlot, reply: fx.Reply) -> Effects:
         assert self._committing is not None
         if isinstance(reply, fx.Found):
-            if isinstance(reply.value, Group):
+            if reply.value == self._committing.record:
                 return self._committed(self._committing)
+            if isinstance(reply.value, Group):
+                return self._doubled()
             return self._commit_sealed(reply.value)
         if reply is fx.StoreAnswer.ABSENT:  # ours; others have covered and deleted it
             (again,) = self._again(self._committing, self._commit_put)
@@ -260,8 +263,13 @@ class Journal(Asker):
             return self._fenced(reply.value.by, outcome_open=False)
         # Our group is a commit that began meanwhile. Its put won, so there was no seal in its slot
         # then, and hence none when this read was requested.
+        if isinstance(reply, fx.Found):
+            if self._committing is None or reply.value != self._committing.record:
+                return self._doubled()
+            sure = True
+        else:
+            sure = reply is fx.StoreAnswer.ABSENT
         self._reading = False
-        sure = isinstance(reply, fx.Found) or reply is fx.StoreAnswer.ABSENT
         return [fx.MayRead()] if sure else [fx.ReadFailed()]
 
     def _end_read(self, *, asked: bool = True) -> bool:
@@ -273,6 +281,15 @@ class Journal(Asker):
         return True
 
     # Fences.
+
+    def _doubled(self) -> Effects:
+        """Give everything up: a group that is not ours stands in our next slot.
+
+        A copy of this process writes the journal: an image of a machine that was restored. It goes
+        on. This process acquires what it should own as any other node does, in a journal of its
+        own.
+        """
+        return self._fenced(self.node_name, outcome_open=True)
 
     def _fenced(self, by: str, *, outcome_open: bool) -> Effects:
         """Leave a journal that was sealed, and claim again what it held."""

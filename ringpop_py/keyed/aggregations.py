@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.errors import BadOperation, ConditionFailed, ConfigError, KeyspaceError
+from ringpop_py.faults import is_fault, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -159,9 +160,11 @@ def _guarded(name: str, function: Aggregation) -> Aggregation:
             result = function(current, argument)
         except KeyspaceError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not is_fault(error):
+                raise
             raise BadOperation(
-                f"aggregation {name!r} failed: {type(error).__name__}: {error}"
+                f"aggregation {name!r} failed: {type(error).__name__}: {text_of(error)}"
             ) from error
         if result is not ABSENT:
             check_value(result)

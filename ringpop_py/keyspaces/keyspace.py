@@ -6,7 +6,6 @@ call for each owner. Every write has an id, so it takes effect once however ofte
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import trio
@@ -103,7 +102,7 @@ class Keyspace:
         self.owners = KeyspaceOwners(node, host)
         self.stage = ActorHost(host, spawn)
         self._spawn = spawn
-        self._writer = Writer(f"{node.name}/{secrets.token_hex(6)}")
+        self._writer = Writer(node.name)
         # Fixed for the life of the keyspace, and kept here because each request needs them.
         self._name, self._generation = host.definition.name, host.generation
         self._partitions_count = host.definition.partitions

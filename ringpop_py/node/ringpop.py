@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 import trio
 
 from ringpop_py.discovery.seeds import Seeds
-from ringpop_py.errors import HostsFileError
+from ringpop_py.errors import ConfigError, HostsFileError
+from ringpop_py.faults import is_fault
 from ringpop_py.keyspaces.on_demand import KeyspacesOnDemand
 from ringpop_py.logs import log
 from ringpop_py.node.driver import NodeDriver
@@ -89,7 +91,9 @@ class Ringpop:
         self.readiness = Readiness(node)
         self.driver = NodeDriver(node, channel, self._observe)
         self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read)
-        self.application = Application(node.local.name, config.proxy, config.app_url)
+        self.application = Application(
+            node.local.name, config.proxy, config.app_url, config.wire.message_bytes_max
+        )
         self.proxying = Proxy(
             channel,
             self.application,
@@ -171,7 +175,12 @@ class Ringpop:
 
         It must not block. Exceptions that it raises are logged, and have no other effect. When it
         gets a change, the member list and the ring have all changes of the same message.
+
+        Raises:
+            ConfigError: *observer* is a coroutine function, which nobody would await.
         """
+        if inspect.iscoroutinefunction(observer):
+            raise ConfigError(f"an observer is a plain function, and {observer!r} is asynchronous")
         self._observers.append(observer)
 
     # Requests.
@@ -422,7 +431,9 @@ class Ringpop:
             for observer in self._observers:
                 try:
                     observer(effect)
-                except Exception:
+                except BaseException as error:
+                    if not is_fault(error):
+                        raise
                     log.exception("an observer failed", effect=type(effect).__name__)
         self._changed.set()
         self._changed = trio.Event()

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import trio
+
+from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     ApplicationError,
     BadRequest,
-    CallError,
     ConfigError,
+    HandlerFailed,
     PeerBusy,
     PeerDeclined,
-    PeerFailed,
-    RingpopError,
     TooManyInFlight,
 )
+from ringpop_py.faults import is_fault, text_of
 from ringpop_py.proxy.request import AppCall, Handler, HttpReply, HttpRequest, Reply, Request
 
 if TYPE_CHECKING:
     from ringpop_py.config.settings import ProxyConfig
     from ringpop_py.proxy.replay import HttpReplayer
     from ringpop_py.proxy.request import AnyReply, AnyRequest, Headers
+
+
+REPLY_BYTES_MAX: Final = WireLimits().message_bytes_max
 
 
 @dataclass(slots=True)
@@ -46,14 +51,22 @@ class Application:
     Args:
         local: the name of this node.
         app_url: where the HTTP application listens.
+        reply_bytes_max: the most bytes that a handler may return.
 
     Attributes:
         starting: whether handlers are still being added, so that a call of an unknown endpoint is
             declined: it may be tried again.
     """
 
-    def __init__(self, local: str, config: ProxyConfig, app_url: str | None = None) -> None:
+    def __init__(
+        self,
+        local: str,
+        config: ProxyConfig,
+        app_url: str | None = None,
+        reply_bytes_max: int = REPLY_BYTES_MAX,
+    ) -> None:
         self.local = local
+        self._reply_bytes_max = reply_bytes_max
         self.config = config
         self.counts = ProxyCounts()
         self.starting = False
@@ -107,14 +120,44 @@ class Application:
         self.counts.in_flight += 1
         try:
             result = handler(AppCall(request.endpoint, request.body, keys))
-            body_or_none = await result if inspect.isawaitable(result) else result
-        except ApplicationError:
-            raise
-        except RingpopError as error:
-            raise let_out(error) from error
+            if not isinstance(result, bytes) and inspect.isawaitable(result):
+                result = await result
+            return Reply(self.body_of(result, request.endpoint), self.local)
+        except BaseException as error:
+            failure = self.failure(error, request.endpoint)
+            if failure is error:
+                raise
+            raise failure from error
         finally:
             self.counts.in_flight -= 1
-        return Reply(body_or_none or b"", self.local)
+
+    def body_of(self, result: object, endpoint: str) -> bytes:
+        """Return what a handler has returned, or raise HandlerFailed if that is not bytes."""
+        if isinstance(result, bytes) and len(result) <= self._reply_bytes_max:
+            return result
+        if result is None:
+            return b""
+        if isinstance(result, bytearray | memoryview):
+            return self.body_of(bytes(result), endpoint)
+        kind, why = "TypeError", f"it returned {type(result).__name__}, not bytes"
+        if isinstance(result, bytes):  # also at the own key, where nothing has to be sent
+            most = self._reply_bytes_max
+            kind, why = "ValueError", f"it returned {len(result)} bytes, more than {most}"
+        raise HandlerFailed(kind, f"{why} {self._where(endpoint)}")
+
+    def failure(self, error: BaseException, endpoint: str) -> BaseException:
+        """Return what the caller of a handler gets for what the handler has raised.
+
+        An `ApplicationError` or a `BadRequest`, which are never retried, it raises on purpose. All
+        else is its bug, also an error of ours that it let out: most of these say that a request did
+        not start, but the handler has started. What ends the task is returned as it is.
+        """
+        if isinstance(error, ApplicationError | BadRequest) or not is_fault(error, trio.Cancelled):
+            return error
+        return HandlerFailed(type(error).__name__, f"{text_of(error)} {self._where(endpoint)}")
+
+    def _where(self, endpoint: str) -> str:
+        return f"(the handler of {endpoint} at {self.local})"
 
     def refuse_too_many(self) -> None:
         """Raise TooManyInFlight if this node has too many requests under way."""
@@ -127,12 +170,3 @@ class Application:
         if self.counts.in_flight >= self.config.in_flight_max:
             raise PeerBusy(f"{self.counts.in_flight} requests are under way here already")
         self.counts.served += 1
-
-
-def let_out(error: RingpopError) -> CallError:
-    """Return what the caller of a handler gets for an error of ours that the handler let out."""
-    # Most of them say that a request did not start. But a handler that got one from a call of its
-    # own has started. It may raise `BadRequest`, which is never retried, on purpose.
-    if isinstance(error, BadRequest):
-        return error
-    return PeerFailed(f"the handler let out {type(error).__name__}: {error}")

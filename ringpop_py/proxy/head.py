@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from ringpop_py.errors import ApplicationError, BodyError
+from ringpop_py.errors import ApplicationError, BodyError, HandlerFailed
+from ringpop_py.faults import sendable
 from ringpop_py.values.declared import (
     Checksum,
     Declared,
@@ -24,6 +25,8 @@ from ringpop_py.values.declared import (
 APPLICATION_SCHEME: Final = "raw"
 PROXY_ERROR_PREFIX: Final = "ringpop.proxy."
 """Begins the kind of an error of the daemon itself while it routed a client's request."""
+HANDLER_FAILED_PREFIX: Final = "ringpop.handler."
+"""Begins the kind of a `HandlerFailed`."""
 RELAY_ENDPOINT: Final = "/proxy/relay"
 """The node's endpoint that passes a call on to the member that arg2 names."""
 KEY_CHARACTERS_MAX: Final = 1 << 16
@@ -107,10 +110,18 @@ class _SentError(Declared, frozen=True):
 def encode_error(kind: str, message: str) -> bytes:
     """Return an application's error as arg2 of an answer that is not ok."""
     # Cut here: the receiver would refuse a longer one, and lose the error.
-    return encode([kind[:ERROR_CHARACTERS_MAX], message[:ERROR_CHARACTERS_MAX]])
+    return encode([sendable(text[:ERROR_CHARACTERS_MAX]) for text in (kind, message)])
+
+
+def encode_application_error(error: ApplicationError) -> bytes:
+    """Return *error* as `encode_error` does, so that `decode_error` makes the same class of it."""
+    prefix = HANDLER_FAILED_PREFIX if isinstance(error, HandlerFailed) else ""
+    return encode_error(f"{prefix}{error.kind}", str(error.message))
 
 
 def decode_error(data: bytes) -> ApplicationError:
     """Return the application's error in arg2. Raises BodyError."""
     error = decode(_SentError, data)
+    if error.kind.startswith(HANDLER_FAILED_PREFIX):
+        return HandlerFailed(error.kind.removeprefix(HANDLER_FAILED_PREFIX), error.message)
     return ApplicationError(error.kind, error.message)

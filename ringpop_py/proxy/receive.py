@@ -13,18 +13,19 @@ from ringpop_py.errors import (
     BadRequest,
     BodyError,
     ConfigError,
+    HandlerFailed,
     NoOwner,
     PeerDeclined,
     ProxyError,
-    RingpopError,
 )
-from ringpop_py.proxy.application import let_out
+from ringpop_py.logs import log
 from ringpop_py.proxy.head import (
     PROXY_ERROR_PREFIX,
     RELAY_ENDPOINT,
     AnswerHead,
     Head,
     RelayHead,
+    encode_application_error,
     encode_error,
 )
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_head, encode_http_reply_head
@@ -63,21 +64,30 @@ class ProxyServer:
         self._application.admit()
         try:
             result = handler(call)
-        except RingpopError as error:
-            return _answer_of(error)
-        # Looked at for bytes first: `isawaitable` takes long.
-        if not isinstance(result, bytes) and inspect.isawaitable(result):
-            self._counts.in_flight += 1  # now: others may be admitted before its task begins
-            return self._finish(result)
-        return Answer(ok=True, arg3=result or b"")
+            # Looked at for bytes first: `isawaitable` takes long.
+            if not isinstance(result, bytes) and inspect.isawaitable(result):
+                self._counts.in_flight += 1  # now: others may be admitted before its task begins
+                return self._finish(result, call.endpoint)
+            return Answer(ok=True, arg3=self._application.body_of(result, call.endpoint))
+        except BaseException as error:  # noqa: BLE001 - looked at there
+            return self._failed(error, call.endpoint)
 
-    async def _finish(self, result: Awaitable[bytes | None]) -> Answer:
+    async def _finish(self, result: Awaitable[bytes | None], endpoint: str) -> Answer:
         try:
-            return Answer(ok=True, arg3=await result or b"")
-        except RingpopError as error:
-            return _answer_of(error)
+            return Answer(ok=True, arg3=self._application.body_of(await result, endpoint))
+        except BaseException as error:  # noqa: BLE001 - looked at there
+            return self._failed(error, endpoint)
         finally:
             self._counts.in_flight -= 1
+
+    def _failed(self, error: BaseException, endpoint: str) -> Answer:
+        """Return the answer for what a handler has raised. Raises what is not for the caller."""
+        failure = self._application.failure(error, endpoint)
+        if not isinstance(failure, ApplicationError):
+            raise failure
+        if isinstance(failure, HandlerFailed):
+            log.error("a handler failed", endpoint=endpoint, exc_info=error)
+        return _answer_of(failure)
 
     async def _serve_client(self, head: Head, incoming: IncomingCall) -> Answer:
         """Route a client's request to the owner."""
@@ -140,8 +150,5 @@ class ProxyServer:
             raise PeerDeclined(message)
 
 
-def _answer_of(error: RingpopError) -> Answer:
-    """Return the answer for an application's *error*; raise any other for the caller."""
-    if isinstance(error, ApplicationError):
-        return Answer(ok=False, arg2=encode_error(error.kind, error.message))
-    raise let_out(error) from error
+def _answer_of(error: ApplicationError) -> Answer:
+    return Answer(ok=False, arg2=encode_application_error(error))

@@ -21,8 +21,14 @@ class Request:
     body: bytes = b""
 
     def __post_init__(self) -> None:
-        if not self.endpoint.startswith("/"):
-            raise ConfigError(f"endpoint {self.endpoint!r} does not begin with '/'")
+        if not (isinstance(self.endpoint, str) and self.endpoint.startswith("/")):
+            raise ConfigError(f"endpoint {self.endpoint!r} is not text that begins with '/'")
+        _check_body(self.body)
+
+
+def _check_body(body: object) -> None:
+    if not isinstance(body, bytes):
+        raise ConfigError(f"body is bytes, not {type(body).__name__}; encode it first")
 
 
 class Reply(NamedTuple):
@@ -49,6 +55,10 @@ class HttpRequest:
     body: bytes = b""
 
     def __post_init__(self) -> None:
+        _check_body(self.body)
+        for name, text in (("method", self.method), ("path", self.path)):
+            if not isinstance(text, str):
+                raise ConfigError(f"{name} is text, not {type(text).__name__}")
         if not self.method.isalpha() or len(self.method) > HTTP_METHODS_MAX_LENGTH:
             raise ConfigError(f"{self.method!r} is not an HTTP method")
         # `//host/path` would name another host; a control character could end the request line.

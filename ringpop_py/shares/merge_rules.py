@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import BadOperation, ConfigError
+from ringpop_py.faults import is_fault, text_of
 from ringpop_py.keyed.aggregations import check_value
 from ringpop_py.keyed.joins import RULES
 from ringpop_py.logs import log
@@ -67,8 +68,12 @@ def _guarded(name: str, function: MergeFunction) -> MergeFunction:
                 "merge-failed", rule=name, text=f"{name}: its result cannot be stored: {error}"
             )
             return newer
-        except Exception as error:  # noqa: BLE001 - a bug of the application must not stop merges
-            text = f"{name} failed, the newer value is kept: {type(error).__name__}: {error}"
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            # A bug of the application must not stop merges.
+            why = f"{type(error).__name__}: {text_of(error)}"
+            text = f"{name} failed, the newer value is kept: {why}"
             log.warning("merge-failed", rule=name, text=text)
             return newer
         return kept

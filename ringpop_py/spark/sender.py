@@ -240,7 +240,7 @@ class Sender(Closing):
         for peer in self._plan.peers:
             client = self._client(peer)
             try:
-                if client.connection is None:
+                if not client.connected:
                     client.admin("/health")
             except (CallError, WireError) as error:
                 reasons.append(str(error))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py import ApplicationError
-from ringpop_py.actors.mail import ERROR_CHARACTERS_MAX, Mail, MailAnswered
+from ringpop_py.actors.mail import Mail, MailAnswered
 from ringpop_py.errors import BodyError
+from ringpop_py.faults import TEXT_CHARACTERS_MAX
 from ringpop_py.values.declared import convert, decode, encode
 
 MAIL = Mail("bank", 2, 5, "Account", "alice/1", "source", 7, b"\x01")
@@ -27,9 +28,9 @@ def test_an_answer_comes_back_as_it_went(answered: MailAnswered) -> None:
 
 def test_errors_are_told_by_their_kind_and_not_at_any_length() -> None:
     assert MailAnswered.of_error(ApplicationError("overdrawn", "no")).error == ("overdrawn", "no")
-    told = MailAnswered.of_error(KeyError("x" * (ERROR_CHARACTERS_MAX + 1))).error
+    told = MailAnswered.of_error(KeyError("x" * (TEXT_CHARACTERS_MAX + 1))).error
     assert told is not None
-    assert (told[0], len(told[1])) == ("KeyError", ERROR_CHARACTERS_MAX)
+    assert (told[0], len(told[1])) == ("KeyError", TEXT_CHARACTERS_MAX)
 
 
 @pytest.mark.parametrize(

@@ -423,6 +423,38 @@ def test_a_group_that_meets_a_lie_has_an_open_outcome_and_everything_is_lost(
     assert a.journal.name == "a2"
 
 
+def test_of_two_copies_of_one_process_the_slower_one_acknowledges_nothing_and_begins_anew(
+    store: Store, a: Node
+) -> None:
+    """As if an image of a machine had been restored while the original goes on."""
+    a.acquires(0)
+    a.commit("x")
+    copy = Node("a", store)  # its journal has the name that a's has, too
+    copy.acquires(0)
+    a.commit("y")
+
+    facts = copy.run(copy.journal, copy.journal.commit({0: "lost"}))
+
+    assert facts == [fx.Fenced("a1", "a", outcome_open=True, lost=(0,))]
+    assert (copy.bodies(), copy.journal.held, copy.journal.name) == ([], {}, "a2")
+    assert a.bodies() == ["x", "y"]
+    assert copy.acquire(0) == [fx.Acquired(0, 2)]
+    assert copy.bodies() == ["x", "y"]
+
+
+def test_of_two_copies_of_one_process_the_slower_one_answers_no_reader(
+    store: Store, a: Node
+) -> None:
+    a.acquires(0)
+    copy = Node("a", store)
+    copy.acquires(0)
+    a.commit("x")
+
+    facts = copy.run(copy.journal, copy.journal.read())
+
+    assert facts == [fx.Fenced("a1", "a", outcome_open=True, lost=(0,))]
+
+
 def test_a_mark_at_the_very_slot_of_the_seal_does_not_make_it_a_lie(store: Store, a: Node) -> None:
     """It covers what stands below, and our group does not."""
     a.acquires(0)

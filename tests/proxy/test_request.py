@@ -9,7 +9,7 @@ from ringpop_py.proxy.request import HttpRequest, Request
 
 
 def test_an_endpoint_begins_with_a_slash() -> None:
-    with pytest.raises(ConfigError, match="does not begin"):
+    with pytest.raises(ConfigError, match="begins with"):
         Request("greet")
 
 

@@ -226,7 +226,7 @@ def test_a_key_that_the_handler_does_not_route_by_is_refused(
         ({"timeout_s": 0}, "timeout_s"),
         ({"job": ""}, "job"),
         ({"peers": []}, "at least one peer"),
-        ({"endpoint": "flights"}, "does not begin with '/'"),
+        ({"endpoint": "flights"}, "begins with '/'"),
     ],
 )
 def test_arguments_that_cannot_be_used_are_refused(

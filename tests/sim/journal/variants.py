@@ -51,7 +51,7 @@ VARIANTS: Final = (
     Variant(
         "whatever stands in the slot is taken for ours",
         JOURNAL,
-        "            if isinstance(reply.value, Group):\n",
+        "            if reply.value == self._committing.record:\n",
         "            if reply.value:\n",
         "lost fold read error",
     ),
