@@ -1,8 +1,9 @@
-"""100,000 mutated frames and bodies against a running node: it stays in the ring, memory flat."""
+"""20,000 mutated frames and bodies against a running node: it stays in the ring, memory flat."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import socket
 import struct
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-FRAMES_COUNT = 50_000
-BODIES_COUNT = 50_000
+FRAMES_COUNT = BODIES_COUNT = int(os.environ.get("RINGPOP_HOSTILE_FRAMES", "10000"))
 BATCH = 50
 FRAMES_A_CONNECTION = 4
 _IDS = itertools.count(2)
@@ -158,7 +158,7 @@ def test_mutated_frames_and_bodies_change_nothing(tmp_path: Path) -> None:
 
         attacker.close()
         assert attacker.sent_count >= BODIES_COUNT + FRAMES_COUNT
-        assert attacker.connections_count > 1_000  # that much did break the protocol
+        assert attacker.connections_count > FRAMES_COUNT / 50  # that much did break the protocol
         assert _memory(victim) - memory_before < MEMORY_GROWTH_MAX_BYTES
         alive = {victim.name, *(node.name for node in cluster.nodes[1:])}
         for node in cluster.nodes:

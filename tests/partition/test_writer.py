@@ -402,7 +402,9 @@ async def test_readers_of_a_store_that_fails_hear_at_once_while_a_group_is_on_it
 
 
 class SilentStore(DistantStore):
-    """Its puts take as long as somebody wants."""
+    """Its puts take as long as somebody wants, each in a thread."""
+
+    in_memory = False
 
     def __init__(self) -> None:
         super().__init__()

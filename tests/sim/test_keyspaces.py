@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-PLANS_COUNT = int(os.environ.get("RINGPOP_SIM_KEYSPACE_PLANS", "300"))
+PLANS_COUNT = int(os.environ.get("RINGPOP_SIM_KEYSPACE_PLANS", "150"))
 
 
 @pytest.mark.swarm

@@ -19,6 +19,7 @@ import pytest
 
 import ringpop_py
 import ringpop_sim
+from tests.sim.hunting.variant import HUNTERS
 from tests.sim.planted.bugs import BUGS, Bug
 from tests.sim.planted.keyspaces import KEYSPACE_BUGS
 from tests.sim.planted.patching import planted
@@ -40,7 +41,7 @@ def _hunt(bug: Bug, folder: Path) -> dict[str, str]:
     paths = os.pathsep.join([str(product), str(SIMULATOR)])
     done = subprocess.run(
         [sys.executable, HUNT, *bug.hunts],
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=HUNT_S_MAX,
@@ -56,10 +57,10 @@ def _hunt(bug: Bug, folder: Path) -> dict[str, str]:
 def hunts(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Prey]]:
-    """All hunts that were asked for, on all cores at once."""
+    """All hunts that were asked for; on all cores at once if they have those for themselves."""
     specs = [getattr(item, "callspec", None) for item in request.session.items]
     wanted = [spec.params["bug"] for spec in specs if spec is not None and "bug" in spec.params]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(HUNTERS) as pool:
         yield {
             bug.name: pool.submit(_hunt, bug, tmp_path_factory.mktemp("planted")) for bug in wanted
         }

@@ -28,7 +28,9 @@ PACKAGES: Final = {
 }
 HUNT: Final = Path(__file__).parent / "hunt.py"
 SCHEDULES: Final = 3000
-"""As many as every run of the tests goes through unbroken."""
+"""A variant that so many schedules do not find, from its first one on, is not found."""
+HUNTERS: Final = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count()
+"""The hunts at a time: the other cores are at work if several tests run at a time."""
 HUNT_S_MAX: Final = 120
 
 Prey = Future[dict[str, Any]]
@@ -67,7 +69,11 @@ def run_with(variant: Variant, folder: Path, *arguments: str) -> subprocess.Comp
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=folder,  # where modules are looked for first
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(paths),
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
             capture_output=True,
             text=True,
             timeout=HUNT_S_MAX,
@@ -89,11 +95,11 @@ def _hunted(variant: Variant, checker: str, folder: Path) -> dict[str, Any]:
 def hunting(
     checker: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Prey]]:
-    """Hunt all variants that the module of *request* was asked for, on all cores at once."""
+    """Hunt all variants that the module of *request* was asked for, several at once."""
     items = [item for item in request.session.items if item.path == request.path]
     specs = [getattr(item, "callspec", None) for item in items]
     wanted = [spec.params["variant"] for spec in specs if spec and "variant" in spec.params]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(HUNTERS) as pool:
         yield {
             variant.name: pool.submit(_hunted, variant, checker, tmp_path_factory.mktemp("variant"))
             for variant in wanted

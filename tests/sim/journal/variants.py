@@ -38,7 +38,7 @@ VARIANTS: Final = (
         "if reply is fx.StoreAnswer.NO_ROOM and request.attempt == 0:",
         "if reply is fx.StoreAnswer.NO_ROOM:",
         "fold lost read twice refused",
-        first=100,
+        first=112,
     ),
     Variant(
         "a group that was covered and deleted already is taken for a failure",
@@ -86,7 +86,7 @@ VARIANTS: Final = (
         "        self._reading = True\n",
         "        return [fx.MayRead()]\n",
         "read",
-        first=240,
+        first=560,
     ),
     Variant(
         "a late reader shares a look that was asked before it came",
@@ -114,7 +114,7 @@ VARIANTS: Final = (
         "                part.requests.reads = []\n"
         "        if self.journal.committing or not self.journal.held:\n",
         "read",
-        first=460,
+        first=530,
     ),
     # Fences.
     Variant(
@@ -241,6 +241,7 @@ VARIANTS: Final = (
         " and request.claim.journal == self._journal.name:\n",
         ":\n",
         "owner fold lost",
+        first=65,
     ),
     Variant(
         "epochs are not told apart",
@@ -248,6 +249,7 @@ VARIANTS: Final = (
         "        if entry is not None and entry.epoch == self._at:\n",
         "        if entry is not None:\n",
         "fold lost owner error live",
+        first=90,
     ),
     Variant(
         "a released epoch is adopted again",
@@ -273,6 +275,7 @@ VARIANTS: Final = (
         "            return self._hold()\n"
         "        if later or journal in own.ends",
         "fold lost",
+        first=39,
     ),
     Variant(
         "the group under way is folded by the heir as well",
@@ -280,6 +283,7 @@ VARIANTS: Final = (
         "        return is_own and self._next >= own.next_slot\n",
         "        return is_own and self._next > own.next_slot\n",
         "fold read twice",
+        first=56,
     ),
     Variant(
         "stale checkpoints are trusted",
@@ -339,6 +343,7 @@ VARIANTS: Final = (
         "            return self._go_on()\n"
         "        if self._hole_below == slot:\n",
         "fold lost live",
+        first=94,
     ),
     Variant(
         "a record that is deleted while it is read is taken for lost",
@@ -355,7 +360,7 @@ VARIANTS: Final = (
         "        known = journal in own.ends or (journal == own.name and slot < own.next_slot)\n"
         "        if self._hole_below == slot or self._at < self.epoch or known:\n",
         "damaged",
-        first=110,
+        first=166,
     ),
     Variant(
         "a hole is remembered in the next journal",
@@ -386,7 +391,7 @@ VARIANTS: Final = (
         "            if newest == self._restored:  # it was not replaced by a newer one\n",
         "            if newest < self._restored:\n",
         "live",
-        first=560,
+        first=605,
     ),
     Variant(
         "a lost group is looked for again and again",
@@ -394,6 +399,7 @@ VARIANTS: Final = (
         "            if highest <= missed.slot:  #",
         "            if highest < 0:  #",
         "live",
+        first=50,
     ),
     Variant(
         "a lost group is not noticed while the owner lives",
@@ -403,7 +409,7 @@ VARIANTS: Final = (
         "        look = fx.ListJournal(self._new_id(), journal, marks_only=True)\n"
         "        return [self._ask(look, self._listed_beyond)]\n",
         "live copy fold lost read owner",
-        first=1000,
+        first=1014,
     ),
     Variant(
         "what claims say about checkpoints is not looked at",
@@ -411,7 +417,7 @@ VARIANTS: Final = (
         "                self._expect(claim.base)\n",
         "                pass\n",
         "fold lost copy read owner",
-        first=500,
+        first=522,
     ),
     Variant(
         "what marks say about checkpoints is not looked at",
@@ -419,7 +425,7 @@ VARIANTS: Final = (
         "                self._expect(covered)\n",
         "                pass\n",
         "fold lost copy read owner",
-        first=80,
+        first=112,
     ),
     Variant(
         "a copy is believed without a list at its end",
@@ -427,7 +433,7 @@ VARIANTS: Final = (
         "        if self._may_take is None and not self._misses_nothing:\n",
         "        if self._may_take is None:\n",
         "copy",
-        first=230,
+        first=335,
     ),
     Variant(
         "what answers a former try counts",
@@ -458,6 +464,7 @@ VARIANTS: Final = (
         "            if reply is not fx.StoreAnswer.WON:\n",
         "            if reply not in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):\n",
         "deleted damaged lost fold",
+        first=105,
     ),
     Variant(
         "a checkpoint builds on one of another epoch",
@@ -572,6 +579,7 @@ VARIANTS: Final = (
         "if not all(map(self._is_covered, group.entries)):",
         "if not any(map(self._is_covered, group.entries)):",
         "deleted error",
+        first=35,
     ),
     Variant(
         "a sweep takes a release for covered by its own epoch",

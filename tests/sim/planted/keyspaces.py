@@ -93,8 +93,8 @@ KEYSPACE_BUGS: Final = (
         "        self._reading = True\n",
         "        return [fx.MayRead()]\n",
         "K1",
-        "partitions-paused",
         "partitions-split",
+        "partitions-paused",
     ),
     _bug(
         "a fence keeps the partitions",
@@ -161,8 +161,8 @@ KEYSPACE_BUGS: Final = (
         "        return newest >= Slot(entry.epoch, self._next)\n",
         "        return newest.epoch >= entry.epoch\n",
         "K1 K4 K12",
-        "partitions-killed",
         "journals-trimmed",
+        "partitions-killed",
     ),
     _bug(
         "a release keeps a journal for ever",
@@ -217,8 +217,8 @@ KEYSPACE_BUGS: Final = (
         "        riding, self._riding = self._riding, []\n        _finish(riding)\n"
         "        if self._in_hand:\n",
         "K1",
-        "partitions-paused",
         "partitions-split",
+        "partitions-paused",
     ),
     _bug(
         "a group that met a seal counts as done",

@@ -1,8 +1,7 @@
-"""Copies of the source with a bug in them, to be run in processes of their own."""
+"""Trees of the source with a bug in them, to be run in processes of their own."""
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,17 +10,25 @@ if TYPE_CHECKING:
 
 
 def planted(package: Path, path: str, patches: Iterable[tuple[str, str]], folder: Path) -> Path:
-    """A copy of *package* in *folder*, with *patches* of its module *path*; the folder.
+    """A tree of *package* in *folder*, with *patches* of its module *path*; the folder.
+
+    It has links to the source, except on the way to that module. So whoever runs it must not write
+    byte code, which would land beside the source.
 
     Raises:
         AssertionError: if an old text does not occur exactly once: the source has moved on.
     """
-    # With the times of the files, so that what is compiled of them is good for the copy as well.
-    shutil.copytree(package, folder / package.name)
-    module = folder / package.name / path
-    text = module.read_text(encoding="utf-8")
+    text = (package / path).read_text(encoding="utf-8")
     for old, new in patches:
         assert text.count(old) == 1, f"{path} has it {text.count(old)} times: {old!r}"
         text = text.replace(old, new)
-    module.write_text(text, encoding="utf-8")
+    source, tree = package, folder / package.name
+    *way, module = path.split("/")
+    for part in (*way, module):
+        tree.mkdir()
+        for entry in source.iterdir():
+            if entry.name not in {part, "__pycache__"}:
+                (tree / entry.name).symlink_to(entry)
+        source, tree = source / part, tree / part
+    tree.write_text(text, encoding="utf-8")
     return folder
