@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import random
 import secrets
+import threading
 import time
 from contextlib import ExitStack, asynccontextmanager
 from importlib.util import find_spec
@@ -225,7 +226,7 @@ async def _open_store(
 
             if find_spec("pyarrow") is None:
                 raise ConfigError("a store needs pyarrow: pip install 'ringpop_py[state]'")
-            store = await trio.to_thread.run_sync(open_store, config.store)
+            store = await _opened_in_thread(open_store, config.store)
             closing.callback(store.close)
         if store is None:
             return None
@@ -242,6 +243,23 @@ async def _open_store(
         rocks = await trio.to_thread.run_sync(_opened_rocks, Path(config.entries_folder))
         closing.callback(rocks.close)
     return stored.OpenedStore(store, store_id, rocks)
+
+
+async def _opened_in_thread(open_store: Callable[[str], Store], url: str) -> Store:
+    """Return the store at *url*; a node that is told to end does not wait for a slow one."""
+    given_up = threading.Event()
+
+    def opened() -> Store:
+        store = open_store(url)
+        if given_up.is_set():
+            store.close()
+        return store
+
+    try:
+        return await trio.to_thread.run_sync(opened, abandon_on_cancel=True)
+    except trio.Cancelled:
+        given_up.set()
+        raise
 
 
 def _opened_rocks(folder: Path) -> RocksDatabase:

@@ -6,7 +6,9 @@ import json
 import logging
 import os
 import sys
+from collections import deque
 from datetime import UTC, datetime
+from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.logs import NAME, LogEvent
@@ -14,6 +16,10 @@ from ringpop_py.logs import NAME, LogEvent
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+LINES_MAX: Final = 10_000
+"""The lines that wait while standard error takes none; further ones are lost, and counted."""
+FLUSH_S: Final = 1.0
+"""How long the end of the process waits, in seconds, for lines that are not written yet."""
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 COLOURS: Final = {"debug": 2, "info": 32, "warning": 33, "error": 31}  # dim, green, yellow, red
 
@@ -26,38 +32,85 @@ class Logs:
         self._logger = logging.getLogger(NAME)
         self._logger.setLevel(self._usual)
         self._logger.propagate = False  # a handler of the root would print each event again
-        self._logger.handlers = [_Stderr(_JsonFormatter() if form == "json" else _TextFormatter())]
+        self._handler = _Stderr(_JsonFormatter() if form == "json" else _TextFormatter())
+        self._logger.handlers = [self._handler]
 
     def debug(self, on: bool) -> None:  # noqa: FBT001 - a callback has one argument
         """Log everything, or return to the level of the start."""
         self._logger.setLevel(LEVELS["debug"] if on else self._usual)
 
+    def flush(self) -> None:
+        """Wait until all is written, for `FLUSH_S` at most."""
+        self._handler.flush()
+
 
 class _Stderr(logging.Handler):
-    """Writes to standard error. Lines that cannot be written are counted.
+    """Writes to standard error, in a thread of its own: if nobody reads it, a write never returns.
 
-    Their number is logged before the next line that can be written, for example after a disk was
-    full.
+    Lines that cannot be written, or that come while `LINES_MAX` wait, are counted. Their number is
+    logged before the next line that is written, for example after a disk was full.
     """
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
         self.setFormatter(formatter)
+        self._changed = Condition()
+        self._lines: deque[str] = deque()
+        self._is_writing = False
         self._lost_count = 0
+        self._thread: Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            if self._lost_count:
-                event = LogEvent("log-lines-lost", {"count": self._lost_count})
-                self._write(logging.LogRecord(NAME, logging.WARNING, "", 0, event, (), None))
-                self._lost_count = 0
-            self._write(record)
-        except (OSError, ValueError):  # ValueError: standard error is closed
-            self._lost_count += 1
+        line = self.format(record) + "\n"
+        with self._changed:
+            if len(self._lines) >= LINES_MAX:
+                self._lost_count += 1
+                return
+            self._lines.append(line)
+            self._changed.notify_all()
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="log", daemon=True)
+            self._thread.start()
 
-    def _write(self, record: logging.LogRecord) -> None:
-        sys.stderr.write(self.format(record) + "\n")
-        sys.stderr.flush()
+    def flush(self) -> None:
+        """Wait until all lines are written, for `FLUSH_S` at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lines and not self._is_writing, FLUSH_S)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._is_writing = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: bool(self._lines))
+                line = self._lines.popleft()
+                self._is_writing = True
+                lost_count, self._lost_count = self._lost_count, 0
+            if lost_count:
+                event = LogEvent("log-lines-lost", {"count": lost_count})
+                record = logging.LogRecord(NAME, logging.WARNING, "", 0, event, (), None)
+                line = f"{self.format(record)}\n{line}"
+            try:
+                _write(line)
+            except (OSError, ValueError):  # ValueError: standard error is closed
+                with self._changed:
+                    self._lost_count += lost_count + 1
+
+
+def _write(text: str) -> None:
+    stderr = sys.stderr
+    if stderr is None:
+        raise ValueError("standard error is closed")
+    try:
+        descriptor = stderr.fileno()
+    except (OSError, ValueError):  # it is no file, but something that a test reads
+        stderr.write(text)
+        stderr.flush()
+        return
+    # Not through its buffer, whose lock the interpreter takes when it ends.
+    rest = text.encode("utf-8", "backslashreplace")
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 class _JsonFormatter(logging.Formatter):

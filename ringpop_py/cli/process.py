@@ -8,6 +8,7 @@ import signal
 import sys
 import sysconfig
 import traceback
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from ringpop_py.logs import log
 from ringpop_py.supervision import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from ringpop_py.cli.logs import Logs
     from ringpop_py.config.settings import Config
@@ -56,7 +57,11 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
         trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
         trio.CancelScope() as immediately,  # without a farewell, which may take seconds
     ):
-        async with open_ringpop(config, wait_ready=False) as ringpop:
+        async with (
+            _cancelling_at_start(signals, immediately) as started,
+            open_ringpop(config, wait_ready=False) as ringpop,
+        ):
+            await started()
             ringpop.on_debug = logs.debug
             ringpop.on_end = _ending_once(ringpop)
             # Calls that come before the factory has added its handlers are declined, and tried
@@ -141,6 +146,38 @@ def _reload(ringpop: Ringpop) -> None:
         log.info("read the hosts file again", hosts=ringpop.reload_hosts())
     except HostsFileError as error:
         log.error("kept the old hosts", reason=str(error))  # noqa: TRY400 - its text says it all
+
+
+@asynccontextmanager
+async def _cancelling_at_start(
+    signals: Any,  # noqa: ANN401 - as above
+    immediately: trio.CancelScope,
+) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Have a signal end the node without a farewell, until what is yielded is called.
+
+    So a signal need not wait for a store that does not answer.
+    """
+    try:
+        async with trio.open_nursery() as nursery:
+            watching, ended = trio.CancelScope(), trio.Event()
+
+            async def watch() -> None:
+                with watching:
+                    await _cancel_on_signal(signals, immediately)
+                ended.set()
+
+            async def stop() -> None:
+                watching.cancel()
+                await ended.wait()
+
+            nursery.start_soon(watch)
+            try:
+                yield stop
+            finally:
+                watching.cancel()
+    except BaseExceptionGroup as group:
+        (error,) = group.exceptions  # that of the block: the watcher raises nothing
+        raise error from error.__cause__
 
 
 async def _cancel_on_signal(signals: Any, scope: trio.CancelScope) -> None:  # noqa: ANN401 - as above

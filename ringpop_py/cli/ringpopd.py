@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -42,10 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return dev_main(arguments[1:])
     options = _parser().parse_args(arguments)
     logs = Logs(options.log_format, options.log_level)  # first: imports and checks may log
-    from ringpop_py.cli import process  # noqa: PLC0415 - help needs nothing that is installed
-
+    # Until the node heeds signals itself: imports take a while, above all those of --app.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     try:
-        process.run(config_from(options), options.app, logs)
+        from ringpop_py.cli import process  # noqa: PLC0415 - help needs nothing that is installed
+
+        try:
+            process.run(config_from(options), options.app, logs)
+        finally:
+            logs.flush()  # what follows does not stand in the midst of it
+    except KeyboardInterrupt:
+        return ExitCode.OK
     except ConfigError as error:
         return complain_of("ringpopd", error, ExitCode.USAGE)
     except (JoinRefused, NameLost, process.ProcessFailed) as error:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.cli import logs as logs_module
 from ringpop_py.cli.logs import Logs
 from ringpop_py.logs import NAME, log
 
@@ -16,6 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BOTH = pytest.mark.parametrize("form", ["console", "json"])
+
+
+class Pipe(io.StringIO):
+    """What nobody reads: a write waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_read = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.is_read.wait(10)
+        return super().write(text)
 
 
 class Disk(io.StringIO):
@@ -27,6 +41,12 @@ class Disk(io.StringIO):
         if self.is_full:
             raise OSError(28, "No space left on device")
         return super().write(text)
+
+
+def flush() -> None:
+    """Wait until all is written."""
+    for handler in logging.getLogger(NAME).handlers:
+        handler.flush()
 
 
 @pytest.fixture(autouse=True)
@@ -47,11 +67,14 @@ def test_lines_that_a_full_disk_cost_are_counted_before_the_next_one(
     Logs(form, "info")
 
     log.info("the first", count=1)
+    flush()
     disk.is_full = True
     log.info("lost")
     log.info("lost")
+    flush()
     disk.is_full = False
     log.info("the last")
+    flush()
 
     lines = disk.getvalue().splitlines()
     assert len(lines) == 3
@@ -59,6 +82,29 @@ def test_lines_that_a_full_disk_cost_are_counted_before_the_next_one(
     assert "log-lines-lost" in lines[1]
     assert ("count=2" if form == "console" else '"count": 2') in lines[1]
     assert "the last" in lines[2]
+
+
+@BOTH
+def test_a_log_that_nobody_reads_keeps_nobody_waiting_and_counts_what_it_drops(
+    monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    pipe = Pipe()
+    monkeypatch.setattr("sys.stderr", pipe)
+    monkeypatch.setattr(logs_module, "LINES_MAX", 3)
+    Logs(form, "info")
+
+    for number in range(10):
+        log.info("line", number=number)
+
+    assert pipe.getvalue() == ""
+    pipe.is_read.set()
+    flush()
+    log.info("the last")
+    flush()
+    lines = pipe.getvalue().splitlines()
+    assert 3 <= sum("number" in line for line in lines) <= 4  # one may be on its way
+    assert any("log-lines-lost" in line for line in lines)
+    assert "the last" in lines[-1]
 
 
 @BOTH
@@ -74,6 +120,7 @@ def test_an_exception_is_logged_with_where_it_was_raised(
         caught = error
     log.error("that failed, too", exc_info=caught)
 
+    flush()
     text = capsys.readouterr().err
     assert "that failed, too" in text
     assert text.count("in raise_it") == 2
@@ -87,6 +134,7 @@ def test_a_line_for_people_is_the_sentence_or_else_the_fields(
     log.info("listening", address="127.0.0.1:3000", hosts=3)
     log.warning("stalled", text="this process was not run for 2 s", for_s=2)
 
+    flush()
     first, second = (line.partition("Z ")[2] for line in capsys.readouterr().err.splitlines())
     assert first == "[info     ] listening address=127.0.0.1:3000 hosts=3"
     assert second == "[warning  ] this process was not run for 2 s"
@@ -97,6 +145,7 @@ def test_a_line_of_json_has_all_fields(capsys: pytest.CaptureFixture[str]) -> No
 
     log.warning("stalled", text="this process was not run", for_s=2, peer=NAME)
 
+    flush()
     row = json.loads(capsys.readouterr().err)
     assert row.pop("timestamp").endswith("Z")
     assert row == {
@@ -117,6 +166,7 @@ def test_the_level_may_change_and_change_back(capsys: pytest.CaptureFixture[str]
     logs.debug(on=False)
     log.debug("three")
 
+    flush()
     assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == ["two"]
 
 

@@ -43,10 +43,13 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> fl
 class LocalNode:
     """One daemon, or the place of one."""
 
-    def __init__(self, address: Address, log: Path, command: Sequence[str]) -> None:
+    def __init__(
+        self, address: Address, log: Path, command: Sequence[str], cwd: Path | None = None
+    ) -> None:
         self.address = address
         self.log = log
         self.command = list(command)
+        self.cwd = cwd
         self.process: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
 
@@ -57,7 +60,11 @@ class LocalNode:
     def start(self, *extra: str) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.command, *extra], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*self.command, *extra],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.cwd,
             )
 
     def signal(self, number: signal.Signals) -> None:
@@ -115,6 +122,7 @@ class LocalCluster:
         *flags: str,
         hosts: Sequence[Address] | None = None,
         addresses: Sequence[Address] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         found = list(addresses or free_addresses(count))
@@ -125,7 +133,7 @@ class LocalCluster:
         for address in found:
             command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(address)]
             command += ["--hosts", str(hosts_file), *flags]
-            self.nodes.append(LocalNode(address, folder / f"{address.port}.log", command))
+            self.nodes.append(LocalNode(address, folder / f"{address.port}.log", command, cwd))
 
     def __enter__(self) -> Self:
         try:

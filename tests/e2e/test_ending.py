@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
+import socket
+import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -12,7 +15,7 @@ import pytest
 from ringpop_py.cli import ringpopctl
 from ringpop_py.cli.commands import ExitCode
 from ringpop_py.client.client import Client
-from ringpop_py.errors import ApplicationError, CallError, RingpopError
+from ringpop_py.errors import ApplicationError, CallError, HandlerFailed, RingpopError
 from ringpop_py.proxy.request import Request
 from tests.e2e.local_cluster import LocalCluster, LocalNode, wait_until
 
@@ -22,6 +25,67 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 APP = ("--preset=local", "--app", "tests.e2e.echo_app:create")
+
+
+def test_a_log_that_nobody_reads_stops_no_node(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, 1, *APP) as cluster:
+        (node,) = cluster.nodes
+        cluster.wait_converged()
+        node.stop()
+        with subprocess.Popen(
+            node.command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as unread:
+            try:
+                assert unread.stderr is not None
+                fcntl.fcntl(unread.stderr, fcntl.F_SETPIPE_SZ, 4_096)
+                wait_until(lambda: cluster.converged(node), 20, "it runs")
+                with Client(node.address, timeout_s=5) as client:
+                    for _ in range(50):  # each logs a traceback
+                        with pytest.raises(HandlerFailed):
+                            client.invoke(Request("/bug"))
+
+                unread.send_signal(signal.SIGTERM)
+
+                assert unread.wait(20) == 0
+            finally:
+                unread.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_need_not_wait_for_a_store_that_does_not_answer(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        store = f"etcd://127.0.0.1:{silent.getsockname()[1]}/x"
+        with LocalCluster(tmp_path, 1, "--store", store) as cluster:
+            (node,) = cluster.nodes
+            asked, _ = silent.accept()
+            with asked:  # and nothing is answered
+                assert _code_after(node, number) == 0
+
+    assert "Traceback" not in cluster.logs()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_need_not_wait_for_an_application_that_is_imported(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    begun = tmp_path / "begun"
+    (tmp_path / "slow.py").write_text(f"import time\nopen({str(begun)!r}, 'x')\ntime.sleep(50)\n")
+    with LocalCluster(tmp_path, 1, "--app", "slow:create", cwd=tmp_path) as cluster:
+        (node,) = cluster.nodes
+        wait_until(begun.exists, 20, "it is being imported")
+
+        assert _code_after(node, number) == 0
+
+    assert "Traceback" not in cluster.logs()
+
+
+def _code_after(node: LocalNode, number: signal.Signals) -> int:
+    """The exit code of *node* after a signal; within two seconds."""
+    node.signal(number)
+    assert node.process is not None
+    return node.process.wait(2)
 
 
 class Sleeper(threading.Thread):
