@@ -9,19 +9,23 @@ process that made it and in descendants of it, which have higher counts.
 from __future__ import annotations
 
 import os
+from typing import Final
 
 
-class _Forks:
-    count = 0
+class Forks:
+    """How often this process was forked.
+
+    Attributes:
+        count: how many forks lie between the first Python process and this one.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def forked(self) -> None:
+        """Note that this process is a new one."""
+        self.count += 1
 
 
-def forks_count() -> int:
-    """Return how many forks lie between the first Python process and this one."""
-    return _Forks.count
-
-
-def _forked() -> None:
-    _Forks.count += 1
-
-
-os.register_at_fork(after_in_child=_forked)
+FORKS: Final = Forks()
+os.register_at_fork(after_in_child=FORKS.forked)

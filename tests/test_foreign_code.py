@@ -7,6 +7,7 @@ None if there was none to get.
 
 from __future__ import annotations
 
+import logging
 import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,7 @@ from ringpop_py import (
 )
 from ringpop_py.address import Address
 from ringpop_py.errors import HandlerFailed
+from ringpop_py.logs import NAME
 from ringpop_py.proxy.request import Request
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
@@ -252,6 +254,12 @@ async def _nothing_ended(one: Ringpop, other: Ringpop) -> None:
     await keyspace.put("x", 1)
     assert await keyspace.get("x") == 1
     assert [node.application.counts.in_flight for node in (one, other)] == [0, 0]
+
+
+@pytest.fixture(autouse=True)
+def _silent(caplog: pytest.LogCaptureFixture) -> None:
+    """Tracebacks with texts that are not Unicode cannot travel from a worker of pytest-xdist."""
+    caplog.set_level(logging.CRITICAL, NAME)
 
 
 @pytest.mark.parametrize("what", [*RETURNED, *RAISED])

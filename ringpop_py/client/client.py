@@ -33,7 +33,7 @@ from ringpop_py.errors import (
     ProxyError,
     WireError,
 )
-from ringpop_py.forks import forks_count
+from ringpop_py.forks import FORKS
 from ringpop_py.proxy.head import (
     APPLICATION_SCHEME,
     PROXY_ERROR_PREFIX,
@@ -135,7 +135,7 @@ class _Line:
 
     def __init__(self, peer: Address, timeout_s: float, limits: WireLimits) -> None:
         self.peer = peer
-        self.forks_count = forks_count()
+        self.forks_count = FORKS.count
         self.connection: Connection | None = None
         self.outcomes = _Outcomes()
         self.lock = RLock()
@@ -295,7 +295,7 @@ class Pending:
 
     def result(self) -> Answer:
         """Wait for the answer and return it, once. Raises CallError."""
-        if self._line.forks_count != forks_count():
+        if self._line.forks_count != FORKS.count:
             raise ConnectionLost(
                 f"the call to {self._line.peer} was begun before this process was forked; its"
                 " answer goes to the process that began it"
@@ -359,7 +359,7 @@ class Client(Closing):
 
     def _line(self) -> _Line:
         line: _Line | None = getattr(self._here, "line", None)
-        if line is None or line.forks_count != forks_count():
+        if line is None or line.forks_count != FORKS.count:
             line = self._here.line = _Line(self.peer, self.timeout_s, self._limits)
             self._lines.add(line)
         return line
@@ -371,7 +371,7 @@ class Client(Closing):
         """
         for line in list(self._lines):
             # What a fork has copied is left alone: the other process goes on with it.
-            if line.forks_count == forks_count():
+            if line.forks_count == FORKS.count:
                 line.close()
 
     # Calls.

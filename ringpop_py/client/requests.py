@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
-from ringpop_py.forks import forks_count
+from ringpop_py.forks import FORKS
 from ringpop_py.keyed.conditions import conditional_on
 from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.placing.keys import partition_of
@@ -50,7 +50,7 @@ class Writer:
         self._identity = self._new_identity()
 
     def _new_identity(self) -> _Identity:
-        return _Identity(forks_count(), f"{self._prefix}/{secrets.token_hex(8)}", {})
+        return _Identity(FORKS.count, f"{self._prefix}/{secrets.token_hex(8)}", {})
 
     def writes(
         self,
@@ -66,7 +66,7 @@ class Writer:
         # A write for each change, so that one that is refused leaves the others.
         # One tuple, so that threads that renew it at the same time cannot mix two of them.
         identity = self._identity
-        if identity.forks_count != forks_count():
+        if identity.forks_count != FORKS.count:
             identity = self._identity = self._new_identity()
         source, sequences = identity.source, identity.sequences
         sequence = sequences.get(number) or sequences.setdefault(number, count())

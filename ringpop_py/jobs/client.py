@@ -31,7 +31,7 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     RowsRefused,
 )
-from ringpop_py.forks import forks_count
+from ringpop_py.forks import FORKS
 from ringpop_py.jobs import messages
 from ringpop_py.jobs.messages import (
     AttemptManifest,
@@ -106,7 +106,7 @@ class JobClient(Closing):
         self._direct = direct
         self._peers = tuple(peers)
         self.courier = ClientCourier(client, keyspace, direct=direct, peers=self._peers)
-        self._identity = forks_count(), secrets.token_hex(16)
+        self._identity = FORKS.count, secrets.token_hex(16)
 
     def __repr__(self) -> str:
         return f"<JobClient {self.job!r} of {self.keyspace!r}>"
@@ -124,8 +124,8 @@ class JobClient(Closing):
     @property
     def _token(self) -> str:
         """Tells our decision from that of another driver, also of one in a copy of this process."""
-        if self._identity[0] != forks_count():
-            self._identity = forks_count(), secrets.token_hex(16)
+        if self._identity[0] != FORKS.count:
+            self._identity = FORKS.count, secrets.token_hex(16)
         return self._identity[1]
 
     def close(self) -> None:
@@ -296,7 +296,7 @@ class Attempt:
         self._under_way: deque[_OnItsWay] = deque()
         self._count = 0
         self._manifest: AttemptManifest | None = None
-        self._forks_count = forks_count()
+        self._forks_count = FORKS.count
         self._lock = Lock()
 
     def __reduce__(self) -> NoReturn:
@@ -325,7 +325,7 @@ class Attempt:
             KeyspaceUnknown: if the keyspace was dropped meanwhile.
             StoreFull: if the store has no room for it.
         """
-        if self._forks_count != forks_count():
+        if self._forks_count != FORKS.count:
             raise self._doubled()
         index = index_of(file)
         with self._lock:
@@ -362,7 +362,7 @@ class Attempt:
 
         Raises: as `stage`.
         """
-        if self._forks_count != forks_count():
+        if self._forks_count != FORKS.count:
             raise self._doubled()
         with self._lock:
             return self._finished()

@@ -66,7 +66,7 @@ class Application:
         reply_bytes_max: int = REPLY_BYTES_MAX,
     ) -> None:
         self.local = local
-        self._reply_bytes_max = reply_bytes_max
+        self.reply_bytes_max = reply_bytes_max
         self.config = config
         self.counts = ProxyCounts()
         self.starting = False
@@ -133,7 +133,7 @@ class Application:
 
     def body_of(self, result: object, endpoint: str) -> bytes:
         """Return what a handler has returned, or raise HandlerFailed if that is not bytes."""
-        if isinstance(result, bytes) and len(result) <= self._reply_bytes_max:
+        if isinstance(result, bytes) and len(result) <= self.reply_bytes_max:
             return result
         if result is None:
             return b""
@@ -141,7 +141,7 @@ class Application:
             return self.body_of(bytes(result), endpoint)
         kind, why = "TypeError", f"it returned {type(result).__name__}, not bytes"
         if isinstance(result, bytes):  # also at the own key, where nothing has to be sent
-            most = self._reply_bytes_max
+            most = self.reply_bytes_max
             kind, why = "ValueError", f"it returned {len(result)} bytes, more than {most}"
         raise HandlerFailed(kind, f"{why} {self._where(endpoint)}")
 

@@ -64,8 +64,10 @@ class ProxyServer:
         self._application.admit()
         try:
             result = handler(call)
-            # Looked at for bytes first: `isawaitable` takes long.
-            if not isinstance(result, bytes) and inspect.isawaitable(result):
+            # The usual case, without a call; and `isawaitable` takes long.
+            if isinstance(result, bytes) and len(result) <= self._application.reply_bytes_max:
+                return Answer(ok=True, arg3=result)
+            if inspect.isawaitable(result):
                 self._counts.in_flight += 1  # now: others may be admitted before its task begins
                 return self._finish(result, call.endpoint)
             return Answer(ok=True, arg3=self._application.body_of(result, call.endpoint))

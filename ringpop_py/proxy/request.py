@@ -23,12 +23,12 @@ class Request:
     def __post_init__(self) -> None:
         if not (isinstance(self.endpoint, str) and self.endpoint.startswith("/")):
             raise ConfigError(f"endpoint {self.endpoint!r} is not text that begins with '/'")
-        _check_body(self.body)
+        if not isinstance(self.body, bytes):  # not by a call: a request is made for each key
+            raise ConfigError(_not_bytes(self.body))
 
 
-def _check_body(body: object) -> None:
-    if not isinstance(body, bytes):
-        raise ConfigError(f"body is bytes, not {type(body).__name__}; encode it first")
+def _not_bytes(body: object) -> str:
+    return f"body is bytes, not {type(body).__name__}; encode it first"
 
 
 class Reply(NamedTuple):
@@ -55,7 +55,8 @@ class HttpRequest:
     body: bytes = b""
 
     def __post_init__(self) -> None:
-        _check_body(self.body)
+        if not isinstance(self.body, bytes):
+            raise ConfigError(_not_bytes(self.body))
         for name, text in (("method", self.method), ("path", self.path)):
             if not isinstance(text, str):
                 raise ConfigError(f"{name} is text, not {type(text).__name__}")
