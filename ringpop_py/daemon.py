@@ -17,6 +17,7 @@ import trio
 from ringpop_py.admin.endpoints import serve_admin
 from ringpop_py.dialect import dialect_named
 from ringpop_py.discovery.hosts import read_hosts_file
+from ringpop_py.discovery.names import resolver_for
 from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.logs import log
 from ringpop_py.node.ringpop import Ringpop
@@ -104,7 +105,9 @@ async def _running(
     channel.on_dialed = dialed
     advertised = await _listening(channel, config)
     channel.host_port = advertised
-    ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened)
+    # A network of the caller's own has names of its own.
+    resolve = resolver_for(advertised.host) if network is None else None
+    ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened, resolve)
     serve_admin(ringpop)
     if http is not None:
         ringpop.http_address = http.address
@@ -119,6 +122,7 @@ async def _running(
             # half of them would answer some requests, and others would not take over its keys.
             nursery.start_soon(keep_running, "the reading of hosts", ringpop.seeds.run)
             nursery.start_soon(keep_running, "the report of load", ringpop.labels.load.run)
+            hosts = await ringpop.seeds.resolved(tuple(hosts))
             _tell_hosts(config, advertised, hosts)
             await nursery.start(ringpop.keyspaces_on_demand.run)
             if http is not None:
@@ -300,11 +304,9 @@ def _tell_hosts(config: Config, local: Address, hosts: Sequence[Address]) -> Non
         log.warning("no authentication: anybody who reaches this port can change the cluster")
     file = config.hosts_file
     if not hosts:
-        log.warning("no host is listed: this node starts a cluster; others can join it", file=file)
+        log.info("no host is listed: this node starts a cluster; others can join it", file=file)
     elif set(hosts) == {local}:
-        log.warning("the only host is this node: it starts a cluster; others can join it")
-    elif local not in hosts:
-        log.warning("this node's own address is not among the hosts", address=str(local))
+        log.info("the only host is this node: it starts a cluster; others can join it")
 
 
 def _is_loopback(address: Address) -> bool:

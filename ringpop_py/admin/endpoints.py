@@ -199,6 +199,7 @@ def _node(ringpop: Ringpop, _value: object) -> object:
         "version": package_version(),
         "pid": os.getpid(),
         "ready": node.ready,
+        "silent_hosts": ringpop.silent_hosts(),
         "gossiping": node.gossiping,
         "checksum": ringpop.checksum,
         "ring_checksum": ringpop.ring.checksum,
@@ -397,6 +398,7 @@ async def _heal(ringpop: Ringpop, _value: object) -> object:
         "merged": [str(address) for address in report.merged],
         "failed": [str(address) for address in report.failed],
         "error": report.hosts_trouble,
+        "silent_hosts": dict(report.silent),
     }
 
 

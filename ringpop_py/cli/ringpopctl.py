@@ -334,7 +334,8 @@ def _healing_text(value: dict[str, Any]) -> str:
     from ringpop_py.swim.records import text_of_healing  # noqa: PLC0415 - help needs nothing that is installed
 
     trouble = f"\nthe hosts known before were tried: {value['error']}" if value["error"] else ""
-    return text_of_healing(value) + trouble
+    silent = [f"\n{host} does not answer: {why}" for host, why in value["silent_hosts"].items()]
+    return "".join([text_of_healing(value), *silent, trouble])
 
 
 _heal = asking("healpartition/disco", _healing_text, timeout_s=HEAL_TIMEOUT_S)

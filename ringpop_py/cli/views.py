@@ -34,9 +34,12 @@ def views(client: Client, _options: argparse.Namespace) -> Output:
         text += f"\n{name} does not answer: {reason}"
     for name, keyspaces in found.failed.items():
         text += f"\n{name} has failed at its share of keyspaces: {keyspaces}"
+    for host, why in found.silent_hosts.items():
+        text += f"\nthe host {host} does not answer: {why}"
     text += "\nall see the same cluster" if len(groups) == 1 else f"\n{len(groups)} different views"
     listed = [{"checksum": checksum, "members": names} for checksum, names in ordered]
     value = {"groups": listed, "silent": found.silent, "failed": found.failed}
+    value["silent_hosts"] = found.silent_hosts
     if len(groups) > 1:
         return Output(value, text, ExitCode.DIVERGED)
     return Output(value, text, ExitCode.UNREACHABLE if found.silent else ExitCode.OK)
@@ -51,6 +54,7 @@ class _Views:
     keyspaces: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    silent_hosts: dict[str, str] = field(default_factory=dict)
     all_ready: bool = True
 
 
@@ -77,6 +81,7 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
             found.checksums[row["name"]] = node["checksum"]
             found.keyspaces[row["name"]] = known
             found.all_ready = found.all_ready and node["ready"]
+            found.silent_hosts |= node["silent_hosts"]
     return found
 
 
@@ -121,6 +126,7 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
                 settled = [name for name in names if options.keyspace in (None, name)]
                 value["keyspaces"] = settled
                 text += f", {len(settled)} keyspace{'' if len(settled) == 1 else 's'}"
+            _complain_of_hosts(found)
             return Output(value, f"{text} after {waited_s:.2f} s")
         if waited_s >= options.timeout:
             value = {state: False, "reason": reason, "waited_s": waited_s}
@@ -128,6 +134,12 @@ def wait_for(client: Client, options: argparse.Namespace) -> Output:
             return Output(value, f"not {state}", ExitCode.TIMED_OUT)
         progress.tell(reason, waited_s)
         time.sleep(POLL_S)
+
+
+def _complain_of_hosts(found: _Views) -> None:
+    """Say which hosts do not answer: each may be another cluster that should be this one."""
+    for host, why in found.silent_hosts.items():
+        complain(f"ringpopctl: the host {host} does not answer: {why}")
 
 
 def _why_not_converged(found: _Views, count: int | None) -> str:

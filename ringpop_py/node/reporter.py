@@ -28,6 +28,7 @@ _LEVELS: Final[dict[type, str]] = {
     fx.Refuted: "warning",
     fx.Stalled: "warning",
     fx.NameTaken: "warning",
+    fx.HostSilent: "warning",
     fx.DampVoted: "info",
     fx.Ready: "info",
 }

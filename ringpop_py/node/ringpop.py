@@ -29,11 +29,12 @@ from ringpop_py.ring.placement import Placement
 from ringpop_py.swim import effects as fx
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.columns.batches import BatchFunction
     from ringpop_py.config.settings import Config
+    from ringpop_py.discovery.names import Resolve
     from ringpop_py.keyed.aggregations import Aggregation
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.keyspaces.registry import Keyspaces
@@ -60,12 +61,14 @@ class HealReport:
         failed: the addresses that were tried and did not send a list.
         hosts_trouble: why the hosts could not be read, so that those known before were tried;
             empty if they were read.
+        silent: the hosts that did not answer when they were last asked, and why.
     """
 
     targets: tuple[Address, ...]
     merged: tuple[Address, ...]
     failed: tuple[Address, ...]
     hosts_trouble: str
+    silent: Mapping[str, str]
 
 
 class Ringpop:
@@ -77,7 +80,12 @@ class Ringpop:
     """
 
     def __init__(
-        self, config: Config, channel: Channel, node: Node, store: OpenedStore | None = None
+        self,
+        config: Config,
+        channel: Channel,
+        node: Node,
+        store: OpenedStore | None = None,
+        resolve: Resolve | None = None,
     ) -> None:
         self.config = config
         self.channel = channel
@@ -90,7 +98,7 @@ class Ringpop:
         self.events = self.reporter.events
         self.readiness = Readiness(node)
         self.driver = NodeDriver(node, channel, self._observe)
-        self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read)
+        self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read, resolve)
         self.application = Application(
             node.local.name, config.proxy, config.app_url, config.wire.message_bytes_max
         )
@@ -351,11 +359,16 @@ class Ringpop:
         if self.config.hosts_file is None:
             raise HostsFileError("this node was started without a hosts file")
         hosts = self.seeds.read()
-        self._hosts_read(hosts)
+        self.seeds.want()  # which also resolves them
         return len(hosts)
 
     def _hosts_read(self, hosts: tuple[Address, ...]) -> None:
         self.driver.submit(lambda now: self.node.hosts_read(hosts, now))
+
+    def silent_hosts(self) -> dict[str, str]:
+        """Return the hosts that did not answer when they were last asked, and why."""
+        silent = {str(host): why for host, why in self.node.silent_hosts.items()}
+        return silent | dict(self.seeds.unknown)
 
     async def heal(self) -> HealReport:
         """Read the hosts, look for other sides of a split there, and merge with them.
@@ -370,7 +383,7 @@ class Ringpop:
         self.driver.submit(self.node.heal)
         await self.wait_until(lambda ringpop: bool(ringpop._healed))  # noqa: SLF001 - our own
         run = self._healed[-1]
-        return HealReport(run.targets, run.merged, run.failed, trouble)
+        return HealReport(run.targets, run.merged, run.failed, trouble, self.silent_hosts())
 
     async def end(self) -> None:
         """End this member in good order; leaving the block of `open_ringpop` does so, too.

@@ -60,3 +60,9 @@ def failure_of(outcome: Outcome) -> Failure:
     if isinstance(outcome, Refusal):
         return Failure("declined", f"{outcome.kind}: {outcome.message}")
     return Failure("failed", f"answered with {type(outcome).__name__}")
+
+
+def silence_of(outcome: Outcome) -> str:
+    """Return why a host that was asked for the member list did not send it."""
+    failure = failure_of(outcome)
+    return f"{failure.reason}: {failure.detail}" if failure.detail else failure.reason

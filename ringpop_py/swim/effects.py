@@ -214,6 +214,13 @@ class JoinRejected(Declared, frozen=True):
     fatal: bool
 
 
+class HostSilent(Declared, frozen=True):
+    """*host* has not answered for a while; *why* says how the last call ended."""
+
+    host: Address
+    why: str
+
+
 class Healed(Declared, frozen=True):
     """Healing has ended: *targets* answered, and received what they have to refute or lacked.
 
@@ -254,6 +261,7 @@ Effect = (
     | Refuted
     | Ready
     | JoinRejected
+    | HostSilent
     | Healed
     | Announced
     | Evicted

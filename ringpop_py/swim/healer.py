@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.swim.effects import Healed, HostsWanted
+from ringpop_py.swim.calls import silence_of
+from ringpop_py.swim.effects import Healed, HostSilent, HostsWanted
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import JoinAck, Refusal
 from ringpop_py.swim.passes import Pass, PassEnd, is_given_up
@@ -289,11 +290,14 @@ class Healer:
         """Continue a pass with the list of its target, or end it if none arrived."""
         target = heals.target
         if isinstance(outcome, JoinAck):
+            self._rounds.heard(target)
             self._note_alias(target, outcome.source)
             end = self._passes.compare(heals, outcome, now)
         else:
             if isinstance(outcome, Refusal) and outcome.kind == "self-join":
                 self._rounds.leave_out(target)
+            elif self._rounds.silent_for(target, silence_of(outcome), now):
+                self._core.emit(HostSilent(target, silence_of(outcome)))
             end = PassEnd(Pass.FAILED)
         self.went_on(heals, end, now)
 

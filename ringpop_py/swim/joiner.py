@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.swim.effects import HostsWanted, JoinRejected, Ready
+from ringpop_py.swim.calls import silence_of
+from ringpop_py.swim.effects import HostSilent, HostsWanted, JoinRejected, Ready
 from ringpop_py.swim.messages import JoinAck, Refusal, SyncAck
 from ringpop_py.swim.waits import Due, JoinList, JoinRest
 
@@ -54,6 +55,11 @@ class Joiner:
         self._timer = 0
         self._rejected: JoinRejected | None = None
 
+    @property
+    def silent_hosts(self) -> dict[Address, str]:
+        """See `JoinRounds.silences`."""
+        return self._rounds.silences
+
     def start(self, hosts: Sequence[Address], now: int) -> None:
         """Begin the first round."""
         self._rounds.set_hosts(hosts)
@@ -94,7 +100,7 @@ class Joiner:
         if isinstance(outcome, JoinAck):
             self._take_in(host, outcome, now)
         else:
-            self._not_accepted(host, outcome)
+            self._not_accepted(host, outcome, now)
         if not self._rounds.round_open:
             self._round_done(now)
 
@@ -106,13 +112,16 @@ class Joiner:
             if list_.more:
                 self._cut_short.append(host)
 
-    def _not_accepted(self, host: Address, outcome: Outcome) -> None:
-        if not isinstance(outcome, Refusal):
+    def _not_accepted(self, host: Address, outcome: Outcome, now: int) -> None:
+        if isinstance(outcome, Refusal) and outcome.kind == "self-join":
+            if self._core.config.fast_heal:
+                self._rounds.leave_out(host)
             return
-        if outcome.kind == "self-join" and self._core.config.fast_heal:
-            self._rounds.leave_out(host)
-        elif outcome.kind in FATAL_REFUSALS:
+        if isinstance(outcome, Refusal) and outcome.kind in FATAL_REFUSALS:
             self._rejected = JoinRejected(host, outcome.message, fatal=True)
+        why = silence_of(outcome)
+        if self._rounds.silent_for(host, why, now):
+            self._core.emit(HostSilent(host, why))
 
     def _round_done(self, now: int) -> None:
         core, rounds = self._core, self._rounds

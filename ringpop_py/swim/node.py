@@ -162,6 +162,11 @@ class Node:
         return self._periods.pace.timing()
 
     @property
+    def silent_hosts(self) -> dict[Address, str]:
+        """The hosts that did not answer when they were last asked, and why."""
+        return self._joiner.silent_hosts
+
+    @property
     def healing(self) -> bool:
         """Whether a run of healing is open; `Healed` ends it."""
         return self._healer.running

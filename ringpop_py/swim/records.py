@@ -185,6 +185,7 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
     fx.PeerTrouble: ("peer-trouble", _of_fields),
     fx.Ready: ("ready", lambda f: {"hosts_joined": f.joined}),
     fx.JoinRejected: ("join-rejected", _of_fields),
+    fx.HostSilent: ("host-silent", _of_fields),
     fx.Healed: ("healed", _of_healing),
     fx.Announced: ("announced", _of_fields),
     fx.Evicted: ("farewell-said", _of_fields),
@@ -312,6 +313,7 @@ _TEXTS: Final[dict[str, Callable[[Record], str]]] = {
     "name-taken": _text_of_name,
     "stranger-refused": _text_of_stranger,
     "peer-trouble": _text_of_trouble,
+    "host-silent": lambda r: f"the host {r['host']} does not answer: {r['why']}",
     "healed": text_of_healing,
     "heal-tried": text_of_healing,
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.timers import SECOND_US
 
@@ -12,6 +13,20 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.config.settings import GossipConfig
+
+
+SILENT_US: Final = 10 * SECOND_US
+"""A host that has not answered for so long is told of, in microseconds; before, it may be starting.
+"""
+
+
+@dataclass(slots=True)
+class Silence:
+    """A host that does not answer: why, since when, and for which reason that was told."""
+
+    why: str
+    since: int
+    told: str = ""
 
 
 class JoinRounds:
@@ -31,6 +46,12 @@ class JoinRounds:
         self._answered: set[Address] = set()
         self._open: set[Address] = set()
         self._round_count = 0
+        self._silences: dict[Address, Silence] = {}
+
+    @property
+    def silences(self) -> dict[Address, str]:
+        """The hosts that did not answer when they were last asked, and why."""
+        return {host: silence.why for host, silence in self._silences.items()}
 
     def set_hosts(self, hosts: Sequence[Address]) -> bool:
         """Replace the hosts; earlier answers still count. Return whether the hosts changed."""
@@ -41,12 +62,14 @@ class JoinRounds:
         self.hosts = tuple(host for host in dict.fromkeys(hosts) if host != self._local)
         self._left = []
         self._round_count = 0
+        self._silences = {h: s for h, s in self._silences.items() if h in listed}
         return True
 
     def leave_out(self, host: Address) -> None:
         """Skip *host*, which is an alias of our own address, until other hosts are set."""
         self.hosts = tuple(h for h in self.hosts if h != host)
         self._left = [h for h in self._left if h != host]
+        self._silences.pop(host, None)
 
     @property
     def answered_count(self) -> int:
@@ -89,6 +112,25 @@ class JoinRounds:
         self._open.discard(host)
         if answered:
             self._answered.add(host)
+            self.heard(host)
+
+    def heard(self, host: Address) -> None:
+        """Note that *host* answers, to whatever was asked."""
+        self._silences.pop(host, None)
+
+    def silent_for(self, host: Address, why: str, now: int) -> bool:
+        """Note that *host* gave no answer; return whether that is news to tell.
+
+        It is once for each reason, after `SILENT_US`.
+        """
+        if host not in self.hosts:
+            return False
+        silence = self._silences.setdefault(host, Silence(why, now))
+        silence.why = why
+        if why == silence.told or now - silence.since < SILENT_US:
+            return False
+        silence.told = why
+        return True
 
     def delay_us(self) -> int:
         """Draw how long to wait before the next round: between its exponential limit and the last.

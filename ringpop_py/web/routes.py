@@ -90,7 +90,8 @@ class HttpRoutes:
         if not is_ready(self._ringpop):
             message = "this node has not joined its cluster yet, or is draining or leaving"
             raise HttpRefusal(_UNAVAILABLE, "NotReady", message)
-        return wanted.answer({"ready": True})
+        silent = self._ringpop.silent_hosts()
+        return wanted.answer({"ready": True} | ({"silent_hosts": silent} if silent else {}))
 
     async def _health(self, request: Request) -> Response:
         return Wanted(request, otherwise=JSON).answer(health_of(self._ringpop))

@@ -222,7 +222,14 @@ async def test_healing_by_hand_reads_the_hosts_first_and_says_what_was_done(
             again = await caller.ask("/admin/healpartition/disco")
             members = [member.name for member in ringpop.members]
 
-    nobody = {"targets": [], "healed": False, "merged": [], "failed": [], "error": ""}
+    nobody = {
+        "targets": [],
+        "healed": False,
+        "merged": [],
+        "failed": [],
+        "error": "",
+        "silent_hosts": {},
+    }
     assert nothing == again == (True, nobody)
     assert healed == (
         True,

@@ -32,6 +32,7 @@ FACTS = [
     fx.PeerTrouble("10.0.0.1:3000", "/protocol/ping", "it cannot be read", "upgrade it"),
     fx.Ready(3),
     fx.JoinRejected(A.address, "this is another cluster", fatal=False),
+    fx.HostSilent(A.address, "refused: nobody listens there"),
     fx.Healed((A.address,), (A.address,)),
     fx.Announced(),
     fx.Evicted(),
