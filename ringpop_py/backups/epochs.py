@@ -19,20 +19,21 @@ import trio
 
 from ringpop_py.catalog.catalog import Catalog
 from ringpop_py.catalog.manifests import (
-    ABANDONED,
     EpochFile,
     Manifest,
+    abandoned,
     all_keys,
     numbers_in,
     read_manifests,
 )
-from ringpop_py.errors import BodyError, ConfigError, KeyspaceConflict, KeyspaceError
+from ringpop_py.errors import ConfigError, KeyspaceConflict, KeyspaceError, StateDamaged
 from ringpop_py.logs import log
 from ringpop_py.partition.courier import Courier
 from ringpop_py.partition.tasks import in_parallel
 from ringpop_py.shares.snapshots import SnapshotAsking
 from ringpop_py.stores.layout import KeyspaceKeys
-from ringpop_py.values.declared import Natural, Text, decode, encode
+from ringpop_py.values.checksum import unwrap_message, wrap_message
+from ringpop_py.values.declared import Natural, Text
 
 if TYPE_CHECKING:
     from ringpop_py.shares.durable_host import DurableHost
@@ -84,7 +85,7 @@ async def checkpoint_now(
     )
     key = host.keys.manifest(number)
     # An abandoned checkpoint has a manifest that says so, so only one of both can be put.
-    if not await host.worker.run(host.store.put_if_absent, key, manifest.encode()):
+    if not await host.worker.run(host.store.put_if_absent, key, manifest.encode(key)):
         raise KeyspaceConflict(
             f"checkpoint {manifest.name} took so long that it was abandoned; make a new one"
         )
@@ -95,16 +96,17 @@ async def checkpoint_now(
 
 def _begin(catalog: Catalog, keys: KeyspaceKeys, name: str) -> int:
     """Take and return the number of a new checkpoint."""
-    value = encode([_now_us(), name])
     known = [0]
     for each in all_keys(catalog, keys.name):
         known += numbers_in(catalog.store, each.begun)
         known += numbers_in(catalog.store, each.manifests)
     number = max(known) + 1
     # Another node may have taken the number since.
-    while not catalog.store.put_if_absent(keys.begun_epoch(number), value):
+    while True:
+        key = keys.begun_epoch(number)
+        if catalog.store.put_if_absent(key, wrap_message([_now_us(), name], key)):
+            return number
         number += 1
-    return number
 
 
 async def _ask_owners(host: DurableHost, number: int, timeout_s: float) -> tuple[EpochFile, ...]:
@@ -156,7 +158,8 @@ def _delete_old(catalog: Catalog, name: str, keep: int) -> None:
         for number in numbers_in(store, keys.begun):
             if (keys.generation, number) not in counts and _is_old(store, keys, number):
                 _give_up(store, keys, number)
-                if store.get(keys.manifest(number)) == ABANDONED:  # or it was completed just now
+                key = keys.manifest(number)
+                if store.get(key) == abandoned(key):  # or it was completed just now
                     _delete_files(store, keys, number)
 
 
@@ -165,17 +168,19 @@ def _now_us() -> int:
 
 
 def _is_old(store: Store, keys: KeyspaceKeys, number: int) -> bool:
-    value = store.get(keys.begun_epoch(number))
+    key = keys.begun_epoch(number)
     try:
-        begun_us = decode(tuple[Natural, Text], value or b"")[0]
-    except BodyError:
+        value = store.get(key) or b""
+        begun_us: int = unwrap_message(tuple[Natural, Text], value, key, "time")[0]
+    except StateDamaged:
         return True  # nothing else says when it was begun
     return _now_us() - begun_us > ABANDONED_AFTER_US
 
 
 def _give_up(store: Store, keys: KeyspaceKeys, number: int) -> bool:
     """Abandon that checkpoint; return whether it was incomplete, and now always will be."""
-    return store.put_if_absent(keys.manifest(number), ABANDONED)
+    key = keys.manifest(number)
+    return store.put_if_absent(key, abandoned(key))
 
 
 def _delete_files(store: Store, keys: KeyspaceKeys, number: int) -> None:

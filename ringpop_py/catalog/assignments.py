@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ringpop_py.errors import BodyError, StateDamaged
 from ringpop_py.placing.assignment import Assignment, decode_assignment
+from ringpop_py.values.checksum import unwrap, wrap
 
 if TYPE_CHECKING:
     from ringpop_py.stores.layout import KeyspaceKeys
@@ -32,7 +33,7 @@ def read_assignment(store: Store, key: str, partitions_count: int) -> Assignment
     if value is None:
         return None
     try:
-        return decode_assignment(value, partitions_count)
+        return decode_assignment(unwrap(value, key), partitions_count)
     except BodyError as error:
         raise StateDamaged(
             f"{key} does not hold an assignment: {error}; restore the object"
@@ -41,4 +42,5 @@ def read_assignment(store: Store, key: str, partitions_count: int) -> Assignment
 
 def record(store: Store, keys: KeyspaceKeys, assignment: Assignment) -> bool:
     """Put *assignment* into *store* if its version is free; return whether it was."""
-    return store.put_if_absent(keys.assignment(assignment.version), assignment.encode())
+    key = keys.assignment(assignment.version)
+    return store.put_if_absent(key, wrap(assignment.encode(), key))

@@ -20,12 +20,19 @@ import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
-from ringpop_py.errors import BodyError, ConfigError, KeyspaceConflict, KeyspaceUnknown
+from ringpop_py.errors import (
+    BodyError,
+    ConfigError,
+    KeyspaceConflict,
+    KeyspaceUnknown,
+    StateDamaged,
+)
 from ringpop_py.partition.fence import fence_generation
 from ringpop_py.placing.definition import Definition, is_name
 from ringpop_py.placing.keys import hash_text
 from ringpop_py.stores.layout import KeyspaceKeys, catalog_prefix, store_id_key
-from ringpop_py.values.packed import a_map, a_text, decode_value, encode_value
+from ringpop_py.values.checksum import unwrap, unwrap_message, wrap_message
+from ringpop_py.values.packed import a_map, a_text, decode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +69,7 @@ class CatalogEntry(NamedTuple):
 class Catalog:
     """The keyspaces of *cluster* in *store*. Blocking, as the store is.
 
-    All methods raise `StoreUnavailable`.
+    All methods raise `StoreUnavailable`, and `StateDamaged` if an object cannot be read.
     """
 
     def __init__(self, store: Store, cluster: str) -> None:
@@ -76,8 +83,9 @@ class Catalog:
     def store_id(self) -> str:
         """Return eight hexadecimal digits that identify this store, made by the first call."""
         key = store_id_key(self.cluster)
-        self.store.put_if_absent(key, secrets.token_hex(4).encode())  # another node's may win
-        return (self.store.get(key) or b"").decode("ascii", "replace")
+        made = wrap_message(secrets.token_hex(4), key)
+        self.store.put_if_absent(key, made)  # another node's may win
+        return unwrap_message(str, self.store.get(key) or b"", key, "store's id")
 
     def names(self) -> list[str]:
         """Return the names of all keyspaces that exist or existed, sorted."""
@@ -140,7 +148,7 @@ class Catalog:
         entry = CatalogEntry(definition, generation, origin=origin)
         record = definition.as_record() | ({_ORIGIN: origin} if origin else {})
         key = self.keys_of(entry).definition
-        return entry if self.store.put_if_absent(key, encode_value("msgpack", record)) else None
+        return entry if self.store.put_if_absent(key, wrap_message(record, key)) else None
 
     def drop(self, name: str) -> CatalogEntry:
         """Mark *name* as dropped, and what is being restored under it. Its data stay in the store.
@@ -210,12 +218,13 @@ class Catalog:
     def _read(self, name: str, generation: int, *, dropped: bool) -> CatalogEntry:
         key = KeyspaceKeys(self.cluster, name, generation).definition
         try:
-            record = a_map(decode_value("msgpack", self.store.get(key) or b""), "a definition")
+            payload = unwrap(self.store.get(key) or b"", key)
+            record = a_map(decode_value("msgpack", payload), "a definition")
             origin = a_text(record.pop(_ORIGIN, ""), "an origin")
             return CatalogEntry(Definition.of_record(record), generation, dropped, origin)
         except (BodyError, ConfigError) as error:
-            raise KeyspaceConflict(
-                f"the definition of keyspace {name!r} cannot be read ({key}): {error}"
+            raise StateDamaged(
+                f"{key} holds no definition of keyspace {name!r}: {error}; restore the object"
             ) from None
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ringpop_py.errors import BodyError, KeyspaceUnknown, StateDamaged
+from ringpop_py.errors import KeyspaceUnknown
 from ringpop_py.journal.records import Slot
 from ringpop_py.stores.layout import number_in
-from ringpop_py.values.declared import Declared, Natural, Text, astuple, decode, encode
+from ringpop_py.values.checksum import unwrap_message, wrap_message
+from ringpop_py.values.declared import Declared, Natural, Text, astuple
 from ringpop_py.values.operations import check_values
 
 if TYPE_CHECKING:
@@ -90,26 +91,24 @@ class Manifest:
         """The number of keys in all partitions."""
         return sum(file.keys_count for file in self.files)
 
-    def encode(self) -> bytes:
-        """Return the manifest as the value of its key."""
-        return encode(_Recorded(self.files, self.members, self.made_by, self.made_at_us))
+    def encode(self, key: str) -> bytes:
+        """Return the manifest as the value of *key*."""
+        recorded = _Recorded(self.files, self.members, self.made_by, self.made_at_us)
+        return wrap_message(recorded, key)
 
 
-ABANDONED = encode([])
-"""A value in place of a manifest: the checkpoint will never be complete."""
+def abandoned(key: str) -> bytes:
+    """Return the value of *key* in place of a manifest: the checkpoint will never be complete."""
+    return wrap_message([], key)
 
 
 def read_manifest(store: Store, keys: KeyspaceKeys, number: int) -> Manifest | None:
     """Return the checkpoint *number* of one generation; None if it is not complete."""
-    value = store.get(keys.manifest(number))
-    if value is None or value == ABANDONED:
+    key = keys.manifest(number)
+    value = store.get(key)
+    if value is None or value == abandoned(key):
         return None
-    try:
-        found = decode(_Recorded, value)
-    except BodyError as error:
-        raise StateDamaged(
-            f"{keys.manifest(number)} is not a manifest: {error}; restore the object"
-        ) from None
+    found = unwrap_message(_Recorded, value, key, "manifest")
     return Manifest(keys.name, keys.generation, number, *astuple(found))
 
 

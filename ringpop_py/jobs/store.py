@@ -27,7 +27,8 @@ from ringpop_py.jobs.plan import plan_of
 from ringpop_py.jobs.record import DAY_US, JobRecord, JobStep
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.stores.layout import name_of_part, staged_in
-from ringpop_py.values.declared import Declared, decode, encode, replace
+from ringpop_py.values.checksum import unwrap_message, wrap, wrap_message
+from ringpop_py.values.declared import Declared, decode, replace
 from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class JobStore:
         if max(partitions, default=0) >= self.partitions_count:
             raise BadOperation(f"the keyspace has {self.partitions_count} partitions only")
         key = self.keys.job(request.job).manifest(request.attempt)
-        self._put_same(key, request.manifest, f"attempt {request.attempt!r}")
+        self._put_same(key, wrap(request.manifest, key), f"attempt {request.attempt!r}")
 
     def _check_clock(self, time_ms: int) -> None:
         if abs(time_ms * 1_000 - self._now_us()) > CLOCK_US_MAX:
@@ -177,7 +178,8 @@ class JobStore:
         keys = self.keys.job(job)
         # Old decisions are found by this key. It is put first, so that none is missed.
         self.store.put_if_absent(keys.of_day(wanted.decided_us // DAY_US), b"")
-        if self.store.put_if_absent(keys.decision, encode(_Decided(wanted))):
+        value = wrap_message(_Decided(wanted), keys.decision)
+        if self.store.put_if_absent(keys.decision, value):
             return wanted
         found = self.decision(job)
         if found is None:
@@ -223,10 +225,10 @@ class JobStore:
     def put_refusals(self, job: str, partition: int, sequence: int, refusals: Refusals) -> None:
         """Record the rows of a chunk that *partition* is about to refuse, before it does."""
         kept = Refusals(refusals.count, refusals.some[:REFUSED_KEPT_MAX])
-        value = encode(_Refused(kept))
         keys = self.keys.job(job)
         for version in range(REFUSALS_VERSIONS_MAX):  # an earlier owner may have found others
             key = keys.refused_by(partition, sequence, version)
+            value = wrap_message(_Refused(kept), key)
             if self.store.put_if_absent(key, value) or self.store.get(key) == value:
                 return
 
@@ -248,7 +250,8 @@ class JobStore:
     def put_applied(self, record: JobRecord) -> JobProgress:
         """Record that all partitions have applied a job; return the result."""
         done = replace(record.progress, applied=True, refused=self.refusals(record.name))
-        if self.store.put_if_absent(self.keys.job(record.name).applied, encode(_Applied(done))):
+        key = self.keys.job(record.name).applied
+        if self.store.put_if_absent(key, wrap_message(_Applied(done), key)):
             return done
         return self.applied(record.name) or done  # another node was faster: all report its result
 
@@ -335,10 +338,10 @@ class JobStore:
         """Return when the last attempt of a job was finished; 0 if none was."""
         latest_ms = 0
         for key in self.store.list(keys.staged):
-            with suppress(BodyError):
-                if key.endswith("/manifest"):
-                    manifest = decode(AttemptManifest, self.store.get(key) or b"")
-                    latest_ms = max(latest_ms, manifest.finished_ms)
+            if key.endswith("/manifest"):
+                with suppress(StateDamaged):
+                    manifest = self._read(AttemptManifest, key)
+                    latest_ms = max(latest_ms, manifest.finished_ms if manifest else 0)
         return latest_ms
 
     def _has_successor(self, job: str) -> bool:
@@ -386,7 +389,4 @@ def _in_threads(read: Callable[[str], T], names: Sequence[str]) -> list[T]:
 
 
 def _decoded(kind: type[T], key: str, value: bytes | None) -> T | None:
-    try:
-        return None if value is None else decode(kind, value)
-    except BodyError as error:
-        raise StateDamaged(f"{key} cannot be read: {error}") from None
+    return None if value is None else unwrap_message(kind, value, key, "part of a job")

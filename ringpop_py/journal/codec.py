@@ -9,8 +9,8 @@ from typing import Annotated
 
 from ringpop_py.errors import BodyError, StateDamaged
 from ringpop_py.journal.records import Claim, Entry, Group, Mark, Record, Release, Seal, Slot
-from ringpop_py.values.checksum import unwrap, wrap
-from ringpop_py.values.declared import Declared, Meta, Natural, Text, decode, encode
+from ringpop_py.values.checksum import unwrap, unwrap_message, wrap_message
+from ringpop_py.values.declared import Declared, Meta, Natural, Text
 from ringpop_py.values.packed import a_row, decode_value
 
 _GROUP, _SEAL = "group", "seal"
@@ -35,14 +35,14 @@ def encode_record(record: Record, key: str) -> bytes:
     The bodies of its entries are plain values, or tuples of them.
     """
     if isinstance(record, Seal):
-        return wrap(encode([_SEAL, record.by]), key)
+        return wrap_message([_SEAL, record.by], key)
     rows = [
         (entry.partition, entry.epoch, None, entry.body.to)
         if isinstance(entry.body, Release)
         else (entry.partition, entry.epoch, entry.body)
         for entry in record.entries
     ]
-    return wrap(encode([_GROUP, rows]), key)
+    return wrap_message([_GROUP, rows], key)
 
 
 def decode_record(value: bytes, key: str) -> Record:
@@ -58,7 +58,9 @@ def decode_record(value: bytes, key: str) -> Record:
         if kind == _GROUP and isinstance(content, list):
             return Group(tuple(map(_entry, content)))
     except (BodyError, ValueError) as error:
-        raise _not_a("record of a journal", key, error) from None
+        raise StateDamaged(
+            f"{key} holds no record of a journal: {error}; restore the object"
+        ) from None
     raise StateDamaged(
         f"{key} holds a record of the unknown kind {kind!r}; upgrade this node to read it"
     )
@@ -75,15 +77,12 @@ def _entry(row: object) -> Entry:
 
 def encode_claim(claim: Claim, key: str) -> bytes:
     """Encode *claim* as the value of *key*."""
-    return wrap(encode(_ClaimRow(claim.owner, claim.journal, claim.first, claim.base)), key)
+    return wrap_message(_ClaimRow(claim.owner, claim.journal, claim.first, claim.base), key)
 
 
 def decode_claim(value: bytes, key: str) -> Claim:
     """Decode the claim in *value*. Raises as `decode_record` does."""
-    try:
-        row = decode(_ClaimRow, unwrap(value, key))
-    except BodyError as error:
-        raise _not_a("claim", key, error) from None
+    row = unwrap_message(_ClaimRow, value, key, "claim")
     base = None if row.base is None else Slot(*row.base)
     return Claim(row.owner, row.journal, row.first, base)
 
@@ -91,17 +90,10 @@ def decode_claim(value: bytes, key: str) -> Claim:
 def encode_mark(mark: Mark, key: str) -> bytes:
     """Encode *mark* as the value of *key*."""
     covered = tuple((number, *slot) for number, slot in sorted(mark.covered.items()))
-    return wrap(encode(_MarkRow(covered)), key)
+    return wrap_message(_MarkRow(covered), key)
 
 
 def decode_mark(value: bytes, key: str) -> Mark:
     """Decode the mark in *value*. Raises as `decode_record` does."""
-    try:
-        rows = decode(_MarkRow, unwrap(value, key)).covered
-    except BodyError as error:
-        raise _not_a("mark", key, error) from None
+    rows = unwrap_message(_MarkRow, value, key, "mark").covered
     return Mark({number: Slot(epoch, slot) for number, epoch, slot in rows})
-
-
-def _not_a(what: str, key: str, error: Exception) -> StateDamaged:
-    return StateDamaged(f"{key} holds no {what}: {error}; restore the object")

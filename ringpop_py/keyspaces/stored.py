@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ringpop_py.catalog.catalog import Catalog
-from ringpop_py.errors import KeyspaceConflict, StoreUnavailable
+from ringpop_py.errors import StateDamaged, StoreUnavailable
 from ringpop_py.logs import log
 from ringpop_py.partition.fence import fence_at_once
 from ringpop_py.partition.tasks import Worker
@@ -61,18 +61,21 @@ class StoredKeyspaces:
         self._learn = learn
 
     async def create(self, definition: Definition) -> None:
-        """Create the keyspace if it does not exist. Raises KeyspaceConflict, KeyspaceUnknown."""
+        """Create the keyspace if it does not exist.
+
+        Raises KeyspaceConflict, KeyspaceUnknown, StateDamaged.
+        """
         self._learn(await self.worker.run(self.catalog.create, definition))
 
     async def find(self, name: str) -> None:
-        """Learn the keyspace *name*, if it is in the store. Raises KeyspaceConflict."""
+        """Learn the keyspace *name*, if it is in the store. Raises StateDamaged."""
         entry = await self.worker.run(self.catalog.find, name)
         if entry is not None:
             self._learn(entry)
 
     async def look_up(self, name: str) -> None:
         """As `find`, but raise nothing."""
-        with suppress(StoreUnavailable, KeyspaceConflict):  # gossip may bring it as well
+        with suppress(StoreUnavailable, StateDamaged):  # gossip may bring it as well
             await self.find(name)
 
     async def drop(self, name: str, spread: Callable[[CatalogEntry], None]) -> CatalogEntry:
@@ -94,7 +97,7 @@ class StoredKeyspaces:
                 for name in await self.worker.run(self.catalog.names):
                     try:
                         await self.find(name)
-                    except KeyspaceConflict as error:  # the others can be read
+                    except StateDamaged as error:  # the others can be read
                         log.warning("keyspace-not-read", keyspace=name, text=str(error))
             except StoreUnavailable as error:
                 log.warning("keyspaces-not-read", text=str(error))

@@ -6,11 +6,14 @@ another key is recognized like one with a flipped bit.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import xxhash
 
-from ringpop_py.errors import StateDamaged
+from ringpop_py.errors import BodyError, StateDamaged
+from ringpop_py.values.declared import decode, encode
+
+T = TypeVar("T")
 
 MAGIC: Final = b"\xc1"
 """The first byte of an object. No msgpack value begins with 0xC1."""
@@ -43,6 +46,23 @@ def unwrap(value: bytes, key: str) -> bytes:
             " another key; restore the object"
         )
     return payload
+
+
+def wrap_message(message: Any, key: str) -> bytes:  # noqa: ANN401 - what `encode` takes
+    """Return *message* as the value of *key*."""
+    return wrap(encode(message), key)
+
+
+def unwrap_message(kind: type[T], value: bytes, key: str, what: str) -> T:
+    """Return the message of *kind* in *value*, which was read at *key*.
+
+    Raises:
+        StateDamaged: as `unwrap`, or if there is no such message; the text says *what* should be.
+    """
+    try:
+        return decode(kind, unwrap(value, key))
+    except BodyError as error:
+        raise StateDamaged(f"{key} holds no {what}: {error}; restore the object") from None
 
 
 def _strange(value: bytes) -> str:

@@ -12,6 +12,7 @@ from ringpop_py.errors import ConfigError, KeyspaceError, PartitionUnavailable
 from ringpop_py.partition.checkpoints import decode_checkpoint
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import StoreFault
+from ringpop_py.values.checksum import wrap_message
 from ringpop_py.values.packed import encode_value
 from tests.backups.hosts import host_of, listed_at
 from tests.keyspaces.clusters import a_cluster, all_online
@@ -200,7 +201,7 @@ async def test_what_somebody_began_long_ago_is_deleted_and_never_counts() -> Non
         made = await checkpoint_now(host_of(a))
 
         assert cluster.store.list(KEYS.epoch_files(1)) == []
-        assert not cluster.store.put_if_absent(KEYS.manifest(1), made.encode())
+        assert not cluster.store.put_if_absent(KEYS.manifest(1), made.encode(KEYS.manifest(1)))
         assert listed_at(a) == [made]
 
 
@@ -210,7 +211,8 @@ async def test_what_was_begun_a_moment_ago_is_left_alone() -> None:
         keyspace = await a.open_keyspace("counts", partitions=2)
         await all_online(keyspace, "a")
         now_us = time.time_ns() // 1_000
-        cluster.store.put_if_absent(KEYS.begun_epoch(1), encode_value("msgpack", [now_us, "b"]))
+        key = KEYS.begun_epoch(1)
+        cluster.store.put_if_absent(key, wrap_message([now_us, "b"], key))
         cluster.store.put_if_absent(KEYS.epoch_file(1, 0), b"half of it")
 
         await checkpoint_now(host_of(a))

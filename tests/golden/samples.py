@@ -27,7 +27,6 @@ from ringpop_py.client.messages import Description, Routes, decode_answer, encod
 from ringpop_py.columns.pages import MISSING, Columns, ColumnsRequest, columns_in
 from ringpop_py.errors import (
     BodyError,
-    KeyspaceConflict,
     OutcomeUnknown,
     PartitionFull,
     PartitionUnavailable,
@@ -722,7 +721,14 @@ def _stored(
         store.put_if_absent(key, body)
         return read(store)
 
-    return Kind(encode, decode, samples, refusal=refusal)
+    return Kind(
+        encode,
+        decode,
+        samples,
+        refusal=refusal,
+        strip=lambda value: value[len(HEAD) : -CHECKSUM_BYTES],
+        dress=lambda payload: wrap(payload, key),
+    )
 
 
 def _put_entry(store: MemoryStore, entry: CatalogEntry) -> None:
@@ -773,7 +779,6 @@ def _store() -> dict[str, Kind]:
                 "chosen": CatalogEntry(chosen, 3),
                 "full": CatalogEntry(chosen, 3, origin="restored from é"),
             },
-            KeyspaceConflict,
         ),
         "store.assignment": _stored(
             KEYS.assignment(7),
@@ -783,7 +788,9 @@ def _store() -> dict[str, Kind]:
         ),
         "store.manifest": _stored(
             KEYS.manifest(7),
-            lambda store, found: store.put_if_absent(KEYS.manifest(7), found.encode()),
+            lambda store, found: store.put_if_absent(
+                KEYS.manifest(7), found.encode(KEYS.manifest(7))
+            ),
             lambda store: read_manifest(store, KEYS, 7),
             {"bare": dataclasses.replace(manifest, files=(), members=()), "full": manifest},
         ),

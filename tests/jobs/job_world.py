@@ -20,7 +20,7 @@ from ringpop_py.jobs.record import DAY_US, JobRecord, JobStep
 from ringpop_py.jobs.store import JobStore
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
-from ringpop_py.values.declared import encode
+from ringpop_py.values.checksum import wrap_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -200,7 +200,8 @@ class JobWorld:
             return  # it dies
         manifest = AttemptManifest(tuple(files), self.now_us // 1_000)
         self._manifests[name, attempt] = manifest
-        self._put_twice(keys.manifest(attempt), encode(manifest))
+        key = keys.manifest(attempt)
+        self._put_twice(key, wrap_message(manifest, key))
         self._signs_us[name] = self.now_us
         self.finished[name].append(attempt)
 

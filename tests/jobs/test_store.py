@@ -12,7 +12,7 @@ from ringpop_py.jobs.record import DAY_US
 from ringpop_py.jobs.store import JobStore
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.values.declared import encode
+from ringpop_py.values.checksum import wrap_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ def test_that_a_job_was_aborted_is_remembered_while_its_successor_is_staged() ->
     jobs = a_job_store()
     jobs.decide("j", aborted(OLD_DAY))
     manifest = KEYS.job("j~1").manifest("t0")
-    jobs.store.put_if_absent(manifest, encode(AttemptManifest((), 0)))
+    jobs.store.put_if_absent(manifest, wrap_message(AttemptManifest((), 0), manifest))
 
     jobs.retire(OLD_DAY)
 
@@ -95,7 +95,8 @@ def test_of_two_drivers_that_find_all_they_need_one_decides_and_its_attempts_cou
     store = Raced()
     jobs = a_job_store(store)
     for attempt in ("t0", "t1"):
-        store.put_if_absent(KEYS.job("j").manifest(attempt), encode(AttemptManifest((), 0)))
+        key = KEYS.job("j").manifest(attempt)
+        store.put_if_absent(key, wrap_message(AttemptManifest((), 0), key))
     store.other = lambda: jobs.commit_or_abort("j", other)
 
     found = jobs.commit_or_abort("j", Decision(("t0",), "slow"))
@@ -168,7 +169,8 @@ def test_manifests_are_read_several_at_a_time_and_none_is_left_out() -> None:
     for number, attempt in enumerate(attempts):
         file = StagedFile(0, 0, 1, 1, ((number % 4, 1),))
         manifest = AttemptManifest((file,), 0)
-        store.put_if_absent(KEYS.job("j").manifest(attempt), encode(manifest))
+        key = KEYS.job("j").manifest(attempt)
+        store.put_if_absent(key, wrap_message(manifest, key))
     jobs.decide("j", Decision(attempts, "driver"))
 
     plan = jobs.plan("j", "driver")

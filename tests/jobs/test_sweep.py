@@ -14,7 +14,7 @@ from ringpop_py.jobs.messages import AttemptManifest, Decision
 from ringpop_py.jobs.record import ABANDONED_US, DAY_US, REMEMBERED_DAYS
 from ringpop_py.keyed.sessions import SOURCES_MAX, Sessions
 from ringpop_py.stores.memory import StoreFault
-from ringpop_py.values.declared import encode
+from ringpop_py.values.checksum import wrap_message
 from tests.jobs.jobs_staged import (
     DRIVER,
     JOB,
@@ -64,7 +64,8 @@ def stage_at(jobs: Jobs, cluster: Cluster, attempt: str, staged_ms: int) -> None
 def finish_at(jobs: Jobs, cluster: Cluster, attempt: str, finished_ms: int) -> None:
     keys = jobs.store.keys.job(JOB)
     manifest = AttemptManifest((), finished_ms)
-    cluster.store.put_if_absent(keys.manifest(attempt), encode(manifest))
+    key = keys.manifest(attempt)
+    cluster.store.put_if_absent(key, wrap_message(manifest, key))
 
 
 def take_second_file(cluster: Cluster, jobs: Jobs) -> tuple[str, bytes]:

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 import trio
 
 from ringpop_py.admin.answers import here_of
 from ringpop_py.backups.epochs import checkpoint_now
 from ringpop_py.backups.restore import bring_back, restore
-from ringpop_py.errors import StateDamaged
+from ringpop_py.catalog.assignments import record
+from ringpop_py.errors import BodyError, StateDamaged
+from ringpop_py.jobs.messages import AttemptManifest, Decision, FinishRequest, StageHead
+from ringpop_py.jobs.plan import JobPlan
+from ringpop_py.jobs.record import JobRecord
+from ringpop_py.jobs.stagefile import Chunk, encode_stage, index_of
+from ringpop_py.jobs.store import now_us
 from ringpop_py.journal.codec import decode_record
 from ringpop_py.journal.records import Group
+from ringpop_py.partition.checkpoints import decode_checkpoint
+from ringpop_py.placing.assignment import Assignment
+from ringpop_py.placing.keys import partition_of
 from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.values.checksum import unwrap
+from ringpop_py.values.declared import encode
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
@@ -270,3 +285,64 @@ async def test_damage_is_told_to_operators_with_its_partition_and_key() -> None:
     assert here["damaged"] == [0]
     assert key in str(here["troubles"])
     assert (after["damaged"], after["troubles"]) == ([], [])
+
+
+# All objects.
+
+
+def _readers(key: str) -> Callable[[bytes], object]:
+    if "/ck/" in key or ("/checkpoints/epoch-" in key):
+        return decode_checkpoint
+    if "/staged/" in key and not key.endswith("/manifest"):
+        return index_of
+    return partial(unwrap, key=key)
+
+
+async def test_every_object_in_a_store_has_a_checksum_that_notices_each_flipped_bit() -> None:
+    rng = Random(5)
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        await filled(node)
+        await checkpoint(node)
+        await checkpoint_now(node.keyspaces.durable_host("k"))
+        jobs = node.keyspaces.durable_host("k").jobs.store
+        record(cluster.store, jobs.keys, Assignment(1, (node.name,) * PARTITIONS))
+        now_ms = now_us() // 1_000
+        chunk = Chunk(partition_of("k1", PARTITIONS), pa.array(["k1"]), pa.array([b"\x05"]))
+        file = encode_stage("put", [chunk])
+        jobs.stage(StageHead("k", 1, "j", "t", 0, now_ms), file)
+        manifest = encode(AttemptManifest((), now_ms))
+        jobs.finish(FinishRequest("k", 1, "j", "t", manifest))
+        jobs.commit_or_abort("j", Decision(("t",), "token"))
+        jobs.put_applied(JobRecord("j", plan=JobPlan(Decision(("t",), "token"), (), {}, 0)))
+        store = cluster.store
+        kinds = {re.sub(r"[0-9a-f]{24}|\d+", "N", key) for key in store.list("") if store.get(key)}
+
+        assert len(kinds) >= 11, sorted(kinds)
+        for key in store.list(""):
+            value, read = store.get(key), _readers(key)
+            if not value:
+                continue  # that the key is there says all
+            read(value)
+            for bit in rng.sample(range(8 * len(value)), min(200, 8 * len(value))):
+                flipped = bytearray(value)
+                flipped[bit // 8] ^= 1 << bit % 8
+                with pytest.raises((StateDamaged, BodyError)):
+                    read(bytes(flipped))
+
+
+async def test_a_flipped_bit_in_a_definition_is_told_by_its_key_and_maps_no_key_elsewhere() -> None:
+    store = MemoryStore()
+    async with a_cluster(store) as cluster:
+        await filled(await cluster.start("a"))
+    (key,) = [key for key in store.list("") if key.endswith("/definition")]
+    value = store.get(key) or b""
+    at = value.index(b"partitions") + len(b"partitions")
+    damaged = value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
+
+    async with a_cluster(store) as cluster:
+        with without(store, key, damaged):
+            node = await cluster.start("a")
+            with pytest.raises(StateDamaged, match=f"{key} cannot be read.*checksum"):
+                await node.open_keyspace("k")
+        assert await (await node.open_keyspace("k")).get(KEYS[0]) == VALUE
