@@ -300,10 +300,15 @@ class StoreUnavailable(KeyspaceError, code="store-unavailable", passes=True, htt
     """The store did not answer, or failed. Whether a write took place is open."""
 
 
-class StoreFull(
-    StoreUnavailable, code="store-full", took_effect="no", passes=False, http_status=507
-):
-    """The store has no room left. The write did not take place, unlike with its base class."""
+class StoreRefused(StoreUnavailable, code="store-refused", took_effect="no", passes=False):
+    """The store takes no writes from this node: it is read-only, or the node has no permission.
+
+    The write did not take place, unlike with its base class. Another node may be able to write.
+    """
+
+
+class StoreFull(StoreRefused, code="store-full", http_status=507):
+    """The store has no room left. The write did not take place."""
 
 
 class OutcomeUnknown(KeyspaceError, code="outcome-unknown", passes=True, http_status=504):
@@ -401,6 +406,7 @@ __all__ = [
     "SchemaMismatch",
     "StateDamaged",
     "StoreFull",
+    "StoreRefused",
     "StoreUnavailable",
     "TooManyInFlight",
     "WireError",

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from ringpop_py.errors import BodyError, StateDamaged
 from ringpop_py.journal.records import Claim, Entry, Group, Mark, Record, Release, Seal, Slot
-from ringpop_py.values.checksum import unwrap, unwrap_message, wrap_message
-from ringpop_py.values.declared import Declared, Meta, Natural, Text
+from ringpop_py.values.checksum import unwrap, unwrap_message, wrap, wrap_message
+from ringpop_py.values.declared import Declared, Meta, Natural, Text, encode
 from ringpop_py.values.packed import a_row, decode_value
 
 _GROUP, _SEAL = "group", "seal"
@@ -42,7 +42,7 @@ def encode_record(record: Record, key: str) -> bytes:
         else (entry.partition, entry.epoch, entry.body)
         for entry in record.entries
     ]
-    return wrap_message([_GROUP, rows], key)
+    return wrap(encode([_GROUP, rows]), key)  # each commit is one
 
 
 def decode_record(value: bytes, key: str) -> Record:

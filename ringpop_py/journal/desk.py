@@ -21,6 +21,7 @@ from ringpop_py.errors import (
     OutcomeUnknown,
     PartitionUnavailable,
     StoreFull,
+    StoreRefused,
     StoreUnavailable,
 )
 from ringpop_py.journal import effects as fx
@@ -251,8 +252,8 @@ class Desk:
 
     # Ends of steps.
 
-    def ended(self, fact: fx.Fact) -> None:
-        """Note the end of the step that was begun."""
+    def ended(self, fact: fx.Fact, why: StoreRefused | None = None) -> None:
+        """Note the end of the step that was begun; *why* the store has refused a group, if so."""
         jobs, self._in_hand = self._in_hand, []
         reads, self._riding = self._riding, []
         match fact:
@@ -263,11 +264,10 @@ class Desk:
             case fx.ReadFailed():
                 _finish([*jobs, *reads], StoreUnavailable("the store does not answer"))
             case fx.NotCommitted():
-                text = "the store has no room left; the write did not take effect"
                 for each in jobs:
                     if isinstance(each, ReleaseJob) and each.partition.presence is Presence.GOING:
                         each.partition.presence = Presence.ONLINE
-                _finish(jobs, StoreFull(text))
+                _finish(jobs, why or StoreFull("the store has no room left; nothing was written"))
                 self._reads = dict.fromkeys([*reads, *self._reads])  # we are still the owner
             case fx.Fenced():
                 self._fenced(fact, jobs, reads)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StoreRefused
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.desk import Desk, Job, Presence, ReleaseJob, Served
 from ringpop_py.journal.journal import Journal
@@ -239,7 +239,10 @@ class Writer:
         assert not isinstance(fact, fx.Request)
         if isinstance(fact, fx.Fenced):
             self._fenced(fact, claims)
-        self.desk.ended(fact)
+        why = None
+        if isinstance(fact, fx.NotCommitted) and isinstance(self.store.trouble, StoreRefused):
+            why = type(self.store.trouble)(str(self.store.trouble))
+        self.desk.ended(fact, why)
         if self.failed:
             self._release_failed()
 

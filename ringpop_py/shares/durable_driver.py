@@ -10,6 +10,8 @@ from ringpop_py.errors import (
     CallError,
     KeyspaceError,
     StateDamaged,
+    StoreFull,
+    StoreRefused,
     StoreUnavailable,
 )
 from ringpop_py.journal import effects as fx
@@ -307,9 +309,11 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             return ReleaseSaid.NOT_MINE
         try:
             await partition.release(to)
-        except KeyspaceError:
-            # It was lost meanwhile; or it is here as before, because the store has no room for a
-            # release. Who hears NOT_MINE may seal the journal, and with it all partitions here.
+        except StoreRefused as error:
+            # It is here as before. Who hears NOT_MINE may seal the journal, and with it all
+            # partitions here: that is right if this node cannot write, and another perhaps can.
+            return ReleaseSaid.NOT_YET if isinstance(error, StoreFull) else ReleaseSaid.NOT_MINE
+        except KeyspaceError:  # it was lost meanwhile, or is claimed again
             here = partition.epoch != 0 or self._logs.writer.journal.reclaims(number)
             return ReleaseSaid.NOT_YET if here else ReleaseSaid.NOT_MINE
         return ReleaseSaid.SEALED

@@ -21,6 +21,7 @@ DELETES_A_REQUEST: Final = 100  # in one transaction, for which etcd takes 128 o
 READ: Final = "range"
 WRITE: Final = "txn"
 _NO_ROOM: Final = ("database space exceeded", "too large", "larger than max")
+_REFUSED: Final = ("permission denied", "user name is empty", "invalid auth token")
 _REASON_CHARACTERS_MAX: Final = 500
 
 
@@ -154,7 +155,11 @@ class EtcdStore:
             raise ConfigError(_said(endpoint, "there is no /v3/kv"))
         reason = str(answer.get("message", answer) if isinstance(answer, dict) else response.text)
         message = _said(endpoint, f"{response.status_code} {reason}")
-        raise store_error(message, is_full=any(sign in reason for sign in _NO_ROOM))
+        raise store_error(
+            message,
+            is_full=any(sign in reason for sign in _NO_ROOM),
+            is_refusal=any(sign in reason for sign in _REFUSED),
+        )
 
 
 def _said(endpoint: str, reason: str) -> str:

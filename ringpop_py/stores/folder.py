@@ -38,6 +38,7 @@ TIDY_EVERY_PUTS: Final = 10_000
 FOLDERS_KNOWN_MAX: Final = 65_536
 
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REFUSED: Final = {errno.EROFS, errno.EACCES, errno.EPERM}
 _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 
 
@@ -93,7 +94,7 @@ class FolderStore:
             was_put = self._link(new, place)
         except OSError as error:
             _remove_unless_linked(new)
-            raise _trouble(error, place, may_be_full=True) from None
+            raise _trouble(error, place, is_certain=True) from None
         except StoreUnavailable:
             _remove(new)
             raise
@@ -310,6 +311,11 @@ def _remove_unless_linked(path: str) -> None:
             os.unlink(path)
 
 
-def _trouble(error: OSError, place: str, *, may_be_full: bool = False) -> StoreUnavailable:
+def _trouble(error: OSError, place: str, *, is_certain: bool = False) -> StoreUnavailable:
+    """Return the error of the store; *is_certain*: no value was linked, so a put has no effect."""
     message = f"folder store: {place}: {error.strerror or error}"
-    return store_error(message, is_full=may_be_full and error.errno in _NO_ROOM)
+    return store_error(
+        message,
+        is_full=is_certain and error.errno in _NO_ROOM,
+        is_refusal=is_certain and error.errno in _REFUSED,
+    )

@@ -38,6 +38,7 @@ _CHECK: Final = "+check"
 """Put at each opening, to see that the service refuses to overwrite. No key has a ``+``."""
 
 _NO_ROOM: Final = ("QuotaExceeded", "StorageFull", "EntityTooLarge", "507 Insufficient Storage")
+_REFUSED: Final = ("403 Forbidden", "401 Unauthorized")
 _NO_BUCKET: Final = "NoSuchBucket"
 _REASON_CHARACTERS_MAX: Final = 500
 
@@ -185,7 +186,7 @@ class S3Store:
                 return
             except _ERRORS as error:
                 text = str(error)
-                if "403 Forbidden" in text or "401 Unauthorized" in text or _NO_BUCKET in text:
+                if any(sign in text for sign in (*_REFUSED, _NO_BUCKET)):
                     raise ConfigError(f"{self._name}: {_reason(error)}") from None
                 raise self._trouble(error) from None
         raise ConfigError(
@@ -195,7 +196,11 @@ class S3Store:
 
     def _trouble(self, error: Exception) -> StoreUnavailable:
         message = f"{self._name}: {_reason(error)}"
-        return store_error(message, is_full=any(sign in str(error) for sign in _NO_ROOM))
+        return store_error(
+            message,
+            is_full=any(sign in str(error) for sign in _NO_ROOM),
+            is_refusal=any(sign in str(error) for sign in _REFUSED),
+        )
 
 
 def _reason(error: Exception) -> str:

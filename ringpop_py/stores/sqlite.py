@@ -137,8 +137,9 @@ class SqliteStore:
     def _trouble(self, error: sqlite3.Error) -> StoreUnavailable:
         message = f"sqlite store {self._path}: {error}"
         # SQLite rolls back a write that did not fit. Any other error may come after the commit.
-        is_full = getattr(error, "sqlite_errorcode", None) in _NO_ROOM
-        return store_error(message, is_full=is_full)
+        code = getattr(error, "sqlite_errorcode", None)
+        is_refusal = code is not None and code & 0xFF == sqlite3.SQLITE_READONLY
+        return store_error(message, is_full=code in _NO_ROOM, is_refusal=is_refusal)
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ringpop_py.errors import StoreFull, StoreUnavailable
+from ringpop_py.errors import StoreFull, StoreRefused, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Store(Protocol):
     once and never changed, but may be deleted.
 
     All verbs raise `StoreUnavailable` if the store cannot be reached or fails. The outcome of such
-    a put is open, unless it is `StoreFull`.
+    a put is open, unless it is `StoreRefused` or its subclass `StoreFull`.
 
     Attributes:
         quick: whether `get` of an absent key takes microseconds and may run on an event loop.
@@ -57,9 +57,16 @@ class Store(Protocol):
         """Close connections and files. The store must not be used afterwards."""
 
 
-def store_error(message: str, *, is_full: bool) -> StoreUnavailable:
-    """Return what a store raises where it fails: `StoreFull` if it has no room, *is_full*."""
-    return StoreFull(message) if is_full else StoreUnavailable(message)
+def store_error(message: str, *, is_full: bool, is_refusal: bool = False) -> StoreUnavailable:
+    """Return what a store raises where it fails.
+
+    Args:
+        is_full: whether it certainly has no room for a put.
+        is_refusal: whether it certainly refuses a put for another reason.
+    """
+    if is_full:
+        return StoreFull(message)
+    return StoreRefused(message) if is_refusal else StoreUnavailable(message)
 
 
 def checked_key(key: str) -> str:

@@ -33,9 +33,14 @@ class Cluster:
         self._running: dict[str, AsyncExitStack] = {}
 
     async def start(
-        self, name: str, *, state: StateConfig | None = None, has_store: bool = True
+        self,
+        name: str,
+        *,
+        state: StateConfig | None = None,
+        has_store: bool = True,
+        store: MemoryStore | None = None,
     ) -> Ringpop:
-        """A node that lasts as long as the cluster, or until `stop`."""
+        """A node that lasts as long as the cluster, or until `stop`; *store* is its own view."""
         addresses = self._addresses
         address = addresses.setdefault(name, Address("10.0.0.1", 3000 + len(addresses)))
         config = Config(
@@ -48,8 +53,8 @@ class Cluster:
         )
         running = self._running[name] = AsyncExitStack()
         await self._stack.enter_async_context(running)
-        store = self.store if has_store else None
-        node = open_ringpop(config, network=self.network, store=store)
+        seen = (store or self.store) if has_store else None
+        node = open_ringpop(config, network=self.network, store=seen)
         return await running.enter_async_context(node)
 
     async def stop(self, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
+from ringpop_py.errors import ConfigError, StoreFull, StoreRefused, StoreUnavailable
 from ringpop_py.stores import folder
 from ringpop_py.stores.folder import LEFTOVER_S, FolderStore
 from tests.stores.conformance import CHECKS, URL_CHECKS, Check, name_of, process
@@ -213,7 +213,14 @@ def test_a_link_that_failed_after_it_was_done_leaves_the_outcome_open_and_its_si
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(errno.ENOSPC, StoreFull), (errno.EIO, StoreUnavailable)]
+    ("code", "kind"),
+    [
+        (errno.ENOSPC, StoreFull),
+        (errno.EROFS, StoreRefused),
+        (errno.EACCES, StoreRefused),
+        (errno.EPERM, StoreRefused),
+        (errno.EIO, StoreUnavailable),
+    ],
 )
 def test_a_link_that_was_not_done_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[StoreUnavailable]

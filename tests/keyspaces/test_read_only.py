@@ -1,0 +1,84 @@
+"""A node whose store takes no more writes: it says so, goes on reading, and others take over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ringpop_py.errors import StoreRefused
+from ringpop_py.stores.memory import MemoryStore
+from tests.keyspaces.clusters import a_cluster, all_online, key_at
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+pytestmark = pytest.mark.virtual_time
+
+
+class Mount(MemoryStore):
+    """The store *there* as one machine sees it, which may be mounted for reading only."""
+
+    def __init__(self, there: MemoryStore) -> None:
+        super().__init__()
+        self.there = there
+        self.is_read_only = False
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        if self.is_read_only:
+            raise StoreRefused(f"{key}: Read-only file system")
+        return self.there.put_if_absent(key, value)
+
+    def get(self, key: str) -> bytes | None:
+        return self.there.get(key)
+
+    def list(self, prefix: str) -> list[str]:
+        return self.there.list(prefix)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        if not self.is_read_only:
+            self.there.delete(keys)
+
+
+async def test_writes_are_refused_at_once_with_the_reason_and_reads_go_on() -> None:
+    async with a_cluster() as cluster:
+        mount = Mount(cluster.store)
+        keyspace = await (await cluster.start("a", store=mount)).open_keyspace("k", partitions=2)
+        await keyspace.put("x", 1)
+        mount.is_read_only = True
+        began = trio.current_time()
+
+        with pytest.raises(StoreRefused, match="Read-only file system") as caught:
+            await keyspace.put("x", 2)
+
+        assert caught.value.took_effect == "no"
+        assert await keyspace.get("x") == 1
+        assert trio.current_time() - began < 0.1
+        mount.is_read_only = False
+        await keyspace.put("x", 3)
+        assert await keyspace.get("x") == 3
+
+
+async def test_a_drain_ends_and_other_members_serve_what_it_had() -> None:
+    async with a_cluster() as cluster:
+        mount = Mount(cluster.store)
+        a = await cluster.start("a", store=mount)
+        keyspace = await a.open_keyspace("k", partitions=8)
+        b = await cluster.start("b")
+        there = await b.open_keyspace("k")
+        await all_online(keyspace, "a", "b")
+        for number in range(40):
+            await keyspace.put(f"k{number}", number)
+        key = key_at(keyspace, "a")
+        mount.is_read_only = True
+        with pytest.raises(StoreRefused):
+            await keyspace.put(key, 7)
+
+        a.drain()
+
+        with trio.fail_after(30):
+            await all_online(there, "b")
+        assert await there.get_many(f"k{n}" for n in range(40)) == {f"k{n}": n for n in range(40)}
+        await there.put(key, 8)
+        assert await keyspace.get(key) == 8
