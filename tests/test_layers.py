@@ -132,6 +132,7 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
         *("address", "admin", "cli", "config", "daemon", "dialect", "discovery", "drain", "errand"),
         *(
             "errors",
+            "faults",
             "farmhash",
             "lazy",
             "logs",

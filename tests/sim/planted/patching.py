@@ -25,7 +25,7 @@ def planted(package: Path, path: str, patches: Iterable[tuple[str, str]], folder
     source, tree = package, folder / package.name
     *way, module = path.split("/")
     for part in (*way, module):
-        tree.mkdir()
+        tree.mkdir(parents=True)
         for entry in source.iterdir():
             if entry.name not in {part, "__pycache__"}:
                 (tree / entry.name).symlink_to(entry)
