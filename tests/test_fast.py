@@ -1,0 +1,39 @@
+"""Which tests belong to a change."""
+
+from __future__ import annotations
+
+import grimp
+import pytest
+
+from tests.fast import packages_of, paths_for, with_importers
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph("ringpop_py")
+
+
+def test_files_of_the_product_are_of_packages_or_are_modules() -> None:
+    files = ["ringpop_py/swim/node.py", "ringpop_py/errand.py", "docs/journal.md", "README.md"]
+
+    assert packages_of(files) == {"swim", "errand"}
+
+
+def test_whoever_imports_what_has_changed_is_tested_as_well(graph: grimp.ImportGraph) -> None:
+    found = with_importers({"journal"}, graph)
+
+    assert {"journal", "partition", "shares"} <= found
+    assert "swim" not in found
+
+
+def test_the_tests_of_a_change_are_those_of_its_packages_and_its_own(
+    graph: grimp.ImportGraph,
+) -> None:
+    found = paths_for(["ringpop_py/web/routes.py", "tests/ring/test_hashring.py"], graph)
+
+    assert {"tests/web", "tests/test_daemon.py", "tests/test_layers.py"} <= set(found)
+    assert "tests/journal" not in found
+
+
+def test_a_file_that_is_gone_is_not_run(graph: grimp.ImportGraph) -> None:
+    assert "tests/test_gone.py" not in paths_for(["tests/test_gone.py"], graph)
