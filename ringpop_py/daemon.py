@@ -108,10 +108,7 @@ async def _running(
     # A network of the caller's own has names of its own.
     resolve = resolver_for(advertised.host) if network is None else None
     ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened, resolve)
-    serve_admin(ringpop)
-    if http is not None:
-        ringpop.http_address = http.address
-        ringpop.ending.http = http
+    _serve_beside(ringpop, http)
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -146,6 +143,14 @@ async def _running(
         raise lost from (failure if failure is not lost else None)
     if failure is not None:
         raise failure
+
+
+def _serve_beside(ringpop: Ringpop, http: HttpServer | None) -> None:
+    """Serve what is not the protocol: administration, and HTTP if it is wanted."""
+    serve_admin(ringpop)
+    if http is not None:
+        ringpop.http_address = http.address
+        ringpop.ending.http = http
 
 
 def _check_addresses(config: Config) -> None:
