@@ -250,7 +250,8 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "the store has no room for a group, and it counts",
         DESK,
-        "                _finish(jobs, StoreFull(text))\n",
+        "                _finish(jobs, why or StoreFull("
+        '"the store has no room left; nothing was written"))\n',
         "                _finish(jobs)\n",
         "K1",
         "store-failing",
