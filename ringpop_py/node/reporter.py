@@ -28,7 +28,6 @@ _LEVELS: Final[dict[type, str]] = {
     fx.Refuted: "warning",
     fx.Stalled: "warning",
     fx.NameTaken: "warning",
-    fx.HostSilent: "warning",
     fx.DampVoted: "info",
     fx.Ready: "info",
 }
@@ -61,7 +60,9 @@ class Reporter:
         if not is_fact(effect):
             return
         level = self._level_of(effect)
-        if level != "debug" or not isinstance(effect, fx.StrangerRefused | fx.PeerTrouble):
+        if level != "debug" or not isinstance(
+            effect, fx.StrangerRefused | fx.PeerTrouble | fx.HostSilent
+        ):
             self.events.note(effect)  # repeated troubles would displace all other events
         if level == "warning" or not (is_burst and isinstance(effect, fx.StatusChanged)):
             record = record_of(effect)
@@ -73,6 +74,8 @@ class Reporter:
         match effect:
             case fx.JoinRejected(address, reason):
                 level = self._once(str(address), reason)
+            case fx.HostSilent(host, why):  # reasons may take turns
+                level = self._once(str(host), why)
             case fx.StrangerRefused(address):
                 level = self._once(str(address), STRANGER)
             case fx.PeerTrouble(peer, endpoint, reason):
