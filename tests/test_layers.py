@@ -129,7 +129,18 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
     loaded = modules_loaded_by(BARE_NODE)
 
     needed = (
-        *("address", "admin", "cli", "config", "daemon", "dialect", "discovery", "drain", "errand"),
+        *(
+            "address",
+            "arguments",
+            "admin",
+            "cli",
+            "config",
+            "daemon",
+            "dialect",
+            "discovery",
+            "drain",
+            "errand",
+        ),
         *(
             "errors",
             "faults",

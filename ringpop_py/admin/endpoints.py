@@ -316,7 +316,7 @@ def _why(ringpop: Ringpop, value: object) -> object:
     """Return this node's records of one member. They name the members that may know more."""
     name = body_of(_OfMember, value).name
     row = ringpop.node.members.get(name)
-    records = ringpop.events.about(name)
+    records = ringpop.events.about(name, is_own=name == ringpop.name)
     if row is None and not records:
         raise _Failure(f"{ringpop.name} knows no member {name!r}")
     return {

@@ -162,6 +162,15 @@ class Parser(argparse.ArgumentParser):
         usual = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
         super().__init__(**{**usual, **settings})
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse's own
+        """As that of argparse, but refuse bytes that are not text, which nothing here can send."""
+        for argument in sys.argv[1:] if args is None else args:
+            try:
+                argument.encode()
+            except UnicodeEncodeError:
+                self.error(f"argument {argument!r} is not UTF-8")
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Exit with code 2, and suggest the right word for one that is nearly right."""
         super().error(message + self._suggestion(message))

@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from ringpop_py import errors
 from ringpop_py.address import Address
+from ringpop_py.arguments import checked_seconds, keys_of, sendable_text, wrong
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     ApplicationError,
@@ -220,7 +221,8 @@ class _Line:
             if left_s <= 0:
                 self.close()
                 raise ConnectFailed(
-                    f"{self.peer} does not answer: is it a ringpopd, and is it running?"
+                    f"{self.peer} accepts connections and says nothing: its process is paused or"
+                    " hangs, or it is no ringpopd"
                 )
             self.take_in(left_s)
             if self.connection is None:
@@ -239,12 +241,12 @@ class _Line:
             if data:
                 self._take(data)
             else:
-                self._lose("closed the connection: is it a ringpopd?")
+                self._lose(self._ended("closed the connection"))
         # With a time-out of 0 the socket does not block, and says so by the second of these.
         except (TimeoutError, BlockingIOError):
             return False
         except OSError as error:
-            self._lose(f"broke the connection: {_reason(error)}")
+            self._lose(self._ended(f"broke the connection ({_reason(error)})"))
         except WireError as error:
             self._lose(f"does not speak TChannel: {error}")
         return True
@@ -272,6 +274,14 @@ class _Line:
             # That of the receive before may be 0.
             self._socket.settimeout(self._timeout_s)
             self._socket.sendall(connection.take_outgoing())
+
+    def _ended(self, how: str) -> str:
+        if self.connection is not None and self.connection.initialised:
+            return f"{how}: its process has ended, or this client was idle for long"
+        return (
+            f"{how} before it said what it is: its process has just ended, it has no room for"
+            " another connection, or it is no ringpopd"
+        )
 
     def _lose(self, why: str, kind: type[CallError] = ConnectionLost) -> None:
         # Before `close`, which begins new outcomes: pending calls look into these.
@@ -344,6 +354,8 @@ class Client(Closing):
         if not isinstance(peer, str | Address):
             raise ConfigError(f"peer is one address, HOST:PORT, not {peer!r}")
         self.peer = Address.parse(peer, what="peer") if isinstance(peer, str) else peer
+        if not checked_seconds(timeout_s, "timeout_s") > 0:
+            raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
         self.timeout_s = timeout_s
         self._limits = limits or WireLimits()
         self._here = local()
@@ -405,7 +417,8 @@ class Client(Closing):
             ApplicationError: if the node refused the request.
             CallError: if there was no answer.
         """
-        packed = b"" if body is None else encode_value("msgpack", body)
+        sendable_text(endpoint, "endpoint")
+        packed = b"" if body is None else _packed(body, endpoint)
         ttl_s = self.timeout_s if timeout_s is None else timeout_s
         answer = self.call(Call(NODE_SERVICE, endpoint, b"", packed, ttl_s=ttl_s))
         try:
@@ -420,7 +433,8 @@ class Client(Closing):
 
     def lookup(self, key: str) -> str:
         """Return the name of the member that owns *key*, as this daemon sees the ring."""
-        return convert(_Looked, self.admin("/admin/lookup", {"key": key})).dest
+        asked = {"key": sendable_text(key, "key")}
+        return convert(_Looked, self.admin("/admin/lookup", asked)).dest
 
     def ring(self) -> RingSnapshot:
         """Return the daemon's ring, to look up keys here."""
@@ -455,9 +469,14 @@ class Client(Closing):
             ProxyError: if the daemon could not forward it; as in `Proxy.handle_or_proxy`.
             CallError: if the daemon itself did not answer.
         """
-        keys = (key,) if isinstance(key, str) else tuple(key)
-        head = Head(keys, route=True, idempotent=idempotent).encode()
-        answer = self._begin(service, request.endpoint, head, request.body, deadline_s).result()
+        keys = (key,) if isinstance(key, str) else keys_of(key)
+        try:
+            head = Head(keys, route=True, idempotent=idempotent).encode()
+        except UnicodeEncodeError:
+            for each in keys:
+                sendable_text(each, "key")
+            raise
+        answer = self._begin(service, request, head, deadline_s).result()
         if not answer.ok:
             raise _application_error(answer)
         try:
@@ -475,7 +494,7 @@ class Client(Closing):
             ApplicationError: if the handler answered with it.
             CallError: if there was no answer.
         """
-        answer = self._begin(service, request.endpoint, b"", request.body, timeout_s).result()
+        answer = self._begin(service, request, b"", timeout_s).result()
         if not answer.ok:
             raise _error_in(answer)
         return answer.arg3
@@ -486,16 +505,31 @@ class Client(Closing):
         Raises:
             CallError: if the daemon cannot be reached.
         """
-        head = encode(RelayHead(owner, request.endpoint))
-        return self._begin(NODE_SERVICE, RELAY_ENDPOINT, head, request.body, timeout_s)
+        head = encode(RelayHead(sendable_text(owner, "owner"), _checked(request).endpoint))
+        return self._begin(NODE_SERVICE, Request(RELAY_ENDPOINT, request.body), head, timeout_s)
 
     def _begin(
-        self, service: str, endpoint: str, head: bytes, body: bytes, timeout_s: float | None
+        self, service: str, request: Request, head: bytes, timeout_s: float | None
     ) -> Pending:
-        ttl_s = self.timeout_s if timeout_s is None else timeout_s
+        endpoint, body = _checked(request).endpoint, request.body
+        sendable_text(service, "service")
+        ttl_s = self.timeout_s if timeout_s is None else checked_seconds(timeout_s, "deadline_s")
         return self.begin(
             Call(service, endpoint, head, body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
         )
+
+
+def _checked(request: Request) -> Request:
+    if not isinstance(request, Request):
+        raise wrong("request", "a Request", request)
+    return request
+
+
+def _packed(body: object, endpoint: str) -> bytes:
+    try:
+        return encode_value("msgpack", body)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ConfigError(f"{endpoint}: the body cannot be sent: {error}") from None
 
 
 def _error_in(answer: Answer) -> ApplicationError:

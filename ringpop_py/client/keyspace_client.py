@@ -9,7 +9,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ringpop_py.client.client import Closing
+from ringpop_py.arguments import checked_kind, checked_text
+from ringpop_py.client.client import Client, Closing
 from ringpop_py.client.courier import ClientCourier
 from ringpop_py.client.requests import (
     PAGE_ROWS,
@@ -19,22 +20,24 @@ from ringpop_py.client.requests import (
     WritesOf,
     all_of,
     change_of,
+    changes_in,
+    checked_limit,
     checked_timeout_s,
     grouped,
+    keys_in,
     known,
+    scan_of,
     scattered,
 )
 from ringpop_py.errors import KeyspaceError, KeyspaceUnknown
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import replace
-from ringpop_py.values.operations import Change
 from ringpop_py.values.requests import ScanRequest, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ringpop_py.client.client import Client
-    from ringpop_py.values.operations import OperationId, Outcome, Value
+    from ringpop_py.values.operations import Change, OperationId, Outcome, Value
 
 T = TypeVar("T")
 
@@ -56,7 +59,8 @@ class KeyspaceClient(Closing):
     """
 
     def __init__(self, client: Client, name: str, *, direct: bool = True) -> None:
-        self.name = name
+        checked_kind(client, Client, "client", "a Client")
+        self.name = checked_text(name, "name")
         self._client = client
         self._direct = direct
         self._timeout_s = client.timeout_s
@@ -90,7 +94,7 @@ class KeyspaceClient(Closing):
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
     ) -> dict[str, Value]:
         """Return the values of those of *keys* that exist. Raises if any could not be read."""
-        wanted = tuple(keys)  # they may be read twice
+        wanted = keys_in(keys)  # they may be read twice
 
         def read(deadline: float) -> dict[str, Value]:
             keyspace = self._courier.described(deadline)
@@ -112,12 +116,12 @@ class KeyspaceClient(Closing):
         timeout_s: float | None = None,
     ) -> Iterator[tuple[str, Value]]:
         """Yield keys and values in order; see `Keyspace.scan`. *timeout_s* is for each page."""
-        left = limit
+        left = checked_limit(limit)
         while left is None or left > 0:
             wanted = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
             # Without generation and partitions: `_page` sets them, as they may change between
             # attempts.
-            bounds = ScanRequest(self.name, 0, (), prefix, start, end, wanted, stale)
+            bounds = scan_of(self.name, prefix, start, end, wanted, stale=stale)
             rows, start = self._until(timeout_s, partial(self._page, bounds))
             for key, packed in rows:
                 yield key, value_of(key, packed)
@@ -199,7 +203,7 @@ class KeyspaceClient(Closing):
         Raises:
             BadOperation: if a value in them cannot be sent; then none is made.
         """
-        wanted = [Change(*change) for change in changes]
+        wanted = changes_in(changes, offsets)
 
         def write(deadline: float) -> list[Outcome | KeyspaceError]:
             keyspace = self._courier.described(deadline)

@@ -7,10 +7,18 @@ and the request makes the result out of the parts' results.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ringpop_py.arguments import (
+    checked_kind,
+    checked_seconds,
+    checked_text,
+    checked_texts,
+    wrong,
+)
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.forks import FORKS
 from ringpop_py.keyed.conditions import conditional_on
@@ -22,7 +30,7 @@ from ringpop_py.values.operations import Change, Outcome, Value, Write
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable
 
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.values.operations import OperationId
@@ -96,10 +104,68 @@ def scattered(
 def change_of(
     key: str, operation: str, argument: Value, if_tag: str | None, *, if_absent: bool
 ) -> Change:
-    """Return a change as `Keyspace.update` takes it. Raises BadOperation."""
+    """Return a change as `Keyspace.update` takes it. Raises BadOperation and ConfigError."""
+    if not isinstance(operation, str):
+        raise wrong("operation", "text", operation)
     if if_tag is None and not if_absent:  # the usual case
         return Change(key, operation, argument)
+    if if_tag is not None:
+        checked_text(if_tag, "if_tag")
     return Change(key, *conditional_on(operation, argument, if_tag, if_absent=if_absent))
+
+
+def keys_in(keys: Iterable[str]) -> tuple[str, ...]:
+    """Return *keys*, each once, in their order. Raises ConfigError if they are not many texts."""
+    return tuple(dict.fromkeys(checked_texts(keys, "keys", "key")))
+
+
+def changes_in(
+    changes: Iterable[Change | tuple[str, str, Value]], offsets: Mapping[str, Value] | None
+) -> list[Change]:
+    """Return *changes* as `Keyspace.update_many` takes them. Raises ConfigError."""
+    if offsets is not None:
+        checked_kind(offsets, Mapping, "offsets", "a map")
+    checked_kind(changes, Iterable, "changes", "a list")
+    given = list(changes)
+    try:
+        wanted = [each if type(each) is Change else Change(*each) for each in given]
+    except TypeError:
+        for change in given:
+            if not isinstance(change, Sequence) or not 2 <= len(change) <= 3:  # noqa: PLR2004
+                raise wrong("change", "(key, operation, argument)", change) from None
+        raise
+    for change in wanted:
+        if not isinstance(change.aggregation, str):
+            raise wrong("operation", "text", change.aggregation)
+    return wanted
+
+
+def scan_of(
+    keyspace: str,
+    prefix: str,
+    start: str | None,
+    end: str | None,
+    limit: int,
+    *,
+    generation: int = 0,
+    stale: bool,
+) -> ScanRequest:
+    """Return the request for a page of all partitions, which the caller puts in.
+
+    Raises:
+        ConfigError: a bound is not text, or *limit* is not above 0.
+    """
+    for bound, what in ((prefix, "prefix"), (start, "start"), (end, "end")):
+        if not isinstance(bound, str) and (bound is not None or what == "prefix"):
+            raise wrong(what, "text", bound)
+    return ScanRequest(keyspace, generation, (), prefix, start, end, limit, stale)
+
+
+def checked_limit(limit: int | None) -> int | None:
+    """Return the *limit* of a scan. Raises ConfigError if it is neither None nor 0 or more."""
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise wrong("limit", "a whole number, 0 or more, or None", limit)
+    return limit
 
 
 def all_of(results: dict[int, Any]) -> dict[int, Any]:
@@ -122,8 +188,8 @@ def known(results: dict[int, Any]) -> dict[int, Any]:
 
 
 def checked_timeout_s(timeout_s: float) -> float:
-    """Return *timeout_s*. Raises ConfigError if it is not above 0."""
-    if not timeout_s > 0:
+    """Return *timeout_s*. Raises ConfigError if it is not a number above 0."""
+    if not checked_seconds(timeout_s, "timeout_s") > 0:
         raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
     return timeout_s
 
@@ -183,7 +249,7 @@ class ReadsOf:
         host: Any = None,  # noqa: ANN401 - see `WritesOf`
     ) -> ReadsOf:
         """Return the request for *keys*, each once: a repeated one would have two rows."""
-        wanted = tuple(dict.fromkeys(keys))
+        wanted = keys_in(keys)
         groups = grouped(wanted, partitions_count)
         parts = {number: [wanted[at] for at in places] for number, places in groups.items()}
         return cls(keyspace, generation, parts, stale, host)

@@ -92,6 +92,30 @@ def printable(characters_max: int, *, or_none: bool = False) -> dict[str, Any]:
     return _rule(f"is 1 to {characters_max} printable characters", sound)
 
 
+def _is_address(value: object) -> bool:
+    return isinstance(value, Address) and type(value.host) is str and type(value.port) is int
+
+
+def _are_labels(value: object) -> bool:
+    # Their lengths are checked when the node is made.
+    return isinstance(value, tuple) and all(
+        isinstance(pair, tuple) and [type(part) for part in pair] == [str, str] for pair in value
+    )
+
+
+def _of(kind: type) -> dict[str, Any]:
+    return _rule(f"is a {kind.__name__}", lambda value: isinstance(value, kind))
+
+
+ADDRESS: Final = _rule("is an Address (Address.parse reads 'HOST:PORT')", _is_address)
+ADDRESS_OR_NONE: Final = _rule(ADDRESS["text"], lambda v: v is None or _is_address(v))
+ADDRESSES: Final = _rule(
+    "are a tuple, each an Address (Address.parse reads 'HOST:PORT')",
+    lambda value: isinstance(value, tuple) and all(map(_is_address, value)),
+)
+LABELS: Final = _rule("are a tuple of (key, value), each text", _are_labels)
+
+
 # Lists: unlike sets and maps they can be asked for any value, even one without a hash.
 DIALECT: Final = _rule("is 'native' or 'ringpop'", list(CLUSTERS).__contains__)
 CONSISTENCY: Final = _rule(
@@ -346,25 +370,25 @@ class Config(_Checked):
             keyspaces are not served over HTTP.
     """
 
-    listen: Address = ANY_LOOPBACK_PORT
-    advertise: Address | None = None
+    listen: Address = field(default=ANY_LOOPBACK_PORT, metadata=ADDRESS)
+    advertise: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
     name: str | None = field(default=None, metadata=printable(NAME_CHARACTERS_MAX, or_none=True))
     cluster: str = field(default=None, metadata=printable(CLUSTER_CHARACTERS_MAX))  # type: ignore[assignment] # never once it is made
     dialect: DialectName = field(default="native", metadata=DIALECT)
-    hosts: tuple[Address, ...] = ()
+    hosts: tuple[Address, ...] = field(default=(), metadata=ADDRESSES)
     hosts_file: str | None = field(default=None, metadata=TEXT)
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = field(default=(), metadata=LABELS)
     ring_points: int = field(default=100, metadata=between(1, RING_POINTS_MAX))
     service: str = field(default="app", metadata=SERVICE)
     app_url: str | None = field(default=None, metadata=HTTP_URL)
-    http: Address | None = None
+    http: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
     store: str | None = field(default=None, metadata=TEXT)
     entries_folder: str | None = field(default=None, metadata=TEXT)
     drain_timeout_s: float = field(default=30.0, metadata=DELAY)
-    gossip: GossipConfig = _LAN
-    proxy: ProxyConfig = field(default_factory=ProxyConfig)
-    state: StateConfig = field(default_factory=StateConfig)
-    wire: WireLimits = field(default_factory=WireLimits)
+    gossip: GossipConfig = field(default=_LAN, metadata=_of(GossipConfig))
+    proxy: ProxyConfig = field(default_factory=ProxyConfig, metadata=_of(ProxyConfig))
+    state: StateConfig = field(default_factory=StateConfig, metadata=_of(StateConfig))
+    wire: WireLimits = field(default_factory=WireLimits, metadata=_of(WireLimits))
 
     def __post_init__(self) -> None:
         if self.cluster is None:

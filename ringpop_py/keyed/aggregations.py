@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ringpop_py.arguments import checked_callable, checked_text
 from ringpop_py.errors import BadOperation, ConditionFailed, ConfigError, KeyspaceError
 from ringpop_py.faults import is_fault, text_of
 
@@ -74,9 +75,10 @@ class Aggregations:
         `BadOperation`.
 
         Raises:
-            ConfigError: if the name is taken, empty or too long.
+            ConfigError: if the name is taken, empty or too long, or *function* cannot be called.
         """
-        if not 0 < len(name) <= NAME_CHARACTERS_MAX:
+        checked_callable(function, f"the aggregation {name!r}")
+        if not 0 < len(checked_text(name, "an aggregation's name")) <= NAME_CHARACTERS_MAX:
             raise ConfigError(f"an aggregation's name has 1 to {NAME_CHARACTERS_MAX} characters")
         if name in self._registered:
             raise ConfigError(f"there is an aggregation {name!r} already")

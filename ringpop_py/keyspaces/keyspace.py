@@ -20,8 +20,11 @@ from ringpop_py.client.requests import (
     WritesOf,
     all_of,
     change_of,
+    changes_in,
+    checked_limit,
     checked_timeout_s,
     grouped,
+    scan_of,
     scattered,
 )
 from ringpop_py.columns.pages import ColumnsOf
@@ -31,8 +34,6 @@ from ringpop_py.partition.courier import Courier
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.shares.copies import StaleReader
 from ringpop_py.values import requests as messages
-from ringpop_py.values.operations import Change
-from ringpop_py.values.requests import ScanRequest
 
 if TYPE_CHECKING:
     import random
@@ -49,7 +50,8 @@ if TYPE_CHECKING:
     from ringpop_py.shares.copies import StaleRequest
     from ringpop_py.shares.host import Host
     from ringpop_py.shares.rescale_events import RescaleListener
-    from ringpop_py.values.operations import OperationId, Outcome, Value, Write
+    from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
+    from ringpop_py.values.requests import ScanRequest
 
 
 class PackedRows(NamedTuple):
@@ -242,7 +244,7 @@ class Keyspace:
         A page is consistent within each partition. A scan over several pages may or may not see
         writes that are made meanwhile. Every page asks all partitions.
         """
-        left = limit
+        left = checked_limit(limit)
         while left is None or left > 0:
             wanted = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
             page = await self.page_packed(
@@ -272,11 +274,13 @@ class Keyspace:
         Raises:
             ConfigError: if *limit* is not above 0.
         """
-        if limit < 1:
-            raise ConfigError(f"limit is above 0, not {limit!r}")
+        if checked_limit(limit) == 0:
+            raise ConfigError("limit is above 0, not 0")
         partitions_count = self._partitions_count
         wanted = messages.part_limit(limit, partitions_count)
-        bounds = ScanRequest(self._name, self._generation, (), prefix, start, end, wanted, stale)
+        bounds = scan_of(
+            self._name, prefix, start, end, wanted, generation=self._generation, stale=stale
+        )
         request = ScansOf(bounds, self._host)
         results, age_s = await self._read(request, range(partitions_count), timeout_s)
         rows, following = messages.merged_page(all_of(results).values(), limit)
@@ -376,7 +380,7 @@ class Keyspace:
                 takes effect as a whole or, if one of them is refused, not at all.
             offsets: how far each source of input was read; each changed partition keeps them.
         """
-        wanted = [Change(*change) for change in changes]
+        wanted = changes_in(changes, offsets)
         groups = grouped([change.key for change in wanted], self._partitions_count)
         parts = {
             number: self._writer.writes(

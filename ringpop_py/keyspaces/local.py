@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 import trio
 
-from ringpop_py.client.requests import grouped, scattered
+from ringpop_py.client.requests import changes_in, grouped, scattered
 from ringpop_py.columns.pages import Room
 from ringpop_py.config.settings import Config
 from ringpop_py.errors import (
@@ -103,7 +103,7 @@ class LocalKeyspaces:
 
     async def _open(self, name: str, settings: Settings) -> Keyspace:
         keyspace = self._keyspaces.get(name)
-        definition = Definition(name=name, **settings)
+        definition = Definition.of_record({"name": name, **settings})
         if keyspace is not None:
             if settings:
                 keyspace.definition.check_same(definition)
@@ -287,7 +287,7 @@ class _LocalKeyspace(Keyspace):
                 changes, operation_id=operation_id, offsets=offsets, timeout_s=timeout_s
             )
         await trio.lowlevel.checkpoint()
-        wanted = [each if type(each) is Change else Change(*each) for each in changes]
+        wanted = changes_in(changes, offsets)
         groups = grouped([change.key for change in wanted], self.partitions)
         found = {
             number: self._local.change(number, [wanted[at] for at in places], offsets)

@@ -25,6 +25,8 @@ TROUBLED_MAX: Final = 1_000
 FORGET_S: Final = 3600.0
 WHAT_CHARACTERS_MAX: Final = 500
 ASKED_CHARACTERS_MAX: Final = 500
+OF_ITSELF: Final = frozenset(["stalled", "refuted", "ready"])
+"""The events that say what happened to this node itself, and name no member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +102,18 @@ class EventLog:
         count = min(count, PAGE_MAX, len(self._events))
         return [self._events[-count + index].record() for index in range(count)]
 
-    def about(self, name: str) -> list[Record]:
-        """Return the last `PAGE_MAX` events about the member *name*, oldest first."""
-        found = [r for event in self._events if (r := event.record()).get("member") == name]
+    def about(self, name: str, *, is_own: bool = False) -> list[Record]:
+        """Return the last `PAGE_MAX` events about the member *name*, oldest first.
+
+        Args:
+            is_own: whether that is this node, whose own pauses and refutations name no member.
+        """
+        records = (event.record() for event in self._events)
+        found = [
+            record
+            for record in records
+            if record.get("member") == name or (is_own and record["event"] in OF_ITSELF)
+        ]
         return found[-PAGE_MAX:]
 
     async def wait_after(self, number: int, timeout_s: float) -> None:

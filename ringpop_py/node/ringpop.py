@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 import trio
 
+from ringpop_py.arguments import checked_callable
 from ringpop_py.discovery.seeds import Seeds
 from ringpop_py.errors import ConfigError, HostsFileError
 from ringpop_py.faults import is_fault
@@ -185,8 +186,10 @@ class Ringpop:
         gets a change, the member list and the ring have all changes of the same message.
 
         Raises:
-            ConfigError: *observer* is a coroutine function, which nobody would await.
+            ConfigError: *observer* cannot be called, or is a coroutine function, which nobody would
+                await.
         """
+        checked_callable(observer, "observer")
         if inspect.iscoroutinefunction(observer):
             raise ConfigError(f"an observer is a plain function, and {observer!r} is asynchronous")
         self._observers.append(observer)
@@ -279,7 +282,7 @@ class Ringpop:
             return await self.keyspaces.get(name)
         from ringpop_py.placing.definition import Definition  # noqa: PLC0415 - on demand
 
-        return await self.keyspaces.open(Definition(name=name, **settings))
+        return await self.keyspaces.open(Definition.of_record({"name": name, **settings}))
 
     def aggregation(self, name: str) -> Callable[[A], A]:
         """Register a function of a key's value (or ABSENT) and an argument as *name*.

@@ -6,6 +6,7 @@ from typing import Final
 
 import xxhash
 
+from ringpop_py.arguments import wrong
 from ringpop_py.dialect import HASH_SEED
 
 PARTITIONS_MAX: Final = 16_384
@@ -22,11 +23,16 @@ def partition_of(key: str, count: int) -> int:
 
     Every text has a partition. A lone surrogate, which neither UTF-8 nor Spark can carry, is hashed
     as the three bytes that stand for it.
+
+    Raises:
+        ConfigError: if *key* is not text.
     """
     try:  # nearly every key, with one call less than `hash_text`
         hashed = xxhash.xxh64_intdigest(key.encode(), HASH_SEED)
     except UnicodeEncodeError:
         hashed = hash_text(key)
+    except AttributeError:
+        raise wrong("key", "text", key) from None
     # As in Spark, the hash is signed. Python's remainder is never negative, like Spark's pmod.
     return (hashed - ((hashed & _SIGN) << 1)) % count
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ringpop_py.arguments import checked_callable
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     ApplicationError,
@@ -86,9 +87,11 @@ class Application:
         """Serve *endpoint* with *handler*.
 
         Raises:
-            ConfigError: the endpoint has a handler already, or is not a path.
+            ConfigError: the endpoint has a handler already, or is not a path; or *handler* cannot
+                be called.
         """
         Request(endpoint)  # raises ConfigError
+        checked_callable(handler, "handler")
         if endpoint in self._handlers:
             raise ConfigError(f"endpoint {endpoint!r} has a handler already")
         self._handlers[endpoint] = handler

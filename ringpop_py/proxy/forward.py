@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 import trio
 
+from ringpop_py.arguments import (
+    check_names,
+    checked_kind,
+    checked_seconds,
+    checked_texts,
+    keys_of,
+    wrong,
+)
 from ringpop_py.errand import MICROSECONDS, NEVER, Errand, SchedulePolicy, instant_us
 from ringpop_py.errors import (
     BodyError,
@@ -20,18 +29,19 @@ from ringpop_py.errors import (
 )
 from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_reply, encode_http_head
-from ringpop_py.proxy.request import HttpRequest, OwnerReply, Reply
+from ringpop_py.proxy.request import HttpRequest, OwnerReply, Reply, Request, RequestOptions
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from ringpop_py.address import Address
+    from ringpop_py.config.settings import ProxyConfig
     from ringpop_py.errand import Ask
     from ringpop_py.proxy.application import Application
     from ringpop_py.proxy.head import Head
     from ringpop_py.proxy.owners import KeyOwners, RingOwners
-    from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
+    from ringpop_py.proxy.request import AnyReply, AnyRequest
     from ringpop_py.transport.channel import Channel
 
 
@@ -96,14 +106,15 @@ class Proxy:
             ProxyError: one of its subclasses; the request did not get through.
             NoOwner: the ring is empty, or no node serves the key's partition.
             TooManyInFlight: this node has too many requests under way.
+            ConfigError: an argument or an option is not what it has to be.
         """
-        keys = (key,) if isinstance(key, str) else tuple(key)
-        if not keys:
-            raise ConfigError("handle_or_proxy needs at least one key")
+        keys = (key,) if isinstance(key, str) else keys_of(key)
+        if not isinstance(request, Request | HttpRequest):
+            raise _no_request(request)
         policy = self._policy_for(options) if options else self._policy
         deadline_at, deadline = math.inf, NEVER
         if "deadline_s" in options:
-            deadline_at = trio.current_time() + options["deadline_s"]
+            deadline_at = trio.current_time() + checked_seconds(options["deadline_s"], "deadline_s")
             deadline = instant_us(deadline_at)
         owners = self._ring_owners if owners is None else owners
         errand = Errand(keys if len(keys) == 1 else tuple(dict.fromkeys(keys)), policy, deadline)
@@ -130,12 +141,13 @@ class Proxy:
                 await self._wait_to_retry(errand, owners, ask, error)
 
     def _policy_for(self, options: RequestOptions) -> SchedulePolicy:
+        check_names(options, RequestOptions.__annotations__, "option")
         idempotent = options.get("idempotent", False)
         if "max_retries" not in options and "retry_schedule" not in options:
             return self._policy_idempotent if idempotent else self._policy  # were checked before
         return SchedulePolicy(
             options.get("max_retries", self._config.max_retries),
-            tuple(options.get("retry_schedule", self._config.retry_schedule_s)),
+            _schedule_in(options, self._config),
             idempotent,
             self._attempt_us,
         )
@@ -153,10 +165,13 @@ class Proxy:
         Raises:
             NoOwner: the ring is empty.
         """
+        if not isinstance(request, Request | HttpRequest):
+            raise _no_request(request)
+        self._policy_for(options)  # raises ConfigError for all of them, and not for each owner
         # One ring for all keys, so that the groups fit together.
         ring = self._ring_owners.ring()
         groups: dict[str, list[str]] = {}
-        for key in dict.fromkeys(keys):  # each key once, in the order given
+        for key in dict.fromkeys(checked_texts(keys, "keys", "key")):  # once, in the order given
             groups.setdefault(ring.lookup(key), []).append(key)
         replies: dict[str, OwnerReply] = {}
 
@@ -252,6 +267,16 @@ class Proxy:
                 f"{self.application.local} has no part in keyspace {head.keyspace.name!r}"
             )
         return owners
+
+
+def _no_request(given: object) -> ConfigError:
+    return wrong("request", "a Request or an HttpRequest", given)
+
+
+def _schedule_in(options: RequestOptions, config: ProxyConfig) -> tuple[float, ...]:
+    schedule_s = options.get("retry_schedule", config.retry_schedule_s)
+    checked_kind(schedule_s, Sequence, "retry_schedule", "a list of seconds")
+    return tuple(schedule_s)
 
 
 def _now() -> int:

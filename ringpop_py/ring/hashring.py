@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
+from ringpop_py.arguments import checked_kind, checked_text, checked_texts, wrong
 from ringpop_py.dialect import NATIVE, Dialect, dialect_named
 from ringpop_py.errors import NoOwner
 from ringpop_py.ring.points import Points, RadixIndex, index_of, points_of, shares_of, slots_for
@@ -108,12 +109,15 @@ class HashRing:
 
         Raises:
             NoOwner: if the ring is empty.
+            ConfigError: if *key* is not text.
         """
         hash_bytes, shift, slots = self._table
         try:
             position = hash_bytes(key.encode())
         except UnicodeEncodeError:
             position = self.dialect.hash_key(key)
+        except AttributeError:
+            raise wrong("key", "text", key) from None
         # None: points split the slot, or there is no table yet.
         return slots[position >> shift] or self._search(position)
 
@@ -134,6 +138,8 @@ class HashRing:
         Raises:
             NoOwner: if the ring is empty.
         """
+        checked_text(key, "key")
+        checked_kind(n, int, "n", "a whole number")
         start = self._point(self.dialect.hash_key(key))
         found: dict[int, None] = {}
         owners_at = self._points.owners_at
@@ -191,6 +197,9 @@ class HashRing:
             return np.fromiter(hashes, np.uint64, len(keys))
         except UnicodeEncodeError:
             return np.fromiter(map(self.dialect.hash_key, keys), np.uint64, len(keys))
+        except TypeError:
+            checked_texts(keys, "keys", "key")
+            raise
 
     def owner_indexes_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
         """Return the index in `owners` of the owner of each hash.

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from ringpop_py.address import HOST_CHARACTERS_MAX, Address
+from ringpop_py.arguments import checked_kind, wrong
 from ringpop_py.config.settings import NAME_CHARACTERS_MAX
 from ringpop_py.errors import ConfigError
 from ringpop_py.farmhash import fingerprint32
@@ -221,12 +222,21 @@ def labels_of_peer(labels: Mapping[Any, object]) -> tuple[Labels, int]:
     return tuple(kept), len(labels) - len(kept)
 
 
+def check_pairs(labels: Labels) -> None:
+    """Raise ConfigError if *labels* are not pairs of texts."""
+    checked_kind(labels, tuple | list, "labels", "(key, value) pairs")
+    for pair in labels:
+        if not isinstance(pair, tuple | list) or [type(part) for part in pair] != [str, str]:
+            raise wrong("label", "a pair of texts, (key, value)", pair)
+
+
 def applications_labels(labels: Labels) -> Labels:
     """Return `checked_labels` of *labels* that an operator or an application sets.
 
     Raises:
         ConfigError: as there, and if a key is reserved for the node (`OWN_PREFIXES`).
     """
+    check_pairs(labels)
     for key, _ in labels:
         if key.startswith(OWN_PREFIXES):
             raise ConfigError(

@@ -309,6 +309,7 @@ _TEXTS: Final[dict[str, Callable[[Record], str]]] = {
     "member-changed": _text_of_change,
     "members-changed": _text_of_burst,
     "suspicion-confirmed": _text_of_confirmation,
+    "stalled": lambda r: f"this node did not run for {r['for_s']:.2f} s",
     "damp-voted": _text_of_vote,
     "name-taken": _text_of_name,
     "stranger-refused": _text_of_stranger,

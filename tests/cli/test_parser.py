@@ -109,3 +109,10 @@ def test_the_help_of_a_command_says_what_it_comes_to(arguments: tuple[str, ...],
     done = run("ringpopctl", *arguments, "--help")
 
     assert said in " ".join(done.stdout.split())
+
+
+def test_an_argument_that_is_not_text_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        commands.command_parser("try").parse_args(["a\udcff"])
+
+    assert "argument 'a\\udcff' is not UTF-8" in capsys.readouterr().err

@@ -303,7 +303,7 @@ def test_a_peer_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = Client(Address(*listener.getsockname()[:2]))
 
-        with pytest.raises(ConnectFailed, match="does not answer"):
+        with pytest.raises(ConnectFailed, match="says nothing: its process is paused or hangs"):
             client.call(a_call())
 
 
@@ -407,3 +407,24 @@ def test_a_request_to_be_routed_says_so() -> None:
 
         assert (reply.owner, reply.body) == ("b", b"body")
         assert Head.decode(peer.calls[0].arg2) == Head(("k1", "k2"), route=True, idempotent=True)
+
+
+def test_a_peer_that_ends_is_told_from_one_that_never_was_a_ringpopd() -> None:
+    with (
+        peer_that(lambda _connection, _call: END) as peer,
+        Client(peer.address) as client,
+        pytest.raises(ConnectionLost, match="its process has ended"),
+    ):
+        client.call(a_call())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept_and_close() -> None:
+            listener.accept()[0].close()
+
+        closing = threading.Thread(target=accept_and_close)
+        closing.start()
+        client = Client(Address(*listener.getsockname()[:2]))
+        with pytest.raises(ConnectFailed, match="before it said what it is"):
+            client.call(a_call())
+        closing.join()

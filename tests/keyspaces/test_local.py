@@ -53,7 +53,7 @@ async def test_a_page_of_no_rows_is_refused(store: MemoryStore | None, limit: in
         keyspace = await local.open_keyspace("counts", partitions=2)
         await keyspace.put("k", 1)
 
-        with pytest.raises(ConfigError, match=f"limit is above 0, not {limit}"):
+        with pytest.raises(ConfigError, match="limit is"):
             await keyspace.page_packed(limit=limit)
 
 

@@ -42,6 +42,7 @@ def test_what_is_about_a_member_is_found() -> None:
 
     assert [record["event"] for record in log.about("a")] == ["member-changed"]
     assert log.about("b") == []
+    assert [record["event"] for record in log.about("b", is_own=True)] == ["stalled"]
 
 
 def test_the_oldest_are_forgotten() -> None:
