@@ -269,13 +269,20 @@ protocol with the timing of the Go implementation."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyConfig(_Checked):
-    """How requests are forwarded to the owners of their keys."""
+    """How requests are forwarded to the owners of their keys.
+
+    Attributes:
+        replays_max: how many forwarded HTTP requests the application at `Config.app_url` may have
+            under way; more are declined at once, and tried again on the sender's schedule.
+        body_bytes_max: of an HTTP request or response.
+    """
 
     max_retries: int = field(default=3, metadata=RETRIES)
     retry_schedule_s: tuple[float, ...] = (0.0, 1.0, 3.5)  # Ringpop's
     timeout_s: float = 30.0
     in_flight_max: int = 5_000
-    body_bytes_max: int = 1 << 20  # of HTTP
+    body_bytes_max: int = 1 << 20
+    replays_max: int = 1_000
     consistency: Consistency = field(default="keys", metadata=CONSISTENCY)
 
     def _problem(self) -> str:

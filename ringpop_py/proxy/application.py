@@ -76,7 +76,7 @@ class Application:
         if app_url is not None:
             from ringpop_py.proxy.replay import HttpReplayer  # noqa: PLC0415 - httpx loads slowly
 
-            self._http = HttpReplayer(app_url, config.body_bytes_max)
+            self._http = HttpReplayer(app_url, config.body_bytes_max, config.replays_max)
 
     async def aclose(self) -> None:
         """Close the connections to the HTTP application."""

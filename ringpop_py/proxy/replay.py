@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from http.cookiejar import DefaultCookiePolicy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
@@ -13,14 +14,31 @@ from ringpop_py.proxy.http import end_to_end
 if TYPE_CHECKING:
     from ringpop_py.proxy.request import Headers, HttpRequest
 
+PRINTABLE: Final = "".join(map(chr, range(33, 127)))
+"""What stands in a request line as it is; other characters are sent as ``%XX``."""
+
 
 class HttpReplayer:
-    """Replays requests to the one local application at *app_url*."""
+    """Replays requests to the one local application at *app_url*.
 
-    def __init__(self, app_url: str, body_bytes_max: int) -> None:
+    Args:
+        body_bytes_max: of a response.
+        replays_max: how many requests may be under way, each on a connection of its own.
+    """
+
+    def __init__(self, app_url: str, body_bytes_max: int, replays_max: int) -> None:
         self._body_bytes_max = body_bytes_max
-        # No proxies or credentials of the environment: the target is the configured one.
-        self._client = httpx.AsyncClient(base_url=app_url, trust_env=False, timeout=None)  # noqa: S113 - each replay has its caller's deadline
+        self._replays_max = replays_max
+        self._replays_count = 0
+        self._url = app_url
+        self._prefix = urlsplit(app_url).path.rstrip("/")
+        # No proxies or credentials of the environment: the target is the configured one. The pool
+        # has no limit of its own, at which a request would wait although it could go elsewhere.
+        self._client = httpx.AsyncClient(
+            trust_env=False,
+            timeout=None,  # noqa: S113 - each replay has its caller's deadline
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=replays_max),
+        )
         # A request is sent as it came: without cookies of another one, or headers of ours.
         self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         self._client.headers.clear()
@@ -29,13 +47,22 @@ class HttpReplayer:
         """Return the status, headers and body of the application's response.
 
         Raises:
-            PeerBusy: the application cannot be reached; it did not see the request.
-            BadRequest: the request cannot be written as HTTP; nothing was sent.
+            PeerBusy: the application cannot be reached, or has as many requests under way as it may
+                have; it did not see this one.
+            BadRequest: the request cannot be written as HTTP, or its path leaves that of
+                *app_url*; nothing was sent.
             PeerFailed: the application broke off, or its response is larger than the limit.
             CallTimeout: httpx gave up waiting.
         """
+        target = self._target(request.path)
+        if self._replays_count >= self._replays_max:
+            raise PeerBusy(
+                f"the application has {self._replays_count} requests under way; more are not sent"
+                " (replays_max)"
+            )
+        self._replays_count += 1
         try:
-            return await self._replay(request)
+            return await self._replay(request, target)
         # Before the time-outs, of which ConnectTimeout is one: here nothing was sent.
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise PeerBusy(f"the application does not listen: {error}") from None
@@ -47,12 +74,27 @@ class HttpReplayer:
             raise PeerFailed(
                 f"the application broke off: {type(error).__name__}: {error}"
             ) from None
+        finally:
+            self._replays_count -= 1
 
-    async def _replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
+    def _target(self, path: str) -> bytes:
+        """Return what stands in the request line: *path* as it came, below that of our URL."""
+        if self._prefix and _climbs_out(path):
+            raise BadRequest(f"path {path!r:.200} leaves {self._prefix!r}, below which it belongs")
+        try:
+            return quote(self._prefix + path, safe=PRINTABLE).encode()
+        except UnicodeEncodeError:
+            raise BadRequest(f"path {path!r:.200} is not Unicode") from None
+
+    async def _replay(self, request: HttpRequest, target: bytes) -> tuple[int, Headers, bytes]:
         # As bytes: httpx takes text for ASCII.
         headers = [(key.encode(), value.encode()) for key, value in end_to_end(request.headers)]
         async with self._client.stream(
-            request.method, request.path, headers=headers, content=request.body
+            request.method,
+            self._url,
+            headers=headers,
+            content=request.body,
+            extensions={"target": target},  # httpx would resolve its dots
         ) as response:
             body = bytearray()
             # Raw: the body stays as encoded as its headers say.
@@ -66,3 +108,13 @@ class HttpReplayer:
     async def aclose(self) -> None:
         """Close the connections to the application."""
         await self._client.aclose()
+
+
+def _climbs_out(path: str) -> bool:
+    """Return whether *path* leaves the folder above it, for a server that resolves its dots."""
+    depth = 0
+    for part in unquote(path.partition("?")[0]).replace("\\", "/").split("/"):
+        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if depth < 0:
+            return True
+    return False
