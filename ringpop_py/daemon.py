@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import random
 import secrets
+import signal
 import threading
 import time
 from contextlib import ExitStack, asynccontextmanager
@@ -21,7 +22,7 @@ from ringpop_py.discovery.names import resolver_for
 from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.logs import log
 from ringpop_py.node.ringpop import Ringpop
-from ringpop_py.supervision import keep_running
+from ringpop_py.supervision import check_trio, keep_running
 from ringpop_py.swim.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
 from ringpop_py.swim.node import Node
 from ringpop_py.transport.channel import Channel
@@ -51,6 +52,7 @@ async def open_ringpop(
     network: Network | None = None,
     store: Store | None = None,
     wait_ready: bool = True,
+    signals: bool = False,
 ) -> AsyncIterator[Ringpop]:
     """Run a member of a cluster; at the end of the block the node ends gracefully (`Ringpop.end`).
 
@@ -61,13 +63,17 @@ async def open_ringpop(
             `ringpop_py.transport.memory`).
         store: used instead of the one that `Config.store` names; the caller closes it.
         wait_ready: enter the block only when the first join is done.
+        signals: SIGTERM or SIGINT cancels the block, and the node ends gracefully; a second one
+            cuts open requests. The program goes on after the block. In the main thread only.
 
     Raises:
-        ConfigError: something in *config* cannot be used, for example a port in use.
+        ConfigError: something in *config* cannot be used, for example a port in use; or this is
+            not trio.
         JoinRefused: the cluster refuses a node with this configuration.
         NameLost: the name belongs to another running process. If that is found out after the join,
             the block is cancelled, and this is raised out of it.
     """
+    check_trio("open_ringpop")
     _check_addresses(config)
     applications_labels(config.labels)  # refuses those that are the node's own
     hosts = config.hosts
@@ -79,7 +85,9 @@ async def open_ringpop(
         http = _http_for(config)
         if http is not None:
             closing.callback(http.close)
-        async with _running(config, hosts, network, opened, http, wait_ready=wait_ready) as ringpop:
+        watch = _Signals() if signals else None
+        running = _running(config, hosts, network, opened, http, watch, wait_ready=wait_ready)
+        async with running as ringpop:
             yield ringpop
 
 
@@ -90,6 +98,7 @@ async def _running(
     network: Network | None,
     opened: OpenedStore | None,
     http: HttpServer | None,
+    signals: _Signals | None,
     *,
     wait_ready: bool,
 ) -> AsyncIterator[Ringpop]:
@@ -113,6 +122,8 @@ async def _running(
     try:
         async with trio.open_nursery() as nursery:
             ringpop.readiness.on_name_lost = nursery.cancel_scope.cancel
+            if signals is not None:
+                await nursery.start(signals.watch, nursery.cancel_scope)
             await nursery.start(channel.run)
             nursery.start_soon(ringpop.driver.run)
             # Channel and driver are the member itself: a bug in them ends the node. A member with
@@ -128,9 +139,12 @@ async def _running(
             # (*wait_ready*) can add its handlers before the first call comes.
             ringpop.driver.submit(lambda now: ringpop.node.start(hosts, now))
             try:
-                if wait_ready:
-                    await ringpop.wait_ready()
-                yield ringpop
+                with _until_signalled(signals):
+                    if wait_ready:
+                        await ringpop.wait_ready()
+                # Also after a signal: the caller's block begins, and is cancelled at once.
+                with _until_signalled(signals):
+                    yield ringpop
                 await ringpop.end()
             except Exception as error:  # noqa: BLE001 - raised below: the nursery would wrap it
                 failure = error  # in a group, which no caller expects
@@ -143,6 +157,38 @@ async def _running(
         raise lost from (failure if failure is not lost else None)
     if failure is not None:
         raise failure
+
+
+class _Signals:
+    """Cancels what runs `_until_signalled` at the first signal, and everything at the second."""
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self.came = False
+
+    async def watch(
+        self,
+        everything: trio.CancelScope,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            task_status.started()
+            async for _ in signals:
+                if self.came:
+                    everything.cancel()
+                    return
+                self.came = True
+                self.scope.cancel()
+
+
+def _until_signalled(signals: _Signals | None) -> trio.CancelScope:
+    if signals is None:
+        return trio.CancelScope()
+    signals.scope = trio.CancelScope()
+    if signals.came:
+        signals.scope.cancel()
+    return signals.scope
 
 
 def _serve_beside(ringpop: Ringpop, http: HttpServer | None) -> None:

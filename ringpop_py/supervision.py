@@ -1,4 +1,4 @@
-"""Tasks beside a node, which are started again after a bug."""
+"""What tasks run under: trio, and a supervisor that starts one again after a bug."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ringpop_py.errors import ConfigError
 from ringpop_py.faults import text_of
 from ringpop_py.logs import log
 
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
 PAUSE_S_MIN: Final = 1.0
 PAUSE_S_MAX: Final = 60.0
 """The longest pause before a task is started again, and so between two tracebacks in the log."""
+
+
+def check_trio(what: str) -> None:
+    """Raise ConfigError if *what* is not called in a program that trio runs."""
+    if not trio.lowlevel.in_trio_run():
+        raise ConfigError(
+            f"{what} needs trio: start the program with trio.run(main). A program that runs on"
+            " asyncio, or on no loop, uses ringpop_py.Client with a ringpopd beside it"
+        )
 
 
 async def keep_running(what: str, run: Callable[[], Awaitable[object]]) -> None:

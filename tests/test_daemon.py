@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import signal
 import threading
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +22,7 @@ from ringpop_py import (
     HttpRequest,
     ProxyConfig,
     Request,
+    open_local_keyspaces,
     open_ringpop,
 )
 from ringpop_py.catalog.catalog import Catalog
@@ -1319,3 +1322,87 @@ async def test_a_node_joins_though_its_store_hangs_and_learns_of_keyspaces_later
         while not nodes[0].keyspaces.all():
             await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("wait_ready", [False, True])
+async def test_a_signal_cancels_the_block_and_the_node_ends_in_good_order(
+    *, wait_ready: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+    network, before = MemoryNetwork(), signal.getsignal(signal.SIGTERM)
+    async with open_ringpop(Config(listen=address(1)), network=network) as other:
+        config = Config(listen=address(2), hosts=(address(1),))
+        opening = open_ringpop(config, network=network, wait_ready=wait_ready, signals=True)
+        async with opening as node:
+            await other.wait_until(lambda _: len(other.members) == 2)
+            signal.raise_signal(signal.SIGTERM)
+            await trio.sleep_forever()
+        await other.wait_until(lambda _: other.status_of(node.name) is Status.LEAVE)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+async def test_a_signal_before_the_block_cancels_it_as_it_begins() -> None:
+    nobody, before = Address("127.0.0.1", 1), signal.getsignal(signal.SIGTERM)
+    config = Config(hosts=(nobody,), dialect="ringpop")  # which is not ready alone
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def _ending() -> None:
+                while signal.getsignal(signal.SIGTERM) is before:
+                    await trio.sleep(0.01)
+                signal.raise_signal(signal.SIGTERM)
+
+            async with open_ringpop(config, signals=True):
+                await trio.sleep_forever()
+
+
+async def test_a_second_signal_cuts_what_is_open(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    network = MemoryNetwork()
+    errors: list[RingpopError] = []
+
+    async def ask(node: Ringpop, key: str) -> None:
+        try:
+            await node.proxy(key, Request("/slow"))
+        except RingpopError as error:
+            errors.append(error)
+
+    async with open_ringpop(Config(listen=address(1)), network=network) as node:
+        opening = open_ringpop(
+            Config(listen=address(2), hosts=(address(1),)), network=network, signals=True
+        )
+        async with trio.open_nursery() as nursery:
+            async with opening as ending:
+
+                @ending.handler("/slow")
+                async def slow(_call: AppCall) -> None:
+                    signal.raise_signal(signal.SIGTERM)
+                    await trio.sleep(5)
+                    signal.raise_signal(signal.SIGTERM)
+                    await trio.sleep_forever()
+
+                await node.wait_until(lambda _: len(node.members) == 2)
+                key = next(key for n in range(99) if node.lookup(key := f"k{n}") == ending.name)
+                began_at = trio.current_time()
+                nursery.start_soon(ask, node, key)
+                await trio.sleep_forever()
+            # It waited for the open request until the second signal, and no longer.
+            assert 4.5 < trio.current_time() - began_at < 6
+
+    assert [type(error) for error in errors] == [MayHaveRun]
+
+
+def test_another_loop_is_refused_in_one_line() -> None:
+    async def main() -> None:
+        async with open_ringpop(Config()):
+            pass
+
+    async def local() -> None:
+        async with open_local_keyspaces():
+            pass
+
+    for run in (main, local):
+        with pytest.raises(ConfigError, match=r"needs trio.*ringpop_py\.Client"):
+            asyncio.run(run())

@@ -32,6 +32,7 @@ from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.forward import Proxy
 from ringpop_py.proxy.owners import RingOwners
 from ringpop_py.shares.rescale_events import Gained, RescaleEvents
+from ringpop_py.supervision import check_trio
 from ringpop_py.values.operations import Change, OperationId, Outcome, Write
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ async def open_local_keyspaces(
             it. One process at a time may use it: two would take partitions from each other.
         config: for its limits of keyspaces (`Config.state`), `Config.proxy` and `Config.cluster`.
     """
+    check_trio("open_local_keyspaces")
     async with trio.open_nursery() as nursery:
         local = LocalKeyspaces(config or Config(), store, nursery.start_soon)
         yield local
