@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ringpop_py.values.operations import Outcome as Outcome
     from ringpop_py.values.operations import Write as Write
     from ringpop_py.values.packed import encode_value as encode_value
+    from ringpop_py.version import __version__ as __version__
 else:
     __getattr__, __dir__, names = lazily(
         __name__,
@@ -87,6 +88,7 @@ else:
             "swim.records": "record_of text_of",
             "values.operations": "Change OperationId Outcome Write",
             "values.packed": "encode_value",
+            "version": "__version__",
         },
     )
     __all__ += names  # noqa: PLE0605 - a list of names

@@ -11,3 +11,9 @@ def package_version() -> str:
         return version("ringpop_py")
     except PackageNotFoundError:
         return "0+unknown"
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return package_version()

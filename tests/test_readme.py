@@ -265,7 +265,7 @@ def test_the_page_about_http_does_what_it_says(run: Callable[[list[Block]], str]
     assert '{"items":["tea"]}' in output
     assert '"created":true' in output
     assert '"error":"ConditionFailed"' in output
-    assert "}304\n" in output
+    assert "}\n304\n" in output
     assert '{"values":{"visits":3}}' in output
     assert '{"rows":[{"key":"visits","value":3}],"next":null}' in output
     outcomes = '[{"value":1,"repeated":false},{"value":4,"repeated":false}]'

@@ -83,6 +83,7 @@ class DevCluster:
             for number, address in enumerate(addresses, start=1)
         ]
         self.folder = folder
+        self.said = ""  # of the last key
         self._flags = list(flags)
         self._hosts = folder / "hosts.txt"
         self._hosts.write_text("".join(f"{address}\n" for address in addresses))
@@ -230,7 +231,10 @@ async def _watch(cluster: DevCluster) -> None:
                 await trio.to_thread.run_sync(cluster.ask_all, abandon_on_cancel=True)
                 text = cluster.table()
                 if screen:
-                    print(f"\x1b[2J\x1b[H{text}\n\n{KEYS}\nlogs: {cluster.folder}", flush=True)
+                    print(
+                        f"\x1b[2J\x1b[H{text}\n\n{KEYS}\nlogs: {cluster.folder}\n{cluster.said}",
+                        flush=True,
+                    )
                 elif text != shown:
                     print(f"{text}\n", flush=True)
                     shown = text
@@ -252,7 +256,7 @@ async def _read_keys(cluster: DevCluster, scope: trio.CancelScope, screen: bool)
     stdin = sys.stdin.fileno()
     while True:
         data = await trio.to_thread.run_sync(os.read, stdin, 1, abandon_on_cancel=True)
-        key = data.decode("ascii", "ignore")
+        key = data.decode("ascii", "backslashreplace")
         if not data or key == "q":
             scope.cancel()
             return
@@ -261,13 +265,17 @@ async def _read_keys(cluster: DevCluster, scope: trio.CancelScope, screen: bool)
         elif key and key in "kprst" and digits:
             number, digits = int(digits), ""
             known = 1 <= number <= len(cluster.nodes)
-            said = cluster.do(key, cluster.nodes[number - 1]) if known else f"no node {number}"
+            cluster.said = (
+                cluster.do(key, cluster.nodes[number - 1]) if known else f"no node {number}"
+            )
             if not screen:
-                print(said, flush=True)
+                print(cluster.said, flush=True)
         elif not key.isspace():
             digits = ""
+            needs = "needs a node's number before it" if key in "kprst" else "is no key of this"
+            cluster.said = f"{key!r} {needs}"
             if not screen:
-                print(f"unknown key {key!r}\n{KEYS}", flush=True)
+                print(f"{cluster.said}\n{KEYS}", flush=True)
 
 
 @contextmanager

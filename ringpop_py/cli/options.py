@@ -31,11 +31,20 @@ GROUPS: Final[dict[str, Any]] = {
 }
 SETTINGS: Final = {f.name for f in fields(Config)} - {"hosts", "labels", *GROUPS}
 ADDRESSES: Final = {"listen", "advertise", "http"}
+PERIODS: Final = ("suspect", "faulty", "tombstone")
 KNOWN: Final = {
     "": ("preset", *(f.name for f in fields(Config))),
     **{group: tuple(f.name for f in fields(base)) for group, base in GROUPS.items()},
 }
 """The names that a file may have: at its top, and in each table."""
+NAMED_OTHERWISE: Final = {
+    **{f"{name}_period": f"gossip.{name}_s, in seconds" for name in PERIODS},
+    "consistency": "proxy.consistency",
+    "drain_timeout": "drain_timeout_s",
+    "identity": "name",
+    "label": "labels, a table",
+}
+"""Flags whose settings have other names."""
 FLAGS_ALONE: Final = {"app", "log_format", "log_level"}
 """Flags that a file cannot set, because they are not part of a `Config`."""
 FLAGS: Final = (
@@ -67,7 +76,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--consistency", dest="proxy.consistency", metavar="keys|checksum|none", help=text)
     text = "seconds to wait for open requests when the node ends (30)"
     add("--drain-timeout", dest="drain_timeout_s", type=seconds, metavar="S", help=text)
-    for name in ("suspect", "faulty", "tombstone"):
+    for name in PERIODS:
         text = f"milliseconds that a member stays {name}"
         add(f"--{name}-period", dest=f"gossip.{name}_s", type=period, metavar="MS", help=text)
 
@@ -124,8 +133,13 @@ def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
     from ringpop_py.config.document import TomlTable, read_toml  # noqa: PLC0415 - few have a file
 
     said = read_toml(path)
-    top = TomlTable({name: said[name] for name in said if name not in FLAGS_ALONE}, "", [])
-    for name in sorted(FLAGS_ALONE & said.keys()):
+    flags_alone = FLAGS_ALONE & said.keys()
+    otherwise = {name: right for name in said if (right := _named_otherwise(name))}
+    rest = {name: said[name] for name in said.keys() - flags_alone - otherwise.keys()}
+    top = TomlTable(rest, "", [])
+    for name, right in otherwise.items():
+        top.problems.append(f"{name}: unknown; in a file this is {right}")
+    for name in sorted(flags_alone):
         top.problems.append(f"{name!r} can only be set by a flag: --{name.replace('_', '-')}")
     top.check_names(KNOWN)
     plain = (flags.get("dialect") or said.get("dialect")) == "ringpop"
@@ -153,6 +167,13 @@ def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
     if top.problems:
         raise ConfigError("\n".join(top.problems))
     return config, set(said)
+
+
+def _named_otherwise(name: str) -> str:
+    """Return the setting that *name*, a flag, stands for, if it has another name; empty if not."""
+    flag = name.replace("-", "_")
+    known = flag in KNOWN[""] and flag != name
+    return NAMED_OTHERWISE.get(flag, flag if known else "")
 
 
 def _hosts(value: object) -> tuple[Address, ...]:

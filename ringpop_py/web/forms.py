@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 from ringpop_py.values.packed import encode_value
-from ringpop_py.web.refusals import JSON_TYPE, HttpRefusal
+from ringpop_py.web.refusals import JSON_TYPE, LINE_END, HttpRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,6 +91,8 @@ class Wanted:
         weights = [(_weight(accepted, form), form) for form in offered]
         weights.sort(key=itemgetter(0), reverse=True)  # which keeps the order of equal ones
         self._forms = [form for weight, form in weights if weight > 0]
+        # What is not the value of a key is read at a terminal, too; a value is sent as it is.
+        self._line_end = b"" if BYTES in offered else LINE_END
         if not self._forms and otherwise is not None:
             self._forms = [otherwise]
         if not self._forms:
@@ -113,7 +115,8 @@ class Wanted:
         """Return the reply with *value*. Raises Refusal if no accepted form can represent it."""
         form = self.form_of(value)
         all_headers = {**VARY, **(headers or {})}
-        return Response(form.encode(value), status, all_headers, media_type=form.media_type)
+        body = form.encode(value) + (self._line_end if form is JSON else b"")
+        return Response(body, status, all_headers, media_type=form.media_type)
 
 
 def _first_for(value: object, forms: Sequence[Form]) -> Form:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 JSON_TYPE: Final = "application/json"
+LINE_END: Final = b"\n"
 UNAVAILABLE: Final = 503
 
 
@@ -47,7 +48,8 @@ def refused(error: Exception) -> Response:
     headers = dict(getattr(error, "headers", None) or {})
     if status == UNAVAILABLE:  # the cause usually goes away within a second
         headers["retry-after"] = "1"
-    return Response(encode_value("json", fields), status, headers=headers, media_type=JSON_TYPE)
+    body = encode_value("json", fields) + LINE_END
+    return Response(body, status, headers=headers, media_type=JSON_TYPE)
 
 
 def error_fields(error: Exception) -> dict[str, Any]:

@@ -210,3 +210,20 @@ def test_a_period_that_is_none_is_told_in_a_sentence(
 
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.endswith(f"--suspect-period: a number of milliseconds above 0, not {text!r}")
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("suspect-period = 3000", "gossip.suspect_s, in seconds"),
+        ("suspect_period = 3000", "gossip.suspect_s, in seconds"),
+        ("ring-points = 7", "ring_points"),
+        ("identity = 'a'", "name"),
+        ("app-url = 'http://127.0.0.1:1'", "app_url"),
+    ],
+)
+def test_a_flag_in_a_file_is_told_its_name_there(tmp_path: Path, text: str, right: str) -> None:
+    (tmp_path / "node.toml").write_text(text)
+
+    with pytest.raises(ConfigError, match=rf"unknown; in a file this is {right}"):
+        parse("--listen", "127.0.0.1:1", "--config", str(tmp_path / "node.toml"))
