@@ -142,6 +142,9 @@ def _ending_once(ringpop: Ringpop) -> Callable[[], None]:
 
 
 def _reload(ringpop: Ringpop) -> None:
+    if ringpop.config.hosts_file is None:
+        log.info("SIGHUP: there is no hosts file to read again (--hosts)")
+        return
     try:
         log.info("read the hosts file again", hosts=ringpop.reload_hosts())
     except HostsFileError as error:

@@ -61,6 +61,7 @@ class Ending:
         self._draining: Draining | None = None
         self._run_by_one = trio.Lock()
         self._over = False
+        self._farewell_begun = False
         self._announced = trio.Event()
         self._farewell_said = trio.Event()
 
@@ -135,6 +136,8 @@ class Ending:
         async with self._run_by_one:  # a second call waits for the first
             if self._draining is None:
                 self._draining = Draining(now=trio.current_time(), timeout_s=self._timeout_s)
+                if self._tells_first:
+                    await self._tell_members()
                 await self._finish_work(self._draining)
             # Also if the first call was cancelled in the middle of its work.
             self._draining.give_up()
@@ -142,9 +145,27 @@ class Ending:
                 await self._say_farewell(self._draining)
                 self._over = True
 
+    @property
+    def _tells_first(self) -> bool:
+        """Whether the members are told of the end before the work is finished, as Ringpop does.
+
+        Its members know no draining, and would gossip a `leave` that they forget again. Only
+        partitions need it: others take them over while this node still serves them.
+        """
+        leaves = self._node.dialect.leaves_on_eviction
+        return not leaves and (self._farewell_begun or not self.left()[Work.PARTITIONS])
+
+    async def _tell_members(self) -> None:
+        self._farewell_begun = True
+        self._driver.submit(self._node.evict_self)
+        with trio.move_on_after(FAREWELL_S_MAX):
+            await self._farewell_said.wait()
+        self._announced.set()
+
     async def _finish_work(self, draining: Draining) -> None:
         began_at = trio.current_time()
-        self.drain()
+        if not self._tells_first:
+            self.drain()
         log.info("draining", left=text_of_left(self.left()) or "nothing")
         try:
             await self._until_done(draining)
@@ -179,9 +200,7 @@ class Ending:
         self._channel.handlers.decline(draining.declined, ENDING_TEXT)
         with trio.move_on_after(FAREWELL_S_MAX):
             await self._keyspaces.close()
-        self._driver.submit(self._node.evict_self)
-        with trio.move_on_after(FAREWELL_S_MAX):
-            await self._farewell_said.wait()
+        await self._tell_members()
         if self.http is not None:
             await self.http.end()
         # Last: the farewell, and requests over HTTP, need the connections that this ends.

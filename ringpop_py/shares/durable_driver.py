@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+import trio
+
 from ringpop_py.catalog.assignments import read_newest, record
 from ringpop_py.errors import (
     BodyError,
@@ -17,6 +19,7 @@ from ringpop_py.errors import (
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.desk import Presence
 from ringpop_py.logs import log
+from ringpop_py.partition.fence import FENCE
 from ringpop_py.partition.partition import Partition
 from ringpop_py.shares.driver import StewardDriver
 from ringpop_py.shares.rescale_events import Lost
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from ringpop_py.stores.layout import KeyspaceKeys
 
 RELEASE_S: Final = 5.0
+STRANGER_S: Final = 60.0
+"""How long a process that took a partition over has to become a member, before it is a stranger."""
 STRANGERS_MAX: Final = 16
 """The most processes of other clusters that are warned of, in each keyspace."""
 
@@ -398,17 +403,26 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         self._do(self.steward.lost(number, to, now_us()))
 
     def _warn_of_stranger(self, name: str) -> None:
-        """Warn once for each *name* that took a partition over and was never a member here."""
-        known = not name or self._node.status_of(name) is not None
+        """Warn once for each *name* that took a partition over and does not become a member."""
+        known = name in ("", FENCE) or self._node.status_of(name) is not None
         if known or name in self._strangers or len(self._strangers) >= STRANGERS_MAX:
             return
         self._strangers.add(name)
+        self._spawn(self._warn_if_strange, name)
+
+    async def _warn_if_strange(self, name: str) -> None:
+        # A node that has just started may not know its cluster yet.
+        await trio.sleep(STRANGER_S)
+        if self._node.status_of(name) is not None:
+            self._strangers.discard(name)
+            return
         keyspace, cluster = self.table.keyspace, self._node.config.cluster
         log.warning(
             "store-shared",
             text=f"{name} takes over partitions of {keyspace}, and is not a member of this cluster:"
             f" if two clusters named {cluster!r} use this store, give one of them another name "
-            "(--cluster) or a store of its own",
+            "(--cluster) or a store of its own; if they are one, the network between them is"
+            " cut",
             keyspace=keyspace,
             taken_by=name,
         )

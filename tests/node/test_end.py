@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from ringpop_py import Address, Config, Request, Status, open_ringpop
+from ringpop_py import Address, Config, Request, Status, StatusChanged, open_ringpop
 from ringpop_py.actors.actors import Actor
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.drain import STALLED_S, Work
@@ -343,14 +343,13 @@ async def test_an_end_cannot_be_undone_by_labels_or_undrain() -> None:
         assert ("zone", "x") in b.node.local.labels
 
 
-async def test_in_the_ringpop_dialect_a_node_that_ends_leaves_the_ring_first() -> None:
-    network = MemoryNetwork()
+async def test_in_the_ringpop_dialect_a_node_with_partitions_leaves_the_ring_first() -> None:
+    network, store = MemoryNetwork(), MemoryStore()
     hosts = (Address("a", 1), Address("b", 1))
 
     def opened(host: Address) -> Any:  # noqa: ANN401 - a context manager of trio's
-        return open_ringpop(
-            Config(listen=host, hosts=hosts, dialect="ringpop"), network=network, wait_ready=False
-        )
+        config = Config(listen=host, hosts=hosts, dialect="ringpop")
+        return open_ringpop(config, network=network, store=store, wait_ready=False)
 
     async with opened(hosts[0]) as a, trio.open_nursery() as nursery:
         seen: list[Status | None] = []
@@ -358,6 +357,9 @@ async def test_in_the_ringpop_dialect_a_node_that_ends_leaves_the_ring_first() -
             serve_slowly(b)
             for node in (a, b):
                 await node.wait_until(lambda ringpop: len(ringpop.ring) == 2)
+            keyspace = await a.open_keyspace("k", partitions=8)
+            while len(set(map(keyspace.destination, range(8)))) < 2:
+                await trio.sleep(0.1)
             a.observe(lambda _: seen.append(a.status_of(b.name)))
             nursery.start_soon(a.proxy, key_of(b), SLOW)
             await trio.sleep(0.1)
@@ -488,3 +490,49 @@ async def test_a_block_that_is_left_waits_for_an_end_that_is_under_way() -> None
 
         assert replies == [b"b"]
         assert a.status_of("b") is Status.LEAVE
+
+
+async def test_in_the_dialect_of_ringpop_a_node_says_that_it_is_faulty_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = MemoryNetwork()
+    addresses = [Address(f"10.0.0.{number}", 3000) for number in range(1, 7)]
+    said: set[Status] = set()
+    called: list[str] = []
+    replies: list[bytes] = []
+    async with AsyncExitStack() as stack:
+        nodes: list[Ringpop] = []
+        for address in addresses:
+            config = Config(listen=address, hosts=tuple(addresses), dialect="ringpop")
+            opening = open_ringpop(config, network=network, wait_ready=False)
+            nodes.append(await stack.enter_async_context(opening))
+        for node in nodes:
+            await node.wait_until(lambda ringpop: len(ringpop.ring) == len(addresses))
+        *others, ending = nodes
+        serve_slowly(ending)
+
+        def note(effect: object) -> None:
+            if isinstance(effect, StatusChanged) and effect.member.name == ending.name:
+                said.add(effect.member.status)
+
+        begin = ending.channel.begin
+
+        def counted(to: Address, call: Call, done: Any) -> Any:  # noqa: ANN401 - passed on
+            called.append(call.endpoint)
+            return begin(to, call, done)
+
+        async def ask() -> None:
+            replies.append((await others[0].proxy(key_of(ending), SLOW)).body)
+
+        await trio.sleep(60)  # no suspicion of the start is told any more
+        for node in others:
+            node.observe(note)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.sleep(0.1)
+            monkeypatch.setattr(ending.channel, "begin", counted)
+            await ending.end()
+
+    assert len(replies) == 1, "what was under way was finished"
+    assert said == {Status.FAULTY}
+    assert called == ["/protocol/ping"] * 2  # ceil(0.4 * 5)

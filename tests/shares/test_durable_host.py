@@ -9,8 +9,9 @@ import trio
 
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StoreFull
 from ringpop_py.keyed.entries import MemoryEntries
-from ringpop_py.partition.fence import fence
+from ringpop_py.partition.fence import FENCE, fence
 from ringpop_py.placing.table import PartitionStatus, TableRow
+from ringpop_py.shares.durable_driver import STRANGER_S
 from ringpop_py.stores.memory import MemoryStore
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 from tests.logged import events_in
@@ -255,11 +256,32 @@ async def test_two_clusters_of_one_name_on_one_store_are_told_of_each_other(
         there = await b.open_keyspace("visits", partitions=1)
         await there.put("k", 2)  # b does not know a, and takes over what nobody seems to serve
         await keyspace.put("k", 3)  # a finds out, and takes it back
+        await trio.sleep(STRANGER_S + 1)
 
     shared = events_in(caplog, "store-shared")
 
     assert "b" in {event.fields["taken_by"] for event in shared}
     assert "is not a member of this cluster" in str(shared[0])
+
+
+async def test_who_drops_a_keyspace_and_who_joins_a_little_later_are_no_strangers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("visits", partitions=4)
+        driver = a.keyspaces.durable_host("visits").driver
+        await keyspace.put("k", 1)
+        driver.lost(driver.partitions[0], "b")  # as if it came from the other side of a cut
+        await trio.sleep(STRANGER_S / 2)
+        await cluster.start("b")
+        await trio.sleep(STRANGER_S)
+        for partition in list(driver.partitions.values()):
+            driver.lost(partition, FENCE)
+        await trio.sleep(STRANGER_S + 1)
+
+    assert events_in(caplog, "partition-lost")
+    assert events_in(caplog, "store-shared") == []
 
 
 async def test_a_partition_that_goes_to_another_member_is_no_stranger(
