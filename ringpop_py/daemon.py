@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from ringpop_py.address import Address
+    from ringpop_py.catalog.catalog import Catalog
     from ringpop_py.config.settings import Config
     from ringpop_py.keyspaces.stored import OpenedStore
+    from ringpop_py.partition.tasks import Worker
     from ringpop_py.stores.rocks import RocksDatabase
     from ringpop_py.stores.store import Store
     from ringpop_py.transport.network import Network
@@ -281,7 +284,8 @@ async def _open_store(
 
             if find_spec("pyarrow") is None:
                 raise ConfigError("a store needs pyarrow: pip install 'ringpop_py[state]'")
-            store = await _opened_in_thread(open_store, config.store)
+            create = config.create_store
+            store = await _opened_in_thread(partial(open_store, create=create), config.store)
             closing.callback(store.close)
         if store is None:
             return None
@@ -290,7 +294,7 @@ async def _open_store(
         from ringpop_py.partition import tasks  # noqa: PLC0415
 
         known = catalog.Catalog(store, config.cluster)
-        store_id = await tasks.Worker(store, 1).run(known.store_id)
+        store_id = await _store_id(tasks.Worker(store, 1), known, config, is_given=store is given)
     except StoreUnavailable as error:
         raise ConfigError(f"the store {config.store or given!r} cannot be used: {error}") from None
     rocks = None
@@ -298,6 +302,22 @@ async def _open_store(
         rocks = await trio.to_thread.run_sync(_opened_rocks, Path(config.entries_folder))
         closing.callback(rocks.close)
     return stored.OpenedStore(store, store_id, rocks)
+
+
+async def _store_id(worker: Worker, known: Catalog, config: Config, *, is_given: bool) -> str:
+    """Return the id of the store; make it only for who asked, lest an unmounted one looks new."""
+    found = await worker.run(partial(known.store_id, create=False))
+    if found is not None:
+        return found
+    if not (config.create_store or is_given or known.store.in_memory):
+        from ringpop_py.stores.store import missing  # noqa: PLC0415 - only for a store
+
+        raise missing(f"store {config.store} holds nothing of cluster {config.cluster!r}")
+    made = await worker.run(partial(known.store_id, create=True))
+    assert made is not None
+    text = f"the store {config.store or 'given'} is new: it is made for cluster {config.cluster!r}"
+    log.info("store-created", text=text, store=config.store, cluster=config.cluster)
+    return made
 
 
 async def _opened_in_thread(open_store: Callable[[str], Store], url: str) -> Store:

@@ -136,7 +136,7 @@ class Cluster:
             command += ["--listen", address, "--hosts", str(self.hosts), "--name", name]
             command += ["--cluster", "demo", "--preset", self._preset]
             command += ["--app", self._app] if self._app else []
-            command += ["--store", str(self._store)] if self._store else []
+            command += ["--store", str(self._store), "--create-store"] if self._store else []
             with log.open("wb") as file:
                 # A session of its own: Ctrl-C goes only to us, and we end the nodes in order.
                 process = subprocess.Popen(  # noqa: S603 - our own interpreter and module

@@ -80,12 +80,18 @@ class Catalog:
         """Return the keys of that generation."""
         return KeyspaceKeys(self.cluster, entry.name, entry.generation)
 
-    def store_id(self) -> str:
-        """Return eight hexadecimal digits that identify this store, made by the first call."""
+    def store_id(self, *, create: bool) -> str | None:
+        """Return eight hexadecimal digits that identify this store, made by the first call.
+
+        Args:
+            create: whether to make them if there are none; otherwise None is returned.
+        """
         key = store_id_key(self.cluster)
-        made = wrap_message(secrets.token_hex(4), key)
-        self.store.put_if_absent(key, made)  # another node's may win
-        return unwrap_message(str, self.store.get(key) or b"", key, "store's id")
+        found = self.store.get(key)
+        if found is None and create:
+            self.store.put_if_absent(key, wrap_message(secrets.token_hex(4), key))
+            found = self.store.get(key) or b""  # another node's may have won
+        return None if found is None else unwrap_message(str, found, key, "store's id")
 
     def names(self) -> list[str]:
         """Return the names of all keyspaces that exist or existed, sorted."""

@@ -190,7 +190,7 @@ def main(argv: Sequence[str]) -> int:
     if options.store is not None or find_spec("pyarrow") is not None:
         # The last flag wins, so this one comes first: the flags after -- may name another store.
         store = str(folder / "store") if options.store is None else options.store
-        flags = ["--store", store, *flags]
+        flags = ["--store", store, "--create-store", *flags]
     cluster = DevCluster(addresses, folder, flags)
     try:
         trio.run(_watch, cluster)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 EPILOG = """\
-All nodes of a cluster use the same store (--store). A node without one has no part in durable
-keyspaces. Stores need pip install 'ringpop_py[state]':
+All nodes of a cluster use the same store (--store), which is made once (--create-store). A node
+without one has no part in durable keyspaces. Stores need pip install 'ringpop_py[state]':
   /var/lib/ringpop                  a folder that all nodes share, also as folder:///var/lib/ringpop
   sqlite:///var/lib/ringpop.sqlite  one file, for the nodes of one machine
   s3://bucket/prefix?region=name    needs pip install 'ringpop_py[s3]'; credentials come from the

@@ -369,6 +369,8 @@ class Config(_Checked):
         app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP.
         store: the store of durable keyspaces: a folder or a URL (`ringpop_py.stores`), the same
             for all members. Without a store, a node has no part in durable keyspaces.
+        create_store: make the store if there is none, or none of this cluster. Without it, a node
+            does not start then, because a folder that is not mounted looks like a new store.
         entries_folder: keep keys and values of durable partitions in RocksDB in this local folder,
             not in memory. No other process may use the folder; it is emptied at each start.
         drain_timeout_s: how long a node that ends waits for open requests before it aborts them; 0
@@ -390,6 +392,7 @@ class Config(_Checked):
     app_url: str | None = field(default=None, metadata=HTTP_URL)
     http: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
     store: str | None = field(default=None, metadata=TEXT)
+    create_store: bool = field(default=False, metadata=SWITCH)
     entries_folder: str | None = field(default=None, metadata=TEXT)
     drain_timeout_s: float = field(default=30.0, metadata=DELAY)
     gossip: GossipConfig = field(default=_LAN, metadata=_of(GossipConfig))

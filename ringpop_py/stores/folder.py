@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import ConfigError, StoreUnavailable
-from ringpop_py.stores.store import checked_key, checked_prefix, store_error
+from ringpop_py.stores.store import checked_key, checked_prefix, missing, store_error
 
 if TYPE_CHECKING:
     import builtins
@@ -49,14 +49,18 @@ class FolderStore:
     contents of a folder from its cache, as if they were current.
 
     Args:
-        path: the folder; created if it does not exist.
+        path: the folder.
+        create: whether to make it if there is no store in it.
         quick: whether reading takes microseconds; set it to False for a remote file system.
 
     Raises:
-        ConfigError: if the folder cannot be created or written, or has no hard links.
+        ConfigError: if there is no store in the folder, or it cannot be created or written, or has
+            no hard links.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, quick: bool = True) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, quick: bool = True, create: bool = True
+    ) -> None:
         self.quick = quick
         self.in_memory = False
         self._root = os.path.abspath(path)
@@ -65,6 +69,9 @@ class FolderStore:
         # operation.
         self._known: dict[str, None] = {}
         self._puts_count = 0
+        if not create and not os.path.isdir(self._new):
+            there = "is empty, or holds something else" if os.path.isdir(path) else "does not exist"
+            raise missing(f"folder {self._root} {there}")
         try:
             os.makedirs(self._new, exist_ok=True)
             for parent in Path(self._root).parents:

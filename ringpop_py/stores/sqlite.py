@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import ConfigError, StoreUnavailable
-from ringpop_py.stores.store import checked_key, checked_prefix, store_error
+from ringpop_py.stores.store import checked_key, checked_prefix, missing, store_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,20 +34,22 @@ class SqliteStore:
     A commit is synced before it can be read. Readers wait for nothing.
 
     Args:
-        path: the file; created if it does not exist, with the folders above it. SQLite keeps two
-            more files beside it, which belong to it.
+        path: the file. SQLite keeps two more files beside it, which belong to it.
+        create: whether to make it, with the folders above it, if it does not exist.
 
     Raises:
-        ConfigError: if the file cannot be opened, or is not a SQLite database.
+        ConfigError: if the file is not there or cannot be opened, or is not a SQLite database.
     """
 
     quick = True
     in_memory = False
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
         self._path = os.path.abspath(path)  # noqa: PTH100
         self._idle: deque[sqlite3.Connection] = deque()
         self._is_closed = False
+        if not create and not os.path.exists(self._path):  # noqa: PTH110
+            raise missing(f"sqlite store {self._path} does not exist")
         # Writers of one process queue here, because SQLite itself waits by sleeping and polling.
         self._writing = threading.Lock()
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ringpop_py.errors import StoreFull, StoreRefused, StoreUnavailable
+from ringpop_py.errors import ConfigError, StoreFull, StoreRefused, StoreUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +67,14 @@ def store_error(message: str, *, is_full: bool, is_refusal: bool = False) -> Sto
     if is_full:
         return StoreFull(message)
     return StoreRefused(message) if is_refusal else StoreUnavailable(message)
+
+
+def missing(what: str) -> ConfigError:
+    """Return the error that there is no store, since *what*."""
+    return ConfigError(
+        f"{what}. If this is to be a new store, make it with --create-store (Config.create_store);"
+        " if it is not, is it mounted, and is this its name?"
+    )
 
 
 def checked_key(key: str) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.stores.store import Store
 
-    _Opener = Callable[[str, SplitResult, Mapping[str, str]], Store]
+    _Opener = Callable[[str, SplitResult, Mapping[str, str], bool], Store]
 
 FORMS: Final = (
     "memory:",
@@ -30,20 +30,24 @@ FORMS: Final = (
 """The forms of URLs that `open_store` takes."""
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, create: bool = True) -> Store:
     """Open the store at *url*, which is a path of a folder or has one of the `FORMS`.
 
     Each call with ``memory:`` makes a new store.
 
+    Args:
+        create: whether to make a folder or a database that is not there.
+
     Raises:
-        ConfigError: if *url* does not name a store, an extra is missing, or the store refuses.
+        ConfigError: if *url* does not name a store, an extra is missing, or the store refuses; or
+            it is not there, and *create* is false.
         StoreUnavailable: if a remote store does not answer now.
     """
     if not url:
         raise _refused(url, "empty")
     scheme, colon, _ = url.partition(":")
     if not colon or "/" in scheme:  # a path, which may have a colon after its first slash
-        return FolderStore(url)
+        return FolderStore(url, create=create)
     if scheme not in _OPENERS:
         raise _refused(url, f"there is no {scheme!r} among the stores")
     try:
@@ -65,24 +69,25 @@ def open_store(url: str) -> Store:
             raise _refused(
                 url, f"there is no option {name!r}; there are: {', '.join(known) or 'none'}"
             )
-    return opener(url, parts, options)
+    return opener(url, parts, options, create)
 
 
-def _memory(url: str, parts: SplitResult, _: Mapping[str, str]) -> Store:
+def _memory(url: str, parts: SplitResult, _: Mapping[str, str], _create: bool) -> Store:  # noqa: FBT001 - as the others
     if parts.netloc or parts.path:
         raise _refused(url, "memory: has nothing after it")
     return MemoryStore()
 
 
-def _folder(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
-    return FolderStore(_local_path(url, parts), quick=_flag(url, options, "quick", default=True))
+def _folder(url: str, parts: SplitResult, options: Mapping[str, str], create: bool) -> Store:  # noqa: FBT001
+    quick = _flag(url, options, "quick", default=True)
+    return FolderStore(_local_path(url, parts), quick=quick, create=create)
 
 
-def _sqlite(url: str, parts: SplitResult, _: Mapping[str, str]) -> Store:
-    return SqliteStore(_local_path(url, parts))
+def _sqlite(url: str, parts: SplitResult, _: Mapping[str, str], create: bool) -> Store:  # noqa: FBT001
+    return SqliteStore(_local_path(url, parts), create=create)
 
 
-def _s3(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
+def _s3(url: str, parts: SplitResult, options: Mapping[str, str], _create: bool) -> Store:  # noqa: FBT001
     if not parts.netloc:
         raise _refused(url, "a bucket is missing")
     prefix = _prefix(url, parts)
@@ -99,7 +104,7 @@ def _s3(url: str, parts: SplitResult, options: Mapping[str, str]) -> Store:
     )
 
 
-def _etcd(url: str, parts: SplitResult, _: Mapping[str, str]) -> Store:
+def _etcd(url: str, parts: SplitResult, _: Mapping[str, str], _create: bool) -> Store:  # noqa: FBT001
     from ringpop_py.stores.etcd import EtcdStore  # noqa: PLC0415 - most need no httpx
 
     endpoints = parts.netloc.split(",")

@@ -133,6 +133,7 @@ class LocalCluster:
         for address in found:
             command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(address)]
             command += ["--hosts", str(hosts_file), *flags]
+            command += ["--create-store"] if "--store" in flags else []
             self.nodes.append(LocalNode(address, folder / f"{address.port}.log", command, cwd))
 
     def __enter__(self) -> Self:

@@ -152,17 +152,49 @@ def test_what_cannot_be_created_is_said_in_one_line(
     ],
 )
 def test_a_store_that_cannot_be_used_ends_the_start_with_one_line(store: str, message: str) -> None:
-    done = run("ringpopd", "--listen", "127.0.0.1:0", "--store", store)
+    done = run("ringpopd", "--listen", "127.0.0.1:0", "--store", store, "--create-store")
 
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("scheme", ["", "folder://", "sqlite://"])
+def test_a_store_that_is_not_there_is_made_only_for_who_asks(tmp_path: Path, scheme: str) -> None:
+    (tmp_path / "mount").mkdir()  # as of a disk that is not mounted
+    empty = f"{scheme}{tmp_path}/mount" + ("/x.sqlite" if scheme == "sqlite://" else "")
+    gone = f"{scheme}{tmp_path}/gone/x"
+    listen = ("ringpopd", "--listen", "127.0.0.1:0", "--store")
+
+    for store in (empty, gone):
+        done = run(*listen, store)
+
+        assert done.returncode == 2
+        assert "is it mounted, and is this its name?" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert list((tmp_path / "mount").iterdir()) == []
+    assert not (tmp_path / "gone").exists()
+
+    flags = ("--preset", "local", "--store", empty)
+    with LocalCluster(tmp_path, 1, *flags) as made:  # with --create-store
+        made.wait_converged()
+        assert "is new: it is made for cluster 'default'" in made.logs()
+        assert made[0].stop() == 0
+        made[0].command.remove("--create-store")
+        made[0].start()
+        made.wait_converged()
+        other = run(*listen, empty, "--cluster", "other")
+
+    assert other.returncode == 2
+    assert "holds nothing of cluster 'other'" in other.stderr
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
 def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
 
-    done = run("ringpopd", "--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"))
+    done = run(
+        "ringpopd", "--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"), "--create-store"
+    )
 
     assert (done.returncode, "Permission denied" in done.stderr) == (2, True)

@@ -54,6 +54,7 @@ async def a_node(
         listen=listen,
         hosts=tuple(hosts),
         store=str(folder),
+        create_store=True,
         state=state or StateConfig(),
     )
     async with open_ringpop(config, store=store) as node:
