@@ -49,6 +49,11 @@ class Gossiper:
         self.learn_keyspace(definition, generation, dropped=False)
         return self.table(name)
 
+    def drop(self, name: str) -> None:
+        """Learn that a keyspace was dropped, and tell nobody."""
+        known = self._known[name]
+        self.learn_keyspace(known.definition, known.generation, dropped=True)
+
     def table(self, name: str) -> Table:
         table = self._known[name].table
         assert table is not None

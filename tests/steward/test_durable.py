@@ -17,7 +17,7 @@ from ringpop_py.errors import (
     PeerBusy,
 )
 from ringpop_py.placing.table import PartitionStatus, ServedElsewhere, TableRow
-from ringpop_py.steward.durable import DAMAGED_US, FORGIVEN_US, DurableSteward
+from ringpop_py.steward.durable import DAMAGED_US, FAILED_US, FORGIVEN_US, DurableSteward
 from ringpop_py.steward.duties import (
     Abandon,
     Acquire,
@@ -233,13 +233,16 @@ def test_an_owner_that_sealed_without_a_seal_in_the_log_is_asked() -> None:
     assert Follow(0) in tasks
 
 
-def test_damage_is_looked_at_again_later_whatever_the_news() -> None:
+@pytest.mark.parametrize(
+    ("damaged", "wait_us"), [(True, DAMAGED_US), (False, FAILED_US)], ids=["damage", "a full disk"]
+)
+def test_trouble_is_looked_at_again_later_whatever_the_news(*, damaged: bool, wait_us: int) -> None:
     steward, follow = coming_from(Members("b", "a"), "a")
-    steward.done(follow, Trouble(damaged=True), 0)
+    steward.done(follow, Trouble(damaged=damaged), 0)
 
     news = but_told(steward.heard([served(0, "a", 3)], 1))
-    early = but_told(steward.advance(DAMAGED_US - 1))
-    late = but_told(steward.advance(DAMAGED_US))
+    early = but_told(steward.advance(wait_us - 1))
+    late = but_told(steward.advance(wait_us))
 
     assert (news, early, late) == ([], [], [Follow(0)])
 
@@ -333,24 +336,52 @@ def test_who_asks_for_what_is_not_here_is_told_whether_it_is_coming() -> None:
     assert said == [expected[mine], expected[other]]
 
 
+def taken_back_after_s(steward: DurableSteward, now: int) -> float:
+    """After how many seconds a partition that was lost *now* is acquired again, as it is then."""
+    lost_at, epoch = now, steward.table[0].epoch
+    while Acquire(0) not in steward.advance(now):
+        now = steward.next_deadline
+    steward.done(Acquire(0), Taken(epoch + 1), now)
+    assert steward.serving == {0}
+    return (now - lost_at) / SECOND
+
+
 def test_after_each_fence_a_node_seals_nothing_for_twice_as_long_until_it_is_forgiven() -> None:
     steward = serving(Members("a"))
     now, waits = 0, []
-    for epoch in range(2, 9):
-        fenced_at = now
+    # The last pauses begin at the end of the wait of 30 seconds, not at the fence before it.
+    for pause in (0, 0, 0, 0, 0, 0, 0, FORGIVEN_US - 1, FORGIVEN_US, 0):
+        now += pause
         steward.fenced([0], now)
         steward.lost(0, "x", now)
-        while not but_told(steward.advance(now)):
-            now = steward.next_deadline
-        waits.append(round((now - fenced_at) / SECOND))
-        steward.done(Acquire(0), Taken(epoch), now)
-    steward.fenced([0], now := now + FORGIVEN_US)
-    steward.lost(0, "x", now)
-    steward.advance(now + SECOND)
+        waits.append(taken_back_after_s(steward, now))
+        now += round(waits[-1] * SECOND)
+
+    assert waits == [1, 2, 4, 8, 16, 30, 30, 30, 1, 2]
+
+
+def test_a_node_whose_disk_is_full_takes_back_what_it_gave_up_later_each_time() -> None:
+    steward = serving(Members("a"))
+    now, waits = 0, []
+    for _ in range(7):
+        tasks = steward.lost(0, "", now)
+        assert but_told(tasks) == [Drop(0)]
+        assert steward.table[0].status is PartitionStatus.OFFLINE
+        assert not but_told(steward.members_changed(now)), "whatever the news"
+        waits.append(taken_back_after_s(steward, now))
+        now += round(waits[-1] * SECOND)
 
     assert waits == [1, 2, 4, 8, 16, 30, 30]
-    assert steward.coming == {0}
-    assert steward.done(Acquire(0), Taken(99), now)
+
+
+def test_during_the_wait_after_a_fence_an_owner_may_still_hand_over() -> None:
+    sight = Members("a", "b")
+    sight.left_out.add("b")
+    steward = serving(sight, 2)
+    steward.lost(0, "", 0)
+    steward.heard([served(0, "b", 2)], 0)
+
+    assert but_told(steward.members_changed(0)) == [Follow(0)]
 
 
 def test_what_is_claimed_again_after_a_fence_is_waited_for_and_given_to_nobody() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from ringpop_py.errors import BodyError
 from ringpop_py.placing.definition import Definition
 from ringpop_py.placing.table import Table
 from ringpop_py.steward import gossip as gossiping
-from ringpop_py.steward.gossip import GATHER_US, PERIOD_US, PUSHED_TO_MAX, GossipAsk
+from ringpop_py.steward.gossip import GATHER_US, PERIOD_US, PUSHED_TO_MAX, GossipAsk, Known
 from ringpop_py.values.packed import encode_value
 from tests.steward.gossiping import SECOND, Gossiper, Network
 
@@ -182,6 +183,56 @@ def test_without_digests_in_pings_there_is_a_comparison_each_period() -> None:
     a.gossip.done(ask.token, b.gossip.heard(ask.body), 21 * SECOND)
 
     assert a.gossip.next_deadline == 31 * SECOND
+
+
+def dropped(node: Gossiper) -> bool:
+    return node.known()["counts"].dropped
+
+
+def test_a_drop_changes_the_digest_though_there_are_no_rows() -> None:
+    definition = Definition(name="counts", partitions=8)
+    # A node without a share has no table, whether the keyspace was dropped or not.
+    states = [(1, False), (1, True), (2, False), (2, True)]
+    digests = {Known(definition, *state, None).digest for state in states}
+
+    assert len(digests) == len(states)
+
+
+@pytest.mark.parametrize("has_table", [True, False])
+@pytest.mark.parametrize("who_begins", ["who knows of it", "who does not"])
+def test_a_drop_whose_push_was_lost_is_found_by_comparison(
+    who_begins: str, *, has_table: bool
+) -> None:
+    a, b = Gossiper("a", ["b"]), Gossiper("b", ["a"])
+    for node in (a, b):
+        node.create("counts")
+    if not has_table:  # a node without a share passes on what it knows, too
+        b.known()["counts"] = replace(b.known()["counts"], table=None)
+    a.drop("counts")
+    a.gossip.spread("counts", 1, [], 0)
+    assert len(a.gossip.advance(GATHER_US)) == 1  # and it is lost
+    first, other = (a, b) if who_begins == "who knows of it" else (b, a)
+
+    asks = turn_of(first, other, SECOND)
+    assert asks
+    while asks:
+        asks = answered(first, other, asks, SECOND)
+
+    assert dropped(b)
+    assert a.gossip.digest == b.gossip.digest
+    assert not turn_of(first, other, 10 * SECOND)
+
+
+def test_rows_that_a_peer_still_has_do_not_bring_back_what_was_dropped() -> None:
+    a, b = two_that_differ()
+    b.drop("counts")
+
+    asks = turn_of(a, b)
+    while asks:
+        asks = answered(a, b, asks)
+
+    assert dropped(a)
+    assert dropped(b)
 
 
 # What is learnt.

@@ -104,6 +104,37 @@ def test_a_member_that_leaves_offers_to_another_heir_after_a_refusal() -> None:
     assert isinstance(third, Offer)
 
 
+@pytest.mark.parametrize("others", [("b",), ("b", "c")])
+def test_a_member_that_leaves_keeps_its_copies_though_all_others_have_refused(
+    others: tuple[str, ...],
+) -> None:
+    sight = Members("a", *others)
+    sight.left_out = set(others)
+    steward = steward_of(sight)
+    steward.advance(0)
+    sight.left_out = set()
+    offers = but_told(steward.leave(0))
+    asked = []
+    for round_ in range(1, 2 * len(others) + 1):
+        (offer,) = offers
+        assert isinstance(offer, Offer)
+        asked.append(offer.to)
+        tasks = steward.done(offer, Said.NOT_NOW, round_ * RETRY_US)
+        assert (steward.leaving, steward.settled) == (True, False)
+        assert not but_told(tasks)
+        assert (steward.serving, steward.holding) == ({0}, {0})
+        offers = but_told(steward.advance((round_ + 1) * RETRY_US))
+
+    (last,) = offers
+    assert isinstance(last, Offer)
+    steward.done(last, Said.YES, 10 * RETRY_US)
+    assert not steward.settled
+    steward.done(Send(0, last.to), True, 10 * RETRY_US)  # noqa: FBT003 - a result
+
+    assert set(asked[: len(others)]) == set(asked[len(others) :]) == set(others)
+    assert steward.settled
+
+
 def test_a_partition_of_nobody_is_served_at_once() -> None:
     assert but_told(steward_of(Members("a")).advance(0)) == [Serve(0, 1)]
 
