@@ -9,7 +9,7 @@ import threading
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 import trio
@@ -29,6 +29,7 @@ from ringpop_py.catalog.catalog import Catalog
 from ringpop_py.config.settings import GossipConfig
 from ringpop_py.errors import (
     BadRequest,
+    CallTimeout,
     ConfigError,
     DeadlineExceeded,
     HandlerFailed,
@@ -46,16 +47,16 @@ from ringpop_py.errors import (
 )
 from ringpop_py.keyspaces.registry import CATALOG_WAIT_S
 from ringpop_py.placing.definition import Definition
-from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, Head
+from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, RELAY_ENDPOINT, Head, RelayHead
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.effects import AnswerPeer, Healed, NameTaken, StatusChanged, StrangerRefused
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.memory import MemoryNetwork
-from ringpop_py.values.declared import replace
+from ringpop_py.values.declared import encode, replace
 from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from tests.logged import events_in
 
 if TYPE_CHECKING:
@@ -565,6 +566,105 @@ async def test_a_burst_of_a_clients_calls_is_pushed_back_beyond_the_limit(
         assert sorted(outcomes) == ["busy"] * 7 + ["ok"] * 3
         assert max(running) <= 3
         assert two.proxying.counts.in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "raised"),
+    [
+        (ApplicationError("kind", "on purpose"), ApplicationError),
+        (BadRequest("on purpose"), (BadRequest, Refused)),
+        (ValueError("a bug"), HandlerFailed),
+        (PeerBusy("from a call of its own"), HandlerFailed),
+        ("not bytes", HandlerFailed),
+    ],
+    ids=["application error", "bad request", "bug", "error of ours", "wrong type"],
+)
+@pytest.mark.parametrize("is_here", [False, True])
+async def test_a_handler_that_awaits_and_fails_is_no_longer_under_way(
+    autojump_clock: trio.testing.MockClock,
+    outcome: object,
+    raised: type[Exception] | tuple[type[Exception], ...],
+    is_here: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    del autojump_clock
+    async with cluster(
+        2, proxy=ProxyConfig(max_retries=0, retry_schedule_s=(), in_flight_max=1)
+    ) as (nodes, _):
+        one, two = nodes
+        caller = two if is_here else one
+
+        @two.handler("/fails")
+        async def fails(_: AppCall) -> bytes:
+            await trio.lowlevel.checkpoint()
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome  # type: ignore[return-value]
+
+        for _ in range(2):  # the second one is admitted like the first
+            with pytest.raises(raised):
+                await caller.proxy(key_of(two), Request("/fails"))
+
+            assert [node.proxying.counts.in_flight for node in nodes] == [0, 0]
+
+
+@pytest.mark.parametrize("waits_s", [0.0, 0.1, 5.0], ids=["at once", "by the caller", "by its ttl"])
+async def test_a_handler_whose_call_ends_before_it_is_no_longer_under_way(
+    autojump_clock: trio.testing.MockClock, waits_s: float
+) -> None:
+    del autojump_clock
+    async with cluster(2, proxy=ProxyConfig(in_flight_max=1)) as ((one, two), _):
+        started: list[str] = []
+
+        @two.handler("/hangs")
+        async def hangs(call: AppCall) -> bytes:
+            started.append(call.endpoint)
+            await trio.sleep_forever()
+            return b""
+
+        head = Head((key_of(two),)).encode()
+        for number in (1, 2):
+            with trio.move_on_after(waits_s), pytest.raises(CallTimeout):
+                await one.channel.call(
+                    two.address, Call("app", "/hangs", head, ttl_s=1, scheme="raw")
+                )
+            await trio.sleep(0.1)
+
+            assert len(started) == number
+            assert two.proxying.counts.in_flight == 0
+
+
+async def test_a_relayed_call_that_fails_is_no_longer_under_way(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2, proxy=ProxyConfig(in_flight_max=1)) as ((one, two), _):
+        head = encode(RelayHead(one.name, "/nothing"))
+        call = Call(NODE_SERVICE, RELAY_ENDPOINT, head, ttl_s=5, scheme="raw")
+
+        for _ in range(2):
+            with pytest.raises(BadRequest, match="no handler for endpoint '/nothing'"):
+                await one.channel.call(two.address, call)
+
+            assert two.proxying.counts.in_flight == 0
+
+
+async def test_an_http_request_whose_replay_fails_is_no_longer_under_way(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del autojump_clock
+    async with cluster(2, proxy=ProxyConfig(in_flight_max=1)) as ((one, two), _):
+
+        async def replay(_: HttpRequest) -> NoReturn:
+            await trio.lowlevel.checkpoint()
+            raise BadRequest("the replay failed")
+
+        monkeypatch.setattr(two.application, "replay", replay)
+
+        for _ in range(2):
+            with pytest.raises(Refused, match="the replay failed"):
+                await one.proxy(key_of(two), HttpRequest("GET", "/"))
+
+            assert [node.proxying.counts.in_flight for node in (one, two)] == [0, 0]
 
 
 async def test_a_forwarded_call_is_never_forwarded_again(

@@ -225,6 +225,74 @@ def test_a_seal_below_a_mark_is_a_lie_and_stays(a: Node, b: Node) -> None:
     assert b.journal.ends == {"a1": 4}
 
 
+def test_a_lie_with_a_mark_right_above_it_and_groups_behind_it_is_started_over_from(
+    a: Node, b: Node
+) -> None:
+    a.acquires(0)
+    a.commit("x")
+    a.checkpoint()
+    a.trim()
+    former = a.store.marks["a1", 2]
+    b.follow()
+    heir = b.heir()
+    seal, rest = b.until(heir, heir.acquire(lambda *_: True), fx.PutSlot)
+    assert seal.slot == 2
+    a.commit("y")
+    a.checkpoint()
+    a.trim()
+    a.store.marks["a1", 2] = former  # its deletion is still on the way
+    a.commit("z")
+
+    facts = b.run(heir, [seal, *rest])
+
+    assert facts == [fx.Acquired(0, 2)]
+    assert a.store.marks_of("a1") == [2, 3]
+    assert b.store.slots["a1", 2] == Seal("b")  # where "y" was
+    assert b.bodies() == ["x", "y", "z"]
+    assert b.journal.ends == {"a1": 4}
+
+
+def test_a_lie_below_an_end_that_is_known_is_not_believed(a: Node, b: Node) -> None:
+    a.acquires(0, 1)
+    a.group({0: "w", 1: "x"})
+    b.follow(1)
+    heir = b.heir(1)
+    look, rest = b.until(heir, heir.acquire(lambda *_: True), fx.GetSlot)
+    a.group({0: "y", 1: "z"})
+    a.checkpoint(0)
+    a.checkpoint(1)
+    a.trim()
+    a.store.slots["a1", look.slot] = Seal("c")  # which was overtaken, and took it for the end
+    b.acquires(0, take=True)
+    assert b.journal.ends == {"a1": 3}
+
+    facts = b.run(heir, [look, *rest])
+
+    assert look.slot == 2
+    assert facts == [fx.Acquired(1, 2)]
+    assert b.bodies(1) == ["x", "z"]
+    assert b.journal.ends == {"a1": 3}
+
+
+def test_a_lie_is_not_remembered_as_an_end(a: Node, b: Node) -> None:
+    a.acquires(0)
+    a.commit("x")
+    b.follow()
+    heir = b.heir()
+    look, rest = b.until(heir, heir.acquire(lambda *_: False), fx.GetSlot)
+    a.commit("y")
+    a.checkpoint()
+    a.trim()
+    a.store.slots["a1", look.slot] = Seal("c")
+
+    facts = b.run(heir, [look, *rest])
+
+    assert look.slot == 2
+    assert facts == [fx.NotAcquired(0, 1, Claim("a", "a1", 1), Slot(1, 2))]
+    assert b.bodies() == ["x", "y"]
+    assert b.journal.ends == {}
+
+
 def test_a_lie_that_is_found_at_once_is_no_end_either(a: Node, b: Node) -> None:
     a.acquires(0, 1)
     a.commit("x", "y")
@@ -970,6 +1038,62 @@ def test_a_group_behind_a_seal_says_that_another_one_is_lost(
     a.store.slots |= {("a1", slot): Seal("late") for slot in (2, *behind[1:])}
 
     assert b.acquire(take=True) == [fx.Damaged(0, fx.GoneRecord("a1", 2))]
+
+
+def about_to_look_behind_a_seal(a: Node, b: Node) -> tuple[Heir, fx.GetSlot]:
+    """An heir that has listed what is behind a seal in the place of a lost record."""
+    a.acquires(0)
+    a.commit("x", "y", "z")
+    a.store.slots["a1", 2] = Seal("late")
+    heir = b.heir()
+    marks, _ = b.until(heir, heir.acquire(lambda *_: True), fx.ListJournal)
+    effects = heir.answered(marks.id, b.store.answer(marks))
+    judge, _ = b.until(heir, effects, fx.ListJournal)
+    assert not judge.marks_only
+    look = only(heir.answered(judge.id, b.store.answer(judge)), fx.GetSlot)
+    assert look.slot == 3
+    return heir, look
+
+
+def test_what_was_deleted_behind_a_seal_is_no_sign_that_the_seal_is_true(a: Node, b: Node) -> None:
+    heir, look = about_to_look_behind_a_seal(a, b)
+    a.checkpoint()
+    a.trim()
+
+    facts = b.run(heir, [look])
+
+    assert facts == [fx.Acquired(0, 2)]
+    assert b.bodies() == ["x", "y", "z"]
+    assert b.journal.ends == {"a1": 4}
+
+
+def test_what_is_behind_a_seal_has_to_be_read_before_the_seal_is_judged(a: Node, b: Node) -> None:
+    heir, look = about_to_look_behind_a_seal(a, b)
+
+    again = only(heir.answered(look.id, StoreAnswer.FAILED), fx.GetSlot)
+    facts = heir.answered(again.id, fx.Unreadable("a flipped bit"))
+
+    assert (again.slot, again.attempt) == (3, 1)
+    assert facts == [fx.Damaged(0, fx.Unreadable("a flipped bit"))]
+    assert b.journal.ends == {}
+
+
+def test_a_seal_is_not_judged_before_its_journal_is_listed(a: Node, b: Node) -> None:
+    a.acquires(0)
+    a.commit("x")
+    b.follow()
+    heir = b.heir()
+    seal, _ = b.until(heir, heir.acquire(lambda *_: True), fx.PutSlot)
+    a.store.slots["a1", 2] = Seal("c")
+    look = only(heir.answered(seal.id, StoreAnswer.TAKEN), fx.GetSlot)
+    judge = only(heir.answered(look.id, b.store.answer(look)), fx.ListJournal)
+
+    again = only(heir.answered(judge.id, StoreAnswer.FAILED), fx.ListJournal)
+
+    assert (again.marks_only, again.attempt) == (False, 1)
+    assert b.journal.ends == {}
+    assert b.run(heir, [again]) == [fx.Acquired(0, 2)]
+    assert b.journal.ends == {"a1": 2}
 
 
 def test_who_copies_notices_a_lost_group_and_who_follows_stops_before_it(

@@ -85,6 +85,14 @@ def joining(*rows: Member) -> tuple[Node, list[Effect]]:
     return node, node.receive(Answered(join.call_id, ack), 1)
 
 
+def joining_with_two() -> tuple[Node, list[CallPeer]]:
+    """A node that finds two rows of its name in the list, and asks at both addresses."""
+    node, effects = joining(named(2), named(3))
+    calls = [call for call in calls_in(effects) if isinstance(call.request, NameReq)]
+    assert [call.to for call in calls] == [THERE, address_of(3)]
+    return node, calls
+
+
 def fail(node: Node, call: CallPeer, reason: FailureReason = "refused") -> list[Effect]:
     return node.receive(Failed(call.call_id, reason), 1)
 
@@ -110,6 +118,25 @@ def test_a_namesake_is_asked_once_at_a_time() -> None:
     again = rumour(node, named(2, LATER + 1))
 
     assert calls_in(again) == []
+
+
+def test_the_newest_row_that_came_while_a_namesake_was_asked_is_outbid() -> None:
+    node, call = asked_about(named(2), A)
+    rumour(node, named(2, LATER + 5))
+    rumour(node, named(2, LATER + 3))
+
+    node.receive(Answered(call.call_id, Refusal("wrong-cluster", "")), 1)
+
+    assert node.local.incarnation == LATER + 6
+
+
+def test_an_answer_is_weighed_against_what_we_were_when_we_asked() -> None:
+    node, call = asked_about(named(2), A)
+    node.note_suspension(3600 * SECOND_US, 1)
+
+    node.receive(Answered(call.call_id, tenure_of(named(2), LATER)), 2)
+
+    assert not node.name_lost  # the namesake has compared the same two, and yields
 
 
 def test_who_is_asked_and_has_run_for_longer_has_the_name() -> None:
@@ -206,6 +233,43 @@ def test_who_cannot_reach_a_namesake_that_others_reach_neither_yields_nor_outbid
 
     assert effects == [NameTaken(US, named(2), lost=False)]
     assert node.local == US
+
+
+def asked_again() -> tuple[Node, CallPeer, CallPeer]:
+    """A node that asks a second time, and a helper whose answer to the first time is open."""
+    node, call = asked_about(named(2), A, B)
+    quick, slow = calls_in(fail(node, call))
+    node.receive(Answered(quick.call_id, PingReqAck(US.name, ping_ok=True)), 2)
+    return node, slow, inquiry_in(rumour(node, named(2, LATER + 1), now=3))
+
+
+def test_what_a_helper_says_of_an_earlier_question_does_not_end_the_next() -> None:
+    node, slow, call = asked_again()
+
+    effects = node.receive(Answered(slow.call_id, PingReqAck(US.name, ping_ok=True)), 4)
+
+    assert effects == []
+    row = named(2, LATER + 1)
+    effects = node.receive(Answered(call.call_id, tenure_of(row, EARLIER)), 5)
+    assert effects == [NameTaken(US, row, lost=True, since_ms=EARLIER)]
+
+
+@pytest.mark.parametrize("late", ["answer", "failure"])
+def test_what_a_helper_says_of_an_earlier_question_is_no_answer_to_the_next(late: str) -> None:
+    node, slow, call = asked_again()
+    helpers = calls_in(node.receive(Failed(call.call_id, "timeout"), 4))
+    nack = PingReqAck(US.name, ping_ok=False, failure="refused")
+
+    if late == "answer":
+        node.receive(Answered(slow.call_id, nack), 5)
+    else:
+        node.receive(Failed(slow.call_id, "timeout"), 5)
+    node.receive(Answered(helpers[0].call_id, nack), 6)
+
+    assert len(helpers) == 2
+    assert node.local == US  # the other helper may still reach it
+    node.receive(Answered(helpers[1].call_id, nack), 7)
+    assert node.local.incarnation == LATER + 2
 
 
 def test_who_has_lost_its_name_refuses_whatever_it_is_asked() -> None:
@@ -382,6 +446,43 @@ def test_of_two_that_join_the_one_that_started_first_goes_on() -> None:
     assert Ready(1) in effects
     assert [taken.lost for taken in taken_in(effects)] == [False]
     assert node.local.incarnation == LATER + 1
+
+
+def test_a_newcomer_with_two_namesakes_is_not_ready_before_both_are_settled() -> None:
+    node, (first, second) = joining_with_two()
+
+    effects = node.receive(Answered(first.call_id, Refusal("wrong-cluster", "")), 2)
+    refusal = answer_in(ask(node, ping_from(A), 2))
+
+    assert Ready(1) not in effects
+    assert not node.ready
+    assert isinstance(refusal, Refusal)
+    assert refusal.kind == "not-ready"
+    effects = node.receive(Answered(second.call_id, Refusal("wrong-cluster", "")), 3)
+    assert Ready(1) in effects
+
+
+def test_a_newcomer_that_one_of_two_namesakes_lets_pass_loses_to_the_other() -> None:
+    node, (first, second) = joining_with_two()
+
+    node.receive(Answered(first.call_id, tenure_of(named(2), LATER, joined=False)), 2)
+    effects = node.receive(Answered(second.call_id, tenure_of(named(3), LATER)), 3)
+
+    assert effects == [NameTaken(node.local, named(3), lost=True, since_ms=LATER)]
+    assert not node.ready
+
+
+def test_a_newcomer_does_not_ask_again_when_another_list_repeats_a_settled_row() -> None:
+    node = lone(ready=False)
+    first, second = calls_in(node.start([A.address, B.address], 0))
+    lists = [JoinAck("test", host.name, 1, 1, (host, named(2))) for host in (A, B)]
+    call = inquiry_in(node.receive(Answered(first.call_id, lists[0]), 1))
+    node.receive(Answered(call.call_id, Refusal("wrong-cluster", "")), 2)
+
+    effects = node.receive(Answered(second.call_id, lists[1]), 3)
+
+    assert not any(isinstance(call.request, NameReq) for call in calls_in(effects))
+    assert Ready(2) in effects
 
 
 @pytest.mark.parametrize("status", [Status.FAULTY, Status.TOMBSTONE])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -38,6 +38,9 @@ from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.frames import ErrorCode, frame, u16
 from ringpop_py.wire.init import NO_LISTENER, init_frame
 from ringpop_py.wire.outbound import call_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LIMITS = WireLimits()
 VECTOR = bytes.fromhex(
@@ -235,6 +238,47 @@ def test_calls_and_answers_of_every_size_arrive(size: int, checksum_type: int) -
     assert client.served._budget.used_bytes == server.served._budget.used_bytes == 0
 
 
+@pytest.mark.parametrize("size", [1, 70_000])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"scheme": "raw"}, {"scheme": "json"}),
+        ({"endpoint": "/echo"}, {"endpoint": "/other"}),
+        ({"service": "app"}, {"service": "ringpop"}),
+        ({"headers": (("rd", "one"),)}, {"headers": (("rd", "two"),)}),
+        ({"headers": (("rd", "one"),)}, {}),
+    ],
+)
+def test_calls_that_differ_in_one_thing_keep_it(
+    first: dict[str, Any], second: dict[str, Any], size: int
+) -> None:
+    client, server = make_pair()
+
+    for options in (first, second, first, second):
+        client.send_call(call(arg3=bytes(size), **options))
+        (asked,) = server.receive(client.take_outgoing())
+        assert isinstance(asked, CallReceived)
+        expected = call(**options)
+        headers = {"as": expected.scheme, "cn": "probe", **dict(expected.headers)}
+        assert asked.head == (expected.service, expected.endpoint, expected.scheme, headers)
+
+
+@pytest.mark.parametrize("size", [1, 70_000])
+def test_answers_that_differ_in_one_thing_keep_it(size: int) -> None:
+    client, server = make_pair()
+    answers = [
+        Answer(ok=ok, arg3=bytes(size), scheme=scheme)
+        for ok in (True, False)
+        for scheme in ("raw", "json", "msgpack")
+    ]
+
+    for answer in answers * 2:
+        call_id = client.send_call(call())
+        server.receive(client.take_outgoing())
+        server.send_answer(call_id, answer)
+        assert client.receive(server.take_outgoing()) == [AnswerReceived(call_id, answer)]
+
+
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.data())
 def test_a_stream_of_calls_may_be_cut_anywhere(bodies: list[bytes], data: st.DataObject) -> None:
     client, server = make_pair()
@@ -328,6 +372,49 @@ def test_a_call_that_was_cancelled_between_fragments_is_forgotten() -> None:
     assert server.receive(b"".join(fragments[1:])) == []
 
     assert server.served._budget.used_bytes == 0
+
+
+def half_an_answer() -> tuple[Connection, int, bytes]:
+    """A client that has read the first frame of an answer, its call, and the other frames."""
+    client, server = make_pair()
+    call_id = client.send_call(call())
+    server.receive(client.take_outgoing())
+    server.send_answer(call_id, Answer(ok=True, arg3=bytes(200_000)))
+    first, *rest = server.queue.chunks
+    assert client.receive(first) == []
+    assert client.served._budget.used_bytes > 60_000
+    return client, call_id, b"".join(rest)
+
+
+def _cancel(client: Connection, call_id: int) -> None:
+    assert client.send_cancel(call_id, "enough")
+
+
+def _take_an_error(client: Connection, call_id: int) -> None:
+    (failed,) = client.receive(frames.error_frame(call_id, ErrorCode.TIMEOUT, "too late"))
+    assert isinstance(failed, CallFailed)
+
+
+@pytest.mark.parametrize("end", [_cancel, Connection.forget_call, _take_an_error])
+def test_a_call_that_ends_between_fragments_of_its_answer_holds_nothing(
+    end: Callable[[Connection, int], None],
+) -> None:
+    client, call_id, rest = half_an_answer()
+
+    end(client, call_id)
+
+    assert client.served._budget.used_bytes == 0
+    assert client.receive(rest) == []
+    assert client.served._budget.used_bytes == 0
+    assert len(client.calls) == 0
+
+
+def test_a_connection_that_ends_between_fragments_of_an_answer_holds_nothing() -> None:
+    client, _, _ = half_an_answer()
+
+    client.close()
+
+    assert client.served._budget.used_bytes == 0
 
 
 @pytest.mark.parametrize(
