@@ -65,7 +65,7 @@ class _Copy:
 
     def see(self, look: Callable[[KeyedState], F]) -> tuple[F, float]:
         self.used_at = trio.current_time()
-        return look(self.partition.state), self.used_at - self.complete_at
+        return look(self.partition.state), self.complete_at
 
 
 class Copies:
@@ -96,18 +96,18 @@ class Copies:
     def read_fresh(
         self, request: StaleRequest, numbers: Sequence[int]
     ) -> tuple[dict[int, object], list[float]]:
-        """Return the results of the parts that have a fresh copy, and the ages of these copies."""
+        """Return what parts with a fresh copy find in it, and when each copy was complete."""
         results: dict[int, object] = {}
-        ages_s: list[float] = []
+        complete_at: list[float] = []
         for number in numbers:
             copy = self._copies.get(number)
             if copy is not None and copy.is_fresh:
-                results[number], age_s = copy.see(request.look(number))
-                ages_s.append(age_s)
-        return results, ages_s
+                results[number], at = copy.see(request.look(number))
+                complete_at.append(at)
+        return results, complete_at
 
     async def read(self, number: int, look: Callable[[KeyedState], F]) -> tuple[F, float]:
-        """Return what *look* finds in a copy of that partition, and the copy's age in seconds.
+        """Return what *look* finds in a copy of that partition, and when the copy was complete.
 
         Raises:
             KeyspaceError: if the log cannot be read.
@@ -201,12 +201,13 @@ class StaleReader:
     ) -> tuple[dict[int, object], float | None]:
         """Return the result of each part, or its error; and the age of the oldest copy used.
 
+        It is the age now, and not when the copy was looked at: other parts may have taken longer.
         The age is None if owners have answered everything.
         """
         copies = self._copies
         if copies is None:
             return await self._courier.ask(request, numbers, deadline), None
-        results, ages_s = copies.read_fresh(request, numbers) if len(copies) else ({}, [])
+        results, complete_at = copies.read_fresh(request, numbers) if len(copies) else ({}, [])
         rest = [number for number in numbers if number not in results] if results else numbers
         if rest:
             now = trio.current_time()
@@ -216,8 +217,8 @@ class StaleReader:
             if not late and not results:  # the common case
                 return answered, None
             results |= answered
-            ages_s += await self._race(copies, request, late, deadline, results)
-        return results, max(ages_s, default=None)
+            complete_at += await self._race(copies, request, late, deadline, results)
+        return results, trio.current_time() - min(complete_at) if complete_at else None
 
     async def _race(
         self,
@@ -227,10 +228,13 @@ class StaleReader:
         deadline: float,
         results: dict[int, object],
     ) -> list[float]:
-        """Put into *results* what comes first, of owners and copies; return the copies' ages."""
-        ages_s: list[float] = []
+        """Put into *results* what comes first, of owners and copies.
+
+        Return when each copy used was complete.
+        """
+        complete_at: list[float] = []
         if not numbers:
-            return ages_s
+            return complete_at
         waiting = set(numbers)
         failed: dict[int, KeyspaceError] = {}
         async with trio.open_nursery() as nursery:
@@ -245,13 +249,13 @@ class StaleReader:
 
             async def read_copy(number: int) -> None:
                 try:
-                    result, age_s = await copies.read(number, request.look(number))
+                    result, at = await copies.read(number, request.look(number))
                 except KeyspaceError as error:
                     failed[number] = error  # its owner may still answer
                     return
                 if number in waiting:
                     results[number] = result
-                    ages_s.append(age_s)
+                    complete_at.append(at)
                     waiting.discard(number)
                 if not waiting:
                     nursery.cancel_scope.cancel()
@@ -263,7 +267,7 @@ class StaleReader:
             if _is_unanswered(results[number]):
                 message = f"{results[number]}; nor can the store be read: {failed[number]}"
                 results[number] = PartitionUnavailable(message)
-        return ages_s
+        return complete_at
 
 
 def _is_unanswered(result: object) -> bool:

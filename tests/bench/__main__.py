@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 BENCHMARKS: Final = {
     "lookup": "tests.bench.lookup",
     "checksum": "tests.bench.checksum",
-    "codec": "tests.bench.codec",
     "rpc": "tests.bench.rpc",
     "start": "tests.bench.start",
     "converge": "tests.bench.converge",

@@ -40,7 +40,6 @@ STATE: Final = tuple(
 MEASURES: Final = {
     "lookup": ("ringpop_py/ring", "ringpop_py/dialect.py"),
     "checksum": ("ringpop_py/swim/checksum.py", "ringpop_py/dialect.py"),
-    "codec": ("ringpop_py/values", "ringpop_py/wire/codec.py", "ringpop_py/proxy/head.py"),
     "rpc": tuple(f"ringpop_py/{name}" for name in ("proxy", "transport", "values", "wire")),
     "start": NODE,
     "converge": NODE,

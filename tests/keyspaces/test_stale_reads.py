@@ -15,11 +15,14 @@ from ringpop_py.stores.memory import StoreFault
 from ringpop_py.values.requests import STALE_OWNER_S
 from tests.keyed.reading import value_in
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
+from tests.partition.benches import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.partition.partition import Partition
+    from ringpop_py.shares.copies import Copies
     from tests.keyspaces.clusters import Cluster
 
 pytestmark = pytest.mark.virtual_time
@@ -42,12 +45,47 @@ class Scene:
         """One that the owner serves."""
         return key_at(self.reader, "owner")
 
+    def keys(self, count: int) -> list[str]:
+        """So many that the owner serves, each in another partition."""
+        mine = (key for n in range(10_000) if self.reader.owner_of(key := f"k{n}") == "owner")
+        first = {self.reader.partition_of(key): key for key in mine}
+        return list(first.values())[:count]
+
+    def slow_reading(self, seconds: float, slow: int | None = None) -> list[int]:
+        """Have each reading of a log take so long, or that of the partition *slow*.
+
+        Return the numbers of those that have begun.
+        """
+        begun: list[int] = []
+        make = self.copies._make_partition
+
+        def make_slow(number: int) -> Partition:
+            partition = make(number)
+            copy = partition.copy
+
+            async def copy_slowly() -> None:
+                begun.append(number)
+                await copy()
+                if slow in (None, number):
+                    await trio.sleep(seconds)
+
+            partition.copy = copy_slowly  # type: ignore[method-assign]
+            return partition
+
+        self.copies._make_partition = make_slow
+        return begun
+
+    @property
+    def copies(self) -> Copies:
+        """Those of the reader."""
+        found = self.reader._host.copies
+        assert found is not None
+        return found
+
     @property
     def copies_count(self) -> int:
         """How many copies the reader has."""
-        found = self.reader._host.copies
-        assert found is not None
-        return len(found)
+        return len(self.copies)
 
 
 @asynccontextmanager
@@ -91,6 +129,65 @@ async def test_it_says_how_old_it_is_where_the_store_has_answered() -> None:
         assert later.age_s is not None
         assert 0 <= from_store.age_s <= trio.current_time() - begun_at - 0.4
         assert later.age_s == pytest.approx(from_store.age_s + 0.4)
+
+
+async def test_its_age_counts_from_when_the_reading_began_and_not_from_when_it_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was acknowledged during the reading may be missing."""
+    monkeypatch.setattr(copies, "FRESH_S", 0.2)
+    async with a_scene() as scene:
+        key = scene.key()
+        await scene.reader.put(key, 1)
+        scene.hang()
+        begun = scene.slow_reading(0.3)
+
+        first = await scene.reader.get_stale([key])
+        await trio.sleep(0.1)
+        later = await scene.reader.get_stale([key])
+        await trio.sleep(0.2)
+        anew = await scene.reader.get_stale([key])
+
+        assert first.values == later.values == anew.values == {key: 1}
+        assert first.age_s == pytest.approx(0.3)
+        assert later.age_s == pytest.approx(0.4)  # it is fresh: its reading ended just now
+        assert anew.age_s == pytest.approx(0.3)
+        assert begun == [scene.reader.partition_of(key)] * 2
+
+
+async def test_a_copy_that_was_fresh_ages_while_the_owner_of_another_part_is_waited_for() -> None:
+    """It was looked at first, and is that much older when the read returns."""
+    async with a_scene() as scene:
+        first, second = scene.keys(2)
+        scene.hang()
+        await scene.reader.get_stale([first])
+        complete_at = trio.current_time()  # the reading took no time
+        await trio.sleep(0.2)
+
+        found = await scene.reader.get_stale([first, second])
+
+        assert trio.current_time() >= complete_at + 0.2 + STALE_OWNER_S
+        assert found.age_s == pytest.approx(trio.current_time() - complete_at)
+
+
+async def test_a_copy_that_came_first_ages_until_all_parts_are_answered() -> None:
+    async with a_scene() as scene:
+        first, second = scene.keys(2)
+        scene.hang()
+        begun = scene.slow_reading(10, scene.reader.partition_of(second))
+
+        async with trio.open_nursery() as nursery:
+
+            async def resume() -> None:
+                await until(lambda: len(begun) == 2)
+                await trio.sleep(0.2)
+                scene.cluster.resume("owner")
+
+            nursery.start_soon(resume)
+            found = await scene.reader.get_stale([first, second], timeout_s=8)
+
+        assert found.age_s is not None
+        assert found.age_s >= 0.2
 
 
 async def test_what_was_acknowledged_earlier_than_its_age_is_in_it() -> None:

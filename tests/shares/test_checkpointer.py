@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import pytest
 import trio
@@ -10,22 +10,31 @@ import trio
 from ringpop_py.config.settings import StateConfig
 from ringpop_py.errors import PartitionUnavailable, StoreFull
 from ringpop_py.journal.codec import encode_record
+from ringpop_py.journal.desk import Presence
+from ringpop_py.journal.effects import PutCheckpoint
 from ringpop_py.journal.records import Seal
 from ringpop_py.keyed.entries import FrozenEntries, MemoryEntries
+from ringpop_py.partition.tasks import Worker
 from ringpop_py.shares.checkpointer import LOOK_S, TRIM_S
 from ringpop_py.stores.layout import slot_in
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.keyspaces.clusters import a_cluster, all_online
 from tests.logged import events_in
-from tests.partition.benches import RecordingStore
+from tests.partition.benches import RecordingStore, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from ringpop_py.journal.effects import Reply, Request
     from ringpop_py.keyed.entries import Piece
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.partition.partition import Partition
     from ringpop_py.shares.checkpointer import CheckpointCounts
+    from ringpop_py.stores.store import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 pytestmark = pytest.mark.virtual_time
 
@@ -317,6 +326,130 @@ async def test_a_partition_whose_local_disk_has_failed_is_given_up_and_comes_ane
 
         assert keyspace.table[0].epoch > epoch
         assert len(made) > 1
+
+
+class SlowWorker(Worker):
+    """The first file that it makes is ready once *meanwhile* has returned."""
+
+    def __init__(self, store: Store, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(store, 1)
+        self._meanwhile: Callable[[], Awaitable[object]] | None = meanwhile
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As any worker's."""
+        done = await super().run(function, *args, **kwargs)
+        if self._meanwhile is not None:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            await meanwhile()
+        return done
+
+
+async def test_a_partition_that_is_lost_while_its_checkpoint_is_made_costs_that_one_alone() -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=2, checkpoint_interval_s=1)
+        await all_online(keyspace, "a")
+        host = node.keyspaces.durable_host("counts")
+        partitions = host.driver.online()
+        lost: list[Partition] = []
+
+        async def lose() -> None:
+            (partition,) = [each for each in partitions if each.behind]
+            await partition.release("b")  # not by the steward, so nobody knows
+            lost.append(partition)
+
+        host.checkpointer._worker = SlowWorker(cluster.store, lose)
+        await keyspace.put(key_in(keyspace, 0), 1)
+        await until(lambda: lost)
+        await keyspace.put(key_in(keyspace, 1), 1)
+        await until(lambda: keys_of(cluster.store, "ck") or host.driver.failure)
+
+        (checkpoint,) = keys_of(cluster.store, "ck")
+        assert not host.driver.failure
+        assert lost == partitions[:1]
+        assert "/p/00001/" in checkpoint
+        assert counts_at(node).failed_count == 0  # nothing is wrong with it
+
+
+async def test_a_partition_that_is_claimed_again_while_its_checkpoint_is_made_has_a_new_one() -> (
+    None
+):
+    """The file is of a former epoch: a checkpoint of it would not be what the owner says."""
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=1, checkpoint_interval_s=1)
+        await keyspace.put("k", 1)
+        host = node.keyspaces.durable_host("counts")
+        journal = host.keys.journal(host.writer.journal.name)
+        fenced: list[int] = []
+
+        async def fence() -> None:
+            key = journal.slot(2)
+            cluster.store.put_if_absent(key, encode_record(Seal("z"), key))
+            await keyspace.get("k")  # which meets it, and is repeated
+            fenced.append(host.driver.online()[0].epoch)
+
+        host.checkpointer._worker = SlowWorker(cluster.store, fence)
+        await until(lambda: keys_of(cluster.store, "ck") or host.driver.failure)
+
+        (checkpoint,) = keys_of(cluster.store, "ck")
+        assert not host.driver.failure
+        assert fenced == [2]
+        assert slot_in(checkpoint) == (2, 0)
+        assert counts_at(node).failed_count == 0
+
+
+async def test_a_partition_that_is_lost_while_its_checkpoint_is_put_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=2, checkpoint_interval_s=1)
+        await all_online(keyspace, "a")
+        host = node.keyspaces.durable_host("counts")
+        first = host.driver.online()[0]
+        perform = host.writer.beside.perform
+
+        async def lose_before(request: Request) -> Reply:
+            if isinstance(request, PutCheckpoint) and first.presence is Presence.ONLINE:
+                await first.release("b")
+            return await perform(request)
+
+        monkeypatch.setattr(host.writer.beside, "perform", lose_before)
+        await keyspace.put(key_in(keyspace, 0), 1)
+        await until(lambda: keys_of(cluster.store, "ck") or host.driver.failure)
+        await keyspace.put(key_in(keyspace, 1), 1)
+        await until(lambda: len(keys_of(cluster.store, "ck")) == 2 or host.driver.failure)
+
+        assert not host.driver.failure
+        assert first.epoch == 0
+        assert counts_at(node).whole_count == 2
+
+
+async def test_a_partition_that_is_lost_while_it_waits_for_its_turn_is_passed_over() -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=2, checkpoint_interval_s=3600)
+        await all_online(keyspace, "a")
+        host = node.keyspaces.durable_host("counts")
+        first, second = host.driver.online()
+        slots = []
+
+        async def write(partition: Partition) -> None:
+            slots.append(await host.checkpointer.write(partition))
+
+        async with trio.open_nursery() as nursery:
+
+            async def lose_the_next() -> None:
+                nursery.start_soon(write, second)
+                await second.release("b")
+
+            host.checkpointer._worker = SlowWorker(cluster.store, lose_the_next)
+            await write(first)
+
+        assert slots == [(1, 0), None]
+        assert not host.driver.failure
+        assert counts_at(node).failed_count == 0
 
 
 class WithoutCheckpoints(MemoryStore):

@@ -1,4 +1,4 @@
-"""`ringpop_py.shares.driver`: duties whose partition has gone before their tasks begin."""
+"""`ringpop_py.shares.driver`: what comes or goes while others ask for it, or its tasks begin."""
 
 from __future__ import annotations
 
@@ -7,16 +7,140 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.errors import PartitionUnavailable, StoreUnavailable
+from ringpop_py.journal.codec import encode_record
+from ringpop_py.journal.records import Seal
 from ringpop_py.shares.durable_driver import ReleaseRequest
 from ringpop_py.steward.duties import ReleaseSaid
 from ringpop_py.steward.memory import MemorySteward
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.keyspaces import clusters, memory_clusters
+from tests.partition.benches import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ringpop_py.keyspaces.keyspace import Keyspace
+
 pytestmark = pytest.mark.virtual_time
+
+
+class SlowToClaim(MemoryStore):
+    """Each claim takes effect, and while `deaf` no claimer hears of it."""
+
+    deaf = True
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """As any store's."""
+        was_put = super().put_if_absent(key, value)
+        if self.deaf and "/claims/" in key:
+            raise StoreUnavailable(key)
+        return was_put
+
+
+def request_for(keyspace: Keyspace, journal: str) -> ReleaseRequest:
+    """As "b" asks for partition 0, whose claim of epoch 1 it has read."""
+    return ReleaseRequest("counts", keyspace.generation, 0, 1, "b", journal)
+
+
+async def test_who_claims_what_it_wants_no_more_does_not_deny_it_before_that_is_done() -> None:
+    """Who hears "not mine" seals the journal, and with it all partitions here."""
+    store = SlowToClaim()
+    async with clusters.a_cluster(store) as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=1)
+        host = a.keyspaces.durable_host("counts")
+        driver, writer = host.driver, host.writer
+        await until(lambda: store.get(host.keys.partition(0).claim(1)) is not None)
+        driver.table.desire(["b"])
+        journal = writer.journal.name
+
+        assert driver.steward.release(0, 1, "b") is ReleaseSaid.NOT_MINE
+        said = await driver.release(request_for(keyspace, journal))
+        of_another = await driver.release(request_for(keyspace, "a former journal"))
+        store.deaf = False
+
+        assert said is ReleaseSaid.NOT_YET
+        assert of_another is ReleaseSaid.NOT_MINE
+
+
+async def test_who_claims_in_a_share_that_has_failed_denies_it() -> None:
+    """It would never release it: others have to seal its journal."""
+    store = SlowToClaim()
+    async with clusters.a_cluster(store) as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=1)
+        host = a.keyspaces.durable_host("counts")
+        await until(lambda: store.get(host.keys.partition(0).claim(1)) is not None)
+
+        host.driver.fail("a bug")
+        assert not host.writer.is_settled(0, host.writer.journal.name)
+        said = await host.driver.release(request_for(keyspace, host.writer.journal.name))
+        store.deaf = False
+
+        assert said is ReleaseSaid.NOT_MINE
+
+
+async def test_who_is_releasing_it_already_does_not_deny_it_before_that_is_done() -> None:
+    async with clusters.a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=1)
+        await clusters.all_online(keyspace, "a")
+        host = a.keyspaces.durable_host("counts")
+        request = request_for(keyspace, host.writer.journal.name)
+        host.driver.table.desire(["b"])
+        first: list[ReleaseSaid] = []
+
+        async def ask_first() -> None:
+            first.append(await host.driver.release(request))
+
+        cluster.store.inject(StoreFault.FAILS, count=5)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask_first)
+            await until(lambda: 0 in host.driver.steward._sealing)
+            second = await host.driver.release(request)
+            assert not first
+
+        assert second is ReleaseSaid.NOT_YET
+        assert first == [ReleaseSaid.SEALED]
+
+
+async def test_who_is_fenced_before_its_seal_begins_does_not_deny_what_it_claims_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = SlowToClaim()
+    store.deaf = False
+    async with clusters.a_cluster(store) as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=1)
+        await clusters.all_online(keyspace, "a")
+        host = a.keyspaces.durable_host("counts")
+        driver, journal = host.driver, host.writer.journal.name
+        spawn = driver._spawn
+
+        def spawn_once_it_is_fenced(
+            function: Callable[..., Awaitable[object]], *arguments: object
+        ) -> None:
+            monkeypatch.undo()
+
+            async def fenced_first() -> None:
+                key = host.keys.journal(journal).slot(1)
+                store.put_if_absent(key, encode_record(Seal("z"), key))
+                store.deaf = True
+                with pytest.raises(PartitionUnavailable, match="claimed again"):
+                    await driver.partitions[0].read(lambda state: state)
+                await function(*arguments)
+
+            spawn(fenced_first)
+
+        monkeypatch.setattr(driver, "_spawn", spawn_once_it_is_fenced)
+        driver.table.desire(["b"])
+        said = await driver.release(request_for(keyspace, journal))
+        again = host.writer.journal.reclaims(0)
+        store.deaf = False
+
+        assert said is ReleaseSaid.NOT_YET
+        assert again
 
 
 async def test_a_partition_that_is_lost_before_its_seal_begins_is_not_ours_to_release(
@@ -32,16 +156,13 @@ async def test_a_partition_that_is_lost_before_its_seal_begins_is_not_ours_to_re
         def spawn_once_it_is_lost(
             function: Callable[..., Awaitable[object]], *arguments: object
         ) -> None:
+            monkeypatch.undo()  # what it spawns itself by that, and later, begins as ever
             driver.lost(driver.partitions[0], "b")
             spawn(function, *arguments)
 
         monkeypatch.setattr(driver, "_spawn", spawn_once_it_is_lost)
         driver.table.desire(["b"])
-        request = ReleaseRequest(
-            "counts", keyspace.generation, 0, keyspace.table[0].epoch, "b", "a former journal"
-        )
-        said = await driver.release(request)
-        monkeypatch.undo()
+        said = await driver.release(request_for(keyspace, "a former journal"))
 
         assert said is ReleaseSaid.NOT_MINE
         assert not driver.failure
