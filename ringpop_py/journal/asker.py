@@ -20,6 +20,11 @@ class Asker:
         self._ids = 0
         self._open: dict[int, tuple[fx.Request, Handler[Any]]] = {}
 
+    @property
+    def open_count(self) -> int:
+        """How many requests have no reply yet."""
+        return len(self._open)
+
     def answered(self, request_id: int, reply: fx.Reply) -> Effects:
         """Handle the *reply* to a request. Ignore a second reply, and one that comes too late."""
         request, handler = self._open.pop(request_id, (None, None))

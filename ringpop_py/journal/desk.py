@@ -159,6 +159,12 @@ class Desk:
         """Whether nothing waits to be begun."""
         return not self._queue and not self._reads
 
+    @property
+    def jobs_count(self) -> int:
+        """How many jobs wait here or are being done."""
+        queues = self._queue, self._reads, self._in_hand, self._riding
+        return sum(map(len, queues))
+
     # Steps.
 
     def begin(self) -> Effects:

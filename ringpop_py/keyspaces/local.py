@@ -337,6 +337,12 @@ class _LocalNode:
 
         return Status.ALIVE if name == NAME else None
 
+    def is_silent(self, _name: str) -> bool:
+        return False
+
+    def doubt(self, _name: str) -> None:
+        """Do nothing: there is nobody else."""
+
     def address_of(self, _name: str) -> None:
         return None
 

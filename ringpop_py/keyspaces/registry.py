@@ -268,7 +268,11 @@ class Keyspaces:
             case fx.StatusChanged(_, after):
                 self.shares.wake()
                 if after is not None and after.status is Status.FAULTY:
-                    self._give_up_calls(after)
+                    self._give_up_calls(after, "membership has declared {} faulty")
+                elif after is not None and after.status is Status.SUSPECT:
+                    self._suspected(after)
+            case fx.SuspicionConfirmed(member):
+                self._suspected(member)
             case fx.Ready():
                 self.shares.wake()
             case fx.DigestDiffers(peer, digest):
@@ -276,12 +280,21 @@ class Keyspaces:
             case _:
                 pass
 
-    def _give_up_calls(self, gone: Member) -> None:
+    def _suspected(self, member: Member) -> None:
+        if not self.shares.serves_durably(member.name):
+            return
+        if self._node.is_silent(member.name):
+            self.shares.wake()
+            self._give_up_calls(member, "neither this node nor others reach {}")
+        else:
+            self._node.doubt(member.name)
+
+    def _give_up_calls(self, gone: Member, why: str) -> None:
         # Others will own its partitions, and each of these calls may be repeated there. Otherwise a
         # caller would wait for a process that hangs until its connection is found to be dead.
         which = self._between_members
-        why = f"membership has declared {gone.name} faulty"
-        self._node.channel.give_up_calls(gone.address, lambda call: call.endpoint in which, why)
+        text = why.format(gone.name)
+        self._node.channel.give_up_calls(gone.address, lambda call: call.endpoint in which, text)
 
     def _owners_of(self, name: str) -> KeyOwners | None:
         share = self.shares.get(name)

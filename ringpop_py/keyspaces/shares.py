@@ -20,6 +20,7 @@ from ringpop_py.errors import ConfigError
 from ringpop_py.keyspaces.keyspace import Keyspace
 from ringpop_py.logs import log
 from ringpop_py.partition.tasks import Spawner
+from ringpop_py.placing.table import PartitionStatus
 from ringpop_py.shares.driver import Peers
 from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.shares.memory_host import MemoryHost
@@ -229,6 +230,16 @@ class Shares:
         # By this label, other members know that they should own the partitions.
         failed = [name for name, share in self._shares.items() if share.failure]
         self._node.set_own_label(FAILED_LABEL, failed_label(failed))
+
+    def serves_durably(self, name: str) -> bool:
+        """Return whether the member *name* serves a partition of a durable keyspace."""
+        hosts = (share.host for share in self._shares.values())
+        return any(
+            row.owner == name and row.status is PartitionStatus.ONLINE
+            for host in hosts
+            if isinstance(host, DurableHost)
+            for row in host.table
+        )
 
     def wake(self) -> None:
         """Have all shares look at who should own what: the members have changed."""

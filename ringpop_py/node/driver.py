@@ -36,6 +36,7 @@ from ringpop_py.swim.messages import (
     FailureReason,
     Input,
     Join,
+    Quiet,
     Refusal,
     Response,
 )
@@ -129,6 +130,7 @@ class NodeDriver:
         for endpoint in self._codec.endpoints:
             channel.serve(NODE_SERVICE, endpoint, self._asked)
         channel.on_disconnect = lambda address: self._put(Disconnected(address))
+        channel.on_quiet = lambda address: self._put(Quiet(address))
         channel.on_trouble = self.trouble
 
     async def run(self) -> None:

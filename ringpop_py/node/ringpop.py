@@ -161,6 +161,14 @@ class Ringpop:
         member = self.node.members.get(name)
         return member.status if member is not None else None
 
+    def is_silent(self, name: str) -> bool:
+        """Return whether the member *name* is suspect, and neither we nor others reach it."""
+        return self.node.is_silent(name)
+
+    def doubt(self, name: str) -> None:
+        """Find out soon whether the member *name* is there, on which something here depends."""
+        self.driver.submit(lambda now: self.node.doubt(name, now))
+
     def address_of(self, name: str) -> Address | None:
         """Return the address of the member *name*; None if there is no such member."""
         member = self.node.members.get(name)

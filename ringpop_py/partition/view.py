@@ -40,6 +40,12 @@ class NodeView(Protocol):
     def status_of(self, name: str) -> Status | None:
         """Return the status of the member *name*; None if there is no such member."""
 
+    def is_silent(self, name: str) -> bool:
+        """Return whether the member *name* is suspect, and neither we nor others reach it."""
+
+    def doubt(self, name: str) -> None:
+        """Find out soon whether the member *name* is there, on which something here depends."""
+
     def address_of(self, name: str) -> Address | None:
         """Return the address of the member *name*; None if there is no such member."""
 

@@ -55,12 +55,21 @@ class MembersSeen:
         self.name = node.name
         self.owners = owners
         self.status_of: Callable[[str], Status | None] = node.status_of
+        self.is_silent = node.is_silent
         self._node = node
 
     @property
     def ready(self) -> bool:
         """Whether the first join is done."""
         return self._node.ready
+
+
+class ServersSeen(MembersSeen):
+    """As `MembersSeen`, for what a store guards: a silent member owns nothing (`is_there`)."""
+
+    def __init__(self, node: NodeView, owners: Callable[[], Sequence[str]]) -> None:
+        super().__init__(node, owners)
+        self.owners = lambda: [name for name in owners() if not node.is_silent(name)]
 
 
 class StewardDriver(ABC, Generic[S, P]):

@@ -17,7 +17,7 @@ from ringpop_py.partition.writer import Writer
 from ringpop_py.placing.assignment import Assignments
 from ringpop_py.shares.checkpointer import Checkpointer
 from ringpop_py.shares.copies import Copies
-from ringpop_py.shares.driver import MembersSeen
+from ringpop_py.shares.driver import ServersSeen
 from ringpop_py.shares.durable_driver import DurableDriver
 from ringpop_py.shares.host import OwningHost
 from ringpop_py.shares.snapshots import Snapshots
@@ -68,7 +68,7 @@ class DurableHost(OwningHost[DurableDriver]):
             entry.name,
             entry.generation,
             self.assignments,
-            MembersSeen(node, peers.members),
+            ServersSeen(node, peers.members),
             handoffs_max=state.handoffs_max,
             takeovers_max=state.takeovers_max,
         )

@@ -101,9 +101,14 @@ class _Truce(NamedTuple):
 
 @dataclass(slots=True)
 class _Places:
-    """The partitions that come in one way: at most *places* at a time, the others in a queue."""
+    """The partitions that come in one way: at most *places_max* at a time, the others in a queue.
 
-    places: int
+    Attributes:
+        taken: how many come now.
+    """
+
+    places_max: int
+    taken: int = 0
     queue: deque[int] = field(default_factory=deque)
 
 
@@ -155,6 +160,28 @@ class DurableSteward(Holdings):
     def settled(self) -> bool:
         """Whether no release is on its way, nor a claim after which there will be one."""
         return not self._sealing and not self._again
+
+    @property
+    def under_way(self) -> dict[str, int]:
+        """See `Holdings.under_way`."""
+        return {
+            **super().under_way,
+            "seals": len(self._sealing),
+            "releases": self._releases_count,
+            "claims again": len(self._again),
+            **{way.value: places.taken for way, places in self._ways.items()},
+        }
+
+    def is_there(self, name: str) -> bool:
+        """Return whether the member *name* may answer.
+
+        One that is silent counts as gone, long before membership declares it faulty: if it is there
+        after all, the store fences it, and it has its partitions back a little later.
+        """
+        status = self._sight.status_of(name)
+        if status is Status.SUSPECT:
+            return not self._sight.is_silent(name)
+        return status is Status.ALIVE or status is Status.LEAVE
 
     # Gaining.
 
@@ -226,7 +253,7 @@ class DurableSteward(Holdings):
 
     def _fill(self, _now: int) -> None:
         for way, places in self._ways.items():
-            while places.places and places.queue:
+            while places.taken < places.places_max and places.queue:
                 number = places.queue.popleft()
                 coming = self._coming.get(number)
                 if coming is None or coming.step is not Step.QUEUED or coming.way is not way:
@@ -234,7 +261,7 @@ class DurableSteward(Holdings):
                 if not self._is_wanted(number):
                     self._abandon(number)
                     continue
-                places.places -= 1
+                places.taken += 1
                 self._begin(number, coming)
 
     def _begin(self, number: int, coming: _Coming) -> None:
@@ -321,7 +348,7 @@ class DurableSteward(Holdings):
 
     def _end_try(self, number: int, trouble: Trouble | None, now: int) -> None:
         """Free the place of a partition that has not come, and wait for the next try."""
-        self._ways[self._coming[number].way].places += 1
+        self._ways[self._coming[number].way].taken -= 1
         if not self._is_wanted(number):
             self._abandon(number)
         elif trouble is None:
@@ -336,7 +363,7 @@ class DurableSteward(Holdings):
 
     def _hold(self, number: int, epoch: int, now: int) -> None:
         coming = self._coming.pop(number)
-        self._ways[coming.way].places += 1
+        self._ways[coming.way].taken -= 1
         if coming.sealed:
             self._paused(now - coming.asked_at)
         if number in self.holding:

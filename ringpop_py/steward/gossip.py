@@ -198,6 +198,11 @@ class TableGossip:
         """A sum over the digests of all keyspaces; 0 while none is known."""
         return sum(known.digest for known in self._target.known().values()) & HASH_MAX
 
+    @property
+    def calls_count(self) -> int:
+        """How many calls have no answer yet."""
+        return len(self._asked)
+
     # When to call whom.
 
     def start(self, now: int) -> None:

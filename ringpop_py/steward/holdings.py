@@ -53,6 +53,9 @@ class Sight(Protocol):
     def status_of(self, name: str) -> Status | None:
         """Return the status of the member *name*; None if there is no such member."""
 
+    def is_silent(self, name: str) -> bool:
+        """Return whether the member *name* is suspect, and neither we nor others reach it."""
+
 
 class Holdings:
     """The partitions of one generation of a keyspace, as one node knows and has them.
@@ -148,6 +151,11 @@ class Holdings:
     def coming(self) -> frozenset[int]:
         """The partitions that are on their way here."""
         return frozenset(self._coming)
+
+    @property
+    def under_way(self) -> dict[str, int]:
+        """How much of each kind has begun and not ended; 0 each once nothing is to be done."""
+        return {"coming": len(self._coming)}
 
     def is_there(self, name: str) -> bool:
         """Return whether the member *name* may answer: membership has not declared it faulty."""

@@ -42,6 +42,11 @@ class Asker:
         self._batches: dict[int, tuple[int, Effect | None]] = {}
         self._batch_count = 0
 
+    @property
+    def batches_count(self) -> int:
+        """How many groups of pings have not all ended."""
+        return len(self._batches)
+
     def ping(
         self,
         target: Member,

@@ -92,6 +92,11 @@ class Damper:
         self._vote: Vote | None = None
         self._vote_count = 0
 
+    @property
+    def votes(self) -> bool:
+        """Whether a vote of ours is open."""
+        return self._vote is not None
+
     def clear(self, name: str, now: int) -> None:
         """Release *name*, and forget our score of it.
 

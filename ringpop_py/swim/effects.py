@@ -58,6 +58,7 @@ class ProbeReport(Declared, frozen=True):
             ``lost``, ``timeout`` …); ``silent`` if it did not answer in time, ``unreachable`` if
             the call to it failed.
         strong: whether there was evidence that the process is gone, and not only silence.
+        nacks: how many helpers could not reach it either.
         duration_us: from the first ping to the verdict.
     """
 
@@ -65,6 +66,7 @@ class ProbeReport(Declared, frozen=True):
     helpers: tuple[tuple[str, str], ...] = ()
     strong: bool = False
     duration_us: int = 0
+    nacks: int = 0
 
 
 class StatusChanged(Declared, frozen=True):

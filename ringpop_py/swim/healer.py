@@ -144,6 +144,11 @@ class Healer:
         self._apart: tuple[object, Apart] | None = None
 
     @property
+    def tries_count(self) -> int:
+        """How many addresses are being tried."""
+        return len(self._trying)
+
+    @property
     def running(self) -> bool:
         """Whether a run is open."""
         return self._healing is not None

@@ -19,6 +19,10 @@ from ringpop_py.values.declared import Checksum, Declared, Host, Meta, Natural, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+QUIET_US: Final = 500_000
+"""How long a peer may owe answers and send nothing before it is probed: pauses of processes that
+are shorter cost nothing."""
+
 
 class _Source(Protocol):
     @property
@@ -305,4 +309,13 @@ class Disconnected(Declared, frozen=True):
     address: Address
 
 
-Input = Asked | Answered | Failed | Disconnected
+class Quiet(Declared, frozen=True):
+    """Input: the peer that listens at *address* owes us answers, and sent nothing for `QUIET_US`.
+
+    It is given again each time that this goes on for as long.
+    """
+
+    address: Address
+
+
+Input = Asked | Answered | Failed | Disconnected | Quiet

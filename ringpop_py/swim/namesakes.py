@@ -111,6 +111,11 @@ class Namesakes:
         self._settled: set[Address] = set()
         self._told: set[Address] = set()
 
+    @property
+    def inquiries_count(self) -> int:
+        """How many processes with our name are being asked about."""
+        return len(self._open)
+
     # What we receive.
 
     def heard_of(self, row: Member, now: int) -> bool:

@@ -38,7 +38,7 @@ from ringpop_py.swim.effects import Announced, Effect, Evicted
 from ringpop_py.swim.healer import Healer
 from ringpop_py.swim.joiner import Joiner
 from ringpop_py.swim.member import DRAINING, DRAINING_LABEL, Labels, Member, Status
-from ringpop_py.swim.messages import Answered, Asked, Disconnected, Failed, Failure, Input
+from ringpop_py.swim.messages import Answered, Asked, Disconnected, Failed, Failure, Input, Quiet
 from ringpop_py.swim.namesakes import Namesakes, Settled
 from ringpop_py.swim.passes import Passes
 from ringpop_py.swim.periods import Periods
@@ -116,6 +116,19 @@ class Node:
         phase = phase or ("ready" if core.ready else "joining")
         calls = f"{len(self._calls)} calls, next deadline {self.next_deadline}"
         return f"<Node {local.name} at {local.address}, {phase}; members: {members}; {calls}>"
+
+    @property
+    def under_way(self) -> dict[str, int]:
+        """How much of each kind has begun and not ended; 0 each, some time after `stop_gossip`."""
+        return {
+            "calls": len(self._calls),
+            **self._prober.under_way,
+            "batches": self._asker.batches_count,
+            "syncs": self._syncer.open_count,
+            "heal tries": self._healer.tries_count,
+            "inquiries": self._namesakes.inquiries_count,
+            "votes": int(self._damper.votes),
+        }
 
     @property
     def local(self) -> Member:
@@ -234,6 +247,8 @@ class Node:
                 self._close(call_id, Failure(reason, detail), now)
             case Disconnected(address):
                 self._prober.probe_soon(address, now)
+            case Quiet(address):
+                self._prober.probe_soon(address, now, quiet=True)
             case _:
                 assert_never(message)
         return self._core.take_effects()
@@ -252,6 +267,20 @@ class Node:
         """
         self._core.note_suspension(lasted_us, now)
         return self._core.take_effects()
+
+    def doubt(self, name: str, now: int) -> list[Effect]:
+        """Probe *name* at once, with helpers: something here depends on whether it is there."""
+        now, member = self._core.enter(now), self.members.get(name)
+        if member is not None and self._core.may_speak:
+            self._prober.probe_soon(member.address, now, quiet=True)
+        return self._core.take_effects()
+
+    def is_silent(self, name: str) -> bool:
+        """Return whether the member *name* is suspect, and we and others have not reached it.
+
+        That is far less than `Status.FAULTY`: it may be back in a moment.
+        """
+        return self._rows.is_witnessed(name)
 
     def exchange(self, name: str, now: int) -> list[Effect]:
         """Exchange news with *name*, whose view of the cluster differs from ours, by a ping.

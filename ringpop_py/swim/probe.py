@@ -44,6 +44,7 @@ class Probe:
         silence_accuses: whether the target is suspect even if no helper answers, as in SWIM.
         weighs_evidence: whether refused and broken connections count for more than silence.
         strong: whether the verdict rests on such evidence.
+        ping_open: whether our ping is still under way although helpers were asked.
     """
 
     target: Member
@@ -52,6 +53,7 @@ class Probe:
     silence_accuses: bool = False
     ping_failure: str = ""
     strong: bool = False
+    ping_open: bool = False
     verdict: Verdict = Verdict.OPEN
     _said: dict[str, str] = field(default_factory=dict)
     _open_count: int = 0
@@ -87,6 +89,13 @@ class Probe:
         if not helpers and not (self.weighs_evidence and reason in EVIDENCE):
             self.verdict = Verdict.SUSPECT
 
+    def ping_failed_late(self, reason: str) -> None:
+        """Note that our ping failed, though helpers were asked before it had time to."""
+        self.ping_open = False
+        if reason in EVIDENCE:
+            self.ping_failure = reason
+        self._settle()
+
     def ping_failed_again(self, reason: str) -> None:
         """Note that the second ping (see `wants_second_ping`) failed, too."""
         self.strong = reason in EVIDENCE
@@ -106,7 +115,10 @@ class Probe:
         assert not self._said[helper]
         self._said[helper] = said
         self._open_count -= 1
-        if self.verdict is not Verdict.OPEN:
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.verdict is not Verdict.OPEN or self.ping_open:
             return  # what the helper said still stands in the report
         if self._is_proven():
             self.strong = True
@@ -123,4 +135,5 @@ class Probe:
     def report(self, now: int) -> ProbeReport:
         """Return what was found up to *now*."""
         helpers = tuple((name, said or SILENT) for name, said in self._said.items())
-        return ProbeReport(self.ping_failure, helpers, self.strong, now - self.started_at)
+        lasted_us = now - self.started_at
+        return ProbeReport(self.ping_failure, helpers, self.strong, lasted_us, self._nack_count)

@@ -41,11 +41,20 @@ class Prober:
         self._open: dict[int, Probe] = {}
         self._probe_count = 0
         self._in_turn = 0
-        self._urgent: dict[str, None] = {}
+        self._urgent: dict[str, bool] = {}
+        """Members to probe out of turn, and whether with helpers from the beginning."""
         self._hurried: set[str] = set()
         self._exchanging: set[str] = set()
         self._heard_at = 0
         self._unheard_count = 0
+
+    @property
+    def under_way(self) -> dict[str, int]:
+        """See `Node.under_way`."""
+        return {
+            "probes": len(self._open),
+            "exchanges": len(self._exchanging),
+        }
 
     # Periods.
 
@@ -86,10 +95,14 @@ class Prober:
 
     # Out of turn.
 
-    def probe_soon(self, address: Address, now: int) -> None:
-        """Probe the members at *address* now, because the connection to it broke.
+    def probe_soon(self, address: Address, now: int, *, quiet: bool = False) -> None:
+        """Probe the members at *address* now: the connection to it broke, or it owes answers.
 
         At most once a period, so that a peer that drops each connection is not called in a loop.
+
+        Args:
+            quiet: whether it owes answers: that is as good as a ping without an answer, so helpers
+                are asked at the same time as it.
         """
         members = self._core.members
         if not (self._core.dialect.pings_out_of_turn and self._periods.running):
@@ -99,7 +112,7 @@ class Prober:
                 continue
             if not self._is_probed(member.name) and member.name not in self._hurried:
                 self._hurried.add(member.name)
-                self._urgent[member.name] = None
+                self._urgent[member.name] = quiet
         self._probe_urgent(now)
 
     def _is_probed(self, name: str) -> bool:
@@ -108,25 +121,21 @@ class Prober:
     def _probe_urgent(self, now: int) -> None:
         # They run side by side, so that one that waits for a silent helper delays no other.
         while self._periods.running and self._urgent_open_count < URGENT_OPEN_MAX:
-            target = self._next_urgent()
-            if target is None:
+            name = next(iter(self._urgent), None)
+            if name is None:
                 return
-            self._begin_probe(target, now)
+            quiet = self._urgent.pop(name)
+            target = self._core.members.get(name)
+            probed = self._is_probed(name)
+            if target is None or probed or not self._core.members.is_pingable(target):
+                continue
+            number = self._begin_probe(target, now)
+            if quiet:
+                self._ask_at_once(number, now)
 
     @property
     def _urgent_open_count(self) -> int:
         return len(self._open) - (self._in_turn in self._open)
-
-    def _next_urgent(self) -> Member | None:
-        members = self._core.members
-        while self._urgent:
-            name = next(iter(self._urgent))
-            del self._urgent[name]
-            member = members.get(name)
-            probed = self._is_probed(name)
-            if member is not None and not probed and members.is_pingable(member):
-                return member
-        return None
 
     def exchange(self, name: str, now: int) -> None:
         """Ping *name* to exchange news, unless such a ping of it is already open."""
@@ -156,9 +165,13 @@ class Prober:
 
     def pinged(self, number: int, outcome: Outcome, now: int) -> None:
         """Continue the probe *number* after its ping."""
-        probe = self._open[number]
+        probe = self._open.get(number)
+        if probe is None:  # it was answered, to a helper that was asked at the same time
+            return
         if isinstance(outcome, Ack):
             probe.answered()
+        elif probe.ping_open:
+            probe.ping_failed_late(failure_of(outcome).reason)
         else:
             self._ask_helpers(number, probe, failure_of(outcome), now)
         self._close_if_settled(number, probe, now)
@@ -171,16 +184,30 @@ class Prober:
     def _ask_helpers(self, number: int, probe: Probe, failure: Failure, now: int) -> None:
         core = self._core
         core.counts.ping_failures += 1
-        helpers = core.members.random_pingable(core.config.ping_req_size, but=probe.target.name)
+        helpers = self._helpers_for(probe)
         if probe.wants_second_ping and not helpers:
             probe.ping_failed_again(failure.reason)
             return
-        probe.ping_failed(failure.reason, [helper.name for helper in helpers])
-        for helper in helpers:
-            self._asker.ping_through(helper, probe.target, ProbeHelp(number, helper.name), now)
+        self._ask(helpers, number, probe, failure.reason, now)
         if probe.wants_second_ping:
             # Later, so that a process that is just restarting can answer.
             core.timers.set(now + self._periods.length_us // 2, SecondPingDue(number))
+
+    def _helpers_for(self, probe: Probe) -> list[Member]:
+        core = self._core
+        return core.members.random_pingable(core.config.ping_req_size, but=probe.target.name)
+
+    def _ask(self, helpers: list[Member], number: int, probe: Probe, reason: str, now: int) -> None:
+        probe.ping_failed(reason, [helper.name for helper in helpers])
+        for helper in helpers:
+            self._asker.ping_through(helper, probe.target, ProbeHelp(number, helper.name), now)
+
+    def _ask_at_once(self, number: int, now: int) -> None:
+        """Ask helpers of a probe whose ping is under way; without helpers, the ping decides."""
+        helpers = self._helpers_for(self._open[number])
+        if helpers:
+            self._open[number].ping_open = True
+            self._ask(helpers, number, self._open[number], "timeout", now)
 
     def helped(self, number: int, helper: str, outcome: Outcome, now: int) -> None:
         """Continue the probe *number* after *helper* answered or failed to."""

@@ -221,6 +221,11 @@ class Rows:
 
     # Suspicions.
 
+    def is_witnessed(self, name: str) -> bool:
+        """See `Node.is_silent`."""
+        suspicion = self._status_timers.suspicion_of(name)
+        return suspicion is not None and suspicion.witnessed
+
     def accusation_of(self, member: Member) -> MemberChange | None:
         """Return the accusation that *member* has to refute; None if it is not a suspect."""
         row = self._members.get(member.name)
@@ -237,8 +242,10 @@ class Rows:
             suspicion = Suspicion(now, span_for(self._core.config, self._core.reachable_count))
             if _is_independent(change, via):
                 suspicion.accuse(change.source)
-            if probe is not None and probe.strong:
-                suspicion.prove(now + microseconds(self._core.config.evidence_s))
+            if probe is not None:
+                suspicion.witnessed = probe.nacks > 0
+                if probe.strong:
+                    suspicion.prove(now + microseconds(self._core.config.evidence_s))
         self._status_timers.watch(row, now, suspicion)
 
     def _count_accuser(
@@ -255,7 +262,9 @@ class Rows:
         proven = probe is not None and probe.strong and suspicion.prove(evidence_until)
         if counted:
             self._spread(replace(change, member=row))
-        if counted or proven:
+        witnessed = probe is not None and probe.nacks > 0 and not suspicion.witnessed
+        suspicion.witnessed |= witnessed
+        if counted or proven or (witnessed and core.config.confirmations):
             left_us = self._status_timers.hasten(row.name, now)
             accusers = tuple(suspicion.accusers)
             core.emit(SuspicionConfirmed(row, change.source, accusers, left_us, probe))

@@ -62,12 +62,14 @@ class Suspicion:
     Attributes:
         accusers: the independent ones, in the order in which their accusations arrived.
         proven_until: when it ends because of our own evidence, if there is any.
+        witnessed: whether our own probe failed, and helpers could not reach the member either.
     """
 
     began_at: int
     span: Span
     accusers: list[str] = field(default_factory=list)
     proven_until: int | None = None
+    witnessed: bool = False
 
     @property
     def ends_at(self) -> int:

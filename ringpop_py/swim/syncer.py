@@ -70,6 +70,11 @@ class Syncer:
         self._buckets_of: tuple[int, int] | None = None
         self._buckets = Buckets(core.members, 0, core.dialect)
 
+    @property
+    def open_count(self) -> int:
+        """How many runs that this node began have not ended."""
+        return max(len(self._runs), len(self._open))
+
     # When.
 
     def heard(self, peer: Address, checksum: int | None, now: int, *, quiet: bool) -> None:

@@ -71,6 +71,8 @@ class Channel:
         on_dialed: called when a connection that this channel made is up, with the init headers of
             this end, made before it was dialed, and with those of the peer, made after that.
         on_disconnect: called with the peer's address when an established connection broke.
+        on_quiet: called with the peer's address when it owes answers and has sent nothing for
+            `QUIET_US`.
         on_handler_error: called with the endpoint and the exception when a handler failed.
         on_trouble: called with a peer's name, an endpoint and a sentence, when the peer sent
             something that cannot be read, or that is not served here.
@@ -98,6 +100,7 @@ class Channel:
         self.calls_sent = 0
         self.on_dialed: Callable[[Mapping[str, str], Mapping[str, str]], None] = _ignore
         self.on_disconnect: Callable[[Address], None] = _ignore
+        self.on_quiet: Callable[[Address], None] = _ignore
         self.on_handler_error: Callable[[str, Exception], None] = _ignore
         self.on_trouble: Callable[[str, str, str], None] = _ignore
         self._network: Network = network or TcpNetwork()
@@ -309,6 +312,11 @@ class Channel:
         self.links.remove(link)
         if broke and link.address is not None:
             self.on_disconnect(link.address)
+
+    def link_is_quiet(self, link: PeerLink) -> None:
+        """Note that the peer owes answers and sends nothing."""
+        if link.address is not None:
+            self.on_quiet(link.address)
 
     def _new_link(self, to: Address | None, remote_host: str = "") -> PeerLink:
         host_port = str(self.host_port) if self.host_port is not None else NO_LISTENER

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ringpop_py.swim.messages import QUIET_US
 from ringpop_py.swim.timers import microseconds
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ TICK_S: Final = 1 / TICKS_PER_S
 FAR_S: Final = 30 * 24 * 3600.0
 """How many seconds from now a deadline can be at most; a call with more time gets this much."""
 
+MICROSECONDS: Final = 1_000_000
 SILENT_TIMEOUTS_MAX: Final = 3
 """After how many time-outs in a row, with nothing received between, a connection is ended."""
 
@@ -121,6 +123,8 @@ class PeerWatch:
     Args:
         reader: of what the peer sends.
         busy: returns whether calls are under way, so that the connection is not idle.
+        owed: returns whether the peer owes us answers.
+        quiet: called each `QUIET_US` in which the peer owed us answers and sent nothing.
         silent: ends the connection because the peer is silent, for the given reason.
         idle: ends the connection because it is not used, for the given reason.
     """
@@ -132,9 +136,16 @@ class PeerWatch:
         reader: FrameReader,
         *,
         busy: Callable[[], bool],
+        owed: Callable[[], bool],
+        quiet: Callable[[], None],
         silent: Callable[[str], None],
         idle: Callable[[str], None],
     ) -> None:
+        self.owes = Alarm(self._look_at_owed)
+        """On the wheel while it is being watched whether the peer answers; see `watch_owed`."""
+        self._owed = owed
+        self._quiet = quiet
+        self._spoke = False
         self._wheel = wheel
         self._limits = limits
         self._reader = reader
@@ -159,15 +170,26 @@ class PeerWatch:
 
     def end(self) -> None:
         """Stop watching."""
-        for alarm in (self._late_init, self._late_frame, self._idle):
+        for alarm in (self._late_init, self._late_frame, self._idle, self.owes):
             self._wheel.discard(alarm)
 
     def heard(self) -> None:
         """Note that bytes arrived."""
-        self._heard = True
+        self._heard = self._spoke = True
         self._timeouts = 0
         if self._reader.partial or self._late_frame.bucket is not None:
             self._watch_frame()
+
+    def watch_owed(self, now: float) -> None:
+        """Watch whether the peer sends anything; call it with a call, unless `owes` is set."""
+        self._spoke = False
+        self._wheel.add(self.owes, now + QUIET_US / MICROSECONDS)
+
+    def _look_at_owed(self) -> None:
+        if self._owed():  # otherwise the next call begins anew
+            if not self._spoke:
+                self._quiet()
+            self.watch_owed(trio.current_time())
 
     def timed_out(self) -> None:
         """Note that the peer has not answered a call in time."""

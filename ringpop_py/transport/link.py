@@ -81,6 +81,7 @@ _CONNECTING, _OPEN, _LEAVING, _STOPPING, _OVER = LinkState
 class _LinkHost(ServingHost, Protocol):
     def link_is_up(self, link: PeerLink, headers: Mapping[str, str]) -> None: ...
     def link_is_down(self, link: PeerLink, *, broke: bool) -> None: ...
+    def link_is_quiet(self, link: PeerLink) -> None: ...
 
 
 class PeerLink:
@@ -109,6 +110,8 @@ class PeerLink:
             host.limits,
             connection.reader,
             busy=self._is_busy,
+            owed=lambda: bool(self._pending),
+            quiet=lambda: host.link_is_quiet(self),
             silent=lambda reason: self._stop(silence(reason)),
             idle=self.stop,
         )
@@ -166,6 +169,9 @@ class PeerLink:
         pending.link = self
         self._pending[call_id] = pending
         host.wheel.add(pending, now + pending.call.ttl_s)
+        watch = self._watch
+        if watch.owes.bucket is None:  # here, since each call would pay for a call
+            watch.watch_owed(now)
         # A call alone leaves now; one of several waits for what other woken tasks will send.
         if quiet and self._answers_at_once <= 1:
             writer.flush()

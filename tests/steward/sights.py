@@ -23,6 +23,7 @@ class Members:
         self.ready = True
         self.statuses = dict.fromkeys((name, *others), Status.ALIVE)
         self.left_out: set[str] = set()
+        self.silent: set[str] = set()
 
     def owners(self) -> Sequence[str]:
         """Those that may own partitions."""
@@ -32,6 +33,10 @@ class Members:
     def status_of(self, name: str) -> Status | None:
         """The status of a member, if there is one of that name."""
         return self.statuses.get(name)
+
+    def is_silent(self, name: str) -> bool:
+        """Whether a member is suspect and not reached."""
+        return name in self.silent
 
 
 def assignments(partitions: int = 1, min_cluster_size: int = 1) -> Assignments:

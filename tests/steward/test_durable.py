@@ -516,3 +516,63 @@ def test_a_request_ends_with_an_error_of_keyspaces_though_all_members_leave() ->
 
     assert type(error) is PartitionUnavailable
     assert "no member is in the ring" in str(error)
+
+
+# A member that is silent.
+
+
+def test_what_a_silent_member_serves_is_taken_over_and_no_more_asked_for() -> None:
+    sight = Members("a", "b")
+    steward = steward_of(sight)
+    steward.heard([served(0, "b")], 0)
+    steward.members_changed(0)
+    sight.statuses["b"] = Status.SUSPECT
+    suspect = but_told(steward.members_changed(1)), steward.destination(0)
+
+    sight.silent.add("b")
+    sight.left_out.add("b")  # as `ServersSeen` leaves it out
+    (acquire,) = but_told(steward.members_changed(2))
+
+    assert suspect == ([], "b"), "one that may answer is left alone"
+    assert acquire == Acquire(0)
+    assert steward.may_replace(Acquire(0), "b", 1)
+    assert steward.destination(0) == "a"
+
+
+def test_a_silent_member_that_answers_before_its_journal_is_sealed_is_left_alone() -> None:
+    sight = Members("a", "b")
+    steward = steward_of(sight)
+    steward.heard([served(0, "b")], 0)
+    sight.statuses["b"] = Status.SUSPECT
+    sight.silent.add("b")
+    sight.left_out.add("b")
+    (acquire,) = but_told(steward.members_changed(0))
+    assert isinstance(acquire, Acquire)
+
+    sight.statuses["b"] = Status.ALIVE
+    sight.silent.clear()
+    sight.left_out.clear()
+
+    assert not steward.may_replace(acquire, "b", 1)
+    assert but_told(steward.done(acquire, HeldBy("b", 1), 1)) == []
+    assert but_told(steward.members_changed(2)) == [Abandon(0)]
+    assert steward.destination(0) == "b"
+
+
+def test_a_member_that_is_silent_no_more_is_another_case_than_one_that_is_declared_gone() -> None:
+    sight = Members("a", "b")
+    steward = steward_of(sight)
+
+    there: list[bool] = []
+    for status, silent in [
+        (Status.ALIVE, True),  # it has refuted
+        (Status.SUSPECT, False),
+        (Status.LEAVE, False),
+        (Status.SUSPECT, True),
+        (Status.FAULTY, False),
+    ]:
+        sight.statuses["b"], sight.silent = status, {"b"} if silent else set()
+        there.append(steward.is_there("b"))
+
+    assert there == [True, True, True, False, False]
+    assert not steward.is_there("nobody")

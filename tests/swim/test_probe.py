@@ -83,7 +83,7 @@ def test_a_probe_reports_who_said_what() -> None:
     probe.unheard("c", silent=True)
 
     helpers = (("a", "lost"), ("b", "unreachable"), ("c", "silent"))
-    assert probe.report(7) == ProbeReport("timeout", helpers, strong=False, duration_us=7)
+    assert probe.report(7) == ProbeReport("timeout", helpers, strong=False, duration_us=7, nacks=1)
 
 
 # Evidence.

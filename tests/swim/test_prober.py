@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ringpop_py.config.settings import PRESETS
 from ringpop_py.dialect import NATIVE, Dialect
-from ringpop_py.swim.effects import CallPeer, HealthChanged, Stalled, StatusChanged
+from ringpop_py.swim.effects import (
+    CallPeer,
+    HealthChanged,
+    Stalled,
+    StatusChanged,
+    SuspicionConfirmed,
+)
 from ringpop_py.swim.member import Status
 from ringpop_py.swim.messages import (
     Answered,
@@ -19,10 +26,14 @@ from ringpop_py.swim.messages import (
     Ping,
     PingReq,
     PingReqAck,
+    Quiet,
 )
 from ringpop_py.values.declared import replace
 from tests.swim.test_node import BOTH, A, B, C, ack_of, calls_in, gossiping, lone, status_of
 from tests.swim.world import World, address_of
+
+if TYPE_CHECKING:
+    from ringpop_py.swim.node import Node
 
 LAN = dataclasses.replace(PRESETS["lan"], quiet=False)
 SIZES = pytest.mark.parametrize("count", [3, 5, 10, 30])
@@ -235,6 +246,99 @@ def test_only_so_many_in_doubt_are_probed_at_once_and_then_the_next() -> None:
 
     assert [call.to for call in calls] == [m.address for m in others[:3]]
     assert [call.to for call in calls_in(effects)] == [others[3].address]
+
+
+# Who owes answers.
+
+
+def _nacks(calls: list[CallPeer], target: str, at: int, node: Node) -> None:
+    for call in calls:
+        nack = PingReqAck(target, ping_ok=False, failure="timeout")
+        node.receive(Answered(call.call_id, nack), at)
+
+
+def test_who_owes_answers_is_probed_at_once_with_helpers_and_is_silent_if_all_fail() -> None:
+    node = gossiping(A, B, C)
+    ping, *helping = calls_in(node.receive(Quiet(A.address), 10))
+    _nacks(helping, A.name, 11, node)
+    before = status_of(node, A), node.is_silent(A.name)
+
+    node.receive(Failed(ping.call_id, "timeout"), 12)
+
+    assert [ping.to, *sorted(call.to for call in helping)] == [A.address, B.address, C.address]
+    assert [type(call.request) for call in helping] == [PingReq, PingReq]
+    assert before == (Status.ALIVE, False), "its own ping may still be answered"
+    assert (status_of(node, A), node.is_silent(A.name)) == (Status.SUSPECT, True)
+    assert not node.is_silent(B.name)
+
+
+@pytest.mark.parametrize("by", ["itself", "a helper"])
+def test_who_owes_answers_and_is_there_stays_alive(by: str) -> None:
+    node = gossiping(A, B, C)
+    ping, one, other = calls_in(node.receive(Quiet(A.address), 10))
+    if by == "itself":
+        node.receive(Answered(ping.call_id, ack_of(A)), 11)
+        _nacks([one, other], A.name, 12, node)
+    else:
+        node.receive(Answered(one.call_id, PingReqAck(A.name, ping_ok=True)), 11)
+        node.receive(Failed(ping.call_id, "timeout"), 12)
+
+    assert (status_of(node, A), node.is_silent(A.name)) == (Status.ALIVE, False)
+
+
+def test_without_helpers_the_ping_of_who_owes_answers_decides_as_ever() -> None:
+    node = gossiping(A)
+    (ping,) = calls_in(node.receive(Quiet(A.address), 10))
+
+    node.receive(Failed(ping.call_id, "timeout"), 12)
+
+    assert (status_of(node, A), node.is_silent(A.name)) == (Status.SUSPECT, False)
+
+
+def test_who_owes_answers_for_long_is_probed_once_a_period() -> None:
+    node = gossiping(A, B)
+    (ping, helping) = calls_in(node.receive(Quiet(A.address), 10))
+    node.receive(Answered(ping.call_id, ack_of(A)), 11)
+
+    assert node.receive(Quiet(A.address), 12) == []
+    assert helping.to == B.address
+
+
+def test_a_crash_that_is_found_while_answers_are_owed_is_evidence() -> None:
+    node = gossiping(A, B, C)
+    ping, *helping = calls_in(node.receive(Quiet(A.address), 10))
+    for call in helping:
+        nack = PingReqAck(A.name, ping_ok=False, failure="refused")
+        node.receive(Answered(call.call_id, nack), 11)
+
+    effects = node.receive(Failed(ping.call_id, "refused"), 12)
+
+    (change,) = (effect for effect in effects if isinstance(effect, StatusChanged))
+    assert change.probe is not None
+    assert (change.probe.ping, change.probe.strong) == ("refused", True)
+
+
+def test_a_suspicion_of_others_is_silence_once_our_own_probe_agrees() -> None:
+    node = gossiping(A, B, C)
+    accused = MemberChange(
+        member=replace(A, status=Status.SUSPECT), source=B.name, source_incarnation=1
+    )
+    node._rows.update([accused], 9, via="ping", told_by=B.name)
+    before = node.is_silent(A.name)
+    ping, *helping = calls_in(node.doubt(A.name, 10))
+    _nacks(helping, A.name, 11, node)
+
+    effects = node.receive(Failed(ping.call_id, "timeout"), 12)
+
+    assert (before, node.is_silent(A.name)) == (False, True)
+    assert any(isinstance(effect, SuspicionConfirmed) for effect in effects)
+    node._rows.update(
+        [MemberChange(member=replace(A, incarnation=A.incarnation + 1))],
+        13,
+        via="ping",
+        told_by=A.name,
+    )
+    assert not node.is_silent(A.name), "it has refuted"
 
 
 # Our own slowness.

@@ -927,3 +927,34 @@ async def test_a_bug_that_one_peer_meets_ends_its_connection_and_nothing_else(
     assert [type(error) for error in reported] == [ZeroDivisionError]
     assert (await a.call(B, call(arg3=b"1"))).arg3 == b"1"
     assert (await c.call(B, call(arg3=b"2"))).arg3 == b"2"
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+async def test_who_owes_an_answer_and_says_nothing_is_told_of_again_and_again(
+    start: Start, network: MemoryNetwork, *, speaks: bool, _clock: Clock
+) -> None:
+    a = await start("a")
+    quiet_at: list[float] = []
+    a.on_quiet = lambda _address: quiet_at.append(trio.current_time())
+    (listener,) = await network.listen(B)
+
+    async def slow() -> None:
+        stream = await listener.accept()
+        await stream.receive()
+        await stream.send_some(memoryview(init_frame(frames.INIT_RES, 1, NAMES)))
+        while speaks:
+            await trio.sleep(0.3)
+            await stream.send_some(memoryview(frame(frames.PING_REQ, 7)))
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(slow)
+        began_at = trio.current_time()
+        with pytest.raises(CallTimeout):
+            await a.call(B, call(ttl_s=1.8))
+        nursery.cancel_scope.cancel()
+    await trio.sleep(3)
+
+    # In the first half second it has introduced itself.
+    expected = [] if speaks else [1.0, 1.5]
+    assert [at - began_at for at in quiet_at] == pytest.approx(expected, abs=0.1)

@@ -51,11 +51,14 @@ class _Round:
 
     Attributes:
         available: how many helpers could have been asked.
-        failed: whether the node's own ping had failed before.
+        target, address: the member that they were asked about.
+        failed: whether the node's own ping has failed, before or meanwhile.
     """
 
     asked_at: int
     available: int
+    target: str
+    address: Address
     failed: bool
     helpers: dict[int, str] = field(default_factory=dict)
     acked: bool = False
@@ -142,7 +145,7 @@ class ProbesFail(Check):
             # The target itself cannot be a helper.
             others = members.pingable_count - (row is not None and members.is_pingable(row))
             failed = self._ping_failed(process, target, address)
-            current = probing.rounds[target] = _Round(now, others, failed)
+            current = probing.rounds[target] = _Round(now, others, target, address, failed)
             probing.unheard_rounds += 1
         current.helpers[call.call_id] = OPEN
         probing.helping[call.call_id] = current, process.time(now), call.timeout_us
@@ -195,6 +198,8 @@ class ProbesFail(Check):
             # A refusal is not an answer to a ping, so it counts as a failure.
             source = response.source if type(response) is Ack else NOBODY
             probing.ended[ping.to] = self.world.now, source
+            late = process.time(self.world.now) - ping.sent_at >= ping.timeout_us
+            self._note_failed(probing, ping, NOBODY if late else source)
             return
         helping = probing.helping.pop(call_id, None)
         if helping is None:
@@ -213,10 +218,18 @@ class ProbesFail(Check):
         ping = probing.pings.pop(call_id, None)
         if ping is not None:
             probing.ended[ping.to] = self.world.now, NOBODY
+            self._note_failed(probing, ping, NOBODY)
             return
         helping = probing.helping.pop(call_id, None)
         if helping is not None:
             helping[0].helpers[call_id] = SILENT
+
+    @staticmethod
+    def _note_failed(probing: _Probing, ping: _OpenPing, by: str) -> None:
+        # Of a member that owes answers, helpers are asked together with the ping.
+        for current in probing.rounds.values():
+            if current.address == ping.to and by not in ("", current.target):
+                current.failed = True
 
     def fact(self, process: Process, effect: Effect) -> None:
         if isinstance(effect, fx.SuspicionConfirmed):
@@ -263,7 +276,7 @@ class ProbesFail(Check):
                 self.broke("S6", f"{what}, but asked no helper")
             return
         said = list(current.helpers.values())
-        if not current.failed:
+        if not current.failed and not self._ping_failed(process, name, address):
             self.broke("S6", f"{what}, which it did not ping in vain")
         elif current.acked:
             self.broke("S6", f"{what}, which a helper reached")

@@ -39,6 +39,11 @@ class Heap:
         return self._heap[0][0]
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing is due any more."""
+        return not self._heap
+
+    @property
     def last_at(self) -> int:
         """When the last of the actions is due that are known by now."""
         return max((at for at, _, _ in self._heap), default=0)

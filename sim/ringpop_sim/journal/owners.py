@@ -59,6 +59,12 @@ class OwnerRequests:
     riding: list[tuple[int, Done]] = field(default_factory=list)
     asking: list[tuple[int, Done]] = field(default_factory=list)
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        waiting = len(self.writes) + len(self.reads)
+        return waiting + len(self.batch) + len(self.riding) + len(self.asking)
+
     def new_ops(self, fold: Items) -> tuple[Op, ...]:
         """Take the waiting writes for the next commit; return those that *fold* has not, once."""
         self.batch, self.writes = self.writes, []
@@ -69,6 +75,13 @@ class OwnerRequests:
         batch, self.batch = self.batch, []
         for _, done in batch:
             done(said)
+
+    def refuse_waiting(self) -> None:
+        """Refuse the requests that wait for the next commit or look: there will be none."""
+        requests = [*self.writes, *self.reads]
+        self.writes, self.reads = [], []
+        for _, done in requests:
+            done(REFUSED)
 
     def refuse(self) -> None:
         """Refuse all requests."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -104,6 +105,17 @@ class Part:
     def stage(self) -> Stage:
         """What the heir is doing."""
         return self._heir.stage if self._heir is not None else Stage.IDLE
+
+    @property
+    def under_way(self) -> dict[str, int]:
+        """How much of each kind has begun and not ended."""
+        return {
+            "requests of an heir": 0 if self._heir is None else self._heir.open_count,
+            "requests of clients": self.requests.count,
+            "pursued claims": int(self.pursued and not self.online),
+            "claims again": int(self.reclaiming),
+            "releases": int(self.release_to is not None),
+        }
 
     @property
     def position(self) -> Slot:
@@ -323,6 +335,15 @@ class JournalProcess:
         return f"{self.label}.{self._names}"
 
     @property
+    def under_way(self) -> dict[str, int]:
+        """How much of each kind has begun and not ended."""
+        found = Counter({"requests of the journal": self.journal.open_count})
+        found["requests of a sweep"] = 0 if self._sweep is None else self._sweep.open_count
+        for part in self.parts:
+            found.update(part.under_way)
+        return found
+
+    @property
     def silent_until(self) -> int:
         """Until then it appears not to be up, or may not know that others believe so."""
         return max(self.stalled_until, self.lags_until, self.frozen_until)
@@ -453,6 +474,7 @@ class JournalProcess:
             part.answer(riding)
             if part.holds and not part.online:
                 part.epoch_ended()  # the readers who are asking are told in a moment
+                requests.refuse_waiting()
 
     def _not_committed(self) -> None:
         self._refuse_group()

@@ -21,6 +21,7 @@ FOLD: Final = "fold"
 COPY: Final = "copy"
 LIVE: Final = "live"
 DAMAGED: Final = "damaged"
+REST: Final = "rest"
 ERROR: Final = "error"
 
 PROMISES: Final[dict[str, str]] = {
@@ -31,6 +32,7 @@ PROMISES: Final[dict[str, str]] = {
     FOLD: "a node's fold is a prefix of the log; an owner begins with all of it",
     COPY: "a copy has all that was acknowledged or read before it began",
     LIVE: "once nothing fails, the node that should own the partition owns it and serves",
+    REST: "at rest no request is open, nothing waits for one, and nobody begins anything",
     DAMAGED: "a node reports damage only if something is damaged",
     ERROR: "the state machine's own assertions hold",
 }

@@ -13,7 +13,7 @@ from ringpop_sim.journal.heap import Heap
 from ringpop_sim.journal.odds import Odds
 from ringpop_sim.journal.owners import SERVED
 from ringpop_sim.journal.process import JournalProcess
-from ringpop_sim.journal.promises import ERROR, LIVE
+from ringpop_sim.journal.promises import ERROR, LIVE, REST
 from ringpop_sim.journal.road import Road
 from ringpop_sim.journal.shelf import Shelf
 from ringpop_sim.journal.sweep import ScheduleOutcome
@@ -89,6 +89,7 @@ class JournalWorld(Heap):
         self._probes: dict[int, str] = {}
         """By partition, the state of the last write, which ends the calm: asked for, or SERVED."""
         self._probe_count = 0
+        self._resting = False
 
     def run(self) -> ScheduleOutcome:
         """Run the schedule to its end, or until an invariant breaks."""
@@ -142,6 +143,22 @@ class JournalWorld(Heap):
                 self.truth.knows(process.label, name, slot)
         if self.truth.broken is None:
             self.truth.ended([part.fold.items for part in self._heir_parts() if part is not None])
+        self._rest()
+
+    def _rest(self) -> None:
+        """Let nobody begin anything any more: all that has begun has to end, and soon."""
+        self._resting = True
+        end = self.event_count + CALM_EVENTS_MAX
+        while self.truth.broken is None and not self.is_over:
+            if self.event_count == end:
+                self.truth.breaks(REST, f"after {CALM_EVENTS_MAX} events something still goes on")
+                return
+            self.step()
+        for node in self.nodes:
+            under_way = node.process.under_way if node.process is not None else {}
+            left = {what: count for what, count in under_way.items() if count}
+            if left and self.truth.broken is None:
+                self.truth.breaks(REST, f"{node.name} still has {left}")
 
     def _heir_parts(self) -> list[Part | None]:
         """Return each partition at the node that should own it; None if that has crashed."""
@@ -218,6 +235,8 @@ class JournalWorld(Heap):
 
     def _tick(self, node: Node, process: JournalProcess) -> None:
         """Do what *process* does by itself from time to time."""
+        if self._resting:
+            return
         self.when_awake(process, partial(self.live, node, process))
         if process.up:
             self.after(4 + int(self.rng.random() * 10), partial(self._tick, node, process))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ringpop_py.errors import CallTimeout, ConnectFailed, ConnectionLost
+from ringpop_py.swim.messages import QUIET_US, Quiet
+from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringpop_py.address import Address
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
@@ -82,10 +85,14 @@ class HomeCalls:
         # A client beside its daemon reaches it by name; a member has no calls for itself.
         if machine == process.machine and to != process.name:
             caller.after(0, lambda: self._refused(call))
-        elif world.network.is_refused(process.machine, machine):
+            return
+        if world.network.is_refused(process.machine, machine):
             world.transmit(machine, process.machine, self._refused, call)
         else:
             world.transmit(process.machine, machine, self._arrived, call)
+        if caller is self._home_of(process):  # what a client waits for no member knows
+            # On average: a node looks each `QUIET_US`, whenever the call was begun.
+            world.push(world.now + QUIET_US * 3 // 2, self._look_at_owed, (call, row.address))
 
     def ended(self, process: Process) -> None:
         """*process* has ended: those whom it has not answered learn of it."""
@@ -108,6 +115,14 @@ class HomeCalls:
                 world.transmit(process.machine, back, self._answered, (call, value))
 
         home.after(0, lambda: home.serve(call.what, call.argument, answer))
+
+    def _look_at_owed(self, argument: tuple[HomeCall, Address]) -> None:
+        call, address = argument
+        process = call.caller.process
+        if call.end is not None and process.running:
+            if process.life is Life.RUNNING:
+                self._world.give(process, Quiet(address))
+            self._world.push(self._world.now + QUIET_US, self._look_at_owed, argument)
 
     def _answered(self, argument: tuple[HomeCall, Any]) -> None:
         self._ends(*argument)

@@ -76,8 +76,13 @@ class ErrandDriver:
                 requester.after(0, self.go)
             return True
 
+        def due() -> None:
+            if look in requester.waiting:
+                requester.waiting.remove(look)
+                look()
+
         requester.waiting.append(look)
-        requester.after(max(0, until - requester.now), look)  # type: ignore[arg-type]
+        requester.after(max(0, until - requester.now), due)
 
     def _send(self, ask: Ask[int]) -> None:
         parts = [(number, self._wanted[number]) for number in ask.parts]

@@ -37,6 +37,7 @@ from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.errand import Ask, DeadlinePolicy
@@ -68,6 +69,7 @@ class Street(Protocol):
     shelf: SharedStore
     calls: HomeCalls
     policies: dict[str, DeadlinePolicy]
+    duties: Counter[str]
 
     def serves(self, home: Home, number: int, epoch: int) -> None:
         """*home* serves a partition from now on."""
@@ -163,12 +165,32 @@ class Home:
     def owners(self) -> Sequence[str]:
         """Return the members in the ring."""
         members = self.process.node.members
-        return sorted(m.name for m in members if members.in_ring(m))
+        return sorted(m.name for m in members if members.in_ring(m) and not self._is_gone(m.name))
 
     def status_of(self, name: str) -> Status | None:
         """Return the status of the member *name*."""
         row = self.process.node.members.get(name)
         return None if row is None else row.status
+
+    def is_silent(self, name: str) -> bool:
+        """Return whether the member *name* is suspect, and neither we nor others reach it."""
+        return self.process.node.is_silent(name)
+
+    def _is_gone(self, name: str) -> bool:
+        # As `ServersSeen` in the product.
+        return self.homes.plan.mode == "durable" and self.is_silent(name)
+
+    def suspected(self, name: str) -> None:
+        """Find out whether the member *name*, which is suspect, is there, if it matters here."""
+        online = PartitionStatus.ONLINE
+        if self.homes.plan.mode != "durable" or not any(
+            row.owner == name and row.status is online for row in self.table
+        ):
+            return
+        if self._is_gone(name):
+            self.wake()
+        else:
+            self.homes.world.do(self.process, lambda node, now: node.doubt(name, now))
 
     def _others(self) -> list[str]:
         members = self.process.node.members
@@ -178,6 +200,25 @@ class Home:
         """Return whether this member does what one does for all."""
         owners = self.owners()
         return bool(owners) and owners[0] == self.name
+
+    @property
+    def under_way(self) -> dict[str, int]:
+        """How much of each kind has begun and not ended; see `runs.rest`."""
+        found = {
+            **self.steward.under_way,
+            "waits": len(self.waiting),
+            "gossip calls": self.gossip.calls_count,
+        }
+        if self.homes.plan.mode == "durable":
+            writer = self.durable.writer
+            found |= {
+                "tries": len(self.durable.coming),
+                "claims": len(writer.claiming),
+                "jobs": writer.desk.jobs_count,
+                "jobs of partitions": sum(len(p.waiting) for p in self.partitions.values()),
+                "writes": sum(p.writes_count for p in self.partitions.values()),
+            }
+        return found
 
     # As `GossipTarget`.
 
@@ -322,6 +363,7 @@ class Home:
     def _do(self, task: duties.Task) -> None:
         world = self.homes.world
         world.trace.note(world.now, self.process.serial, task)
+        self.homes.duties[type(task).__name__] += 1
         match task:
             case duties.Tell(rows):
                 self.gossip.spread(NAME, GENERATION, rows, self.now)

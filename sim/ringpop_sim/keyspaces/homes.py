@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errand import DeadlinePolicy
 from ringpop_py.placing.definition import Definition
 from ringpop_py.swim import effects as swim
+from ringpop_py.swim.member import Status
 from ringpop_sim.checks import Check
 from ringpop_sim.keyspaces.calls import HomeCalls
 from ringpop_sim.keyspaces.copies import NAME
@@ -60,6 +63,8 @@ class Homes(Check):
         self.moved_at = 0
         self.members_max = 0
         self.watchers: list[HomeWatcher] = []
+        self.duties: Counter[str] = Counter()
+        """How many tasks of each kind all stewards have given."""
         self._homes: dict[Process, Home] = {}
         world.farewell = self._farewell
 
@@ -104,6 +109,10 @@ class Homes(Check):
             home.after(0, home.keep_time)
         elif isinstance(effect, swim.Ready):
             home.after(0, home.begin)
+        elif isinstance(effect, swim.SuspicionConfirmed) or (
+            isinstance(effect, swim.StatusChanged) and effect.member.status is Status.SUSPECT
+        ):
+            home.after(0, partial(home.suspected, effect.member.name))
 
     def members_changed(self, process: Process, _names: Sequence[str]) -> None:
         home = self._homes.get(process)

@@ -204,7 +204,8 @@ class OwnersStay(KeyspaceOracle):
 
     def replaces(self, home: Home, number: int, claim: Claim) -> None:
         self._decided.add((home.name, claim.journal))
-        if home.status_of(claim.owner) not in (Status.ALIVE, Status.SUSPECT):
+        left = home.status_of(claim.owner) is Status.LEAVE
+        if left or not home.steward.is_there(claim.owner):
             return
         for other in self.homes:
             journal = other.journal

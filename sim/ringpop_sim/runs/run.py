@@ -22,6 +22,7 @@ from ringpop_sim.keyspaces.homes import Homes
 from ringpop_sim.keyspaces.oracles import ORACLES
 from ringpop_sim.runs.expected import Expected
 from ringpop_sim.runs.measures import Measures
+from ringpop_sim.runs.rest import left_at_rest
 from ringpop_sim.runs.traffic import Rings, TrafficSource
 from ringpop_sim.units import seconds
 from ringpop_sim.world.operations import schedule
@@ -144,6 +145,8 @@ class Run:
             keep_trace=keep_trace,
         )
         self._crash: Broken | None = None
+        self._left: list[Broken] = []
+        self._rests = checks is None
         schedule(world)  # before the traffic, so that nodes are there at its first instant
         self.traffic = TrafficSource(world, self.rings) if plan.traffic is not None else None
 
@@ -166,7 +169,7 @@ class Run:
     @property
     def broken(self) -> list[Broken]:
         """The violations so far, in the order of time."""
-        found = [] if self._crash is None else [self._crash]
+        found = [*self._left] if self._crash is None else [self._crash]
         found += [broken for check in self._oracles for broken in check.broken]
         return sorted(found, key=lambda broken: broken.at_us)
 
@@ -218,6 +221,9 @@ class Run:
         self._go_to_the_end()
         for check in world.checks:
             self._try(check.finish)
+        digest, ended_at = world.trace.digest, world.now
+        if self._rests and not self.broken:
+            self._try(self._rest)
         measures = self.measures
         message_count, mean_bytes = world.exchange.message_count, world.exchange.coding.mean_bytes
         node_s = measures.node_s or 1.0
@@ -225,8 +231,8 @@ class Run:
             plan.name,
             world.seed,
             plan.nodes,
-            world.trace.digest,
-            seconds(world.now),
+            digest,
+            seconds(ended_at),
             world.event_count,
             time.perf_counter() - self._began,
             self.broken,
@@ -237,6 +243,10 @@ class Run:
             message_count * (mean_bytes + FRAME_BYTES) / node_s if mean_bytes else 0.0,
             self._traffic_counts(),
         )
+
+    def _rest(self) -> None:
+        settled = self.homes is not None and self._is_still()
+        self._left = left_at_rest(self.world, self.homes, settled=settled)
 
     def _traffic_counts(self) -> dict[str, int]:
         counts = dict(self.traffic.counts) if self.traffic is not None else {}

@@ -220,7 +220,7 @@ async def _served_again(folder: Path, how: signal.Signals, rest_s: float, took: 
 
 
 async def _probe_takeovers(node: Ringpop, other: Address, took: Took) -> None:
-    """Call the store and *other* from the moment at which c is faulty."""
-    while node.status_of("c") is not Status.FAULTY:
+    """Call the store and *other* from the moment at which c is known to be gone."""
+    while not (node.is_silent("c") or node.status_of("c") is Status.FAULTY):
         await trio.sleep(POLL_S)
     await _probe(node, other, took)

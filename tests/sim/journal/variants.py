@@ -609,6 +609,14 @@ VARIANTS: Final = (
         "        if reply is fx.StoreAnswer.NO_ROOM:\n",
         "deleted",
     ),
+    # Rest.
+    Variant(
+        "readers are not told that a look has failed",
+        JOURNAL,
+        "        return [fx.MayRead()] if sure else [fx.ReadFailed()]\n",
+        "        return [fx.MayRead()] if sure else []\n",
+        "rest read",
+    ),
     # The store.
     Variant(
         "a list looks at the newest checkpoints first",

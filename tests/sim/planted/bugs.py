@@ -157,8 +157,8 @@ BUGS: Final = (
     _bug(
         "nobody asks helpers",
         PROBING,
-        "        helpers = core.members.random_pingable(core.config.ping_req_size, but=",
-        "        helpers = core.members.random_pingable(0, but=",
+        "        return core.members.random_pingable(core.config.ping_req_size, but=",
+        "        return core.members.random_pingable(0, but=",
         "S6",
         "isolated:6:1",
     ),
@@ -488,7 +488,7 @@ BUGS: Final = (
     _bug(
         "a broken connection is of no interest",
         "swim/prober.py",
-        "                self._urgent[member.name] = None\n",
+        "                self._urgent[member.name] = quiet\n",
         "                pass\n",
         "E",
         "crash:8:1",
@@ -583,5 +583,23 @@ BUGS: Final = (
         '        self.may_have_run = error.took_effect == "unknown"\n',
         "S11",
         "crash-under-load:6:1",
+    ),
+    _bug(
+        "an exchange of news is never over",
+        PROBING,
+        "        self._exchanging.discard(name)\n",
+        "        pass\n",
+        "L8",
+        "plans:6:8",
+        "plans:6:10",
+    ),
+    _bug(
+        "an address that was tried to heal counts as tried for ever",
+        "swim/healer.py",
+        "            self._trying.discard(target)\n",
+        "            pass\n",
+        "L8",
+        "partitions:4:0",
+        "partitions:4:3",
     ),
 )

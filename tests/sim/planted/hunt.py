@@ -2,8 +2,8 @@
 
 A program of its own, so that each bug is in a process with a core of its own. Each argument is
 a scenario, a size and a seed (``crash:8:1``, size 0: as it comes), a law (``theory:rotation``), or
-a random plan with partitions (``partitions:4:7``: of four nodes, drawn from 7). Prints one JSON
-object: by invariant, where it broke first, and how.
+a random plan (``plans:4:7``: of four nodes, drawn from 7; ``partitions:4:7``: with partitions).
+Prints one JSON object: by invariant, where it broke first, and how.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LAWS: Final[dict[str, Callable[[], list[theory.TheoryRow]]]] = {
     "suspicion": lambda: theory.suspicion(1, sizes=(12,)),
 }
 THEORY: Final = "theory"
-RANDOM: Final = "partitions"
+RANDOM: Final = ("partitions", "plans")
 
 
 def broken_by(hunt: str) -> dict[str, str]:
@@ -35,8 +35,8 @@ def broken_by(hunt: str) -> dict[str, str]:
         wrong = [row for row in LAWS[rest[0]]() if not row.ok]
         return {THEORY: str(wrong[0].as_json())} if wrong else {}
     size, seed = map(int, rest)
-    if name == RANDOM:
-        plan = random_plan(seed, size, 5, keyspaces=True)
+    if name in RANDOM:
+        plan = random_plan(seed, size, 5, keyspaces=name == "partitions")
     else:
         plan = scenario(name, size or None)
     found: dict[str, str] = {}

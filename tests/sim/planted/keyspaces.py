@@ -111,7 +111,8 @@ KEYSPACE_BUGS: Final = (
         "            if found.value.journal == request.claim.journal:\n",
         "            if True:\n",
         "K1 K2",
-        "partitions-sealed",
+        "partitions-sealed:0:7",
+        "partitions-sealed:0:8",
     ),
     _bug(
         "who claims again does not say so once another member was faster",
@@ -207,8 +208,8 @@ KEYSPACE_BUGS: Final = (
         "        if self._in_hand:\n            self._riding.append(job)\n"
         "        else:\n            self._reads[job] = None\n\n    def forget",
         "K1",
-        "partitions-paused:0:4",
-        "partitions-paused:0:10",
+        "partitions-paused:0:7",
+        "partitions-paused:0:14",
     ),
     _bug(
         "reads that ride on nothing are answered",
@@ -226,7 +227,8 @@ KEYSPACE_BUGS: Final = (
         "        # None of them has taken effect, and none will: they wait for the next claim.\n",
         "        _finish(jobs)\n        jobs = []\n",
         "K1",
-        "partitions-sealed",
+        "partitions-sealed:0:5",
+        "partitions-sealed:0:12",
     ),
     _bug(
         "who waits for a claim after a fence is forgotten",
@@ -262,8 +264,8 @@ KEYSPACE_BUGS: Final = (
         "        here = number in self.serving or number in self._again\n",
         "        here = number in self.serving\n",
         "K4 X",
-        "partitions:4:26",
-        "partitions:4:6",
+        "partitions:4:38",
+        "partitions:4:41",
     ),
     _bug(
         "an owner holds on to what another member has claimed",
@@ -286,7 +288,7 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "a place is never freed",
         DURABLE,
-        "        self._ways[self._coming[number].way].places += 1\n",
+        "        self._ways[self._coming[number].way].taken -= 1\n",
         "",
         "K4",
         "store-failing",
@@ -407,7 +409,8 @@ KEYSPACE_BUGS: Final = (
         "        if going.step is Giving.WAITS and going.try_at <= now:\n",
         "        if False:\n",
         "K1 K3 K4",
-        "copies-leaving",
+        "copies-leaving:0:4",
+        "copies-leaving:0:5",
     ),
     _bug(
         "the copy of a member that leaves is refused",
@@ -472,11 +475,22 @@ KEYSPACE_BUGS: Final = (
         "partitions-drained",
     ),
     _bug(
-        "an error that a relay answers is certain whatever earlier attempts did",
-        ERRAND,
-        "self.results[part] = policy.settled(error, tried)\n            return\n        tried.meet",
-        "self.results[part] = error\n            return\n        tried.meet",
-        "K1",
-        "partitions-killed:0:14",
+        "what was written counts as waiting for ever",
+        DESK,
+        "                partition.writes_count -= writes_count\n",
+        "                pass\n",
+        "L9",
+        "partitions:4:0",
+        "partitions:4:3",
+    ),
+    _bug(
+        "an assignment that has not changed is recorded again",
+        ASSIGNMENT,
+        "        if owners == self.newest.owners:\n            return None\n"
+        "        return Assignment(self",
+        "        return Assignment(self",
+        "L10",
+        "partitions:4:0",
+        "partitions:4:23",
     ),
 )

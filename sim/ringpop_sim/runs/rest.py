@@ -1,0 +1,83 @@
+"""What is left at rest: after a run nothing begins any more, and all that has begun has to end.
+
+- L8: calls, probes, votes and all else that a node counts as under way end.
+- L9: what homes of partitions count as under way ends, and all that waits for it.
+- L10: where the partitions are settled, nobody is given a duty about one: nothing has changed.
+
+Wrong answers are found by other oracles while they are given. These find what waits for ever, what
+is never given back, and what is done again and again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.steward import duties
+from ringpop_sim.checks import Broken
+from ringpop_sim.units import ms, s
+from ringpop_sim.world.process import Life
+
+if TYPE_CHECKING:
+    from ringpop_sim.keyspaces.homes import Homes
+    from ringpop_sim.world.world import World
+
+REST_US: Final = 15 * s
+"""Longer than any call of a node or a home lasts."""
+LOOKS: Final = 40
+LOOK_US: Final = 50 * ms
+"""What is done from time to time is under way at some looks, and not at all of them."""
+PERIODIC: Final = frozenset({duties.ReadAssignment.__name__})
+"""What is done again and again, whether or not something has changed."""
+
+
+def left_at_rest(world: World, homes: Homes | None, *, settled: bool) -> list[Broken]:
+    """Let *world* rest, and return what does not end or does not stop.
+
+    Args:
+        settled: whether the partitions of *homes* are where they belong, and have been for a while.
+    """
+    processes = [p for p in world.running if p.life is Life.RUNNING and p.node.ready]
+    for process in processes:
+        world.do(process, lambda node, now: node.stop_gossip(now))
+    before = _duties(homes)
+    world.run(world.now + REST_US)
+    found = {
+        (process.name, "L8", what): count
+        for process in processes
+        for what, count in process.node.under_way.items()
+    }
+    found |= _of_homes(homes)
+    for _ in range(LOOKS):
+        if not any(found.values()):
+            break
+        world.run(world.now + LOOK_US)
+        now = _of_homes(homes)
+        for process in processes:
+            for what, count in process.node.under_way.items():
+                now[process.name, "L8", what] = count
+        found = {key: min(count, now.get(key, 0)) for key, count in found.items()}
+    broken = [
+        Broken(invariant, world.now, f"at rest {name} still has {count} {what} under way")
+        for (name, invariant, what), count in sorted(found.items())
+        if count
+    ]
+    if settled:
+        broken += [
+            Broken("L10", world.now, f"{count} times {duty} at rest, though nothing has changed")
+            for duty, count in sorted((_duties(homes) - before).items())
+        ]
+    return broken
+
+
+def _of_homes(homes: Homes | None) -> dict[tuple[str, str, str], int]:
+    return {
+        (home.name, "L9", what): count
+        for home in homes or ()
+        for what, count in home.under_way.items()
+    }
+
+
+def _duties(homes: Homes | None) -> Counter[str]:
+    given = homes.duties if homes is not None else {}
+    return Counter({name: count for name, count in given.items() if name not in PERIODIC})
