@@ -8,7 +8,17 @@ from __future__ import annotations
 from typing import Annotated
 
 from ringpop_py.errors import BodyError, StateDamaged
-from ringpop_py.journal.records import Claim, Entry, Group, Mark, Record, Release, Seal, Slot
+from ringpop_py.journal.records import (
+    Claim,
+    Entry,
+    Group,
+    Mark,
+    Reached,
+    Record,
+    Release,
+    Seal,
+    Slot,
+)
 from ringpop_py.values.checksum import unwrap, unwrap_message, wrap, wrap_message
 from ringpop_py.values.declared import Declared, Meta, Natural, Text, encode
 from ringpop_py.values.packed import a_row, decode_value
@@ -27,6 +37,11 @@ class _ClaimRow(Declared, frozen=True):
 
 class _MarkRow(Declared, frozen=True):
     covered: tuple[tuple[Natural, Natural, Natural], ...]
+
+
+class _ReachedRow(Declared, frozen=True):
+    slot: Natural
+    claims: tuple[tuple[Natural, Natural], ...]
 
 
 def encode_record(record: Record, key: str) -> bytes:
@@ -97,3 +112,14 @@ def decode_mark(value: bytes, key: str) -> Mark:
     """Decode the mark in *value*. Raises as `decode_record` does."""
     rows = unwrap_message(_MarkRow, value, key, "mark").covered
     return Mark({number: Slot(epoch, slot) for number, epoch, slot in rows})
+
+
+def encode_reached(reached: Reached, key: str) -> bytes:
+    """Encode *reached* as the value of *key*."""
+    return wrap_message(_ReachedRow(reached.slot, tuple(sorted(reached.claims.items()))), key)
+
+
+def decode_reached(value: bytes, key: str) -> Reached:
+    """Decode how far a journal had come. Raises as `decode_record` does."""
+    row = unwrap_message(_ReachedRow, value, key, "witness of a journal")
+    return Reached(row.slot, dict(row.claims))

@@ -477,6 +477,8 @@ class Heir(Asker):
         return [fx.Followed(self.partition, self.position, self.epoch, holder, self._released_to)]
 
     def _seal_put(self, request: fx.PutSlot, reply: fx.Reply) -> Effects:
+        if isinstance(reply, fx.Unreadable):  # the slot is known to have been won
+            return self._stop(reply)
         if reply not in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):
             return self._again(request, self._seal_put)
         self.stage = Stage.READING
@@ -555,6 +557,8 @@ class Heir(Asker):
         if reply in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):
             # Another node was faster, an earlier attempt has won, or our journal was sealed.
             return self._look()
+        if isinstance(reply, fx.Unreadable):  # a claim of that epoch is known to have been there
+            return self._stop(reply)
         return self._again(request, self._claim_put)
 
     @property

@@ -91,6 +91,18 @@ class Mark(Declared, frozen=True):
     covered: Mapping[int, Slot]
 
 
+class Reached(Declared, frozen=True):
+    """How far a journal had come at some time, as its node wrote it down elsewhere.
+
+    Attributes:
+        slot: this slot and all before it were won.
+        claims: the epochs in which the node owned partitions, in this journal.
+    """
+
+    slot: int
+    claims: Mapping[int, int]
+
+
 Record = Group | Seal
 
 

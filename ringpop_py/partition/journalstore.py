@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.journal.records import Record, Slot
     from ringpop_py.partition.checkpoints import Checkpoint
+    from ringpop_py.partition.reached import ReachedBook
     from ringpop_py.partition.tasks import Worker
     from ringpop_py.stores.layout import JournalKeys, KeyspaceKeys, PartitionKeys
     from ringpop_py.stores.store import Store
@@ -107,6 +108,7 @@ class JournalStore:
 
     Args:
         known: shared by all heirs of a keyspace at a node; None for what reads nothing twice.
+        reached: looked at before a journal is ended or a partition is claimed; None for an owner.
 
     Attributes:
         quick: see `Store.quick`.
@@ -114,7 +116,11 @@ class JournalStore:
     """
 
     def __init__(
-        self, keys: KeyspaceKeys, worker: Worker, known: KnownRecords | None = None
+        self,
+        keys: KeyspaceKeys,
+        worker: Worker,
+        known: KnownRecords | None = None,
+        reached: ReachedBook | None = None,
     ) -> None:
         self.quick = worker.store.quick
         self.trouble: StoreUnavailable | None = None
@@ -122,6 +128,7 @@ class JournalStore:
         self._store = worker.store
         self._keys = keys
         self._known = known
+        self._reached = reached
         self._said = set[str]() if known is None else known.said
         self._files: dict[tuple[int, Slot], bytes] = {}
         self._last = "", keys.journal("")
@@ -133,6 +140,8 @@ class JournalStore:
     def perform_now(self, request: fx.Request) -> fx.Reply:
         """Carry out *request* on this thread. It blocks, unless the store is `quick`."""
         try:
+            if self._reached is not None:
+                _look_for_losses(self._reached, request)
             reply = self._carry_out(request)
         except StoreUnavailable as error:
             self.trouble = error
@@ -265,6 +274,22 @@ class JournalStore:
                 slot = slot_in(key)
                 checkpoints += [] if slot is None else [slot]
         return fx.PartitionListed(epochs, checkpoints)
+
+
+def _look_for_losses(reached: ReachedBook, request: fx.Request) -> None:
+    """Raise StateDamaged if *request* of an heir rests on the absence of what is lost."""
+    lost = ""
+    match request:
+        case fx.ListPartition():
+            reached.look()
+        case fx.PutSlot(_, journal, slot):  # a seal: an heir puts nothing else
+            lost = reached.lost_at(journal, slot)
+        case fx.PutClaim(_, number, epoch):
+            lost = reached.lost_claim(number, epoch)
+        case _:
+            pass
+    if lost:
+        raise StateDamaged(lost)
 
 
 def _found(value: bytes | None, decode: Callable[[bytes], object]) -> fx.Reply:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import random
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.errors import KeyspaceError
+from ringpop_py.errors import KeyspaceError, StoreUnavailable
 from ringpop_py.journal.desk import Presence
+from ringpop_py.journal.records import Reached
 from ringpop_py.logs import log
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import StateConfig
     from ringpop_py.journal.records import Slot
     from ringpop_py.partition.partition import Partition
+    from ringpop_py.partition.reached import ReachedBook
     from ringpop_py.partition.tasks import Worker
     from ringpop_py.partition.writer import Writer
     from ringpop_py.shares.durable_driver import DurableDriver
@@ -57,7 +60,10 @@ class CheckpointCounts:
 
 
 class Checkpointer:
-    """Writes the checkpoints of one keyspace's partitions at this node, and trims its journal."""
+    """Writes the checkpoints of one keyspace's partitions at this node, and trims its journal.
+
+    It also notes in *reached* how far the journal has come.
+    """
 
     def __init__(
         self,
@@ -66,7 +72,10 @@ class Checkpointer:
         entry: CatalogEntry,
         config: StateConfig,
         worker: Worker,
+        reached: ReachedBook,
     ) -> None:
+        self._reached = reached
+        self._note_at = 0.0
         self.counts = CheckpointCounts()
         self._writer = writer
         self._trim_at = 0.0
@@ -96,6 +105,19 @@ class Checkpointer:
                 if self._is_due(partition):
                     await self.write(partition)
             await self._trim()
+            await self._note_reached()
+
+    async def _note_reached(self) -> None:
+        """Write down how far the journal has come, so that others notice if its end is lost."""
+        now, journal = trio.current_time(), self._writer.journal
+        if now < self._note_at:
+            return
+        self._note_at = now + TRIM_S
+        claims = {number: holding.epoch for number, holding in journal.held.items()}
+        reached = Reached(journal.next_slot - 1, claims)
+        if reached.slot or claims:
+            with suppress(StoreUnavailable):  # commits tell of it; the next note comes soon
+                await self._worker.run(self._reached.note, journal.name, reached)
 
     async def _trim(self) -> None:
         now, writer = trio.current_time(), self._writer

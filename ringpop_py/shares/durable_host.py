@@ -13,6 +13,7 @@ from ringpop_py.jobs.jobs import Jobs
 from ringpop_py.jobs.store import JobStore
 from ringpop_py.partition.journalstore import JournalStore, KnownRecords
 from ringpop_py.partition.partition import Partition
+from ringpop_py.partition.reached import ReachedBook
 from ringpop_py.partition.writer import Writer
 from ringpop_py.placing.assignment import Assignments
 from ringpop_py.shares.checkpointer import Checkpointer
@@ -73,6 +74,7 @@ class DurableHost(OwningHost[DurableDriver]):
             takeovers_max=state.takeovers_max,
         )
         self._known = KnownRecords()
+        self._reached = ReachedBook(worker.store, self.keys)
         of_writer = JournalStore(self.keys, worker), JournalStore(self.keys, worker)
         self.writer = Writer(node.name, *of_writer, state, spawn)
         driver = DurableDriver(
@@ -84,8 +86,9 @@ class DurableHost(OwningHost[DurableDriver]):
             self,
         )
         super().__init__(node, entry, peers, driver)
-        self.sweeper = Sweeper(self.keys, worker, self.writer, JournalStore(self.keys, worker))
-        self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker)
+        logs = JournalStore(self.keys, worker)
+        self.sweeper = Sweeper(self.keys, worker, self.writer, logs, self._reached)
+        self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker, self._reached)
         self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
         self.jobs = Jobs(
             node,
@@ -138,7 +141,7 @@ class DurableHost(OwningHost[DurableDriver]):
         return Partition(
             number,
             state=self._make_state(self.definition),
-            store=JournalStore(self.keys, self.worker, self._known),
+            store=JournalStore(self.keys, self.worker, self._known, self._reached),
             writer=self.writer,
         )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringpop_py.partition.journalstore import JournalStore
+    from ringpop_py.partition.reached import ReachedBook
     from ringpop_py.partition.tasks import Worker
     from ringpop_py.partition.writer import Writer
     from ringpop_py.stores.layout import KeyspaceKeys
@@ -30,14 +31,21 @@ class Sweeper:
     """Sweeps the journals of one keyspace besides that of *writer*."""
 
     def __init__(
-        self, keys: KeyspaceKeys, worker: Worker, writer: Writer, logs: JournalStore
+        self,
+        keys: KeyspaceKeys,
+        worker: Worker,
+        writer: Writer,
+        logs: JournalStore,
+        reached: ReachedBook,
     ) -> None:
+        self._reached = reached
         self._keys = keys
         self._worker = worker
         self._writer = writer
         self._logs = logs
         self._rng = random.Random(secrets.randbits(64))
-        self._done: set[str] = set()
+        self._done: dict[str, int] = {}
+        """The journals that are trimmed up to their end, and their highest marks."""
 
     async def run(self, is_ours: Callable[[], bool]) -> None:
         """Sweep from time to time if *is_ours* returns that this node should, until cancelled."""
@@ -51,11 +59,15 @@ class Sweeper:
                     log.warning("journals-not-swept", keyspace=name, text=str(error))
 
     async def sweep(self) -> None:
-        """Trim all journals that are not trimmed up to their end. Raises StoreUnavailable."""
+        """Trim all journals that are not trimmed up to their end, and what is noted of them.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
         keys = self._keys
         listed: list[str] = await self._worker.run(self._worker.store.list, keys.journals)
         names = dict.fromkeys(keys.journal_in(key) for key in listed)
-        self._done.intersection_update(names)
+        self._done = {name: mark for name, mark in self._done.items() if name in names}
         for name in names:
             if name == self._writer.journal.name or name in self._done:
                 continue
@@ -65,4 +77,7 @@ class Sweeper:
             if fact.failed:
                 log.info("journal-not-swept", keyspace=keys.name, journal=name)
             elif sweep.at_end:
-                self._done.add(name)
+                self._done[name] = fact.first
+        needless = await self._worker.run(self._reached.needless, self._done)
+        if needless:
+            await self._worker.run(self._worker.store.delete, needless)

@@ -55,6 +55,7 @@ class KeyspaceKeys:
         begun: the prefix of checkpoints of the whole that were begun.
         staged_jobs: the prefix of everything that is staged for jobs.
         journals: the prefix of all journals.
+        all_reached: the prefix of how far journals have come (`partition.reached`).
     """
 
     def __init__(self, cluster: str, name: str, generation: int) -> None:
@@ -73,6 +74,7 @@ class KeyspaceKeys:
         self.begun = f"{self.root}checkpoints/begun/"
         self.staged_jobs = f"{self.root}jobs/staged/"
         self.journals = f"{self.root}j/"
+        self.all_reached = f"{self.root}reached/"
 
     def journal(self, name: str) -> JournalKeys:
         """Return the keys of one journal."""
@@ -81,6 +83,14 @@ class KeyspaceKeys:
     def journal_in(self, key: str) -> str:
         """Return the name of the journal to which *key*, which begins with `journals`, belongs."""
         return key.removeprefix(self.journals).partition("/")[0]
+
+    def reached(self, journal: str, number: int) -> str:
+        """Return the key of the *number*-th note of how far *journal* has come."""
+        return f"{self.all_reached}{journal}/{number:010}"
+
+    def journal_reached_in(self, key: str) -> str:
+        """Return the journal that *key*, which begins with `all_reached`, is about."""
+        return key.removeprefix(self.all_reached).partition("/")[0]
 
     def assignment(self, version: int) -> str:
         """Return the key of one recorded assignment."""

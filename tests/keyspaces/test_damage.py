@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from ringpop_py.journal.records import Group
 from ringpop_py.partition.checkpoints import decode_checkpoint
 from ringpop_py.placing.assignment import Assignment
 from ringpop_py.placing.keys import partition_of
+from ringpop_py.shares.checkpointer import TRIM_S
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.values.checksum import unwrap
 from ringpop_py.values.declared import encode
@@ -76,13 +77,14 @@ async def checkpoint(node: Ringpop, *, first: int = 0) -> None:
 
 
 async def a_store(
-    *, checkpoints_count: int = 0, first: int = 0, trims: bool = False
+    *, checkpoints_count: int = 0, first: int = 0, trims: bool = False, noted: bool = False
 ) -> MemoryStore:
     """A store whose node was killed after it wrote all `KEYS`, then so many checkpoints.
 
     Args:
         first: the first partition with checkpoints.
         trims: whether it has deleted what they cover.
+        noted: whether it had the time to note how far its journal has come.
     """
     store, left = MemoryStore(), MemoryStore()
     async with a_cluster(store) as cluster:
@@ -94,6 +96,8 @@ async def a_store(
             await checkpoint(node, first=first)
         if trims:
             await node.keyspaces.durable_host("k").writer.trim()
+        if noted:
+            await trio.sleep(2 * TRIM_S)
         for key in store.list(""):
             left.put_if_absent(key, store.get(key) or b"")
     return left
@@ -176,6 +180,59 @@ async def test_a_record_that_all_partitions_need_stops_them_all_until_it_is_put_
         await all_online(keyspace, "b")
 
         assert await keyspace.get_many(KEYS) == dict.fromkeys(KEYS, VALUE)
+
+
+@pytest.mark.parametrize("lost", ["the last slot", "some last slots", "the whole journal"])
+async def test_the_end_of_a_journal_that_is_gone_is_told_of_until_it_is_put_back(
+    lost: str,
+) -> None:
+    store = await a_store(noted=True)
+    slots = slots_of(store)
+    gone = slots[{"the last slot": -1, "some last slots": -9, "the whole journal": 0}[lost] :]
+
+    async with a_cluster(store) as cluster:
+        with ExitStack() as losses:
+            for key in gone:
+                losses.enter_context(without(store, key))
+            keyspace = await (await cluster.start("b")).open_keyspace("k")
+            for each in KEYS:
+                with pytest.raises(StateDamaged, match=f"{gone[0]} is gone: slots up to"):
+                    await keyspace.get(each)
+        await all_online(keyspace, "b")
+
+        assert await keyspace.get_many(KEYS) == dict.fromkeys(KEYS, VALUE)
+        assert [key for key in slots_of(store) if key not in slots], "it was ended only then"
+
+
+async def test_a_first_claim_that_is_gone_is_told_of_until_it_is_put_back() -> None:
+    store = await a_store(noted=True)
+    (claim,) = (key for key in store.list("") if "/p/00000/claims/" in key)
+
+    await one_partition_stops_without(claim, store)
+
+
+async def test_the_loss_of_the_end_of_a_journal_can_be_accepted() -> None:
+    store = await a_store(noted=True)
+    *others, last = slots_of(store)
+    store.delete([last, *(key for key in store.list("") if "/reached/" in key)])
+
+    async with a_cluster(store) as cluster:
+        keyspace = await (await cluster.start("b")).open_keyspace("k")
+        found = await keyspace.get_many(KEYS)
+
+    assert others
+    assert len(found) == len(KEYS) - 1
+
+
+@pytest.mark.parametrize("checkpoints_count", [0, 1])
+async def test_without_a_loss_what_was_noted_stops_nobody(checkpoints_count: int) -> None:
+    store = await a_store(checkpoints_count=checkpoints_count, trims=True, noted=True)
+
+    for name in ("b", "c"):
+        async with a_cluster(store) as cluster:
+            keyspace = await (await cluster.start(name)).open_keyspace("k")
+            assert await keyspace.get_many(KEYS) == dict.fromkeys(KEYS, VALUE)
+            await trio.sleep(2 * TRIM_S)
 
 
 async def test_a_checkpoint_that_is_gone_is_made_up_for_while_its_records_are_there() -> None:

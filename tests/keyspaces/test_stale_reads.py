@@ -243,12 +243,13 @@ async def test_nothing_is_claimed_sealed_or_written_for_it() -> None:
         key = scene.key()
         await scene.reader.put(key, 1)
         scene.hang()
-        written = scene.store.list("")
+        # Each node notes how far its own journal has come, whether or not somebody reads.
+        written = [each for each in scene.store.list("") if "/reached/" not in each]
 
         await scene.reader.get(key, stale=True)
         await scene.reader.page_packed(stale=True)
 
-        assert scene.store.list("") == written
+        assert [each for each in scene.store.list("") if "/reached/" not in each] == written
         await scene.owner.put(key, 2)  # it is the owner still
 
 

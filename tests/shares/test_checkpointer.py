@@ -226,6 +226,7 @@ async def test_a_store_that_fails_costs_a_checkpoint_and_nothing_else() -> None:
         node = await cluster.start("a")
         keyspace = await node.open_keyspace("counts", partitions=1)
         await keyspace.put("k", 1)
+        await trio.sleep(1)  # until it is noted how far the journal has come
         cluster.store.inject(StoreFault.LOSES_REPLY)
         await trio.sleep(12)
         failed = counts_at(node).failed_count

@@ -11,6 +11,7 @@ from ringpop_py.errors import StoreUnavailable
 from ringpop_py.journal import codec
 from ringpop_py.journal.records import Seal
 from ringpop_py.partition.journalstore import JournalStore
+from ringpop_py.partition.reached import ReachedBook
 from ringpop_py.partition.tasks import Worker
 from ringpop_py.shares.sweeper import SWEEP_S, Sweeper
 from ringpop_py.stores.layout import KeyspaceKeys
@@ -28,7 +29,8 @@ pytestmark = pytest.mark.virtual_time
 def sweeper_of(bench: Bench, node: str) -> Sweeper:
     worker = Worker(bench.store, 1)
     logs = JournalStore(KEYS, worker)
-    return Sweeper(KEYS, worker, bench.node(node).writer, logs)
+    reached = ReachedBook(bench.store, KEYS)
+    return Sweeper(KEYS, worker, bench.node(node).writer, logs, reached)
 
 
 def names_in(store: Store, keys: KeyspaceKeys) -> list[str]:
