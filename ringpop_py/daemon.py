@@ -124,15 +124,7 @@ async def _running(
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
-            ringpop.readiness.on_name_lost = nursery.cancel_scope.cancel
-            if signals is not None:
-                await nursery.start(signals.watch, nursery.cancel_scope)
-            await nursery.start(channel.run)
-            nursery.start_soon(ringpop.driver.run)
-            # Channel and driver are the member itself: a bug in them ends the node. A member with
-            # half of them would answer some requests, and others would not take over its keys.
-            nursery.start_soon(keep_running, "the reading of hosts", ringpop.seeds.run)
-            nursery.start_soon(keep_running, "the report of load", ringpop.labels.load.run)
+            await _begin_tasks(nursery, ringpop, signals)
             hosts = await ringpop.seeds.resolved(tuple(hosts))
             _tell_hosts(config, advertised, hosts)
             await nursery.start(ringpop.keyspaces_on_demand.run)
@@ -160,6 +152,18 @@ async def _running(
         raise lost from (failure if failure is not lost else None)
     if failure is not None:
         raise failure
+
+
+async def _begin_tasks(nursery: trio.Nursery, ringpop: Ringpop, signals: _Signals | None) -> None:
+    ringpop.readiness.on_name_lost = nursery.cancel_scope.cancel
+    if signals is not None:
+        await nursery.start(signals.watch, nursery.cancel_scope)
+    await nursery.start(ringpop.channel.run)
+    nursery.start_soon(ringpop.driver.run)
+    # Channel and driver are the member itself: a bug in them ends the node. A member with half of
+    # them would answer some requests, and others would not take over its keys.
+    nursery.start_soon(keep_running, "the reading of hosts", ringpop.seeds.run)
+    nursery.start_soon(keep_running, "the report of load", ringpop.labels.load.run)
 
 
 class _Signals:

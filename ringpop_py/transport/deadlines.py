@@ -117,14 +117,45 @@ class Wheel:
                 timed.expire()
 
 
+class OwedWatch(Timed):
+    """Whether a peer that owes us answers sends anything; on the wheel while it is watched.
+
+    Args:
+        owed: returns whether the peer owes us answers.
+        quiet: called each `QUIET_US` in which it did, and sent nothing.
+
+    Attributes:
+        spoke: whether bytes have arrived; set from outside.
+    """
+
+    __slots__ = ("_owed", "_quiet", "_wheel", "spoke")
+
+    def __init__(self, wheel: Wheel, owed: Callable[[], bool], quiet: Callable[[], None]) -> None:
+        self.bucket = None
+        self.spoke = False
+        self._wheel = wheel
+        self._owed = owed
+        self._quiet = quiet
+
+    def begin(self, now: float) -> None:
+        """Watch from *now* on; call it with a call, unless it is on the wheel already."""
+        self.spoke = False
+        self._wheel.add(self, now + QUIET_US / MICROSECONDS)
+
+    def expire(self) -> None:
+        """See `Timed`."""
+        if self._owed():  # otherwise the next call begins anew
+            if not self.spoke:
+                self._quiet()
+            self.begin(trio.current_time())
+
+
 class PeerWatch:
     """The deadlines of one connection: whether its peer introduces itself, ends frames, answers.
 
     Args:
         reader: of what the peer sends.
         busy: returns whether calls are under way, so that the connection is not idle.
-        owed: returns whether the peer owes us answers.
-        quiet: called each `QUIET_US` in which the peer owed us answers and sent nothing.
         silent: ends the connection because the peer is silent, for the given reason.
         idle: ends the connection because it is not used, for the given reason.
     """
@@ -136,16 +167,9 @@ class PeerWatch:
         reader: FrameReader,
         *,
         busy: Callable[[], bool],
-        owed: Callable[[], bool],
-        quiet: Callable[[], None],
         silent: Callable[[str], None],
         idle: Callable[[str], None],
     ) -> None:
-        self.owes = Alarm(self._look_at_owed)
-        """On the wheel while it is being watched whether the peer answers; see `watch_owed`."""
-        self._owed = owed
-        self._quiet = quiet
-        self._spoke = False
         self._wheel = wheel
         self._limits = limits
         self._reader = reader
@@ -170,26 +194,15 @@ class PeerWatch:
 
     def end(self) -> None:
         """Stop watching."""
-        for alarm in (self._late_init, self._late_frame, self._idle, self.owes):
+        for alarm in (self._late_init, self._late_frame, self._idle):
             self._wheel.discard(alarm)
 
     def heard(self) -> None:
         """Note that bytes arrived."""
-        self._heard = self._spoke = True
+        self._heard = True
         self._timeouts = 0
         if self._reader.partial or self._late_frame.bucket is not None:
             self._watch_frame()
-
-    def watch_owed(self, now: float) -> None:
-        """Watch whether the peer sends anything; call it with a call, unless `owes` is set."""
-        self._spoke = False
-        self._wheel.add(self.owes, now + QUIET_US / MICROSECONDS)
-
-    def _look_at_owed(self) -> None:
-        if self._owed():  # otherwise the next call begins anew
-            if not self._spoke:
-                self._quiet()
-            self.watch_owed(trio.current_time())
 
     def timed_out(self) -> None:
         """Note that the peer has not answered a call in time."""

@@ -27,7 +27,7 @@ from ringpop_py.errors import (
     WireError,
 )
 from ringpop_py.transport.calls import NOT_SENT, LinkEnd, silence
-from ringpop_py.transport.deadlines import PeerWatch
+from ringpop_py.transport.deadlines import OwedWatch, PeerWatch
 from ringpop_py.transport.serving import IncomingCalls, ServingHost
 from ringpop_py.transport.writer import LinkWriter
 from ringpop_py.wire.calls import (
@@ -110,10 +110,11 @@ class PeerLink:
             host.limits,
             connection.reader,
             busy=self._is_busy,
-            owed=lambda: bool(self._pending),
-            quiet=lambda: host.link_is_quiet(self),
             silent=lambda reason: self._stop(silence(reason)),
             idle=self.stop,
+        )
+        self._owed = OwedWatch(
+            host.wheel, lambda: bool(self._pending), lambda: host.link_is_quiet(self)
         )
         self._scope = trio.CancelScope()
         self._state = _CONNECTING
@@ -169,9 +170,8 @@ class PeerLink:
         pending.link = self
         self._pending[call_id] = pending
         host.wheel.add(pending, now + pending.call.ttl_s)
-        watch = self._watch
-        if watch.owes.bucket is None:  # here, since each call would pay for a call
-            watch.watch_owed(now)
+        if self._owed.bucket is None:  # here, since each call would pay for a call
+            self._owed.begin(now)
         # A call alone leaves now; one of several waits for what other woken tasks will send.
         if quiet and self._answers_at_once <= 1:
             writer.flush()
@@ -271,6 +271,7 @@ class PeerLink:
         if self.connection.queue.chunks:
             self.writer.flush()
         self._watch.heard()
+        self._owed.spoke = True
 
     def _finish(self, call_id: int, outcome: Answer | CallError) -> None:
         pending = self._pending.pop(call_id, None)
@@ -345,6 +346,7 @@ class PeerLink:
         end = self._because(LinkEnd("closed"))
         self._state = _OVER  # before anything is called that may begin a call here
         self._watch.end()
+        self._host.wheel.discard(self._owed)
         self.writer.close()
         self.connection.close()
         self._host.link_is_down(self, broke=end.broke)
