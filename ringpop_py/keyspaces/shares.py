@@ -200,6 +200,7 @@ class Shares:
             peers=peers,
             spawn=spawn,
             on_over=lambda: self._spawn(stored.look_up, name),  # it may have been created again
+            on_away=self._tell_failures,
         )
 
     def _members(self, name: str, store_label: tuple[str, str] | None) -> Sequence[str]:
@@ -228,7 +229,11 @@ class Shares:
 
     def _tell_failures(self) -> None:
         # By this label, other members know that they should own the partitions.
-        failed = [name for name, share in self._shares.items() if share.failure]
+        failed = [
+            name
+            for name, share in self._shares.items()
+            if share.failure or (isinstance(share.host, DurableHost) and share.host.away)
+        ]
         self._node.set_own_label(FAILED_LABEL, failed_label(failed))
 
     def serves_durably(self, name: str) -> bool:

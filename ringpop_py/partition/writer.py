@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StoreRefused
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StoreFull, StoreRefused
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.desk import Desk, Job, Presence, ReleaseJob, Served
 from ringpop_py.journal.journal import Journal
@@ -66,6 +66,7 @@ class Writer:
         keeper: set by the driver of the partitions; None for a share that owns nothing.
         working: whether a step is under way.
         readers_count: how many readers have looked for themselves in this turn of the loop.
+        refusal: why the store has refused the last group, if it has, and not for want of room.
         failed: partitions whose state could not apply what the present step has committed.
     """
 
@@ -85,6 +86,7 @@ class Writer:
         self.working = False
         self.readers_count = 0
         self.failed: list[Written] = []
+        self.refusal: StoreRefused | None = None
         self._changed = trio.Event()
         self._spawn = spawn
         self._partitions: dict[int, Written] = {}
@@ -242,6 +244,10 @@ class Writer:
         why = None
         if isinstance(fact, fx.NotCommitted) and isinstance(self.store.trouble, StoreRefused):
             why = type(self.store.trouble)(str(self.store.trouble))
+            if not isinstance(why, StoreFull):  # which is so for all members
+                self.refusal = why
+        elif isinstance(fact, fx.Committed):
+            self.refusal = None
         self.desk.ended(fact, why)
         if self.failed:
             self._release_failed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from ringpop_py.shares.copies import Copies
 from ringpop_py.shares.driver import ServersSeen
 from ringpop_py.shares.durable_driver import DurableDriver
 from ringpop_py.shares.host import OwningHost
+from ringpop_py.shares.refusals import Refusals
 from ringpop_py.shares.snapshots import Snapshots
 from ringpop_py.shares.sweeper import Sweeper
 from ringpop_py.steward.durable import DurableSteward
@@ -45,6 +47,7 @@ class DurableHost(OwningHost[DurableDriver]):
         worker: calls the store.
         make_state: makes an empty state of a partition.
         on_over: called when the store says that this generation was dropped.
+        on_away: called when `away` has changed.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class DurableHost(OwningHost[DurableDriver]):
         peers: Peers,
         spawn: Spawn,
         on_over: Callable[[], None],
+        on_away: Callable[[], None],
     ) -> None:
         self.keys = KeyspaceKeys(node.config.cluster, entry.name, entry.generation)
         self.store = worker.store
@@ -89,6 +93,14 @@ class DurableHost(OwningHost[DurableDriver]):
         logs = JournalStore(self.keys, worker)
         self.sweeper = Sweeper(self.keys, worker, self.writer, logs, self._reached)
         self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker, self._reached)
+        self._refusals = Refusals(
+            node.name,
+            entry.name,
+            self.writer,
+            members=peers.members,
+            probe=lambda: worker.run(self._probe_store),
+            changed=on_away,
+        )
         self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
         self.jobs = Jobs(
             node,
@@ -115,6 +127,7 @@ class DurableHost(OwningHost[DurableDriver]):
             ) from None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.checkpointer.run)
+            nursery.start_soon(self._refusals.run)
             nursery.start_soon(self.jobs.run_sweeps, partial(self._acts, "/jobs"))
             nursery.start_soon(self.sweeper.run, partial(self._acts, "/journals"))
             if self.definition.min_cluster_size > 1:
@@ -122,6 +135,16 @@ class DurableHost(OwningHost[DurableDriver]):
                 # Even if there are too few members, others may know that there were enough.
                 await self._peers.ask()
             await self.driver.run()
+
+    @property
+    def away(self) -> bool:
+        """Whether this member owns nothing because its store refuses what it writes."""
+        return self._refusals.away
+
+    def _probe_store(self) -> None:
+        key = f"{self.keys.root}probe/{secrets.token_hex(8)}"
+        self.store.put_if_absent(key, b"")
+        self.store.delete([key])
 
     def _acts(self, what: str = "") -> bool:
         # One member does *what* for all. Members without our store could not. While views differ,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.errors import StoreRefused
-from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.errors import StoreFull, StoreRefused
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
@@ -82,3 +82,66 @@ async def test_a_drain_ends_and_other_members_serve_what_it_had() -> None:
         assert await there.get_many(f"k{n}" for n in range(40)) == {f"k{n}": n for n in range(40)}
         await there.put(key, 8)
         assert await keyspace.get(key) == 8
+
+
+async def test_other_members_take_over_by_themselves_until_it_may_write_again() -> None:
+    async with a_cluster() as cluster:
+        mount = Mount(cluster.store)
+        a = await cluster.start("a", store=mount)
+        keyspace = await a.open_keyspace("k", partitions=8)
+        await cluster.start("b")
+        await all_online(keyspace, "a", "b")
+        key = key_at(keyspace, "a")
+        await keyspace.put(key, 1)
+        mount.is_read_only = True
+        with pytest.raises(StoreRefused):
+            await keyspace.put(key, 2)
+
+        with trio.fail_after(10):
+            await all_online(keyspace, "b")
+        await keyspace.put(key, 3)  # through the member that can write
+        mount.is_read_only = False
+        with trio.fail_after(20):
+            await all_online(keyspace, "a", "b")
+
+        assert await keyspace.get(key) == 3
+
+
+async def test_without_another_member_it_keeps_its_partitions_and_serves_reads() -> None:
+    async with a_cluster() as cluster:
+        mounts = [Mount(cluster.store), Mount(cluster.store)]
+        nodes = [await cluster.start(n, store=m) for n, m in zip("ab", mounts, strict=True)]
+        keyspace = await nodes[0].open_keyspace("k", partitions=8)
+        await all_online(keyspace, "a", "b")
+        keys = [key_at(keyspace, name) for name in "ab"]
+        await keyspace.update_many([(key, "put", 1) for key in keys])
+        for mount in mounts:
+            mount.is_read_only = True
+        for key in keys:
+            with pytest.raises(StoreRefused):
+                await keyspace.put(key, 2)
+        await trio.sleep(60)
+
+        assert await keyspace.get_many(keys) == dict.fromkeys(keys, 1)
+        for mount in mounts:
+            mount.is_read_only = False
+        with trio.fail_after(60):
+            await all_online(keyspace, "a", "b")
+        await keyspace.update_many([(key, "put", 3) for key in keys])
+        assert await keyspace.get_many(keys) == dict.fromkeys(keys, 3)
+
+
+async def test_a_store_that_is_full_moves_nothing() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("k", partitions=8)
+        await cluster.start("b")
+        await all_online(keyspace, "a", "b")
+        key = key_at(keyspace, "a")
+        cluster.store.inject(StoreFault.FULL)
+        with pytest.raises(StoreFull):
+            await keyspace.put(key, 2)
+        await trio.sleep(10)
+
+        assert keyspace.owner_of(key) == "a"
+        await keyspace.put(key, 3)

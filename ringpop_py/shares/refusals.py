@@ -1,0 +1,87 @@
+"""A member whose store refuses its writes gives its partitions to members whose store takes them.
+
+A mount that has turned read-only, or lost its permissions, does not pass by itself, and concerns
+one machine. So the member says by its label that it owns nothing, as after a failure of its share,
+and tries now and then whether it may write again. It keeps its partitions, and serves reads, while
+there is no other member to take them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.errors import StoreUnavailable
+from ringpop_py.logs import log
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ringpop_py.partition.writer import Writer
+
+LOOK_S: Final = 1.0
+PROBE_S: Final = 5.0
+"""The seconds from one try to write to the next, after the store has refused one."""
+
+
+class Refusals:
+    """Watches whether the store refuses what *writer* puts, for one keyspace at the node *name*.
+
+    Args:
+        members: returns the members that may own partitions now.
+        probe: writes something. Raises StoreUnavailable.
+        changed: called when `away` has changed.
+
+    Attributes:
+        away: whether this member owns nothing because of that.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        keyspace: str,
+        writer: Writer,
+        *,
+        members: Callable[[], Sequence[str]],
+        probe: Callable[[], Awaitable[object]],
+        changed: Callable[[], None],
+    ) -> None:
+        self.away = False
+        self._name = name
+        self._keyspace = keyspace
+        self._writer = writer
+        self._members = members
+        self._probe = probe
+        self._changed = changed
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        probe_at = 0.0
+        while True:
+            await trio.sleep(LOOK_S)
+            now, why = trio.current_time(), self._writer.refusal
+            if why is not None and self.away and now >= probe_at:
+                probe_at = now + PROBE_S
+                try:
+                    await self._probe()
+                except StoreUnavailable:
+                    pass
+                else:
+                    why = self._writer.refusal = None
+            others = [name for name in self._members() if name != self._name]
+            away = why is not None and bool(others)
+            if away != self.away:
+                self.away = away
+                if not away:
+                    probe_at = 0.0
+                self._tell(str(why) if away else "")
+                self._changed()
+
+    def _tell(self, why: str) -> None:
+        if why:
+            text = f"the store refuses writes of keyspace {self._keyspace!r} here, so other members"
+            log.warning("store-refuses", text=f"{text} take over: {why}", keyspace=self._keyspace)
+        else:
+            text = f"this member may own partitions of keyspace {self._keyspace!r} again"
+            log.info("store-accepts", text=text, keyspace=self._keyspace)
