@@ -335,6 +335,8 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             why = "it is no member"
         elif status is Status.ALIVE:
             why = "it is alive, and has answered that it does not have it"
+        elif self._node.is_silent(owner):
+            why = "it answers neither this node nor those that it asked"
         else:
             why = f"it is {status.label}"
         text = (
