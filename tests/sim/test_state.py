@@ -12,8 +12,8 @@ from ringpop_sim.runs.run import Run
 from ringpop_sim.scenarios import scenario
 from ringpop_sim.units import s
 from ringpop_sim.world.state import state_of
+from tests.swim.nodes import advance_to
 from tests.swim.test_node import A, B, lone
-from tests.swim.world import advance_to
 
 if TYPE_CHECKING:
     from ringpop_py.swim.effects import Effect

@@ -13,7 +13,7 @@ from ringpop_py.swim.core import Core, Health
 from ringpop_py.swim.effects import Effect, HealthChanged, Stalled
 from ringpop_py.swim.member import Member
 from ringpop_py.swim.waits import Due
-from tests.swim.world import address_of
+from ringpop_sim.world.network import address_of
 
 SECOND_US = 1_000_000
 

@@ -29,7 +29,9 @@ from ringpop_py.swim.messages import (
 from ringpop_py.swim.node import Node
 from ringpop_py.swim.scores import Scores, is_flap
 from ringpop_py.values.declared import replace
-from tests.swim.world import WALL_MS, World, address_of, advance_to
+from ringpop_sim.world.network import address_of
+from ringpop_sim.world.world import WALL_MS
+from tests.swim.nodes import World, advance_to
 
 SECOND_US = 1_000_000
 QUICK = GossipConfig(
@@ -622,7 +624,7 @@ def restart(world: World, index: int, times: int, *, every_s: float = 1.5) -> No
     for _ in range(times):
         world.crash(index)
         world.run(every_s / 2)
-        world.start(index, [(index + 1) % len(world.hosts)])
+        world.start(index, [(index + 1) % len(world.sim.at)])
         world.run(every_s / 2)
         check_rings(world)
 
@@ -638,17 +640,16 @@ def check_rings(world: World) -> None:
 
 
 def damped_everywhere(world: World, index: int) -> bool:
-    name = str(address_of(index))
-    rows = [node.members.get(name) for node in world.nodes]
+    rows = [node.members.get(f"n{index}") for node in world.nodes]
     return all(member is not None and member.damped for member in rows)
 
 
 def in_every_ring(world: World, index: int) -> bool:
-    return all(str(address_of(index)) in in_ring(node) for node in world.nodes)
+    return all(f"n{index}" in in_ring(node) for node in world.nodes)
 
 
 def in_no_ring(world: World, index: int) -> bool:
-    return not any(str(address_of(index)) in in_ring(node) for node in world.nodes)
+    return not any(f"n{index}" in in_ring(node) for node in world.nodes)
 
 
 def flapping_world(seed: int) -> World:
@@ -717,7 +718,7 @@ def test_a_steady_cluster_damps_nobody_and_asks_nobody() -> None:
 def test_an_operator_clears_a_verdict_for_the_whole_cluster() -> None:
     world = flapping_world(1)
 
-    world.do(0, lambda node, now: node.clear_damping(str(address_of(7)), now))
+    world.do(0, lambda node, now: node.clear_damping("n7", now))
     took_s = world.run_until(lambda: in_every_ring(world, 7), within_s=5)
     world.run(20)
 
@@ -731,7 +732,7 @@ def test_a_joiner_learns_who_is_damped() -> None:
     late = world.start(8, [0])
     world.run_until(world.converged, within_s=10)
 
-    assert str(address_of(7)) not in in_ring(late)
+    assert "n7" not in in_ring(late)
     assert world.calls(8, Join)
 
 

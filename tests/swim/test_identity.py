@@ -12,8 +12,9 @@ from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Answered, Asked, JoinAck, Ping, Refusal
 from ringpop_py.swim.namesakes import Hearsay, Tenure, hearsay_of
 from ringpop_py.values.declared import replace
+from ringpop_sim.world.network import address_of
+from tests.swim.nodes import World
 from tests.swim.test_node import answer_in, ask, calls_in, lone
-from tests.swim.world import World, address_of
 
 LAN = PRESETS["lan"]
 HERE, BEYOND = address_of(1), address_of(3)

@@ -35,8 +35,11 @@ from ringpop_py.swim.messages import (
     Sync,
     packed_sums,
 )
+from ringpop_py.swim.timers import SECOND_US
+from ringpop_sim.world.network import address_of
+from ringpop_sim.world.world import WALL_MS
+from tests.swim.nodes import World
 from tests.swim.test_node import US, A, B, answer_in, ask, calls_in, lone, ping_from
-from tests.swim.world import SECOND_US, WALL_MS, World, address_of
 
 if TYPE_CHECKING:
     from ringpop_py.swim.node import Node
@@ -617,7 +620,6 @@ def test_a_supervisor_that_starts_the_loser_again_changes_nothing() -> None:
     for _ in range(10):
         second = world.start(9, range(10), name="n0")
         world.run_until(lambda node=second: node.name_lost, within_s=1)  # type: ignore[misc]
-        world.crash(9)
         world.run(0.5)
 
     changed = [who for at, who, e in world.trace if at >= begin and isinstance(e, StatusChanged)]
@@ -657,12 +659,12 @@ def test_two_of_one_name_with_nobody_else_settle_it_too(seed: int, apart_s: floa
 
 def test_who_slept_through_a_restart_elsewhere_yields_when_it_wakes() -> None:
     world = cluster_of(5)
-    world.pause(0)
+    world.sim.pause(world.sim.at[0])
     world.start(9, range(5), name="n0")
     world.run(20)
     assert rows_named(world, "n0") == alive_at(9)
 
-    world.resume(0)
+    world.sim.resume(world.sim.at[0])
 
     world.run_until(lambda: bool(losers_in(world)), within_s=5)
     world.run(10)
@@ -696,7 +698,6 @@ def test_who_has_lost_its_name_and_is_started_again_at_once_finds_it_taken(seed:
 
     for _ in range(20):
         world.run_until(lambda node=second: node.name_lost, within_s=15)  # type: ignore[misc]
-        world.crash(20)
         world.run(0.02)
         second = world.start(20, [6, 7, 8], name="n0")
 
@@ -741,7 +742,7 @@ def test_an_island_that_used_a_name_of_the_others_gives_it_up_when_they_meet() -
 def test_nobody_ends_because_of_a_rumour_of_an_address_where_nobody_is(*, silently: bool) -> None:
     world = cluster_of(4)
     if silently:
-        world.silent.add(address_of(9))
+        world.sim.network.silence(9)
     forged = Member("n0", *address_of(9), WALL_MS + 20_000)
     (victim, *_) = world.nodes
 
@@ -759,9 +760,7 @@ def test_a_newcomer_that_a_firewall_keeps_from_the_holder_of_its_name_loses_all_
     *, one_way: bool
 ) -> None:
     world = cluster_of(4)
-    world.refuse(9, 0)
-    if not one_way:
-        world.refuse(0, 9)
+    world.split([9], [0], one_way=one_way, refuse=True)
 
     world.start(9, range(1, 4), name="n0")
 

@@ -29,8 +29,9 @@ from ringpop_py.swim.messages import (
     Quiet,
 )
 from ringpop_py.values.declared import replace
+from ringpop_sim.world.network import address_of
+from tests.swim.nodes import World
 from tests.swim.test_node import BOTH, A, B, C, ack_of, calls_in, gossiping, lone, status_of
-from tests.swim.world import World, address_of
 
 if TYPE_CHECKING:
     from ringpop_py.swim.node import Node
@@ -124,7 +125,7 @@ def test_a_suspicion_tells_what_the_probe_found_and_its_end_who_accused() -> Non
 def test_a_process_that_is_stopped_gives_silence_and_never_evidence() -> None:
     world = cluster(5)
 
-    world.pause(1)
+    world.sim.pause(world.sim.at[1])
     world.run_until(world.all_see(1, Status.FAULTY), within_s=10)
 
     reports = [s.probe for s in suspicions(world, 1) if s.probe is not None]
@@ -135,7 +136,7 @@ def test_a_process_that_is_stopped_gives_silence_and_never_evidence() -> None:
 def test_a_firewall_that_refuses_one_node_costs_nobody_its_place() -> None:
     world = cluster(5)
 
-    world.refuse(0, 1)
+    world.split([0], [1], one_way=True, refuse=True)
     world.run(20)
 
     assert len(world.calls(0, PingReq)) > 0
@@ -218,7 +219,8 @@ def test_strong_evidence_shortens_a_suspicion_that_is_held_already() -> None:
     world = cluster(5)
     world.crash(1, silently=True)
     world.run_until(world.all_see(1, Status.SUSPECT), within_s=5)
-    world.silent.clear()  # its machine is back, and refuses connections: the process is gone
+    # Its machine is back, and refuses connections: the process is gone.
+    world.sim.network.connect(1)
 
     took_s = world.run_until(world.all_see(1, Status.FAULTY), within_s=3)
 
@@ -346,7 +348,7 @@ def test_a_suspicion_of_others_is_silence_once_our_own_probe_agrees() -> None:
 
 def test_whoever_holds_itself_for_slow_waits_longer_and_asks_less_often() -> None:
     world = cluster(3)
-    node = world.hosts[address_of(0)].node
+    node = world.sim.at[0].node
     calm = world.calls(0, Ping)[-1][1].timeout_us
 
     node._core.judge_health(2, "test")
@@ -359,25 +361,24 @@ def test_whoever_holds_itself_for_slow_waits_longer_and_asks_less_often() -> Non
 
 def test_probes_that_are_answered_heal() -> None:
     world = cluster(3)
-    world.hosts[address_of(0)].node._core.judge_health(8, "test")
+    world.sim.at[0].node._core.judge_health(8, "test")
 
     world.run(10)
 
-    assert world.hosts[address_of(0)].node._core.health.score == 0
+    assert world.sim.at[0].node._core.health.score == 0
 
 
 def test_a_node_that_is_cut_off_from_all_takes_the_blame_and_not_the_others() -> None:
     world = cluster(5)
-    for other in range(1, 5):
-        world.cut(0, other)
+    world.split([0], range(1, 5))
 
     world.run(LAN.suspect_s)
 
     health = [e.score for _, e in world.effects(0, HealthChanged) if isinstance(e, HealthChanged)]
     accused = {
-        e.after.name
-        for at, e in (c for i in range(1, 5) for c in world.changes(0, i))
-        if at > 2_000_000 and e.after and e.after.status is Status.SUSPECT
+        e.member.name
+        for at, e in world.effects(0, StatusChanged)
+        if at > 2_000_000 and isinstance(e, StatusChanged) and e.member.status is Status.SUSPECT
     }
     assert max(health) >= 3
     assert accused == set()
@@ -409,11 +410,11 @@ def test_a_node_that_was_paused_accuses_nobody_for_it(count: int, seed: int) -> 
     world.run_until(lambda: len(world.calls(0, Ping)) > known, within_s=1)
     ping = world.calls(0, Ping)[-1][1]
 
-    world.pause(0)
+    world.sim.pause(world.sim.at[0])
     world.run(20)
     # What carries the calls of the process has a clock of its own, and does not know of pauses.
-    world.hosts[address_of(0)].inbox.insert(0, Failed(ping.call_id, "timeout"))
-    world.resume(0)
+    world.sim.at[0].inbox.insert(0, Failed(ping.call_id, "timeout"))
+    world.sim.resume(world.sim.at[0])
     world.run(10)
 
     stalls = [effect for _, effect in world.effects(0, Stalled)]
@@ -426,12 +427,11 @@ def test_after_a_pause_a_suspicion_goes_on_where_it_stopped() -> None:
     world = cluster(5)
     world.crash(1, silently=True)
     world.run_until(lambda: world.status(0, 1) is Status.SUSPECT, within_s=5)
-    for other in range(2, 5):
-        world.cut(0, other)
+    world.split([0], range(2, 5))
 
-    world.pause(0)
+    world.sim.pause(world.sim.at[0])
     world.run(60)
-    world.resume(0)
+    world.sim.resume(world.sim.at[0])
     world.run(LAN.suspect_s - 1)
 
     assert world.status(0, 1) is Status.SUSPECT
@@ -503,7 +503,7 @@ def test_who_is_in_doubt_is_not_rested_upon() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_whoever_has_a_new_neighbour_at_its_address_is_gone(seed: int) -> None:
     world = cluster(5, seed)
-    gone = world.hosts[address_of(3)].node.local.name
+    gone = world.sim.at[3].node.local.name
 
     world.crash(3)
     world.start(3, range(5), name="newcomer")

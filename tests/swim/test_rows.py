@@ -21,6 +21,8 @@ from ringpop_py.swim.messages import (
 )
 from ringpop_py.swim.rows import LOST_MAX, LostMembers
 from ringpop_py.values.declared import replace
+from ringpop_sim.world.network import address_of
+from ringpop_sim.world.world import WALL_MS
 from tests.swim.test_node import (
     US,
     A,
@@ -37,7 +39,6 @@ from tests.swim.test_node import (
     row,
     status_of,
 )
-from tests.swim.world import WALL_MS, address_of
 
 if TYPE_CHECKING:
     from ringpop_py.swim.node import Node

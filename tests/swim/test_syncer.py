@@ -36,10 +36,13 @@ from ringpop_py.swim.messages import (
 )
 from ringpop_py.swim.node import Node
 from ringpop_py.swim.syncer import DIFFERENCES_MAX
+from ringpop_py.swim.timers import SECOND_US
 from ringpop_py.swim.waits import ExchangePing, SyncCall
 from ringpop_py.values.declared import replace
 from ringpop_py.wire.codec import MsgpackCodec, endpoint_of
-from tests.swim.world import SECOND_US, WALL_MS, World, address_of
+from ringpop_sim.world.network import address_of
+from ringpop_sim.world.world import WALL_MS
+from tests.swim.nodes import World
 
 if TYPE_CHECKING:
     from ringpop_py.swim.calls import Outcome

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 WALL_MS: Final = 1_700_000_000_000  # in November 2023: incarnations look like real ones
 CLUSTER: Final = "simulated"
+RING_POINTS: Final = 100
 FAREWELL_US_MAX: Final = 3 * s  # that of a daemon, see `ringpop_py.node.end`
 FRAME_BYTES: Final = 100
 """How many bytes a TChannel call or answer adds to its body: frame, headers, checksum (counted on
@@ -121,7 +122,14 @@ class World(VirtualTime):
         return sorted(self.at.values(), key=lambda process: process.serial)
 
     def start(
-        self, number: int, machine: int, name: str | None = None, *, second: bool = False
+        self,
+        number: int,
+        machine: int,
+        name: str | None = None,
+        *,
+        second: bool = False,
+        cluster: str = CLUSTER,
+        ring_points: int = RING_POINTS,
     ) -> Process:
         """Start a process as node *number* of the plan at *machine*, where no process may run.
 
@@ -137,8 +145,8 @@ class World(VirtualTime):
             name = str(address)
         node = Node(
             Member(name, *address, WALL_MS + wall_us // 1000),
-            cluster=CLUSTER,
-            ring_points=100,
+            cluster=cluster,
+            ring_points=ring_points,
             dialect=self.dialect,
             config=self.config,
             # By process, not by node: a restarted process must not repeat the draws of its former
