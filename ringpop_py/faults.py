@@ -14,9 +14,14 @@ def is_fault(error: BaseException, *also_end: type[BaseException]) -> bool:
 
     It is, unless it ends the task or the program: Ctrl-C, and a cancellation, whose class a caller
     that awaits adds in *also_end*. ``sys.exit()`` is a fault, since the code is a guest.
+
+    A group is a fault if one of its errors is, unless Ctrl-C is among them. A cancellation that is
+    lost thereby comes again at the next checkpoint; but if a task that failed in its clean-up were
+    raised together with the cancellation, it would end the node.
     """
     if isinstance(error, BaseExceptionGroup):
-        return all(is_fault(each, *also_end) for each in error.exceptions)
+        ends = error.subgroup(_ENDS) is not None
+        return not ends and any(is_fault(each, *also_end) for each in error.exceptions)
     return not isinstance(error, (*_ENDS, *also_end))
 
 
@@ -24,7 +29,9 @@ def text_of(error: BaseException) -> str:
     """Return the text of *error*, also if its class cannot make one, as text that can be sent."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - it is the application's
+    except BaseException as another:
+        if not is_fault(another):
+            raise
         text = "(its text cannot be made)"
     return sendable(text[:TEXT_CHARACTERS_MAX])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.errors import ConfigError
-from ringpop_py.faults import text_of
+from ringpop_py.faults import sendable, text_of
 from ringpop_py.logs import log
 
 if TYPE_CHECKING:
@@ -50,5 +50,8 @@ def one_line(error: BaseException) -> str:
     """Return the kind and the message of *error*, in one line; of a group, of its first error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    text = error.msg if isinstance(error, SyntaxError) else text_of(error)  # without the line
+    text = text_of(error)
+    # Without the line. One that the interpreter did not raise has any message, or none.
+    if isinstance(error, SyntaxError) and isinstance(error.msg, str):
+        text = sendable(error.msg)
     return f"{type(error).__name__}: {' '.join(text.split())}".removesuffix(": ")

@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import trio
+import trio.testing
 
 from ringpop_py import (
     Actor,
@@ -21,22 +23,28 @@ from ringpop_py import (
     Change,
     Config,
     ConfigError,
+    Gained,
+    Lost,
     RingpopError,
     open_ringpop,
 )
 from ringpop_py.address import Address
 from ringpop_py.errors import HandlerFailed
+from ringpop_py.keyed.evaluator import VALUE_BYTES_MAX
 from ringpop_py.logs import NAME
 from ringpop_py.proxy.request import Request
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
+from tests.keyspaces.memory_clusters import a_cluster, serving
+from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    import trio.testing
-
+    from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.placing.definition import Mode
+    from ringpop_py.shares.rescale_events import RescaleEvent, RescaleListener
 
     Faulty = Callable[[], object]
     Place = Callable[[Ringpop, Ringpop, Faulty], Awaitable[Exception | None]]
@@ -49,6 +57,11 @@ class _Ends(BaseException):
 class _Mute(Exception):
     def __str__(self) -> str:
         raise RuntimeError("it cannot even say what is wrong")
+
+
+class _Exits(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(4)
 
 
 class _Unpackable:
@@ -93,6 +106,8 @@ RETURNED: Final[dict[str, Faulty]] = {
 RAISED: Final[dict[str, Faulty]] = {
     "an exception": _raises(ValueError("the text of it")),
     "one without a text": _raises(_Mute()),
+    "one whose text exits": _raises(_Exits()),
+    "a syntax error without a text": _raises(SyntaxError()),
     "one with a text that is not Unicode": _raises(ValueError("\ud800")),
     "one with a huge text": _raises(ValueError("x" * 10_000_000)),
     "a recursion without end": _recursing,
@@ -298,6 +313,101 @@ async def test_what_an_application_passes_is_refused_with_an_error_of_ours(
         await _nothing_ended(one, other)
 
 
+@pytest.mark.parametrize("what", [*RETURNED, *RAISED, "too much for one key"])
+async def test_a_merge_rule_that_fails_stops_no_merge_and_the_log_names_it_and_its_keyspace(
+    what: str, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del autojump_clock
+    caplog.set_level(logging.WARNING, NAME)
+    faulty = (RETURNED | RAISED).get(what, lambda: "x" * VALUE_BYTES_MAX)
+    store = MemoryStore()
+    async with a_cluster({"a": store, "b": store}) as cluster:
+        nodes = await cluster.start("a", "b")
+        for node in nodes:
+            node.keyspaces.merge_rules.register("ours", lambda _older, _newer: faulty())  # type: ignore[arg-type, return-value]
+        here, there = [
+            await node.open_keyspace("state", mode="memory", partitions=1, merge="ours")
+            for node in nodes
+        ]
+        cluster.cut("a", "b")
+        await serving(here, "a")
+        await serving(there, "b")
+        await here.put("k", "older")
+        await trio.sleep(1)
+        await there.put("k", "newer")
+        await here.put("only here", 1)
+        await there.put("only there", 2)
+
+        await cluster.heal()
+        await _at_one(here, there)
+
+        for keyspace in (here, there):
+            assert await keyspace.get_many(["k", "only here", "only there"]) == {
+                "k": "newer",
+                "only here": 1,
+                "only there": 2,
+            }
+        await _nothing_ended(*nodes)
+    told = events_in(caplog, "merge-failed")
+    assert told
+    for event in told:
+        assert event.fields["rule"] == "ours"
+        assert event.fields["keyspace"] == "state"
+        assert str(event).startswith("keyspace state: its merge rule 'ours' failed, ")
+        assert len(str(event)) < 100_000
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+@pytest.mark.parametrize("what", RAISED)
+async def test_a_loop_over_rescale_events_that_fails_or_never_begins_stops_no_other_one(
+    what: str, mode: Mode, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+    store = MemoryStore()
+    async with a_cluster({"a": store, "b": store}) as cluster, trio.open_nursery() as nursery:
+        (node,) = await cluster.start("a")
+        keyspace = await node.open_keyspace("state", mode=mode, partitions=4)
+        await keyspace.put("k", 1)
+        await serving(keyspace, "a")
+        failing, unread, sound = (keyspace.rescale_events() for _ in range(3))
+        seen: list[RescaleEvent] = []
+        nursery.start_soon(_read, sound, seen)
+
+        with pytest.raises(BaseException):  # noqa: B017, PT011 - whatever it is
+            await _fail_in_loop(failing, RAISED[what])
+        (other,) = await cluster.start("b")
+        await serving(keyspace, "a", "b")
+        await _nothing_ended(node, other)
+        await cluster.shut_down("b")
+        await serving(keyspace, "a")
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert [type(event) for event in seen] == [*[Gained] * 4, *[Lost] * 2, *[Gained] * 2]
+        with trio.fail_after(60):
+            assert [await anext(unread) for _ in seen] == seen
+            assert [await anext(failing) for _ in seen[1:]] == seen[1:]
+        assert await keyspace.get("k") == 1
+        nursery.cancel_scope.cancel()
+
+
+async def _read(events: RescaleListener, seen: list[RescaleEvent]) -> None:
+    while True:
+        seen.append(await anext(events))
+
+
+async def _fail_in_loop(events: RescaleListener, faulty: Faulty) -> None:
+    async for _ in events:
+        faulty()
+
+
+async def _at_one(*keyspaces: Keyspace) -> None:
+    """Return when all of *keyspaces* know of one owner of each partition, and none moves."""
+    tables = [keyspace.table for keyspace in keyspaces]
+    with trio.fail_after(60):
+        while len({table.digest for table in tables}) > 1 or any(t.moving for t in tables):
+            await trio.sleep(0.05)
+
+
 async def test_a_reply_that_is_too_large_is_refused_at_the_own_key_as_well(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -308,6 +418,38 @@ async def test_a_reply_that_is_too_large_is_refused_at_the_own_key_as_well(
             error = await _error_of(caller.proxy(_key_of(one), Request("/huge")))
             assert isinstance(error, HandlerFailed)
             assert "it returned 268435456 bytes, more than" in str(error)
+
+
+@pytest.mark.parametrize("error", [ValueError("too late"), SystemExit(3), _Ends()])
+async def test_a_task_of_a_handler_that_fails_as_its_call_is_cancelled_ends_no_node(
+    error: BaseException, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+    cleaned_up: list[BaseException] = []
+
+    async def fail_at_end() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            cleaned_up.append(error)
+            raise error
+
+    async def handle(_call: object) -> bytes:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail_at_end)
+            nursery.start_soon(trio.sleep_forever)
+        raise AssertionError
+
+    async with _two() as (one, other):
+        one.handler("/slow")(handle)
+        for number, caller in enumerate((other, one), start=1):
+            asked = caller.proxy(_key_of(one), Request("/slow"), deadline_s=1.0, max_retries=0)
+            with trio.move_on_after(2):  # a deadline ends no handler at the own key
+                assert isinstance(await _error_of(asked), RingpopError)
+            with trio.fail_after(10):
+                while len(cleaned_up) < number or one.application.counts.in_flight:
+                    await trio.sleep(0.1)
+        await _nothing_ended(one, other)
 
 
 async def test_an_observer_that_would_have_to_be_awaited_is_refused() -> None:

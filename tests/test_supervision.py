@@ -50,6 +50,10 @@ async def test_a_task_that_is_cancelled_does_not_begin_again(
     [
         (ValueError("no\ndatabase"), "ValueError: no database"),
         (ValueError(), "ValueError"),
+        (SyntaxError("bad", ("app.py", 3, 1, "x")), "SyntaxError: bad"),
+        (SyntaxError(), "SyntaxError: None"),
+        (SyntaxError(5), "SyntaxError: 5"),
+        (SyntaxError("\ud800"), "SyntaxError: ?"),
         (ExceptionGroup("", [ExceptionGroup("", [KeyError("k")])]), "KeyError: 'k'"),
     ],
 )

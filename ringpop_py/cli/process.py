@@ -16,7 +16,7 @@ import trio
 
 from ringpop_py.daemon import open_ringpop
 from ringpop_py.errors import ConfigError, HostsFileError, JoinRefused, NameLost
-from ringpop_py.faults import is_fault
+from ringpop_py.faults import is_fault, text_of
 from ringpop_py.logs import log
 from ringpop_py.supervision import one_line
 
@@ -39,9 +39,9 @@ def run(config: Config, app: str | None, logs: Logs) -> None:
     """
     try:
         trio.run(_serve, config, app, logs)
-    except (ConfigError, JoinRefused, NameLost, ProcessFailed):
+    except (ConfigError, JoinRefused, NameLost, ProcessFailed, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         log.exception("the node failed")
         raise ProcessFailed(f"the node failed: {one_line(error)}") from error
 
@@ -114,16 +114,31 @@ async def _start_application(
         result = factory(ringpop)
         if inspect.isawaitable(result):
             await result
+        elif inspect.isgenerator(result) or inspect.isasyncgen(result):
+            raise ConfigError("it has a `yield`, so none of its code has run")  # noqa: TRY301
     except (JoinRefused, NameLost):  # of the node, while the factory waited
         raise
     except ConfigError as error:
-        raise ConfigError(f"{flag}: {error}") from error
+        raise ConfigError(f"{flag}: {text_of(error)}") from error
     except BaseException as error:
-        if not is_fault(error, trio.Cancelled):
+        fault = _fault_of_factory(error)
+        if fault is None:
             raise
         log.exception("the application failed at its start")
-        raise ProcessFailed(f"{flag}: {one_line(error)}") from error
+        raise ProcessFailed(f"{flag}: {one_line(fault)}") from error
     ringpop.application.starting = False
+
+
+def _fault_of_factory(error: BaseException) -> BaseException | None:
+    """Return *error* without what only ends the task; None if nothing is left.
+
+    A group can hold both: of a factory's tasks that a signal cancels, one may fail as it ends. A
+    KeyboardInterrupt is the factory's own, because Ctrl-C is received as a signal by now.
+    """
+    ends = (trio.Cancelled, GeneratorExit)
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(ends)[1]
+    return None if isinstance(error, ends) else error
 
 
 def _ending_once(ringpop: Ringpop) -> Callable[[], None]:
@@ -198,13 +213,13 @@ def _load(spec: str) -> Callable[[Ringpop], object]:
     sys.path.insert(0, str(Path.cwd()))  # which `python -m` has there, and an installed script not
     try:
         module = importlib.import_module(module_name)
+        factory = getattr(module, factory_name, None)  # which may import, by `__getattr__`
     except BaseException as error:
         if not is_fault(error):
             raise
         raise ConfigError(
             f"--app {spec}: cannot import {module_name}: {one_line(error)}{_place(error)}"
         ) from error
-    factory = getattr(module, factory_name, None)
     if not callable(factory):
         raise ConfigError(f"--app {spec}: {module_name} has no function {factory_name!r}")
     return factory  # type: ignore[no-any-return]
@@ -212,7 +227,7 @@ def _load(spec: str) -> Callable[[Ringpop], object]:
 
 def _place(error: BaseException) -> str:
     """Return where an import failed: in the application's own code, if any of that was running."""
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError) and error.filename:  # not one that code raised by itself
         return f" ({error.filename}:{error.lineno})"
     ours = (__file__, importlib.__file__)  # the frames between `_load` and the application
     frames = [

@@ -495,6 +495,8 @@ class Keyspace:
 
         It begins with the partitions that the node has. ``Gained.offsets`` says how much of each
         source of input the partition's state includes. One task iterates it with ``async for``.
+        Events wait, without a limit, until they are read or the iterator is dropped. After a loop
+        that has ended, also by an error or a cancellation, another one goes on with the next event.
         """
         return self._host.events.listen(self._host.already())
 

@@ -188,7 +188,7 @@ class Shares:
                 entry,
                 make_state=self._states.mergeable,
                 peers=peers,
-                find_rule=lambda: self._merge_rules.find(entry.definition.merge),
+                find_rule=lambda: self._merge_rules.find(entry.definition.merge, name),
                 spawn=spawn,
             )
         assert stored is not None, "durable keyspaces begin with a store only"

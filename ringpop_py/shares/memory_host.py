@@ -120,4 +120,4 @@ def check_settings(definition: Definition, rules: MergeRules) -> None:
             f"a keyspace in memory mode has no store to record an assignment in, which {which} "
             "needs: choose balanced, ring or range, and automatic=True"
         )
-    rules.find(definition.merge)
+    rules.find(definition.merge, definition.name)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.arguments import checked_callable, checked_text
 from ringpop_py.errors import BadOperation, ConfigError
 from ringpop_py.faults import is_fault, text_of
 from ringpop_py.keyed.aggregations import check_value
+from ringpop_py.keyed.evaluator import VALUE_BYTES_MAX
 from ringpop_py.keyed.joins import RULES
 from ringpop_py.logs import log
+from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,53 +35,71 @@ class MergeRules:
 
         It is called with the older and the newer value of a key, which are never equal, and returns
         the value to keep; it may change its arguments. Copies only become equal if the result
-        does not depend on the order of merges, nor on repetitions. If it fails, the newer value is
-        kept, and a warning is logged.
+        does not depend on the order of merges, nor on repetitions. If it fails, or its result
+        cannot be stored, the newer value is kept, and a warning is logged.
 
         All members need it before the keyspace is opened: a node that does not know the rule of a
         keyspace takes over no data from others.
 
         Raises:
-            ConfigError: if the name is taken, or is not 1 to 64 characters long.
+            ConfigError: if the name is taken, or is not 1 to 64 characters long, or *function*
+                cannot be called.
         """
-        if not 0 < len(name) <= NAME_CHARACTERS_MAX:
+        checked_callable(function, f"the merge rule {name!r}")
+        if not 0 < len(checked_text(name, "a merge rule's name")) <= NAME_CHARACTERS_MAX:
             raise ConfigError(f"a rule's name has 1 to {NAME_CHARACTERS_MAX} characters")
         if name in self._rules:
             raise ConfigError(f"there is a rule {name!r} already")
-        self._rules[name] = _guarded(name, function)
+        self._rules[name] = function
 
-    def find(self, name: str) -> Rule:
-        """Return the rule *name*. Raises ConfigError if there is none."""
+    def find(self, name: str, keyspace: str) -> Rule:
+        """Return the rule *name* for *keyspace*. Raises ConfigError if there is none.
+
+        What an application registered does not fail in it: see `register`.
+        """
         rule = self._rules.get(name)
         if rule is None:
             raise ConfigError(
                 f"no merge rule is called {name!r}; there are {', '.join(self._rules)}"
             )
-        return rule
+        return _guarded(keyspace, name, rule) if callable(rule) else rule
 
 
-def _guarded(name: str, function: MergeFunction) -> MergeFunction:
+def _guarded(keyspace: str, name: str, function: MergeFunction) -> MergeFunction:
     def guarded(older: Value, newer: Value) -> Value:
         try:
             # Copies, because it may change its arguments.
             kept = function(_copied(older), _copied(newer))
-            check_value(kept)
-        except BadOperation as error:
-            log.warning(
-                "merge-failed", rule=name, text=f"{name}: its result cannot be stored: {error}"
-            )
-            return newer
         except BaseException as error:
             if not is_fault(error):
                 raise
             # A bug of the application must not stop merges.
             why = f"{type(error).__name__}: {text_of(error)}"
-            text = f"{name} failed, the newer value is kept: {why}"
-            log.warning("merge-failed", rule=name, text=text)
-            return newer
-        return kept
+        else:
+            why = _obstacle(kept)
+        if not why:
+            return kept
+        text = (
+            f"keyspace {keyspace}: its merge rule {name!r} failed, the newer value is kept: {why}"
+        )
+        log.warning("merge-failed", keyspace=keyspace, rule=name, text=text)
+        return newer
 
     return guarded
+
+
+def _obstacle(value: Value) -> str:
+    """Return why *value* cannot be stored; empty if it can be."""
+    try:
+        check_value(value)
+        # Some numbers and texts cannot be packed. And a partition with a value that is too large
+        # for a message could never be handed over.
+        size = len(encode_value("msgpack", value))
+    except (BadOperation, ValueError, TypeError, OverflowError) as error:
+        return f"its result cannot be stored: {text_of(error)}"
+    if size > VALUE_BYTES_MAX:
+        return f"its result has {size} bytes when packed, of at most {VALUE_BYTES_MAX}"
+    return ""
 
 
 def _copied(value: Value) -> Value:

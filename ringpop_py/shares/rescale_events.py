@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping  # noqa: TC003 - read at run time
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 from weakref import WeakSet
 
@@ -75,6 +76,8 @@ class RescaleListener:
 
     def put(self, event: RescaleEvent) -> None:
         """Add *event* to those that wait."""
+        if isinstance(event, Gained):  # a copy: others get it too, and an application may change it
+            event = replace(event, offsets=deepcopy(event.offsets))
         self._events.append(event)
         self._more.set()
 
