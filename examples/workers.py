@@ -57,6 +57,7 @@ class Workers:
             name=name,
             hosts=tuple(hosts),
             store=str(self._store),
+            create_store=True,
             gossip=PRESETS["local"],
         )
         stop = self._stops[name] = trio.Event()

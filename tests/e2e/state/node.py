@@ -72,6 +72,7 @@ async def _serve(settings: NodeSettings) -> None:
         listen=settings.listen,
         hosts=settings.hosts,
         store=settings.store,
+        create_store=True,
         gossip=GOSSIP,
         state=STATE,
     )
