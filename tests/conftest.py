@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 import trio.testing
+
+from ringpop_py.faults import sendable
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,6 +25,14 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     config.addinivalue_line("markers", "virtual_time: where all tasks wait, time jumps")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Have what was captured be Unicode: otherwise it cannot travel from a worker of xdist."""
+    report = yield
+    report.sections = [(name, sendable(text)) for name, text in report.sections]
+    return report
 
 
 @pytest.hookimpl(trylast=True)

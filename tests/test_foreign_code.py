@@ -271,12 +271,6 @@ async def _nothing_ended(one: Ringpop, other: Ringpop) -> None:
     assert [node.application.counts.in_flight for node in (one, other)] == [0, 0]
 
 
-@pytest.fixture(autouse=True)
-def _silent(caplog: pytest.LogCaptureFixture) -> None:
-    """Tracebacks with texts that are not Unicode cannot travel from a worker of pytest-xdist."""
-    caplog.set_level(logging.CRITICAL, NAME)
-
-
 @pytest.mark.parametrize("what", [*RETURNED, *RAISED])
 @pytest.mark.parametrize("where", PLACES)
 async def test_what_an_application_returns_or_raises_fails_that_call_alone(
