@@ -77,6 +77,8 @@ async def open_ringpop(
             the block is cancelled, and this is raised out of it.
     """
     check_trio("open_ringpop")
+    if signals and threading.current_thread() is not threading.main_thread():
+        raise ConfigError("signals come to the main thread alone: open the node there, or without")
     _check_addresses(config)
     applications_labels(config.labels)  # refuses those that are the node's own
     hosts = config.hosts

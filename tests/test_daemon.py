@@ -1506,3 +1506,23 @@ def test_another_loop_is_refused_in_one_line() -> None:
     for run in (main, local):
         with pytest.raises(ConfigError, match=r"needs trio.*ringpop_py\.Client"):
             asyncio.run(run())
+
+
+def test_signals_in_another_thread_are_refused() -> None:
+    errors: list[ConfigError] = []
+
+    async def main() -> None:
+        async with open_ringpop(Config(), signals=True):
+            pass
+
+    def run() -> None:
+        try:
+            trio.run(main)
+        except ConfigError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+    assert "main thread" in str(errors[0])

@@ -29,7 +29,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_reply, encode_http_head
-from ringpop_py.proxy.request import HttpRequest, OwnerReply, Reply, Request, RequestOptions
+from ringpop_py.proxy.request import AnyRequest, HttpRequest, OwnerReply, Reply, RequestOptions
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.application import Application
     from ringpop_py.proxy.head import Head
     from ringpop_py.proxy.owners import KeyOwners, RingOwners
-    from ringpop_py.proxy.request import AnyReply, AnyRequest
+    from ringpop_py.proxy.request import AnyReply
     from ringpop_py.transport.channel import Channel
 
 
@@ -109,7 +109,7 @@ class Proxy:
             ConfigError: an argument or an option is not what it has to be.
         """
         keys = (key,) if isinstance(key, str) else keys_of(key)
-        if not isinstance(request, Request | HttpRequest):
+        if not isinstance(request, AnyRequest):
             raise _no_request(request)
         policy = self._policy_for(options) if options else self._policy
         deadline_at, deadline = math.inf, NEVER
@@ -165,7 +165,7 @@ class Proxy:
         Raises:
             NoOwner: the ring is empty.
         """
-        if not isinstance(request, Request | HttpRequest):
+        if not isinstance(request, AnyRequest):
             raise _no_request(request)
         self._policy_for(options)  # raises ConfigError for all of them, and not for each owner
         # One ring for all keys, so that the groups fit together.
