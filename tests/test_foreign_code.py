@@ -271,6 +271,15 @@ async def _nothing_ended(one: Ringpop, other: Ringpop) -> None:
     assert [node.application.counts.in_flight for node in (one, other)] == [0, 0]
 
 
+@pytest.fixture(autouse=True)
+def _silent(caplog: pytest.LogCaptureFixture) -> None:
+    """What pytest captures is formatted at once, and by PySpark if that was loaded before.
+
+    Both let through what an exception raises that is asked for its text; other handlers do not.
+    """
+    caplog.set_level(logging.CRITICAL, NAME)
+
+
 @pytest.mark.parametrize("what", [*RETURNED, *RAISED])
 @pytest.mark.parametrize("where", PLACES)
 async def test_what_an_application_returns_or_raises_fails_that_call_alone(

@@ -46,6 +46,9 @@ class Ringpopd:
     def run(self, text: str) -> Run:
         (self._folder / f"{MODULE}.py").write_text(text)
         self._capfd.readouterr()
+        # Without that of pytest, which lets through what an exception raises if asked for its text.
+        logger = logging.getLogger(NAME)
+        logger.handlers = [each for each in logger.handlers if type(each).__module__ == logs_module]
         exit_code = command.main(["--listen=127.0.0.1:0", f"--app={MODULE}:create"])
         captured = self._capfd.readouterr()
         assert captured.out == ""
@@ -53,6 +56,9 @@ class Ringpopd:
         said = [line for line in lines if line.startswith("ringpopd: ")]
         assert lines[len(lines) - len(said) :] == said  # they are the last ones
         return Run(exit_code, lines[: len(lines) - len(said)], said)
+
+
+logs_module = Logs.__module__
 
 
 @cache
