@@ -69,7 +69,7 @@ class Street(Protocol):
     shelf: SharedStore
     calls: HomeCalls
     policies: dict[str, DeadlinePolicy]
-    duties: Counter[str]
+    duties: Counter[tuple[str, str, int | None]]
 
     def serves(self, home: Home, number: int, epoch: int) -> None:
         """*home* serves a partition from now on."""
@@ -363,7 +363,7 @@ class Home:
     def _do(self, task: duties.Task) -> None:
         world = self.homes.world
         world.trace.note(world.now, self.process.serial, task)
-        self.homes.duties[type(task).__name__] += 1
+        self.homes.duties[self.name, type(task).__name__, getattr(task, "number", None)] += 1
         match task:
             case duties.Tell(rows):
                 self.gossip.spread(NAME, GENERATION, rows, self.now)

@@ -63,8 +63,8 @@ class Homes(Check):
         self.moved_at = 0
         self.members_max = 0
         self.watchers: list[HomeWatcher] = []
-        self.duties: Counter[str] = Counter()
-        """How many tasks of each kind all stewards have given."""
+        self.duties: Counter[tuple[str, str, int | None]] = Counter()
+        """How often each home was given tasks of each kind, about each partition."""
         self._homes: dict[Process, Home] = {}
         world.farewell = self._farewell
 
