@@ -19,12 +19,15 @@ from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ringpop_sim.keyspaces.homes import Homes
+    from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
-REST_US: Final = 15 * s
+REST_US: Final = 7 * s
+REST_US_MAX: Final = 17 * s
 """Longer than any call of a node or a home lasts."""
-LOOKS: Final = 40
 LOOK_US: Final = 50 * ms
 """What is done from time to time is under way at some looks, and not at all of them."""
 AGAIN_MAX: Final = 5
@@ -42,22 +45,12 @@ def left_at_rest(world: World, homes: Homes | None, *, settled: bool) -> list[Br
     processes = [p for p in world.running if p.life is Life.RUNNING and p.node.ready]
     for process in processes:
         world.do(process, lambda node, now: node.stop_gossip(now))
-    before = _duties(homes)
+    before, ends_at = _duties(homes), world.now + REST_US_MAX
     world.run(world.now + REST_US)
-    found = {
-        (process.name, "L8", what): count
-        for process in processes
-        for what, count in process.node.under_way.items()
-    }
-    found |= _of_homes(homes)
-    for _ in range(LOOKS):
-        if not any(found.values()):
-            break
+    found = _under_way(processes, homes)
+    while any(found.values()) and world.now < ends_at:
         world.run(world.now + LOOK_US)
-        now = _of_homes(homes)
-        for process in processes:
-            for what, count in process.node.under_way.items():
-                now[process.name, "L8", what] = count
+        now = _under_way(processes, homes)
         found = {key: min(count, now.get(key, 0)) for key, count in found.items()}
     broken = [
         Broken(invariant, world.now, f"at rest {name} still has {count} {what} under way")
@@ -78,12 +71,20 @@ def left_at_rest(world: World, homes: Homes | None, *, settled: bool) -> list[Br
     return broken
 
 
-def _of_homes(homes: Homes | None) -> dict[tuple[str, str, str], int]:
-    return {
+def _under_way(
+    processes: Sequence[Process], homes: Homes | None
+) -> dict[tuple[str, str, str], int]:
+    found = {
+        (process.name, "L8", what): count
+        for process in processes
+        for what, count in process.node.under_way.items()
+    }
+    of_homes = {
         (home.name, "L9", what): count
         for home in homes or ()
         for what, count in home.under_way.items()
     }
+    return found | of_homes
 
 
 def _duties(homes: Homes | None) -> Counter[tuple[str, str, int | None]]:
