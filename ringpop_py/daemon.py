@@ -139,7 +139,7 @@ async def _running(
                 with _until_signalled(signals):
                     if wait_ready:
                         await ringpop.wait_ready()
-                # Also after a signal: the caller's block begins, and is cancelled at once.
+                # Also after a signal: the caller's block begins, and is cancelled immediately.
                 with _until_signalled(signals):
                     yield ringpop
                 await ringpop.end()

@@ -84,7 +84,7 @@ class Catalog:
         """Return eight hexadecimal digits that identify this store, made by the first call.
 
         Args:
-            create: whether to make them if there are none; otherwise None is returned.
+            create: whether to make them if they are missing; otherwise None is returned.
         """
         key = store_id_key(self.cluster)
         found = self.store.get(key)

@@ -69,7 +69,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--name", "--identity", metavar="NAME", help="the node's name (its address)")
     for flag, metavar, text in FLAGS:
         add(flag, metavar=metavar, help=text)
-    text = "make the store if there is none; without it, a node does not start then"
+    text = "make the store if it does not exist; without this flag, the node does not start then"
     add("--create-store", action="store_true", default=None, help=text)
     add("--ring-points", type=int, metavar="N", help="points of each member on the ring (100)")
     text = "a label of this node; may be repeated"

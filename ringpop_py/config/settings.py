@@ -273,7 +273,7 @@ class ProxyConfig(_Checked):
 
     Attributes:
         replays_max: how many forwarded HTTP requests the application at `Config.app_url` may have
-            under way; more are declined at once, and tried again on the sender's schedule.
+            under way; more are declined immediately, and tried again on the sender's schedule.
         body_bytes_max: of an HTTP request or response.
     """
 
@@ -369,8 +369,8 @@ class Config(_Checked):
         app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP.
         store: the store of durable keyspaces: a folder or a URL (`ringpop_py.stores`), the same
             for all members. Without a store, a node has no part in durable keyspaces.
-        create_store: make the store if there is none, or none of this cluster. Without it, a node
-            does not start then, because a folder that is not mounted looks like a new store.
+        create_store: make the store if it does not exist, or has nothing of this cluster. Without
+            it, a node does not start then: a folder that is not mounted looks like a new store.
         entries_folder: keep keys and values of durable partitions in RocksDB in this local folder,
             not in memory. No other process may use the folder; it is emptied at each start.
         drain_timeout_s: how long a node that ends waits for open requests before it aborts them; 0

@@ -172,7 +172,6 @@ class LocalKeyspaces:
             peers=Peers(self._node.names, lambda _rows: None, trio.lowlevel.checkpoint),
             spawn=self._spawn,
             on_over=lambda: None,
-            on_away=lambda: None,
         )
         self._spawn(host.run)
         self._closing.append(host.driver.close)

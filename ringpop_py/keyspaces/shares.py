@@ -192,7 +192,7 @@ class Shares:
                 spawn=spawn,
             )
         assert stored is not None, "durable keyspaces begin with a store only"
-        return DurableHost(
+        host = DurableHost(
             self._node,
             entry,
             stored.worker,
@@ -200,8 +200,9 @@ class Shares:
             peers=peers,
             spawn=spawn,
             on_over=lambda: self._spawn(stored.look_up, name),  # it may have been created again
-            on_away=self._tell_failures,
         )
+        host.on_away = self._tell_failures
+        return host
 
     def _members(self, name: str, store_label: tuple[str, str] | None) -> Sequence[str]:
         # Members in the ring, of that store if there is one, whose share has not failed.

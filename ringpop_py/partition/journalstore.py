@@ -38,10 +38,12 @@ class KnownRecords:
     Nothing else ever stands in a slot that was read: see `ringpop_py.journal.effects`.
 
     Attributes:
+        reached: looked at before an heir ends a journal or claims; None if nothing is noted.
         said: what was logged of damage: each try finds it again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reached: ReachedBook | None = None) -> None:
+        self.reached = reached
         self.said: set[str] = set()
         self._lock = Lock()
         self._records: dict[str, Record] = {}
@@ -108,7 +110,6 @@ class JournalStore:
 
     Args:
         known: shared by all heirs of a keyspace at a node; None for what reads nothing twice.
-        reached: looked at before a journal is ended or a partition is claimed; None for an owner.
 
     Attributes:
         quick: see `Store.quick`.
@@ -116,11 +117,7 @@ class JournalStore:
     """
 
     def __init__(
-        self,
-        keys: KeyspaceKeys,
-        worker: Worker,
-        known: KnownRecords | None = None,
-        reached: ReachedBook | None = None,
+        self, keys: KeyspaceKeys, worker: Worker, known: KnownRecords | None = None
     ) -> None:
         self.quick = worker.store.quick
         self.trouble: StoreUnavailable | None = None
@@ -128,7 +125,7 @@ class JournalStore:
         self._store = worker.store
         self._keys = keys
         self._known = known
-        self._reached = reached
+        self._reached = None if known is None else known.reached
         self._said = set[str]() if known is None else known.said
         self._files: dict[tuple[int, Slot], bytes] = {}
         self._last = "", keys.journal("")

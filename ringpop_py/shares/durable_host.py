@@ -22,7 +22,7 @@ from ringpop_py.shares.copies import Copies
 from ringpop_py.shares.driver import ServersSeen
 from ringpop_py.shares.durable_driver import DurableDriver
 from ringpop_py.shares.host import OwningHost
-from ringpop_py.shares.refusals import Refusals
+from ringpop_py.shares.refusals import RefusalWatch
 from ringpop_py.shares.snapshots import Snapshots
 from ringpop_py.shares.sweeper import Sweeper
 from ringpop_py.steward.durable import DurableSteward
@@ -47,7 +47,9 @@ class DurableHost(OwningHost[DurableDriver]):
         worker: calls the store.
         make_state: makes an empty state of a partition.
         on_over: called when the store says that this generation was dropped.
-        on_away: called when `away` has changed.
+
+    Attributes:
+        on_away: called when `away` has changed; set from outside.
     """
 
     def __init__(
@@ -60,8 +62,8 @@ class DurableHost(OwningHost[DurableDriver]):
         peers: Peers,
         spawn: Spawn,
         on_over: Callable[[], None],
-        on_away: Callable[[], None],
     ) -> None:
+        self.on_away: Callable[[], None] = lambda: None
         self.keys = KeyspaceKeys(node.config.cluster, entry.name, entry.generation)
         self.store = worker.store
         self.worker = worker
@@ -77,8 +79,8 @@ class DurableHost(OwningHost[DurableDriver]):
             handoffs_max=state.handoffs_max,
             takeovers_max=state.takeovers_max,
         )
-        self._known = KnownRecords()
-        self._reached = ReachedBook(worker.store, self.keys)
+        reached = ReachedBook(worker.store, self.keys)
+        self._known = KnownRecords(reached)
         of_writer = JournalStore(self.keys, worker), JournalStore(self.keys, worker)
         self.writer = Writer(node.name, *of_writer, state, spawn)
         driver = DurableDriver(
@@ -91,16 +93,9 @@ class DurableHost(OwningHost[DurableDriver]):
         )
         super().__init__(node, entry, peers, driver)
         logs = JournalStore(self.keys, worker)
-        self.sweeper = Sweeper(self.keys, worker, self.writer, logs, self._reached)
-        self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker, self._reached)
-        self._refusals = Refusals(
-            node.name,
-            entry.name,
-            self.writer,
-            members=peers.members,
-            probe=lambda: worker.run(self._probe_store),
-            changed=on_away,
-        )
+        self.sweeper = Sweeper(self.keys, worker, self.writer, logs, reached)
+        self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker, reached)
+        self._watch = RefusalWatch(self.writer, node.name, entry.name, peers.members)
         self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
         self.jobs = Jobs(
             node,
@@ -127,7 +122,7 @@ class DurableHost(OwningHost[DurableDriver]):
             ) from None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.checkpointer.run)
-            nursery.start_soon(self._refusals.run)
+            nursery.start_soon(self._watch.run, self._probe_store, self.on_away)
             nursery.start_soon(self.jobs.run_sweeps, partial(self._acts, "/jobs"))
             nursery.start_soon(self.sweeper.run, partial(self._acts, "/journals"))
             if self.definition.min_cluster_size > 1:
@@ -139,12 +134,12 @@ class DurableHost(OwningHost[DurableDriver]):
     @property
     def away(self) -> bool:
         """Whether this member owns nothing because its store refuses what it writes."""
-        return self._refusals.away
+        return self._watch.away
 
-    def _probe_store(self) -> None:
+    async def _probe_store(self) -> None:
         key = f"{self.keys.root}probe/{secrets.token_hex(8)}"
-        self.store.put_if_absent(key, b"")
-        self.store.delete([key])
+        await self.worker.run(self.store.put_if_absent, key, b"")
+        await self.worker.run(self.store.delete, [key])
 
     def _acts(self, what: str = "") -> bool:
         # One member does *what* for all. Members without our store could not. While views differ,
@@ -164,7 +159,7 @@ class DurableHost(OwningHost[DurableDriver]):
         return Partition(
             number,
             state=self._make_state(self.definition),
-            store=JournalStore(self.keys, self.worker, self._known, self._reached),
+            store=JournalStore(self.keys, self.worker, self._known),
             writer=self.writer,
         )
 

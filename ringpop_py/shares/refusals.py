@@ -25,38 +25,34 @@ PROBE_S: Final = 5.0
 """The seconds from one try to write to the next, after the store has refused one."""
 
 
-class Refusals:
+class RefusalWatch:
     """Watches whether the store refuses what *writer* puts, for one keyspace at the node *name*.
 
     Args:
         members: returns the members that may own partitions now.
-        probe: writes something. Raises StoreUnavailable.
-        changed: called when `away` has changed.
 
     Attributes:
         away: whether this member owns nothing because of that.
     """
 
     def __init__(
-        self,
-        name: str,
-        keyspace: str,
-        writer: Writer,
-        *,
-        members: Callable[[], Sequence[str]],
-        probe: Callable[[], Awaitable[object]],
-        changed: Callable[[], None],
+        self, writer: Writer, name: str, keyspace: str, members: Callable[[], Sequence[str]]
     ) -> None:
         self.away = False
         self._name = name
         self._keyspace = keyspace
         self._writer = writer
         self._members = members
-        self._probe = probe
-        self._changed = changed
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
+    async def run(
+        self, probe: Callable[[], Awaitable[object]], changed: Callable[[], None]
+    ) -> None:
+        """Watch until cancelled.
+
+        Args:
+            probe: writes something. Raises StoreUnavailable.
+            changed: called when `away` has changed.
+        """
         probe_at = 0.0
         while True:
             await trio.sleep(LOOK_S)
@@ -64,7 +60,7 @@ class Refusals:
             if why is not None and self.away and now >= probe_at:
                 probe_at = now + PROBE_S
                 try:
-                    await self._probe()
+                    await probe()
                 except StoreUnavailable:
                     pass
                 else:
@@ -76,7 +72,7 @@ class Refusals:
                 if not away:
                     probe_at = 0.0
                 self._tell(str(why) if away else "")
-                self._changed()
+                changed()
 
     def _tell(self, why: str) -> None:
         if why:

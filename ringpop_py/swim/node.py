@@ -269,7 +269,7 @@ class Node:
         return self._core.take_effects()
 
     def doubt(self, name: str, now: int) -> list[Effect]:
-        """Probe *name* at once, with helpers: something here depends on whether it is there."""
+        """Probe *name* immediately, with helpers: something here depends on whether it is there."""
         now, member = self._core.enter(now), self.members.get(name)
         if member is not None and self._core.may_speak:
             self._prober.probe_soon(member.address, now, quiet=True)

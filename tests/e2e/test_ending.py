@@ -82,10 +82,10 @@ def test_a_signal_need_not_wait_for_an_application_that_is_imported(
 
 
 def _code_after(node: LocalNode, number: signal.Signals) -> int:
-    """The exit code of *node* after a signal; soon, on a machine that has much else to do."""
+    """The exit code of *node* after a signal; within two seconds."""
     node.signal(number)
     assert node.process is not None
-    return node.process.wait(5)
+    return node.process.wait(2)
 
 
 class Sleeper(threading.Thread):
