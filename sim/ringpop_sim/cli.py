@@ -16,6 +16,7 @@ from ringpop_sim.commands import (
     report,
     run,
     shrink,
+    shuffle,
     swarm,
     theory,
 )
@@ -35,6 +36,7 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     theory,
     journal,
     keyspaces,
+    shuffle,
 )
 """The modules of the subcommands, in the order of the help."""
 

@@ -36,8 +36,8 @@ class CheckerCommand:
     def add_parser(self, commands: c.Parsers) -> argparse.ArgumentParser:
         """See `Command`."""
         parser = c.parser_of(commands, self.name, self.summary, self.examples)
-        parser.add_argument("--schedules", type=c.count, default=SCHEDULES_DEFAULT, metavar="N",
-                            help="how many schedules (%(default)s)")  # fmt: skip
+        parser.add_argument("--schedules", type=c.count, metavar="N",
+                            help=f"how many schedules ({SCHEDULES_DEFAULT})")  # fmt: skip
         parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
         parser.add_argument("--nodes", type=c.count, metavar="N",
                             help=f"how many ({self.sizes}, by the seed)")  # fmt: skip
@@ -51,14 +51,15 @@ class CheckerCommand:
         if options.nodes is not None and options.nodes > NODES_MAX:
             c.mention(f"ringpop-sim: at most {NODES_MAX} nodes")
             return c.BAD_PLAN
+        schedules = options.schedules or SCHEDULES_DEFAULT
         line = c.Progress(time.monotonic)
         summary = self.checker.sweep(
             options.first,
-            options.schedules,
+            schedules,
             time.monotonic,
             nodes=options.nodes,
             jobs=options.jobs,
-            progress=lambda found: line.show(_progress(found, options.schedules)),
+            progress=lambda found: line.show(_progress(found, schedules)),
         )
         line.end()
         if options.format == "json":
@@ -68,7 +69,7 @@ class CheckerCommand:
         for outcome in summary.failures[:TOLD_MAX]:
             c.mention(self._told(outcome, options.nodes))
         if options.trace and summary.ok:
-            for seed in range(options.first, options.first + min(options.schedules, TOLD_MAX)):
+            for seed in range(options.first, options.first + min(schedules, TOLD_MAX)):
                 c.mention("\n".join(self.checker.run(seed, options.nodes, traced=True).trace))
         return c.OK if summary.ok else c.BROKEN
 

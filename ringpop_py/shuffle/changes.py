@@ -1,0 +1,229 @@
+"""The changes of a record, one function each: from a record that holds to the next that does.
+
+Each returns a record of the next version. All end in `_settled`, which restores what has to hold
+whoever came or went: each member has an open segment with the member that follows it, and what has
+one holder is on its way to a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringpop_py.shuffle.record import Interval, MemberId, Record, Segment, State, Winner
+from ringpop_py.values.declared import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def created(
+    former: Record | None,
+    uid: int,
+    definition: bytes,
+    interval_count: int,
+    members: Sequence[MemberId],
+) -> Record:
+    """Return the first record of a new shuffle; *former* is the deleted one of that name."""
+    version = 1 if former is None else former.version + 1
+    return _settled(
+        Record(version, uid, State.PUT, definition, interval_count, tuple(sorted(members)))
+    )
+
+
+def with_attempts(record: Record, count: int) -> Record:
+    """Take *count* numbers of attempts, from `next_attempt` on."""
+    return record.with_(next_attempt=record.next_attempt + count)
+
+
+def joined(record: Record, member: MemberId) -> Record:
+    """Add *member*. Nothing moves, except that in GET it fetches its share of the intervals."""
+    record = record.with_(members=tuple(sorted((*record.members, member))))
+    if record.state is State.GET:
+        record = replace(record, intervals=_shared_with(record, member))
+    return _settled(record)
+
+
+def _shared_with(record: Record, member: MemberId) -> tuple[Interval, ...]:
+    """Have *member* fetch its share of the intervals, from owners that have more than that."""
+    share = record.interval_count // len(record.members)
+    counts: dict[MemberId, int] = {}
+    for interval in record.intervals:
+        for owner in interval.holders[:1]:
+            counts[owner] = counts.get(owner, 0) + 1
+    intervals = list(record.intervals)
+    for number, interval in enumerate(intervals):
+        # One that is under repair is not whole: it has to have two holders, of which one goes.
+        if share and interval.fetched_by is None and len(interval.holders) > 1:
+            owner = interval.holders[0]
+            if counts[owner] > share:
+                counts[owner] -= 1
+                share -= 1
+                intervals[number] = replace(interval, fetched_by=member)
+    return tuple(intervals)
+
+
+def parted(record: Record, gone: MemberId) -> Record:
+    """Remove *gone*: what it held has a holder less, and what it fetched is fetched by another."""
+    segments = {
+        number: replace(
+            segment,
+            holders=_without(segment.holders, gone),
+            is_open=segment.is_open and gone not in segment.holders,
+            copy_to=None if segment.copy_to == gone else segment.copy_to,
+        )
+        for number, segment in record.segments.items()
+    }
+    intervals = tuple(
+        replace(
+            interval,
+            holders=_without(interval.holders, gone),
+            fetched_by=None if interval.fetched_by == gone else interval.fetched_by,
+        )
+        for interval in record.intervals
+    )
+    return _settled(
+        record.with_(
+            members=_without(record.members, gone),
+            segments=segments,
+            intervals=intervals,
+        )
+    )
+
+
+def copied(record: Record, number: int) -> Record:
+    """Make the member that has fetched segment *number* its second holder."""
+    segment = record.segments[number]
+    assert segment.copy_to is not None
+    whole = replace(segment, holders=(*segment.holders, segment.copy_to), copy_to=None)
+    return _settled(record.with_(segments={**record.segments, number: whole}))
+
+
+def ended(record: Record, winners: Mapping[int, Winner], cuts: bytes) -> Record:
+    """Close all segments, for good, and say which rows count and where they go."""
+    members = record.members
+    segments = {
+        number: replace(segment, is_open=False) for number, segment in record.segments.items()
+    }
+    intervals = tuple(
+        Interval((members[number % len(members)],)) for number in range(record.interval_count)
+    )
+    return _settled(
+        record.with_(
+            state=State.ENDING,
+            segments=segments,
+            winners=dict(winners),
+            cuts=cuts,
+            intervals=intervals,
+        )
+    )
+
+
+def published(record: Record, files: Sequence[tuple[int, int]]) -> Record:
+    """Let intervals be read: *files* are the rows and the checksum of each. Segments are done."""
+    intervals = tuple(
+        replace(interval, rows=rows, checksum=checksum)
+        for interval, (rows, checksum) in zip(record.intervals, files, strict=True)
+    )
+    return _settled(record.with_(state=State.GET, segments={}, intervals=intervals))
+
+
+def fetched(record: Record, number: int) -> Record:
+    """Let the member that has fetched interval *number* hold it, instead of the replica if any."""
+    interval = record.intervals[number]
+    assert interval.fetched_by is not None
+    # A change takes one holder away at most, so that the other still answers for the interval.
+    if len(interval.holders) == 1:
+        holders = (interval.holders[0], interval.fetched_by)
+    else:
+        holders = (interval.fetched_by, interval.holders[0])
+    intervals = list(record.intervals)
+    intervals[number] = replace(interval, holders=holders, fetched_by=None)
+    return _settled(record.with_(intervals=tuple(intervals)))
+
+
+def damaged(record: Record, why: str) -> Record:
+    """Say for good that rows are missing."""
+    return record.with_(state=State.DAMAGED, why=why)
+
+
+def deleted(record: Record) -> Record:
+    """Delete it; what remains says so, and which numbers are taken."""
+    return record.with_(
+        state=State.DELETED, segments={}, intervals=(), winners={}, cuts=b"", members=()
+    )
+
+
+# What has to hold after each change.
+
+
+def _settled(record: Record) -> Record:
+    if record.state is State.PUT:
+        record = _with_open_segments(record)
+    if record.state in (State.PUT, State.ENDING):
+        record = replace(record, segments=_with_copies(record))
+    if record.state in (State.ENDING, State.GET):
+        record = replace(record, intervals=_with_second_holders(record))
+    return record
+
+
+def _with_open_segments(record: Record) -> Record:
+    """Give each member a segment with the member that follows it, and close all others."""
+    segments = dict(record.segments)
+    has_one = set()
+    for number, segment in segments.items():
+        if not segment.is_open:
+            continue
+        primary = segment.primary
+        follower = record.next_of(primary) if primary in record.members else None
+        if segment.holders == (primary, follower):
+            has_one.add(primary)
+        else:
+            segments[number] = replace(segment, is_open=False)
+    next_segment = record.next_segment
+    for member in record.members:
+        follower = record.next_of(member)
+        if follower is not None and member not in has_one:
+            segments[next_segment] = Segment(member, (member, follower), is_open=True)
+            next_segment += 1
+    return replace(record, segments=segments, next_segment=next_segment)
+
+
+def _with_copies(record: Record) -> dict[int, Segment]:
+    """Have each segment with one holder fetched by the member that follows that."""
+    segments = dict(record.segments)
+    for number, segment in segments.items():
+        copy_to = segment.copy_to if segment.copy_to in record.members else None
+        if len(segment.holders) != 1:
+            copy_to = None
+        elif copy_to is None:
+            copy_to = record.next_of(segment.holders[0])
+        if copy_to != segment.copy_to:
+            segments[number] = replace(segment, copy_to=copy_to)
+    return segments
+
+
+def _with_second_holders(record: Record) -> tuple[Interval, ...]:
+    """Give each interval a second holder: at ENDING by name, from GET on by a fetch."""
+    return tuple(
+        _with_second_holder(record, number, interval)
+        for number, interval in enumerate(record.intervals)
+    )
+
+
+def _with_second_holder(record: Record, number: int, interval: Interval) -> Interval:
+    members, holders = record.members, interval.holders
+    if record.state is State.ENDING:
+        # Nothing is lost with the holders: the segments still have all rows.
+        if not holders and members:
+            holders = (members[number % len(members)],)
+        if len(holders) == 1:
+            follower = record.next_of(holders[0])
+            holders = holders if follower is None else (*holders, follower)
+        return interval if holders == interval.holders else replace(interval, holders=holders)
+    if len(holders) == 1 and interval.fetched_by is None:
+        return replace(interval, fetched_by=record.next_of(holders[0]))
+    return interval
+
+
+def _without(members: tuple[MemberId, ...], gone: MemberId) -> tuple[MemberId, ...]:
+    return tuple(member for member in members if member != gone)
