@@ -143,8 +143,8 @@ class Truth:
                 self._read_from.add(record.uid)
                 if self.is_single and not all(each.holders for each in record.intervals):
                     self.breaks(AUTHORITY, "an interval has no holder")
-            case State.DAMAGED if self.is_single and not self.lies:
-                # What a lie names may be held by one member: it was never acknowledged.
+            case State.DAMAGED if self.is_single and not (self.lies and self._has_lost()):
+                # What a lie names may be at the one that was lost alone: nobody acknowledged it.
                 self.breaks(DAMAGE, record.why)
             case State.DELETED:
                 self._deleted(record, now)
@@ -155,6 +155,9 @@ class Truth:
         for interval, before in zip(record.intervals, former.intervals, strict=False):
             if len({*before.holders} - {*interval.holders}) > 1:
                 self.breaks(AUTHORITY, f"{before.holders} become {interval.holders}")
+
+    def _has_lost(self) -> bool:
+        return bool(self.tally["kills"] or self.tally["suspected"])
 
     def _deleted(self, record: Record, now: int) -> None:
         self._deleted_at.setdefault(record.uid, now)
