@@ -219,6 +219,56 @@ class DeadlineExceeded(ProxyError, code="deadline-exceeded", http_status=504):
     """The deadline for the request as a whole passed. The last attempt may still run."""
 
 
+class ShuffleError(RingpopError, code="shuffle-error"):
+    """A shuffle did not do what was requested. What was acknowledged before is as it was."""
+
+
+class ShuffleRefused(ShuffleError, code="shuffle-refused", took_effect="no", http_status=400):
+    """The caller asked for what cannot be: a type without an order, another schema, a bad name."""
+
+
+class ShuffleUnknown(ShuffleError, code="shuffle-unknown", took_effect="no", http_status=404):
+    """No shuffle of that name was created in this cluster."""
+
+
+class ShuffleConflict(ShuffleError, code="shuffle-conflict", took_effect="no", http_status=409):
+    """A shuffle of that name exists with another definition, or was ended with other attempts."""
+
+
+class ShuffleEnded(ShuffleError, code="shuffle-ended", took_effect="no", http_status=409):
+    """The shuffle takes no more rows: it was ended. Those that count are named in its record."""
+
+
+class ShuffleIncomplete(ShuffleError, code="shuffle-incomplete", took_effect="no", http_status=409):
+    """An end names attempts of which frames are missing. The shuffle goes on taking rows.
+
+    Attributes:
+        attempts: their numbers: run these again, and end the shuffle with the new ones.
+    """
+
+    def __init__(self, message: str = "", *, attempts: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.attempts = tuple(attempts)
+
+
+class ShuffleDeleted(ShuffleError, code="shuffle-deleted", took_effect="no", http_status=410):
+    """The shuffle was deleted; or one of its name was created again, and this is the former one."""
+
+
+class ShuffleDamaged(ShuffleError, code="shuffle-damaged", took_effect="no"):
+    """Rows are lost: more members that held them are gone than one at a time. Run the job again."""
+
+
+class ShuffleFull(
+    ShuffleError, code="shuffle-full", took_effect="no", passes=True, http_status=507
+):
+    """No member has room for more rows. What ended before can still be read."""
+
+
+class ShuffleUnavailable(ShuffleError, code="shuffle-unavailable", passes=True, http_status=503):
+    """No member could do it now: none is reachable, or the shuffle is not that far. Try again."""
+
+
 class KeyspaceError(RingpopError, code="keyspace-error"):
     """A keyspace did not do what was requested; nothing was half done.
 

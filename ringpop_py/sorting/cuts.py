@@ -1,0 +1,116 @@
+"""Which keys cut a shuffle into intervals of equal size, and what of a frame is in which interval.
+
+A cut is a key and a share: of the rows that have just that key, this share is below the cut. So one
+key that many rows have is spread over several intervals. Which rows of a frame these are follows
+from the frame alone, and is the same wherever it is computed.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ringpop_py.sorting.order import Order, comparable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+POINTS_MAX: Final = 1_024
+"""A frame is summed up in at most so many of its keys, as far from each other as can be."""
+SUMMARY_POINTS_MAX: Final = 16_384
+"""The same of all frames at a member."""
+WEIGHT: Final = "__weight"
+SHARE: Final = "__share"
+
+
+def points_of(order: Order, table: pa.Table, frame: tuple[int, int]) -> pa.Table:
+    """Return keys of *table*, the rows of *frame* in order, that stand for as many rows each."""
+    rows = table.num_rows
+    count = min(rows, POINTS_MAX)
+    # Of other frames, keys a bit further on: together they show more than each of them.
+    offset = _fraction(frame)
+    places = [int((number + offset) * rows / count) for number in range(count)]
+    keys = table.select(order.by).take(pa.array(places, pa.int64()))
+    return _weighted(keys, np.full(count, rows / max(count, 1)))
+
+
+def summary_of(order: Order, points: Iterable[pa.Table]) -> pa.Table:
+    """Return at most `SUMMARY_POINTS_MAX` keys that stand for as much as *points* do."""
+    empty = _weighted(order.key_schema.empty_table(), np.empty(0))
+    table = order.sorted(pa.concat_tables([empty, *points]))
+    if table.num_rows <= SUMMARY_POINTS_MAX:
+        return table
+    sums = np.cumsum(table.column(WEIGHT).to_numpy())
+    step = sums[-1] / SUMMARY_POINTS_MAX
+    places = np.searchsorted(sums, (np.arange(SUMMARY_POINTS_MAX) + 0.5) * step)
+    keys = table.select(order.by).take(pa.array(places))
+    return _weighted(keys, np.full(SUMMARY_POINTS_MAX, step))
+
+
+def _weighted(keys: pa.Table, weights: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Table:
+    return keys.append_column(WEIGHT, pa.array(weights))
+
+
+def cuts_of(
+    order: Order, summaries: Iterable[pa.Table], count: int, *, keep_keys_together: bool
+) -> pa.Table:
+    """Return the cuts between *count* intervals of about equal size; none if there are no rows.
+
+    With *keep_keys_together*, all rows of a key are in one interval.
+    """
+    table = summary_of(order, summaries)
+    schema = order.key_schema.append(pa.field(SHARE, pa.float64()))
+    if not table.num_rows:
+        return schema.empty_table()
+    keys = [tuple(map(comparable, row.values())) for row in table.select(order.by).to_pylist()]
+    sums = np.cumsum(table.column(WEIGHT).to_numpy())
+    places, shares = [], []
+    for target in sums[-1] * np.arange(1, count) / count:
+        place = int(np.searchsorted(sums, target, "right"))
+        places.append(min(place, len(keys) - 1))
+        first, end = _equal(keys, places[-1])
+        below = sums[first - 1] if first else 0.0
+        shares.append(0.0 if keep_keys_together else (target - below) / (sums[end - 1] - below))
+    cuts = table.select(order.by).take(pa.array(places, pa.int64()))
+    return cuts.append_column(SHARE, pa.array(shares, pa.float64())).cast(schema)
+
+
+def _equal(keys: Sequence[object], place: int) -> tuple[int, int]:
+    """Return the first of the keys that equal that at *place*, and the one after the last."""
+    first = end = place
+    while first and keys[first - 1] == keys[place]:
+        first -= 1
+    while end < len(keys) and keys[end] == keys[place]:
+        end += 1
+    return first, end
+
+
+def slices_of(
+    order: Order, cuts: pa.Table, table: pa.Table, frame: tuple[int, int]
+) -> list[tuple[int, int]]:
+    """Return, for each interval, which rows of *table* are in it: the first, and the end.
+
+    Args:
+        cuts: those of the shuffle.
+        table: the rows of one frame, in order.
+        frame: the id of the frame. Where all frames have a key once, it says on which side that is.
+    """
+    offset = _fraction(frame)
+    ends = []
+    for (first, end), share in zip(
+        order.ranges(table, cuts), cuts.column(SHARE).to_pylist(), strict=True
+    ):
+        below = ceil(share * (end - first) - offset)
+        ends.append(first + min(max(below, 0), end - first))
+    return list(zip([0, *ends], [*ends, table.num_rows], strict=True))
+
+
+def _fraction(frame: tuple[int, int]) -> float:
+    """Return a number from 0 to 1 that differs from frame to frame, spread evenly."""
+    attempt, sequence = frame
+    mixed = (attempt * 0x9E3779B97F4A7C15 + sequence * 0xD1342543DE82EF95) % (1 << 64)
+    mixed = (mixed ^ (mixed >> 31)) * 0xBF58476D1CE4E5B9 % (1 << 64)
+    return (mixed >> 11) / (1 << 53)

@@ -1,0 +1,127 @@
+"""From frames to intervals: parts of segments, and the files into which owners merge them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+import xxhash
+
+from ringpop_py.errors import ShuffleDamaged
+from ringpop_py.shuffle.messages import FrameId, Held
+from ringpop_py.sorting.cuts import slices_of
+from ringpop_py.sorting.frames import packed, unpacked
+from ringpop_py.sorting.order import RANDOM, Order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+RUN_BYTES: Final = 32 * 1024 * 1024
+"""So many bytes of frames are sliced together: the slices of one frame alone are small."""
+BATCH_ROWS: Final = 65_536
+"""A batch in the file of an interval has at most so many rows."""
+READ_BYTES: Final = 1024 * 1024
+
+
+class Part(NamedTuple):
+    """What several frames of one segment have of one interval.
+
+    Attributes:
+        frames: which they are, and how many rows of each.
+        body: the rows, frame after frame, each in order.
+    """
+
+    frames: tuple[tuple[int, int, int], ...]
+    body: bytes | memoryview
+
+
+def parts_of(
+    order: Order, cuts: pa.Table, frames: Iterable[tuple[FrameId, pa.Table]]
+) -> Iterator[tuple[int, Part]]:
+    """Return what *frames* have of each interval, in parts."""
+    run: list[tuple[FrameId, pa.Table]] = []
+    size = 0
+    for frame in frames:
+        run.append(frame)
+        size += frame[1].nbytes
+        if size >= RUN_BYTES:
+            yield from _parts_of_run(order, cuts, run)
+            run, size = [], 0
+    if run:
+        yield from _parts_of_run(order, cuts, run)
+
+
+def _parts_of_run(
+    order: Order, cuts: pa.Table, run: list[tuple[FrameId, pa.Table]]
+) -> Iterator[tuple[int, Part]]:
+    slices = [slices_of(order, cuts, table, frame) for frame, table in run]
+    for interval in range(cuts.num_rows + 1):
+        frames, tables = [], []
+        for (frame, table), of_frame in zip(run, slices, strict=True):
+            first, end = of_frame[interval]
+            if end > first:
+                frames.append((*frame, end - first))
+                tables.append(table.slice(first, end - first))
+        if tables:
+            yield interval, Part(tuple(frames), packed(pa.concat_tables(tables)))
+
+
+def merged(order: Order, parts: Iterable[Part]) -> tuple[pa.Table, dict[int, int]]:
+    """Return the rows of *parts* in order, and how many are of which attempt.
+
+    A frame that is in two segments counts once.
+    """
+    pieces: dict[FrameId, pa.Table] = {}
+    for part in parts:
+        table = unpacked(part.body, order.schema)
+        first = 0
+        for attempt, sequence, rows in part.frames:
+            pieces.setdefault((attempt, sequence), table.slice(first, rows))
+            first += rows
+    totals: Counter[int] = Counter()
+    for (attempt, _), piece in pieces.items():
+        totals[attempt] += piece.num_rows
+    # By frame, so that rows of equal keys are in the same order wherever this is done.
+    tables = [pieces[frame] for frame in sorted(pieces)]
+    return order.sorted(pa.concat_tables([order.schema.empty_table(), *tables])), dict(totals)
+
+
+def write_interval(path: Path, order: Order, parts: Iterable[Part]) -> Held:
+    """Merge *parts* into the file at *path*. Raises OSError."""
+    table, totals = merged(order, parts)
+    if RANDOM in table.column_names:
+        table = table.drop_columns([RANDOM])
+    with (
+        pa.OSFile(os.fspath(path), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as writer,
+    ):
+        writer.write_table(table, BATCH_ROWS)
+    return Held(table.num_rows, checksum_of(path), totals)
+
+
+def checksum_of(path: Path) -> int:
+    """Return the checksum of a file. Raises OSError."""
+    digest = xxhash.xxh3_64()
+    with path.open("rb") as file:
+        while data := file.read(READ_BYTES):
+            digest.update(data)
+    return digest.intdigest()
+
+
+def batches_of(path: Path, first_row: int = 0) -> Iterator[pa.RecordBatch]:
+    """Return the rows of the file at *path* from *first_row* on, batch by batch.
+
+    Raises:
+        ShuffleDamaged: if the file cannot be read.
+    """
+    try:
+        with pa.memory_map(os.fspath(path)) as file, pa.ipc.open_stream(file) as reader:
+            for batch in reader:
+                if first_row < batch.num_rows:
+                    yield batch.slice(first_row)
+                first_row = max(0, first_row - batch.num_rows)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ShuffleDamaged(f"the file {path.name} of an interval is damaged: {error}") from None
