@@ -56,6 +56,7 @@ FLAGS: Final = (
     ("--http", "HOST:PORT", "serve keyspaces and health over HTTP"),
     ("--app-url", "URL", "replay forwarded HTTP requests there"),
     ("--store", "URL|FOLDER", "where durable keyspaces live; see below (nowhere)"),
+    ("--shuffle-folder", "FOLDER", "hold rows of shuffles there, in a process beside the node"),
     ("--config", "FILE", "TOML file; flags override it"),
 )
 """Flags of text whose names are those of the settings: flag, metavar, help."""

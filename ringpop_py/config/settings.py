@@ -373,6 +373,8 @@ class Config(_Checked):
             it, a node does not start then: a folder that is not mounted looks like a new store.
         entries_folder: keep keys and values of durable partitions in RocksDB in this local folder,
             not in memory. No other process may use the folder; it is emptied at each start.
+        shuffle_folder: hold rows of shuffles in this local folder, in a process beside the node. No
+            other process may use the folder; it is emptied at each start. It needs a store.
         drain_timeout_s: how long a node that ends waits for open requests before it aborts them; 0
             aborts them immediately.
         http: the address to serve keyspaces over HTTP at; port 0 picks a free one. By default
@@ -394,6 +396,7 @@ class Config(_Checked):
     store: str | None = field(default=None, metadata=TEXT)
     create_store: bool = field(default=False, metadata=SWITCH)
     entries_folder: str | None = field(default=None, metadata=TEXT)
+    shuffle_folder: str | None = field(default=None, metadata=TEXT)
     drain_timeout_s: float = field(default=30.0, metadata=DELAY)
     gossip: GossipConfig = field(default=_LAN, metadata=_of(GossipConfig))
     proxy: ProxyConfig = field(default_factory=ProxyConfig, metadata=_of(ProxyConfig))

@@ -87,8 +87,11 @@ class Keyspaces:
 
     # For applications.
 
-    async def open(self, definition: Definition) -> Keyspace:
+    async def open(self, definition: Definition, *, is_own: bool = False) -> Keyspace:
         """Return the keyspace of this *definition*; create it if it does not exist.
+
+        Args:
+            is_own: whether it is one of the cluster's own, whose names begin with ``~``.
 
         Raises:
             KeyspaceConflict: if a keyspace of this name has another definition.
@@ -96,6 +99,11 @@ class Keyspaces:
             ConfigError: if this node cannot have a share of it.
             StoreUnavailable: if the store does not answer.
         """
+        if definition.name.startswith("~") and not is_own:
+            raise ConfigError(
+                f"names that begin with ~ are those of the cluster's own keyspaces, "
+                f"not {definition.name!r}"
+            )
         strategy_named(definition.strategy)  # raises ConfigError
         if definition.mode == "memory":
             return await self._open_in_memory(definition)

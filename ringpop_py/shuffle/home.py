@@ -207,9 +207,15 @@ def _incomplete(winners: Mapping[int, Winner], reports: Iterable[Report]) -> dic
         missing = [frame for frame in range(winner.frames) if frame not in held[attempt]]
         if missing:
             wrong[attempt] = f"{len(missing)} of {winner.frames} frames are missing"
-        elif finished.get(attempt) != winner:
-            wrong[attempt] = f"its receipt is {finished.get(attempt)}, not {winner}"
+        elif attempt not in finished:
+            wrong[attempt] = "it was not finished"
+        elif finished[attempt] != winner:
+            wrong[attempt] = f"it has {_told(finished[attempt])}, not {_told(winner)}"
     return wrong
+
+
+def _told(winner: Winner) -> str:
+    return f"{winner.frames} frames with {winner.rows} rows"
 
 
 def _miscounted(winners: Mapping[int, Winner], totals: Mapping[int, int]) -> str:

@@ -25,7 +25,7 @@ HEAD_BYTES: Final = _HEAD.size + _CHECKSUM.size
 _MAGIC: Final = b"RSF1"
 
 
-Bytes = bytes | memoryview
+Bytes = bytes | bytearray | memoryview
 
 
 class Frame(NamedTuple):

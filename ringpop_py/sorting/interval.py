@@ -12,7 +12,7 @@ import xxhash
 from ringpop_py.errors import ShuffleDamaged
 from ringpop_py.shuffle.messages import FrameId, Held
 from ringpop_py.sorting.cuts import slices_of
-from ringpop_py.sorting.frames import packed, unpacked
+from ringpop_py.sorting.frames import Bytes, packed, unpacked
 from ringpop_py.sorting.order import RANDOM, Order
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     """
 
     frames: tuple[tuple[int, int, int], ...]
-    body: bytes | memoryview
+    body: Bytes
 
 
 def parts_of(

@@ -1,8 +1,11 @@
-"""The file of a segment: frames in the order in which they came, and a part of them in memory."""
+"""The file of a segment: frames in the order in which they came."""
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from ringpop_py.errors import BodyError
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SegmentFile:
-    """See the module. Its methods may be called in threads, but one at a time, except `read`.
+    """See the module. Threads may share it; after `close`, methods raise OSError.
 
     Attributes:
         entries: the frames that are in it whole, by id.
@@ -27,6 +30,8 @@ class SegmentFile:
         self.path = path
         self.entries: dict[FrameId, Entry] = {}
         self.bytes = 0
+        self._lock = Lock()
+        self._is_open = True
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def append(self, data: Bytes) -> None:
@@ -35,26 +40,31 @@ class SegmentFile:
         Raises:
             OSError: if it cannot be written. The file is as before.
         """
-        entry = entry_at(data, 0, self.bytes)
-        if entry.id in self.entries:
-            return
-        try:
-            _write_all(self._file, data, self.bytes)
-        except OSError:
-            os.ftruncate(self._file, self.bytes)
-            raise
-        self.entries[entry.id] = entry
-        self.bytes = entry.end
+        with self._held() as file:
+            entry = entry_at(data, 0, self.bytes)
+            if entry.id in self.entries:
+                return
+            try:
+                _write_all(file, data, self.bytes)
+            except OSError:
+                os.ftruncate(file, self.bytes)
+                raise
+            self.entries[entry.id] = entry
+            self.bytes = entry.end
 
     def read(self, entry: Entry) -> Frame:
         """Return the frame at *entry*. Raises BodyError if it is damaged, OSError."""
-        return frame_in(os.pread(self._file, entry.end - entry.offset, entry.offset), entry)
+        with self._held() as file:
+            data = os.pread(file, entry.end - entry.offset, entry.offset)
+        return frame_in(data, entry)
 
     def points(self) -> Iterator[bytes]:
         """Return what sums up each frame."""
         for entry in list(self.entries.values()):
             if entry.rows:
-                yield os.pread(self._file, entry.points_bytes, entry.offset + HEAD_BYTES)
+                with self._held() as file:
+                    points = os.pread(file, entry.points_bytes, entry.offset + HEAD_BYTES)
+                yield points
 
     def adopt(self) -> None:
         """Find the frames in a file that was fetched.
@@ -62,18 +72,37 @@ class SegmentFile:
         Raises:
             BodyError: if one is damaged, or not whole.
         """
-        size = os.fstat(self._file).st_size
+        with self._held() as file:
+            size = os.fstat(file).st_size
         while self.bytes < size:
-            entry = entry_at(os.pread(self._file, HEAD_BYTES, self.bytes), 0, self.bytes)
+            with self._held() as file:
+                head = os.pread(file, HEAD_BYTES, self.bytes)
+            entry = entry_at(head, 0, self.bytes)
             if entry.end > size:
                 raise BodyError(f"frame {entry.id} is cut off")
             self.read(entry)
             self.entries[entry.id] = entry
             self.bytes = entry.end
 
+    def move(self, path: Path) -> None:
+        """Have it at *path* from now on. Raises OSError."""
+        self.path.replace(path)
+        self.path = path
+
     def close(self) -> None:
-        """Close it."""
-        os.close(self._file)
+        """Close it, when no other thread is at work on it."""
+        with self._lock:
+            if self._is_open:
+                self._is_open = False
+                os.close(self._file)
+
+    @contextmanager
+    def _held(self) -> Iterator[int]:
+        # A descriptor that was closed stands for another file soon: none is used after that.
+        with self._lock:
+            if not self._is_open:
+                raise OSError(errno.EBADF, f"segment {self.path.name} is closed")
+            yield self._file
 
 
 def _write_all(file: int, data: Bytes, offset: int) -> None:

@@ -1,0 +1,271 @@
+"""What goes over the connections of shuffles: calls and replies, each with a head and a body.
+
+A message is a fixed part (`FIXED`), a head in msgpack, and a body of bytes: rows, or files. Replies
+name the call that they answer, and come in any order.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from ringpop_py.errors import BodyError
+from ringpop_py.shuffle.messages import Query, Report
+from ringpop_py.shuffle.record import Record, Winner
+from ringpop_py.values.declared import Checksum, Declared, Natural, Text, decode, encode
+
+FIXED: Final = struct.Struct("<4sQIQ")
+"""Magic, the number of the call, bytes of the head, bytes of the body."""
+MAGIC: Final = b"RSH1"
+HEAD_BYTES_MAX: Final = 16 * 1024 * 1024
+BODY_BYTES_MAX: Final = 1 << 40
+"""Bodies of files are as long as these are; they are not held in memory."""
+HELD_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Other bodies are."""
+NAME_CHARACTERS_MAX: Final = 200
+
+
+class Definition(Declared, frozen=True):
+    """What the creator of a shuffle asks for.
+
+    Attributes:
+        schema: of the rows, as Arrow writes it.
+        by: the key columns.
+        keep_keys_together: whether all rows of a key are in one interval.
+        seed: of a random order; clients draw the key of each row from it.
+    """
+
+    schema: bytes
+    by: tuple[Text, ...]
+    keep_keys_together: bool = False
+    seed: Natural | None = None
+
+
+# Calls of clients.
+
+
+class Create(Declared, frozen=True, tag=True):
+    """Create a shuffle, unless there is one with this definition."""
+
+    name: Text
+    definition: Definition
+    interval_count: Natural
+
+
+class Describe(Declared, frozen=True, tag=True):
+    """Ask for the record, and for the addresses of its members."""
+
+    name: Text
+
+
+class List(Declared, frozen=True, tag=True):
+    """Ask for the records of all shuffles."""
+
+
+class TakeAttempts(Declared, frozen=True, tag=True):
+    """Ask for numbers of attempts."""
+
+    name: Text
+    uid: Natural
+    count: Natural
+
+
+class Put(Declared, frozen=True, tag=True):
+    """Put the frame in the body."""
+
+    name: Text
+    uid: Natural
+
+
+class End(Declared, frozen=True, tag=True):
+    """End the shuffle with these attempts; the reply comes when the record says so."""
+
+    name: Text
+    uid: Natural
+    winners: dict[int, Winner]
+
+
+class Delete(Declared, frozen=True, tag=True):
+    """Delete the shuffle; the reply comes when the record says so."""
+
+    name: Text
+    uid: Natural
+
+
+class Get(Declared, frozen=True, tag=True):
+    """Ask for an interval, by the version of the record that the caller goes by."""
+
+    name: Text
+    uid: Natural
+    version: Natural
+    interval: Natural
+
+
+# Calls of members.
+
+
+class Append(Declared, frozen=True, tag=True):
+    """Add the frame in the body to a segment."""
+
+    name: Text
+    uid: Natural
+    version: Natural
+    segment: Natural
+
+
+class Ask(Declared, frozen=True, tag=True):
+    """Ask a member what it has."""
+
+    name: Text
+    query: Query
+
+
+class FetchSegment(Declared, frozen=True, tag=True):
+    """Ask for the file of a segment."""
+
+    name: Text
+    uid: Natural
+    version: Natural
+    segment: Natural
+
+
+class FetchInterval(Declared, frozen=True, tag=True):
+    """Ask for the file of an interval."""
+
+    name: Text
+    uid: Natural
+    version: Natural
+    interval: Natural
+
+
+class PushPart(Declared, frozen=True, tag=True):
+    """Bring a part of what a segment has of an interval.
+
+    Attributes:
+        push: tells pushes of the same slice from each other.
+        frames: of which frames the rows in the body are, and how many of each.
+    """
+
+    name: Text
+    uid: Natural
+    version: Natural
+    interval: Natural
+    segment: Natural
+    push: Natural
+    frames: tuple[tuple[Natural, Natural, Natural], ...]
+
+
+class PushEnd(Declared, frozen=True, tag=True):
+    """Say that all parts of a push have come; there may be none."""
+
+    name: Text
+    uid: Natural
+    version: Natural
+    interval: Natural
+    segment: Natural
+    push: Natural
+
+
+Call = (
+    Create
+    | Describe
+    | List
+    | TakeAttempts
+    | Put
+    | End
+    | Delete
+    | Get
+    | Append
+    | Ask
+    | FetchSegment
+    | FetchInterval
+    | PushPart
+    | PushEnd
+)
+
+
+# Replies.
+
+
+class Said(Declared, frozen=True, tag=True):
+    """An `Answer`, by its value.
+
+    Attributes:
+        number: the version of the record that the member goes by; or the first number of attempts.
+    """
+
+    answer: Natural
+    number: Natural = 0
+
+
+class Told(Declared, frozen=True, tag=True):
+    """What a member has; None if it is none."""
+
+    report: Report | None
+
+
+class Described(Declared, frozen=True, tag=True):
+    """A record, and where its members and others can be reached, by host."""
+
+    name: Text
+    record: Record
+    addresses: dict[str, Text]
+
+
+class Listed(Declared, frozen=True, tag=True):
+    """All shuffles."""
+
+    shuffles: tuple[Described, ...]
+
+
+class File(Declared, frozen=True, tag=True):
+    """The body is a file.
+
+    Attributes:
+        rows, checksum, totals: of an interval.
+    """
+
+    rows: Natural = 0
+    checksum: Checksum = 0
+    totals: dict[int, Natural] = {}  # noqa: RUF012 - msgspec copies an empty default
+
+
+class Failed(Declared, frozen=True, tag=True):
+    """An error: the code of its class, its text, and the attempts that it names."""
+
+    code: Text
+    text: Text
+    attempts: tuple[Natural, ...] = ()
+
+
+Reply = Said | Told | Described | Listed | File | Failed
+
+
+def packed_head(number: int, head: Call | Reply, body_bytes: int) -> bytes:
+    """Return all of a message but its body."""
+    packed = encode(head)
+    return FIXED.pack(MAGIC, number, len(packed), body_bytes) + packed
+
+
+def fixed_part(data: bytes | bytearray) -> tuple[int, int, int]:
+    """Return the number of the call, and the bytes of its head and of its body.
+
+    Raises:
+        BodyError: if *data* is not the beginning of a message.
+    """
+    magic, number, head_bytes, body_bytes = FIXED.unpack(data)
+    if magic != MAGIC:
+        raise BodyError("this is no message of a shuffle")
+    if head_bytes > HEAD_BYTES_MAX or body_bytes > BODY_BYTES_MAX:
+        raise BodyError(f"a message of {head_bytes} and {body_bytes} bytes is too long")
+    return number, head_bytes, body_bytes
+
+
+def call_in(head: bytes) -> Call:
+    """Return the call in *head*. Raises BodyError."""
+    return decode(Call, head)  # type: ignore[arg-type] # a union
+
+
+def reply_in(head: bytes) -> Reply:
+    """Return the reply in *head*. Raises BodyError."""
+    return decode(Reply, head)  # type: ignore[arg-type]

@@ -1,0 +1,95 @@
+"""A node's side: starts the process for shuffles, watches it, and tells others where it listens."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.errors import ConfigError, ShuffleUnavailable
+from ringpop_py.logs import log
+from ringpop_py.placing.definition import Definition
+from ringpop_py.shuffler.register import KEYSPACE
+from ringpop_py.shuffler.view import LABEL
+
+if TYPE_CHECKING:
+    from ringpop_py.node.ringpop import Ringpop
+
+READY_S: Final = 30.0
+"""A process that does not listen after this long is started again."""
+END_S: Final = 5.0
+LINE_BYTES_MAX: Final = 200
+PARTITIONS: Final = 16
+
+
+def check_folder(folder: str, *, has_store: bool) -> None:
+    """Raise ConfigError unless shuffles can be kept in *folder*."""
+    if not has_store:
+        raise ConfigError(
+            "--shuffle-folder needs --store: the records of shuffles lie in a keyspace there"
+        )
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        probe = Path(folder) / "probe"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"--shuffle-folder {folder} cannot be written: {error.strerror or error}"
+        ) from None
+
+
+async def run_child(ringpop: Ringpop, folder: str) -> None:
+    """Run the process once, to its end. Raises ShuffleUnavailable when it ends.
+
+    Raises:
+        ShuffleUnavailable: it has ended, though the node goes on.
+        StoreUnavailable, KeyspaceConflict: the keyspace of the records cannot be made.
+    """
+    await ringpop.wait_ready()
+    definition = Definition(name=KEYSPACE, mode="durable", partitions=PARTITIONS)
+    await ringpop.keyspaces.open(definition, is_own=True)
+    command = [sys.executable, "-P", "-m", "ringpop_py.shuffler.process"]
+    command += ["--node", str(ringpop.address), "--name", ringpop.name]
+    command += ["--listen", ringpop.address.host, "--folder", folder]
+    process = await trio.lowlevel.open_process(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        said = await _first_line(process)
+        if not said:
+            raise ShuffleUnavailable("the process for shuffles did not start")
+        ringpop.labels.set_own(LABEL, said)
+        log.info("shuffles-served", where=said, folder=folder)
+        await process.wait()
+    finally:
+        ringpop.labels.set_own(LABEL, None)
+        with trio.CancelScope(shield=True):
+            await _ended(process)
+    raise ShuffleUnavailable(f"the process for shuffles has ended with {process.returncode}")
+
+
+async def _first_line(process: trio.Process) -> str:
+    assert process.stdout is not None
+    said = b""
+    with trio.move_on_after(READY_S):
+        while not said.endswith(b"\n") and len(said) < LINE_BYTES_MAX:
+            more = await process.stdout.receive_some(LINE_BYTES_MAX)
+            if not more:
+                return ""
+            said += bytes(more)
+    return said.decode().strip()
+
+
+async def _ended(process: trio.Process) -> None:
+    """End *process*, by the end of its input, or otherwise by a signal."""
+    assert process.stdin is not None
+    await trio.aclose_forcefully(process.stdin)
+    with trio.move_on_after(END_S):
+        await process.wait()
+    if process.returncode is None:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,268 @@
+"""Carries out the duties of a shuffle's member: copies, pushes and merges."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import trio
+
+from ringpop_py.errors import BodyError, ShuffleError, ShuffleUnavailable
+from ringpop_py.logs import log
+from ringpop_py.shuffle import calls as c
+from ringpop_py.shuffle.messages import (
+    Answer,
+    Copied,
+    CopyInterval,
+    CopySegment,
+    Duty,
+    Held,
+    Merge,
+    Push,
+)
+from ringpop_py.sorting.frames import unpacked
+from ringpop_py.sorting.interval import Part, checksum_of, parts_of, write_interval
+from ringpop_py.sorting.partfile import entry_of_part, parts_in
+from ringpop_py.sorting.segment import SegmentFile
+from ringpop_py.supervision import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from ringpop_py.shuffle.messages import FrameId
+    from ringpop_py.shuffle.record import MemberId, Record
+    from ringpop_py.shuffler.here import Here
+    from ringpop_py.sorting.frames import Bytes
+
+FETCH_S: Final = 600.0
+"""A file that was not fetched after this long is fetched again."""
+PUSH_S: Final = 30.0
+PAUSE_S: Final = 0.25
+"""After a failure, so long passes before a duty is begun again."""
+PARTS_WAITING_MAX: Final = 4
+
+
+class Duties:
+    """See the module."""
+
+    def __init__(self, here: Here) -> None:
+        self._here = here
+        self._coming: dict[tuple[int, int, int], Coming] = {}
+        """Pushes from elsewhere that have not ended, by interval, segment and number."""
+
+    def forget(self) -> None:
+        """Know of no pushes any more: a life has ended."""
+        self._coming.clear()
+
+    def begin(self) -> Iterator[Callable[[], Awaitable[None]]]:
+        """Return what to run now."""
+        pushes: dict[int, list[Push]] = {}
+        for duty in self._here.member.begin():
+            if isinstance(duty, Push):
+                pushes.setdefault(duty.number, []).append(duty)
+            else:
+                yield partial(self._carry_out, [duty], partial(self._one, duty))
+        for number, of_segment in pushes.items():
+            yield partial(self._carry_out, of_segment, partial(self._push, number, of_segment))
+
+    async def _carry_out(self, duties: Sequence[Duty], work: Callable[[], Awaitable[None]]) -> None:
+        member = self._here.member
+        try:
+            await work()
+        except Exception as error:
+            names = {"shuffle": self._here.name, "duty": str(duties[0])}
+            if _is_expected(error):
+                log.info("shuffle-retries", why=one_line(error), **names)
+            else:  # a bug costs this duty, and not all shuffles of the process
+                log.exception("shuffle-duty-failed", **names)
+            await trio.sleep(PAUSE_S)
+        finally:
+            for duty in duties:
+                member.failed(duty)  # those that are done are not begun again
+            self._here.nudge()
+
+    async def _one(self, duty: Duty) -> None:
+        match duty:
+            case CopySegment():
+                await self._copy_segment(duty)
+            case CopyInterval():
+                await self._copy_interval(duty)
+            case Merge():
+                async with self._here.process.sorting:
+                    await self._merge(duty)
+            case Push():
+                raise AssertionError("pushes of a segment are carried out together")
+
+    # Copies.
+
+    async def _copy_segment(self, duty: CopySegment) -> None:
+        here, record = self._here, self._here.record
+        path = here.folder.new()
+        call = c.FetchSegment(here.name, record.uid, record.version, duty.number)
+        await self._fetch(duty.source, call, path)
+
+        def adopted() -> SegmentFile:
+            fetched = SegmentFile(path)
+            fetched.adopt()
+            return fetched
+
+        fetched = await trio.to_thread.run_sync(adopted)
+        finished = {
+            entry.id[0]: entry.receipt
+            for entry in fetched.entries.values()
+            if entry.receipt is not None
+        }
+        if here.member.done(duty, Copied(frozenset(fetched.entries), finished)):
+            here.folder.adopt(duty.number, fetched)
+        else:
+            fetched.close()
+            path.unlink(missing_ok=True)
+
+    async def _copy_interval(self, duty: CopyInterval) -> None:
+        here, record = self._here, self._here.record
+        path = here.folder.new()
+        call = c.FetchInterval(here.name, record.uid, record.version, duty.interval)
+        file = await self._fetch(duty.source, call, path)
+        if await trio.to_thread.run_sync(checksum_of, path) != file.checksum:
+            raise BodyError(f"interval {duty.interval} was damaged on its way")
+        if here.member.done(duty, Held(file.rows, file.checksum, file.totals)):
+            path.replace(here.folder.interval(duty.interval))
+        else:
+            path.unlink(missing_ok=True)
+
+    async def _fetch(self, source: MemberId, call: c.Call, path: Path) -> c.File:
+        peers = self._here.process.peers
+        reply, _ = await peers.call(source, call, timeout_s=FETCH_S, path=path, bulk=True)
+        if not isinstance(reply, c.File):
+            raise ShuffleUnavailable(f"{source} does not have it: {reply}")
+        return reply
+
+    # Merges.
+
+    async def _merge(self, duty: Merge) -> None:
+        here, order = self._here, self._here.order
+        assert order is not None
+        slices = [here.folder.slice(duty.interval, number) for number in duty.segments]
+        path = here.folder.new()
+
+        def merge() -> Held:
+            return write_interval(path, order, (part for each in slices for part in parts_in(each)))
+
+        held = await trio.to_thread.run_sync(merge)
+        if here.member.done(duty, held):
+            path.replace(here.folder.interval(duty.interval))
+        else:
+            path.unlink(missing_ok=True)
+
+    # Pushes to others.
+
+    async def _push(self, number: int, pushes: list[Push]) -> None:
+        here, record = self._here, self._here.record
+        wanted = {push.interval: push for push in pushes}
+        push_id = random.getrandbits(53)
+        send, receive = trio.open_memory_channel[tuple[int, Part]](PARTS_WAITING_MAX)
+
+        async def cut() -> None:
+            async with send, here.process.sorting:
+                await trio.to_thread.run_sync(self._cut, number, record, wanted.__contains__, send)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cut)
+            async with receive:
+                async for interval, part in receive:
+                    await self._send_part(record, wanted[interval], push_id, part)
+        for push in pushes:
+            call = c.PushEnd(here.name, record.uid, record.version, push.interval, number, push_id)
+            await self._send(push, call)
+            here.member.done(push, None)
+
+    def _cut(
+        self,
+        number: int,
+        record: Record,
+        is_wanted: Callable[[int], bool],
+        send: trio.MemorySendChannel[tuple[int, Part]],
+    ) -> None:
+        order = self._here.order
+        segment = self._here.folder.segments.get(number)
+        assert order is not None
+        if segment is None or not record.cuts:
+            return
+        with pa.ipc.open_stream(record.cuts) as reader:
+            cuts = reader.read_all()
+
+        def frames() -> Iterator[tuple[FrameId, pa.Table]]:
+            for entry in list(segment.entries.values()):
+                attempt, sequence = entry.id
+                winner = record.winners.get(attempt)
+                if winner is not None and sequence < winner.frames:
+                    yield entry.id, unpacked(segment.read(entry).body, order.schema)
+
+        for interval, part in parts_of(order, cuts, frames()):
+            if is_wanted(interval):
+                trio.from_thread.run(send.send, (interval, part))
+
+    async def _send_part(self, record: Record, push: Push, push_id: int, part: Part) -> None:
+        name, uid, version = self._here.name, record.uid, record.version
+        call = c.PushPart(name, uid, version, push.interval, push.number, push_id, part.frames)
+        await self._send(push, call, part.body)
+
+    async def _send(self, push: Push, call: c.PushPart | c.PushEnd, body: Bytes = b"") -> None:
+        here = self._here
+        if push.to == here.member.me:
+            said = await self.take(call, body)
+        else:
+            reply, _ = await here.process.peers.call(
+                push.to, call, body, timeout_s=PUSH_S, bulk=True
+            )
+            said = reply == c.Said(Answer.OK.value)
+        if not said:
+            raise ShuffleUnavailable(f"{push.to} does not take interval {push.interval}")
+
+    # Pushes from others.
+
+    async def take(self, call: c.PushPart | c.PushEnd, body: Bytes) -> bool:
+        """Take a part of a slice, or its end; return whether it was taken. Raises OSError."""
+        here = self._here
+        if not here.member.may_push(call.uid):
+            return False
+        life = here.member.life
+        key = call.interval, call.segment, call.push
+        coming = self._coming.get(key)
+        if coming is None:
+            coming = self._coming[key] = Coming(here.folder.new())
+        if isinstance(call, c.PushPart):
+            async with coming.lock:
+                await trio.to_thread.run_sync(coming.add, Part(call.frames, body))
+            return life == here.member.life
+        del self._coming[key]
+        if here.member.pushed(life, call.interval, call.segment):
+            coming.path.touch()
+            coming.path.replace(here.folder.slice(call.interval, call.segment))
+        else:
+            coming.path.unlink(missing_ok=True)
+        here.nudge()
+        return life == here.member.life
+
+
+def _is_expected(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_expected, error.exceptions))
+    return isinstance(error, ShuffleError | BodyError | OSError)
+
+
+class Coming:
+    """A slice of which parts have come, and the end has not."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = trio.Lock()
+
+    def add(self, part: Part) -> None:
+        """Add *part*. Raises OSError."""
+        with self.path.open("ab") as file:
+            for piece in entry_of_part(part):
+                file.write(piece)

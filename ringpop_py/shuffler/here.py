@@ -1,0 +1,69 @@
+"""What one process has of one shuffle, and what it has besides: what its parts share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from ringpop_py.errors import ShuffleUnavailable
+from ringpop_py.shuffle.member import ShuffleMember
+from ringpop_py.shuffler.folder import ShuffleFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ringpop_py.shuffle.record import Record
+    from ringpop_py.shuffler.peers import Peers
+    from ringpop_py.shuffler.register import Register
+    from ringpop_py.shuffler.view import Watch
+    from ringpop_py.sorting.order import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What all shuffles of a process share.
+
+    Attributes:
+        name: of the node beside this process.
+        incarnation: of this process.
+        sorting: held by what sorts: it has all rows of an interval, or of a run, in memory.
+    """
+
+    name: str
+    incarnation: int
+    register: Register
+    watch: Watch
+    peers: Peers
+    sorting: trio.CapacityLimiter
+
+
+class Here:
+    """See the module.
+
+    Attributes:
+        name: of the shuffle.
+        member: decides what is acknowledged, answered and fetched here.
+        folder: its files.
+        order: of its rows; None until the record was read.
+    """
+
+    def __init__(self, name: str, process: Process, path: Path) -> None:
+        self.name = name
+        self.process = process
+        self.member = ShuffleMember(process.name, process.incarnation)
+        self.folder = ShuffleFolder(path)
+        self.order: Order | None = None
+        self.nudged = trio.Event()
+
+    @property
+    def record(self) -> Record:
+        """The newest record that was read. Raises ShuffleUnavailable if none was."""
+        if self.member.record is None:
+            raise ShuffleUnavailable(f"the record of shuffle {self.name!r} was not read yet")
+        return self.member.record
+
+    def nudge(self) -> None:
+        """Look for what is due, sooner than usual."""
+        self.nudged.set()

@@ -1,0 +1,51 @@
+"""The other processes for shuffles, by who they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringpop_py.errors import ShuffleUnavailable
+from ringpop_py.shuffler.wire import Peer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import trio
+
+    from ringpop_py.shuffle import calls as c
+    from ringpop_py.shuffle.record import MemberId
+    from ringpop_py.shuffler.view import Watch
+    from ringpop_py.sorting.frames import Bytes
+
+
+class Peers:
+    """Calls other processes. Files and slices have other connections than what is short."""
+
+    def __init__(self, watch: Watch, nursery: trio.Nursery) -> None:
+        self._watch = watch
+        self._nursery = nursery
+        self._peers: dict[tuple[str, bool], Peer] = {}
+
+    async def call(
+        self,
+        member: MemberId,
+        call: c.Call,
+        body: Bytes = b"",
+        *,
+        timeout_s: float,
+        path: Path | None = None,
+        bulk: bool = False,
+    ) -> tuple[c.Reply, bytearray]:
+        """Return the reply of *member*, whatever life it is in; see `Peer.call`.
+
+        Raises:
+            ShuffleUnavailable: if it is not known, or does not answer in time.
+        """
+        shuffler = self._watch.shufflers.get(member.host)
+        if shuffler is None:
+            raise ShuffleUnavailable(f"{member.host} has no process for shuffles now")
+        key = shuffler.address, bulk
+        peer = self._peers.get(key)
+        if peer is None:
+            peer = self._peers[key] = Peer(shuffler.address, self._nursery)
+        return await peer.call(call, body, timeout_s=timeout_s, path=path)

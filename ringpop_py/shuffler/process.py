@@ -1,0 +1,112 @@
+"""The process itself: ``python -m ringpop_py.shuffler.process``, started by a node for itself.
+
+It says on standard output where it listens, and ends when its standard input does: with the node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.address import Address
+from ringpop_py.client.client import Client
+from ringpop_py.shuffler.here import Process
+from ringpop_py.shuffler.host import Host
+from ringpop_py.shuffler.peers import Peers
+from ringpop_py.shuffler.register import Register
+from ringpop_py.shuffler.server import Server
+from ringpop_py.shuffler.view import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LOCK: Final = "lock"
+LAST: Final = "incarnation"
+DATA: Final = "data"
+SORTS: Final = 1
+"""How many sorts go on at a time: each has all rows of an interval, or of a run, in memory."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until standard input ends."""
+    parser = argparse.ArgumentParser(prog="ringpop-shuffler")
+    parser.add_argument("--node", required=True, type=Address.parse)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--listen", required=True, help="the address of the machine")
+    parser.add_argument("--folder", required=True, type=Path)
+    options = parser.parse_args(argv)
+    try:
+        incarnation, lock = claim(options.folder)
+    except OSError as error:
+        sys.stderr.write(f"the folder of shuffles cannot be used: {error}\n")
+        return 1
+    try:
+        trio.run(run, options.node, options.name, options.listen, options.folder, incarnation)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        os.close(lock)
+    return 0
+
+
+def claim(folder: Path) -> tuple[int, int]:
+    """Make *folder* ours, and empty; return this start's incarnation, and what holds the lock.
+
+    Raises:
+        OSError: if it cannot be written, or another process has it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise BlockingIOError(f"{folder} is in use by another process") from None
+    file = folder / LAST
+    # Above that of any earlier start, though the clock may have been set back.
+    last = int(file.read_text()) if file.exists() and file.read_text().isdecimal() else 0
+    incarnation = max(time.time_ns() // 1_000_000, last + 1)
+    file.write_text(str(incarnation))
+    shutil.rmtree(folder / DATA, ignore_errors=True)
+    (folder / DATA).mkdir()
+    return incarnation, lock
+
+
+async def run(node: Address, name: str, listen: str, folder: Path, incarnation: int) -> None:
+    """Serve until standard input ends."""
+    client = Client(node)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_until_input_ends, nursery.cancel_scope)
+        watch = Watch(client)
+        await watch.look()
+        register = Register(client)
+        peers, sorting = Peers(watch, nursery), trio.CapacityLimiter(SORTS)
+        here = Process(name, incarnation, register, watch, peers, sorting)
+        host = Host(here, folder / DATA, nursery)
+        listeners = await trio.open_tcp_listeners(0, host=listen)
+        port = listeners[0].socket.getsockname()[1]
+        sys.stdout.write(f"{port}/{incarnation}\n")
+        sys.stdout.flush()
+        nursery.start_soon(watch.run)
+        nursery.start_soon(host.scan)
+        nursery.start_soon(host.follow)
+        await trio.serve_listeners(Server(host).serve, listeners)
+
+
+async def _until_input_ends(scope: trio.CancelScope) -> None:
+    async with trio.lowlevel.FdStream(os.dup(0)) as stream:
+        while await stream.receive_some(1024):
+            pass
+    scope.cancel()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""The records of shuffles, in a keyspace of the cluster's own."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import trio
+
+from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.errors import (
+    BodyError,
+    CallError,
+    ConditionFailed,
+    KeyspaceError,
+    ShuffleRefused,
+    ShuffleUnavailable,
+)
+from ringpop_py.keyed.conditions import tag_of
+from ringpop_py.shuffle.record import Record
+from ringpop_py.values.declared import decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.client.client import Client
+
+KEYSPACE: Final = "~shuffles"
+RECORD_BYTES_MAX: Final = 1_000_000
+"""A record that is longer, compressed, is refused: fewer intervals or attempts are needed."""
+TIMEOUT_S: Final = 5.0
+"""After this long, a record that cannot be read or set is unavailable."""
+THREADS: Final = 16
+
+T = TypeVar("T")
+
+
+class Stored(NamedTuple):
+    """A record as it stood when it was read; *tag* is for setting the next one."""
+
+    record: Record
+    tag: str
+
+
+class Register:
+    """See the module."""
+
+    def __init__(self, client: Client) -> None:
+        self._keyspace = KeyspaceClient(client, KEYSPACE)
+        self._limiter = trio.CapacityLimiter(THREADS)
+
+    async def read(self, name: str) -> Stored | None:
+        """Return the record of shuffle *name*; None if there never was one.
+
+        Raises:
+            ShuffleUnavailable: if it cannot be read.
+        """
+        value = await self._run(lambda: self._keyspace.get(name, timeout_s=TIMEOUT_S))
+        return None if value is None else _stored(name, value)
+
+    async def read_all(self) -> dict[str, Stored]:
+        """Return all records. Raises ShuffleUnavailable."""
+        rows = await self._run(lambda: dict(self._keyspace.scan(timeout_s=TIMEOUT_S)))
+        return {name: _stored(name, value) for name, value in rows.items()}
+
+    async def set(self, name: str, former: Stored | None, record: Record) -> bool:
+        """Set *record* if *former* still stands; return whether it did.
+
+        Raises:
+            ShuffleUnavailable: if it cannot be set, or it is open whether it was.
+            ShuffleRefused: if the record is too long.
+        """
+        value = zlib.compress(encode(record), 1)
+        if len(value) > RECORD_BYTES_MAX:
+            raise ShuffleRefused(
+                f"shuffle {name!r} has {record.interval_count} intervals and "
+                f"{len(record.winners)} attempts, too many for one record of "
+                f"{RECORD_BYTES_MAX} bytes: use fewer, larger ones"
+            )
+        tag = former.tag if former is not None else None
+
+        def put() -> bool:
+            try:
+                self._keyspace.put(
+                    name, value, if_tag=tag, if_absent=tag is None, timeout_s=TIMEOUT_S
+                )
+            except ConditionFailed:
+                return False
+            return True
+
+        return await self._run(put)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
+            return await trio.to_thread.run_sync(
+                work, abandon_on_cancel=True, limiter=self._limiter
+            )
+        except (KeyspaceError, CallError) as error:
+            raise ShuffleUnavailable(f"the records of shuffles: {error}") from error
+
+
+def _stored(name: str, value: object) -> Stored:
+    try:
+        packed = value if isinstance(value, bytes) else b""
+        return Stored(decode(Record, zlib.decompress(packed)), tag_of(packed))
+    except (BodyError, zlib.error) as error:
+        text = f"the record of shuffle {name!r} cannot be read: {error}"
+        raise ShuffleUnavailable(text) from None

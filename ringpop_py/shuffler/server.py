@@ -1,0 +1,143 @@
+"""Serves clients and other processes, many calls at a time on each connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.errors import BodyError, RingpopError, ShuffleUnavailable
+from ringpop_py.logs import log
+from ringpop_py.shuffle import calls as c
+from ringpop_py.shuffle.messages import Answer
+from ringpop_py.shuffler.wire import Line
+from ringpop_py.supervision import one_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ringpop_py.shuffle.record import Record
+    from ringpop_py.shuffler.host import Host
+    from ringpop_py.shuffler.shuffle import Shuffle
+
+CALLS_MAX: Final = 16
+"""So many calls of one connection are at work at a time; more of it is not read meanwhile."""
+LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class Server:
+    """See the module."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Serve one connection to its end."""
+        line = Line(stream)
+        calls = trio.Semaphore(CALLS_MAX)
+        try:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    await calls.acquire()
+                    message = await line.receive()
+                    if message is None:
+                        break
+                    call = c.call_in(message.head)
+                    body = await line.body(message.body_bytes)
+                    nursery.start_soon(self._answer, line, message.number, call, body, calls)
+        except* LOST:
+            pass
+        except* BodyError as errors:
+            log.warning("shuffle-trouble", text=f"a connection is closed: {errors.exceptions[0]}")
+        finally:
+            with trio.CancelScope(shield=True):
+                await line.aclose()
+
+    async def _answer(
+        self, line: Line, number: int, call: c.Call, body: bytearray, calls: trio.Semaphore
+    ) -> None:
+        try:
+            try:
+                answer = await self._answer_of(call, body)
+            except Exception as error:  # noqa: BLE001 - a bug costs this call alone
+                answer = _failed(error)
+            if isinstance(answer, tuple):
+                reply, path = answer
+                await line.send_file(number, reply, path)
+            else:
+                await line.send(number, answer)
+        except LOST:
+            pass  # who asked is gone
+        finally:
+            calls.release()
+
+    async def _answer_of(self, call: c.Call, body: bytearray) -> c.Reply | tuple[c.File, Path]:
+        host = self._host
+        if isinstance(call, c.List):
+            return await host.all()
+        if isinstance(call, c.Create):
+            shuffle = await host.create(call)
+        else:
+            shuffle = await host.find(call.name)
+        match call:
+            case c.Put() | c.Append() | c.PushPart() | c.PushEnd():
+                return await _took(shuffle, call, body)
+            case c.Get() | c.FetchSegment() | c.FetchInterval():
+                return await _file(shuffle, call)
+            case c.Ask() | c.TakeAttempts():
+                return await _asked(shuffle, call)
+            case _:
+                return host.described(call.name, await _changed(shuffle, call))
+
+
+async def _took(
+    shuffle: Shuffle, call: c.Put | c.Append | c.PushPart | c.PushEnd, body: bytearray
+) -> c.Said:
+    """Take rows."""
+    match call:
+        case c.Put(uid=uid):
+            return await shuffle.put(uid, body)
+        case c.Append():
+            return await shuffle.append(call, body)
+        case c.PushPart() | c.PushEnd():
+            return await shuffle.take(call, body)
+
+
+async def _file(
+    shuffle: Shuffle, call: c.Get | c.FetchSegment | c.FetchInterval
+) -> c.Said | tuple[c.File, Path]:
+    """Find the file that is asked for."""
+    if isinstance(call, c.Get):
+        return await shuffle.get(call)
+    return await shuffle.sent(call)
+
+
+async def _asked(shuffle: Shuffle, call: c.Ask | c.TakeAttempts) -> c.Told | c.Said:
+    """Answer with what is here, or with numbers of attempts."""
+    if isinstance(call, c.Ask):
+        return c.Told(await shuffle.report(call.query))
+    return c.Said(Answer.OK.value, await shuffle.take_attempts(call.uid, call.count))
+
+
+async def _changed(shuffle: Shuffle, call: c.Create | c.Describe | c.End | c.Delete) -> Record:
+    """Do what a client asks for; return the record, which says that it is done."""
+    match call:
+        case c.Create():
+            pass  # it was read just now
+        case c.Describe():
+            if not await shuffle.read():
+                raise ShuffleUnavailable(f"the record of {call.name!r} cannot be read now")
+        case c.End(uid=uid, winners=winners):
+            await shuffle.end(uid, winners)
+        case c.Delete(uid=uid):
+            await shuffle.delete(uid)
+    return shuffle.record
+
+
+def _failed(error: Exception) -> c.Failed:
+    if isinstance(error, RingpopError):
+        return c.Failed(error.code, str(error), tuple(getattr(error, "attempts", ())))
+    if isinstance(error, OSError):
+        return c.Failed("shuffle-unavailable", f"the folder of shuffles: {error}")
+    log.error("shuffle-call-failed", exc_info=error)
+    return c.Failed("shuffle-error", one_line(error))

@@ -1,0 +1,463 @@
+"""One shuffle at one process: carries out what its `ShuffleMember` and its `Home` decide."""
+
+from __future__ import annotations
+
+import errno
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import trio
+
+from ringpop_py.errors import (
+    BodyError,
+    ShuffleConflict,
+    ShuffleDamaged,
+    ShuffleDeleted,
+    ShuffleEnded,
+    ShuffleError,
+    ShuffleFull,
+    ShuffleIncomplete,
+    ShuffleUnavailable,
+)
+from ringpop_py.logs import log
+from ringpop_py.shuffle import calls as c
+from ringpop_py.shuffle.changes import with_attempts
+from ringpop_py.shuffle.home import Home, Refused, View, Wish
+from ringpop_py.shuffle.messages import (
+    Answer,
+    Forget,
+    Held,
+    Report,
+    Store,
+)
+from ringpop_py.shuffle.record import MemberId, Record, State, Winner
+from ringpop_py.shuffler.duties import Duties
+from ringpop_py.shuffler.here import Here
+from ringpop_py.sorting.cuts import cuts_of, summary_of
+from ringpop_py.sorting.frames import Entry, entry_at, frame_in, unpacked
+from ringpop_py.sorting.order import Order
+from ringpop_py.values.declared import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from ringpop_py.shuffle.messages import Query
+    from ringpop_py.shuffler.here import Process
+    from ringpop_py.shuffler.register import Stored
+
+BUSY_S: Final = 0.05
+"""How long the home waits between two looks while something is under way."""
+REST_S: Final = 2.0
+"""The same while nothing is."""
+APPEND_S: Final = 10.0
+"""After this long without an answer of the replica, a put is refused, to be retried."""
+NAMED_MAX: Final = 5
+"""An error names so many attempts; the others are in its attribute."""
+ASK_S: Final = 5.0
+WISH_S: Final = 30.0
+"""After this long, an end or a deletion is unavailable; the client asks again."""
+
+
+def now_us() -> int:
+    """Return an instant of this process, in microseconds."""
+    return time.monotonic_ns() // 1000
+
+
+def now_ms() -> int:
+    """Return the wall clock, in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class Shuffle:
+    """See the module."""
+
+    def __init__(self, name: str, process: Process, path: Path) -> None:
+        self.here = Here(name, process, path)
+        self.name = name
+        self.member = self.here.member
+        self._process = process
+        self._folder = self.here.folder
+        self._home = Home(self._cut)
+        self._stored: Stored | None = None
+        self._reading = trio.Lock()
+        self._read_began = 0
+        self._changed = trio.Event()
+        self._wishing = trio.Lock()
+        self._refused: Refused | None = None
+        self._duties = Duties(self.here)
+
+    # The record.
+
+    @property
+    def record(self) -> Record:
+        """The newest record that was read. Raises ShuffleUnavailable if none was."""
+        return self.here.record
+
+    async def fresh(self, uid: int, version: int) -> bool:
+        """Return whether the record here is new enough to answer what names these."""
+        came_at = now_us()
+        if not self.member.must_read(uid, version, came_at):
+            return True
+        async with self._reading:
+            # Those who wait for a read share the next one that begins.
+            return self._read_began > came_at or await self._read()
+
+    async def read(self) -> bool:
+        """Read the record and go by it; return whether it could be read."""
+        async with self._reading:
+            return await self._read()
+
+    async def _read(self) -> bool:
+        began = now_us()
+        try:
+            stored = await self._process.register.read(self.name)
+        except ShuffleUnavailable:
+            return False
+        if stored is None:
+            return False
+        self._read_began = began
+        self.go_by(stored, began)
+        return True
+
+    def go_by(self, stored: Stored, asked_at: int) -> None:
+        """Go by a record that was asked for at *asked_at*."""
+        former = self.member.record
+        changes = self.member.apply(stored.record, asked_at, now_ms())
+        if self.member.record is former:
+            return
+        self._stored = stored
+        if former is None or former.uid != stored.record.uid:
+            definition = decode(c.Definition, stored.record.definition)
+            schema = pa.ipc.read_schema(pa.py_buffer(definition.schema))
+            self.here.order = Order(schema, definition.by)
+        self._folder.carry_out(changes)
+        if any(isinstance(change, Forget) for change in changes):
+            self._duties.forget()
+        if former is not None and former.state is not stored.record.state:
+            log.info("shuffle", name=self.name, state=stored.record.state.value)
+        self._changed.set()
+        self._changed = trio.Event()
+        self.here.nudge()
+
+    # Puts.
+
+    async def put(self, uid: int, body: bytearray) -> c.Said:
+        """Take a frame of a client."""
+        entry = _checked(body)
+        if not await self.fresh(uid, 0):
+            return self._said(Answer.NOT_NOW)
+        store = self.member.put(uid, entry.id)
+        if not isinstance(store, Store):
+            return self._said(store)
+        life = self.member.life
+        failures = await self._store(uid, store, body)
+        for failure in failures:
+            if isinstance(failure, ShuffleFull):
+                raise failure
+        if failures:
+            self.here.nudge()
+            return self._said(Answer.NOT_NOW)
+        return self._said(self.member.stored(life, store, entry.id, now_us()))
+
+    async def _store(self, uid: int, store: Store, body: bytearray) -> list[ShuffleError]:
+        """Add a frame to a segment here and at its replica; return what went wrong."""
+        failures: list[ShuffleError] = []
+        call = c.Append(self.name, uid, self.record.version, store.segment)
+
+        async def there() -> None:
+            try:
+                said, _ = await self._process.peers.call(
+                    store.replica, call, body, timeout_s=APPEND_S
+                )
+                if said != c.Said(Answer.OK.value):
+                    failures.append(ShuffleUnavailable(f"{store.replica} answers {said}"))
+            except ShuffleError as error:
+                failures.append(error)
+
+        async def here() -> None:
+            try:
+                if not await self._append(uid, store.segment, body):
+                    failures.append(ShuffleUnavailable(f"segment {store.segment} is closed"))
+            except ShuffleError as error:
+                failures.append(error)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(there)
+            nursery.start_soon(here)
+        return failures
+
+    async def append(self, call: c.Append, body: bytearray) -> c.Said:
+        """Add a frame to a segment, as its replica."""
+        _checked(body)
+        taken = await self.fresh(call.uid, call.version)
+        taken = taken and await self._append(call.uid, call.segment, body)
+        return c.Said((Answer.OK if taken else Answer.NOT_NOW).value)
+
+    async def _append(self, uid: int, number: int, body: bytearray) -> bool:
+        if not self.member.may_append(uid, number):
+            return False
+        life, entry = self.member.life, entry_at(body, 0)
+        try:
+            segment = self._folder.segment(number)
+            await trio.to_thread.run_sync(segment.append, body)
+        except OSError as error:
+            raise _failure_of(error) from None
+        return self.member.appended(life, number, entry.id, entry.receipt)
+
+    def _said(self, answer: Answer) -> c.Said:
+        record = self.member.record
+        return c.Said(answer.value, record.version if record is not None else 0)
+
+    # Gets.
+
+    async def get(self, call: c.Get) -> c.Said | tuple[c.File, Path]:
+        """Return the file of an interval, or why it is not here."""
+        if not await self.fresh(call.uid, call.version):
+            return self._said(Answer.NOT_NOW)
+        answer = self.member.get(call.interval, call.version)
+        if answer is not Answer.OK:
+            return self._said(answer)
+        return _file_of(self.member.intervals[call.interval]), self._folder.interval(call.interval)
+
+    # For other members.
+
+    async def sent(self, call: c.FetchSegment | c.FetchInterval) -> c.Said | tuple[c.File, Path]:
+        """Return the file that another member is to hold as well."""
+        if not await self.fresh(call.uid, call.version):
+            return self._said(Answer.NOT_NOW)
+        if isinstance(call, c.FetchInterval):
+            if not self.member.may_copy_interval(call.uid, call.interval):
+                return self._said(Answer.NOT_NOW)
+            held = self.member.intervals[call.interval]
+            return _file_of(held), self._folder.interval(call.interval)
+        if not self.member.may_copy_segment(call.uid, call.segment):
+            return self._said(Answer.NOT_NOW)
+        return c.File(), self._folder.segment(call.segment).path
+
+    async def take(self, call: c.PushPart | c.PushEnd, body: bytearray) -> c.Said:
+        """Take a part of what a segment has of an interval."""
+        taken = await self.fresh(call.uid, call.version) and await self._duties.take(call, body)
+        return c.Said((Answer.OK if taken else Answer.NOT_NOW).value)
+
+    # Reports.
+
+    async def report(self, query: Query) -> Report | None:
+        """Return what is here, for a home."""
+        if not await self.fresh(query.uid, query.version):
+            return None
+        summary = await self._summary() if query.with_frames else b""
+        return self.member.report(query, summary)
+
+    async def _summary(self) -> bytes:
+        order, record = self.here.order, self.record
+        assert order is not None
+        segments = [
+            self._folder.segments[number]
+            for number, segment in record.segments.items()
+            if segment.holders[:1] == (self.member.me,) and number in self._folder.segments
+        ]
+
+        def summed_up() -> bytes:
+            schema = summary_of(order, []).schema
+            points = (unpacked(each, schema) for one in segments for each in one.points())
+            return _as_stream(summary_of(order, points))
+
+        try:
+            return await trio.to_thread.run_sync(summed_up)
+        except OSError:
+            return b""  # a life has ended meanwhile, and what it reports is of no use
+
+    def _cut(self, summaries: Sequence[bytes], count: int) -> bytes:
+        assert self.here.order is not None
+        definition = decode(c.Definition, self.record.definition)
+        tables = [_from_stream(each) for each in summaries if each]
+        keep = definition.keep_keys_together
+        return _as_stream(cuts_of(self.here.order, tables, count, keep_keys_together=keep))
+
+    # What goes on by itself.
+
+    async def run(self) -> None:
+        """Do what is due, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    await self._step(nursery)
+                except ShuffleUnavailable:
+                    pass
+                except Exception:  # a bug in one shuffle does not end the others
+                    log.exception("shuffle-failed", name=self.name)
+                    await trio.sleep(REST_S)
+                with trio.move_on_after(BUSY_S if self._is_busy() else REST_S):
+                    await self.here.nudged.wait()
+                self.here.nudged = trio.Event()
+
+    async def _step(self, nursery: trio.Nursery) -> None:
+        if not await self.read():
+            return
+        for task in self._duties.begin():
+            nursery.start_soon(task)
+        record = self.record
+        view = self._process.watch.view_of(record, self.member.me, is_member=self.member.is_member)
+        if self._acts(record, view):
+            await self._act(view)
+
+    def _is_busy(self) -> bool:
+        record = self.member.record
+        if record is None or self.member.busy or self._home.wish != Wish():
+            return True
+        if record.state is State.PUT:
+            return any(segment.copy_to is not None for segment in record.segments.values())
+        if record.state is State.GET:
+            return any(interval.fetched_by is not None for interval in record.intervals)
+        return record.state is State.ENDING
+
+    def _acts(self, record: Record, view: View) -> bool:
+        """Return whether this process is the home now: any may be, and one suffices."""
+        if self._home.wish.uid == record.uid or not self.member.is_member:
+            return True
+        there = [member for member in record.members if member not in view.gone]
+        return bool(there) and there[record.uid % len(there)] == self.member.me
+
+    async def _act(self, view: View) -> None:
+        stored = self._stored
+        assert stored is not None
+        query = self._home.looked(stored.record)
+        async with trio.open_nursery() as nursery:
+            for member in stored.record.members:
+                if member not in view.gone:
+                    nursery.start_soon(self._ask, member, query)
+        following = self._home.decide(view)
+        if isinstance(following, Refused):
+            self._refused = following
+            self._changed.set()
+            self._changed = trio.Event()
+        elif following is not None:
+            self._home.forget()
+            await self._process.register.set(self.name, stored, following)
+            self.here.nudge()
+
+    async def _ask(self, member: MemberId, query: Query) -> None:
+        with suppress(ShuffleError, OSError):  # a member that does not answer is asked again
+            if member == self.member.me:
+                report = await self.report(query)
+            else:
+                call = c.Ask(self.name, query)
+                told, _ = await self._process.peers.call(member, call, timeout_s=ASK_S)
+                report = told.report if isinstance(told, c.Told) else None
+            if report is not None:
+                self._home.reported(report)
+
+    # Wishes of clients.
+
+    async def end(self, uid: int, winners: Mapping[int, Winner]) -> None:
+        """End the shuffle with *winners*, or find that it has ended with them.
+
+        Raises:
+            ShuffleIncomplete: if not all of them are here.
+            ShuffleConflict: if it has ended with others.
+            ShuffleDeleted, ShuffleDamaged, ShuffleUnavailable
+        """
+        async with self._wishing:
+            await self._wish(Wish(uid, dict(winners)), lambda record: record.state is not State.PUT)
+        record = self.record
+        if record.state is State.DELETED:
+            raise ShuffleDeleted(f"shuffle {self.name!r} was deleted")
+        if record.state is State.DAMAGED:
+            raise ShuffleDamaged(f"shuffle {self.name!r}: {record.why}")
+        if dict(winners) != record.winners:
+            rows = sum(winner.rows for winner in record.winners.values())
+            raise ShuffleConflict(
+                f"shuffle {self.name!r} was ended with other attempts: it has "
+                f"{len(record.winners)} of them, with {rows} rows"
+            )
+
+    async def delete(self, uid: int) -> None:
+        """Delete the shuffle. Raises ShuffleDeleted if that is another one, ShuffleUnavailable."""
+        async with self._wishing:
+            await self._wish(Wish(uid, delete=True), lambda record: record.state is State.DELETED)
+
+    async def _wish(self, wish: Wish, is_done: Callable[[Record], bool]) -> None:
+        if not await self.read():
+            raise ShuffleUnavailable(f"the record of shuffle {self.name!r} cannot be read now")
+        self._refused = None
+        try:
+            with trio.move_on_after(WISH_S):
+                while True:
+                    if self.record.uid != wish.uid:
+                        raise ShuffleDeleted(f"this shuffle {self.name!r} was deleted")
+                    if is_done(self.record):
+                        return
+                    if self._refused is not None:
+                        raise _incomplete(self.name, self._refused)
+                    if self._home.wish != wish:
+                        self._home.ask_for(wish)
+                        self.here.nudge()
+                    await self._changed.wait()
+        finally:
+            self._home.ask_for(Wish())
+        raise ShuffleUnavailable(
+            f"not all members of shuffle {self.name!r} have answered within {WISH_S:g} s; try again"
+        )
+
+    async def take_attempts(self, uid: int, count: int) -> int:
+        """Return the first of *count* numbers of attempts that are nobody else's.
+
+        Raises:
+            ShuffleEnded, ShuffleDeleted, ShuffleUnavailable
+        """
+        for _ in range(20):
+            if not await self.read():
+                break
+            stored = self._stored
+            assert stored is not None
+            record = stored.record
+            if record.uid != uid or record.state is State.DELETED:
+                raise ShuffleDeleted(f"this shuffle {self.name!r} was deleted")
+            if record.state is not State.PUT:
+                raise ShuffleEnded(f"shuffle {self.name!r} takes no more rows: it was ended")
+            if await self._process.register.set(self.name, stored, with_attempts(record, count)):
+                return record.next_attempt
+        raise ShuffleUnavailable(f"the record of shuffle {self.name!r} cannot be changed now")
+
+
+def _incomplete(name: str, refused: Refused) -> ShuffleIncomplete:
+    wrong = [f"{attempt}: {why}" for attempt, why in refused.attempts.items()]
+    more = f", and {len(wrong) - NAMED_MAX} more" if len(wrong) > NAMED_MAX else ""
+    return ShuffleIncomplete(
+        f"shuffle {name!r} cannot end with these attempts: {'; '.join(wrong[:NAMED_MAX])}{more}. "
+        "Put their rows again, as new attempts",
+        attempts=sorted(refused.attempts),
+    )
+
+
+def _checked(body: bytearray) -> Entry:
+    entry = entry_at(body, 0)
+    if entry.end != len(body):
+        raise BodyError("this is not one frame")
+    frame_in(body, entry)
+    return entry
+
+
+def _file_of(held: Held) -> c.File:
+    return c.File(held.rows, held.checksum, held.totals)
+
+
+def _failure_of(error: OSError) -> ShuffleError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ShuffleFull(f"no room for more rows: {error}")
+    return ShuffleUnavailable(f"the folder of shuffles cannot be written: {error}")
+
+
+def _as_stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _from_stream(data: bytes) -> pa.Table:
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all()

@@ -1,0 +1,215 @@
+"""Calls over TCP, on trio: many at a time on one connection, answered in any order."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from ringpop_py.address import Address
+from ringpop_py.errors import BodyError, ShuffleUnavailable
+from ringpop_py.shuffle import calls as c
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from ringpop_py.sorting.frames import Bytes
+
+CHUNK_BYTES: Final = 1024 * 1024
+CONNECT_S: Final = 2.0
+
+
+class Message(NamedTuple):
+    """What came: the number of a call, a head, and how long the body is that follows."""
+
+    number: int
+    head: bytes
+    body_bytes: int
+
+
+class Line:
+    """One end of a connection. One task reads; any may send, one at a time."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._socket = stream.socket
+        self._sending = trio.Lock()
+
+    async def aclose(self) -> None:
+        """Close it; who waits for something gets an error."""
+        await trio.aclose_forcefully(self._stream)
+
+    async def receive(self) -> Message | None:
+        """Return the next message, without its body; None if the peer has ended it.
+
+        Raises:
+            BodyError: if it is no message.
+            trio.BrokenResourceError, trio.ClosedResourceError: if the connection is lost.
+        """
+        fixed = bytearray(c.FIXED.size)
+        if not await self._fill(memoryview(fixed), at_start=True):
+            return None
+        number, head_bytes, body_bytes = c.fixed_part(bytes(fixed))
+        head = bytearray(head_bytes)
+        await self._fill(memoryview(head))
+        return Message(number, bytes(head), body_bytes)
+
+    async def body(self, size: int) -> bytearray:
+        """Return a body that is held in memory. Raises as `receive`."""
+        if size > c.HELD_BYTES_MAX:
+            raise BodyError(f"a body of {size} bytes is too long")
+        body = bytearray(size)
+        await self._fill(memoryview(body))
+        return body
+
+    async def body_to(self, path: Path, size: int) -> None:
+        """Write a body into the new file at *path*. Raises as `receive`, and OSError."""
+        buffer = memoryview(bytearray(min(size, CHUNK_BYTES) or 1))
+        async with await trio.open_file(path, "wb") as file:
+            while size:
+                part = buffer[: min(size, len(buffer))]
+                await self._fill(part)
+                await file.write(part)
+                size -= len(part)
+
+    async def _fill(self, view: memoryview, *, at_start: bool = False) -> bool:
+        while view:
+            try:
+                count = await self._socket.recv_into(view)
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
+            if not count:
+                if at_start:
+                    return False
+                raise trio.BrokenResourceError("the peer has ended the connection")
+            view, at_start = view[count:], False
+        return True
+
+    async def send(self, number: int, head: c.Call | c.Reply, body: Bytes = b"") -> None:
+        """Send a message. Raises as `receive`."""
+        packed = c.packed_head(number, head, len(body))
+        async with self._sending, self._whole():
+            if len(body) < CHUNK_BYTES // 16:
+                await self._stream.send_all(packed + body)
+            else:
+                await self._stream.send_all(packed)
+                await self._stream.send_all(body)
+
+    async def send_file(self, number: int, head: c.Reply, path: Path) -> None:
+        """Send a message whose body is a file. Raises as `receive`, and OSError."""
+        async with await trio.open_file(path, "rb") as file, self._sending, self._whole():
+            size = await file.seek(0, 2)
+            await file.seek(0)
+            await self._stream.send_all(c.packed_head(number, head, size))
+            while size:
+                data = await file.read(min(size, CHUNK_BYTES))
+                if not data:
+                    raise trio.BrokenResourceError(f"{path.name} is shorter than it was")
+                await self._stream.send_all(data)
+                size -= len(data)
+
+    @asynccontextmanager
+    async def _whole(self) -> AsyncIterator[None]:
+        """Close the connection if the block does not end: a part of a message would stand in it."""
+        try:
+            yield
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self.aclose()
+            raise
+
+
+class _Waiting:
+    """A call under way: where its body goes, and what came."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.done = trio.Event()
+        self.reply: c.Reply | None = None
+        self.body: bytearray = bytearray()
+
+
+class Peer:
+    """Calls to one process, over a connection that is made when it is needed."""
+
+    def __init__(self, address: str, nursery: trio.Nursery) -> None:
+        self.address = Address.parse(address, what="a shuffle process")
+        self._nursery = nursery
+        self._line: Line | None = None
+        self._connecting = trio.Lock()
+        self._number = 0
+        self._waiting: dict[int, _Waiting] = {}
+
+    async def call(
+        self,
+        call: c.Call,
+        body: Bytes = b"",
+        *,
+        timeout_s: float,
+        path: Path | None = None,
+    ) -> tuple[c.Reply, bytearray]:
+        """Return the reply to *call*, and its body, which goes into the file at *path* if given.
+
+        Raises:
+            ShuffleUnavailable: if there is none in time.
+            RingpopError: which the peer has answered with.
+        """
+        with trio.move_on_after(timeout_s):
+            try:
+                line = await self._connected()
+                self._number += 1
+                number, waiting = self._number, _Waiting(path)
+                self._waiting[number] = waiting
+                try:
+                    await line.send(number, call, body)
+                    await waiting.done.wait()
+                finally:
+                    self._waiting.pop(number, None)
+            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                raise ShuffleUnavailable(f"{self.address}: {error}") from None
+            if waiting.reply is None:
+                raise ShuffleUnavailable(f"{self.address}: the connection was lost")
+            return waiting.reply, waiting.body
+        raise ShuffleUnavailable(f"{self.address} did not answer within {timeout_s:g} s")
+
+    async def _connected(self) -> Line:
+        async with self._connecting:
+            if self._line is None:
+                stream = None
+                with trio.move_on_after(CONNECT_S):
+                    stream = await trio.open_tcp_stream(*self.address)
+                if stream is None:
+                    raise ShuffleUnavailable(f"{self.address} does not answer")
+                self._line = Line(stream)
+                self._nursery.start_soon(self._receive, self._line)
+            return self._line
+
+    async def _receive(self, line: Line) -> None:
+        try:
+            while (message := await line.receive()) is not None:
+                await self._take(line, message)
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, BodyError):
+            pass
+        finally:
+            if self._line is line:
+                self._line = None
+            waiting, self._waiting = self._waiting, {}
+            for each in waiting.values():
+                each.done.set()
+            with trio.CancelScope(shield=True):
+                await line.aclose()
+
+    async def _take(self, line: Line, message: Message) -> None:
+        reply = c.reply_in(message.head)
+        waiting = self._waiting.pop(message.number, None)
+        if waiting is not None and waiting.path is not None and isinstance(reply, c.File):
+            await line.body_to(waiting.path, message.body_bytes)
+        else:
+            body = await line.body(message.body_bytes)
+            if waiting is not None:
+                waiting.body = body
+        if waiting is not None:
+            waiting.reply = reply
+            waiting.done.set()

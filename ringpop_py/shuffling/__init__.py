@@ -1,0 +1,1 @@
+"""Clients of shuffles: they put rows, and read them back in order. No member, no trio, no Spark."""

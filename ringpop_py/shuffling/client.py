@@ -1,0 +1,403 @@
+"""`ShuffleClient`: creates a shuffle, puts rows into it, ends it, and reads it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import pyarrow as pa
+import xxhash
+
+from ringpop_py.client.client import Closing
+from ringpop_py.errors import (
+    ShuffleConflict,
+    ShuffleDamaged,
+    ShuffleDeleted,
+    ShuffleError,
+    ShuffleRefused,
+    ShuffleUnavailable,
+)
+from ringpop_py.shuffle import calls as c
+from ringpop_py.shuffle.record import Record, State, Winner
+from ringpop_py.shuffling.cluster import Cluster, Pauses
+from ringpop_py.shuffling.putting import Attempt, Receipt
+from ringpop_py.sorting.cuts import SHARE
+from ringpop_py.sorting.order import RANDOM, Order, comparable
+from ringpop_py.values.declared import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+TIMEOUT_S = 60.0
+INTERVALS = 256
+
+
+class RandomOrder(NamedTuple):
+    """In place of key columns: rows in an order that is drawn from *seed*."""
+
+    seed: int
+
+
+def random_order(seed: int) -> RandomOrder:
+    """Return what to sort *by* for a random order of all rows, always the same for one *seed*."""
+    return RandomOrder(seed)
+
+
+class Interval(NamedTuple):
+    """A part of all rows, of which each has about as many.
+
+    Attributes:
+        number: from 0, in order.
+        rows: how many it has; 0 before the shuffle has ended.
+        owner, replica: the nodes that hold it; None if there is none.
+    """
+
+    number: int
+    rows: int
+    owner: str | None
+    replica: str | None
+
+
+class ShuffleClient(Closing):
+    """The shuffle *name*, through any nodes of the cluster. One thread uses it at a time.
+
+    Args:
+        peers: ``host:port`` of a node, or several of them.
+        name: of the shuffle; it need not exist yet.
+        timeout_s: how long a request may take, with all its attempts.
+    """
+
+    def __init__(
+        self, peers: str | Sequence[str], name: str, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.name = name
+        self._cluster = Cluster([peers] if isinstance(peers, str) else peers, timeout_s)
+        self._described: c.Described | None = None
+
+    @classmethod
+    def open(cls, peers: str | Sequence[str], name: str, *, timeout_s: float = TIMEOUT_S) -> Self:
+        """Return the shuffle *name*, which exists.
+
+        Raises:
+            ShuffleUnknown: if there is none.
+            ShuffleDeleted: if it was deleted.
+            ShuffleUnavailable: if no process for shuffles answers.
+        """
+        client = cls(peers, name, timeout_s=timeout_s)
+        client.refresh()
+        return client
+
+    def __repr__(self) -> str:
+        return f"<ShuffleClient {self.name!r}>"
+
+    def close(self) -> None:
+        """Close all connections; the next call makes new ones."""
+        self._cluster.close()
+
+    # What it is.
+
+    def refresh(self) -> Record:
+        """Read the record again, and return it. Raises as `open`."""
+        return self._take(self._cluster.ask(c.Describe(self.name)))
+
+    def _take(self, reply: c.Reply) -> Record:
+        if not isinstance(reply, c.Described):
+            raise ShuffleError(f"an answer that was not expected: {reply}")
+        self._described = reply
+        if reply.addresses:
+            self._cluster.addresses = dict(reply.addresses)
+        if reply.record.state is State.DELETED:
+            raise ShuffleDeleted(f"shuffle {self.name!r} was deleted")
+        return reply.record
+
+    @property
+    def record(self) -> Record:
+        """The record as it was read last."""
+        return self._described.record if self._described is not None else self.refresh()
+
+    @property
+    def state(self) -> str:
+        """``put``, ``ending``, ``get`` or ``damaged``, as it was read last."""
+        return self.record.state.value
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        schema = self._order.schema
+        return schema.remove(schema.get_field_index(RANDOM)) if self._is_random else schema
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """The key columns; none if the order is random."""
+        return () if self._is_random else self._order.by
+
+    @property
+    def intervals(self) -> list[Interval]:
+        """All intervals, in order."""
+        found = []
+        for number, interval in enumerate(self.record.intervals):
+            owner, replica = [*(member.host for member in interval.holders), None, None][:2]
+            found.append(Interval(number, interval.rows, owner, replica))
+        return found
+
+    @property
+    def _definition(self) -> c.Definition:
+        return decode(c.Definition, self.record.definition)
+
+    @property
+    def _is_random(self) -> bool:
+        return self._definition.seed is not None
+
+    @property
+    def _order(self) -> Order:
+        definition = self._definition
+        return Order(pa.ipc.read_schema(pa.py_buffer(definition.schema)), definition.by)
+
+    # Putting.
+
+    def create(
+        self,
+        schema: pa.Schema,
+        by: Sequence[str] | RandomOrder,
+        *,
+        intervals: int = INTERVALS,
+        keep_keys_together: bool = False,
+    ) -> None:
+        """Create the shuffle, unless it exists with this definition.
+
+        Args:
+            schema: of the rows.
+            by: the key columns, or `random_order`.
+            intervals: the parts in which it is read, at most 4,096.
+            keep_keys_together: whether all rows of a key are in one interval. Then intervals are of
+                different sizes if keys have many rows.
+
+        Raises:
+            ShuffleRefused: if rows cannot be sorted so.
+            ShuffleConflict: if it exists with another definition.
+            ShuffleUnavailable: if no process for shuffles answers.
+        """
+        seed = None
+        if RANDOM in schema.names:
+            raise ShuffleRefused(f"a column cannot be called {RANDOM!r}")
+        if isinstance(by, RandomOrder):
+            seed, by = by.seed, [RANDOM]
+            schema = schema.append(pa.field(RANDOM, pa.uint64()))
+        elif isinstance(by, str):
+            by = [by]
+        Order(schema, by)  # raises ShuffleRefused
+        definition = c.Definition(bytes(schema.serialize()), tuple(by), keep_keys_together, seed)
+        self._take(self._cluster.ask(c.Create(self.name, definition, intervals)))
+
+    def attempt(self, *, part: int = 0) -> Attempt:
+        """Begin an attempt to put the rows of one task.
+
+        Args:
+            part: the number of the task. In a random order, the place of a row follows from it, and
+                from the place of the row among those of the task.
+
+        Raises:
+            ShuffleEnded, ShuffleDeleted, ShuffleUnknown, ShuffleUnavailable
+        """
+        record = self.record
+        reply = self._cluster.ask(c.TakeAttempts(self.name, record.uid, 1))
+        number = reply.number if isinstance(reply, c.Said) else 0
+        return Attempt(
+            self._cluster,
+            self.name,
+            record.uid,
+            self._order,
+            number,
+            seed=self._definition.seed,
+            part=part,
+        )
+
+    def end(self, receipts: Iterable[Receipt | tuple[int, int, int]], *, wait: bool = True) -> None:
+        """End the shuffle: the rows of these attempts count, and no others.
+
+        It may be called again with the same receipts. Afterwards, puts raise `ShuffleEnded`.
+
+        Args:
+            wait: return when it can be read, however long that takes.
+
+        Raises:
+            ShuffleIncomplete: if rows of these attempts are missing.
+            ShuffleConflict: if it was ended with others.
+            ShuffleDeleted, ShuffleDamaged, ShuffleUnavailable
+        """
+        winners = {number: Winner(frames, rows) for number, frames, rows in receipts}
+        self._take(self._cluster.ask(c.End(self.name, self.record.uid, winners)))
+        if wait:
+            self.wait()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the shuffle can be read.
+
+        Raises:
+            ShuffleUnavailable: if that takes longer than *timeout_s*.
+            ShuffleDamaged, ShuffleDeleted
+        """
+        deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        pauses = Pauses(deadline)
+        while self.record.state is not State.GET:
+            if self.record.state is State.DAMAGED:
+                raise ShuffleDamaged(f"shuffle {self.name!r}: {self.record.why}")
+            if not pauses:
+                raise ShuffleUnavailable(
+                    f"shuffle {self.name!r} is in the state {self.state!r} after {timeout_s:g} s"
+                )
+            pauses.wait()
+            self.refresh()
+
+    def delete(self) -> None:
+        """Delete the shuffle, and all its rows. Raises ShuffleUnavailable."""
+        with suppress(ShuffleDeleted):  # which is what was asked for
+            self._cluster.ask(c.Delete(self.name, self.record.uid))
+        self._described = None
+
+    # Reading.
+
+    def interval(self, number: int) -> pa.Table:
+        """Return the rows of an interval, in order.
+
+        Raises:
+            ShuffleDamaged: if they are lost, or not what was merged.
+            ShuffleConflict: if the shuffle was created anew meanwhile.
+            ShuffleDeleted, ShuffleUnavailable
+        """
+        uid = self.record.uid
+        deadline = time.monotonic() + self._cluster.timeout_s
+        pauses, why = Pauses(deadline), ""
+        while pauses:
+            record = self.record
+            if record.uid != uid:
+                raise ShuffleConflict(f"shuffle {self.name!r} was deleted, and created anew")
+            if record.state is State.DAMAGED:
+                raise ShuffleDamaged(f"shuffle {self.name!r}: {record.why}")
+            if record.state is State.GET:
+                if not 0 <= number < len(record.intervals):
+                    raise ShuffleRefused(f"there are {len(record.intervals)} intervals, from 0 on")
+                found = self._interval(record, number, deadline)
+                if isinstance(found, pa.Table):
+                    return found
+                why = found
+            pauses.wait()
+            self.refresh()
+        raise ShuffleUnavailable(f"interval {number} of shuffle {self.name!r} was not read: {why}")
+
+    def _interval(self, record: Record, number: int, deadline: float) -> pa.Table | str:
+        interval = record.intervals[number]
+        if not interval.holders:
+            raise ShuffleDamaged(
+                f"interval {number} of shuffle {self.name!r} is lost with both nodes that held it"
+            )
+        why = "none of its holders is known"
+        for member in interval.holders:
+            address = self._cluster.addresses.get(member.host)
+            if address is None:
+                continue
+            call = c.Get(self.name, record.uid, record.version, number)
+            try:
+                left = max(deadline - time.monotonic(), 0.001)
+                reply, body = self._cluster.line(address).call(call, timeout_s=left)
+            except ShuffleUnavailable as error:
+                self._cluster.lose(address)
+                why = str(error)
+                continue
+            if not isinstance(reply, c.File):
+                why = f"{member.host} answers {reply}"
+                continue
+            if xxhash.xxh3_64_intdigest(body) != interval.checksum:
+                raise ShuffleDamaged(
+                    f"interval {number} of shuffle {self.name!r} is damaged at {member.host}"
+                )
+            with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+                return reader.read_all()
+        return why
+
+    def scan(
+        self,
+        start: Sequence[object] | None = None,
+        stop: Sequence[object] | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows from *start* on, and before *stop*, in order.
+
+        Args:
+            start, stop: values of the key columns, or of the first of them.
+            columns: which to yield; all by default.
+
+        Raises:
+            ShuffleRefused: if there are no such columns, or the order is random.
+            ShuffleDamaged, ShuffleDeleted, ShuffleUnavailable
+        """
+        if (start or stop) and self._is_random:
+            raise ShuffleRefused("rows in a random order have no keys: read all of them")
+        self.wait(self._cluster.timeout_s)
+        for number in self._wanted(start, stop):
+            table = self._between(self.interval(number), start, stop)
+            if columns is not None:
+                table = table.select(list(columns))
+            yield from table.to_batches()
+
+    def _wanted(
+        self, start: Sequence[object] | None, stop: Sequence[object] | None
+    ) -> Iterator[int]:
+        """Return which intervals may have rows from *start* on, and before *stop*."""
+        with pa.ipc.open_stream(self.record.cuts) as reader:
+            keys = [
+                tuple(map(comparable, row.values()))
+                for row in reader.read_all().drop_columns([SHARE]).to_pylist()
+            ]
+        low = tuple(map(comparable, start or ()))
+        high = tuple(map(comparable, stop or ()))
+        for number in range(self.record.interval_count):
+            last = keys[number] if number < len(keys) else None
+            first = keys[number - 1] if 0 < number <= len(keys) else None
+            if last is not None and last[: len(low)] < low:
+                continue
+            if stop and first is not None and first[: len(high)] >= high:
+                return
+            yield number
+
+    def _between(
+        self, table: pa.Table, start: Sequence[object] | None, stop: Sequence[object] | None
+    ) -> pa.Table:
+        table = table.combine_chunks()
+        end = _place(self._order, table, stop) if stop else table.num_rows
+        first = _place(self._order, table, start) if start else 0
+        return table.slice(first, max(end - first, 0))
+
+    def reader(self, rank: int = 0, world: int = 1) -> pa.RecordBatchReader:
+        """Return a reader of part *rank* of *world* of all rows, in order; polars takes it.
+
+        Raises:
+            ShuffleDamaged, ShuffleDeleted, ShuffleUnavailable: also while it is read.
+        """
+        if not 0 <= rank < world:
+            raise ShuffleRefused(f"rank is 0 to {world - 1}, not {rank}")
+        self.wait(self._cluster.timeout_s)
+        count = self.record.interval_count
+        numbers = range(count * rank // world, count * (rank + 1) // world)
+        batches = (batch for number in numbers for batch in self.interval(number).to_batches())
+        return pa.RecordBatchReader.from_batches(self.schema, batches)
+
+
+def list_shuffles(peers: str | Sequence[str], *, timeout_s: float = TIMEOUT_S) -> list[c.Described]:
+    """Return all shuffles of the cluster. Raises ShuffleUnavailable."""
+    cluster = Cluster([peers] if isinstance(peers, str) else peers, timeout_s)
+    try:
+        reply = cluster.ask(c.List())
+    finally:
+        cluster.close()
+    return list(reply.shuffles) if isinstance(reply, c.Listed) else []
+
+
+def _place(order: Order, table: pa.Table, key: Sequence[object]) -> int:
+    """Return the first row of *table* that is not below *key*."""
+    columns = order.by[: len(key)]
+    part = Order(order.schema, columns)
+    wanted = pa.Table.from_pylist([dict(zip(columns, key, strict=True))], schema=part.key_schema)
+    return part.ranges(table, wanted)[0][0]

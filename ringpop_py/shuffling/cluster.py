@@ -1,0 +1,152 @@
+"""The processes for shuffles of a cluster, as a client finds and calls them."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.client.client import Client
+from ringpop_py.errors import (
+    BodyError,
+    RingpopError,
+    ShuffleUnavailable,
+)
+from ringpop_py.shuffling.lines import Line
+from ringpop_py.values.declared import Named, Text, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.shuffle import calls as c
+
+
+LABEL: Final = "ringpop.shuffle"
+"""The label of a node with such a process: ``PORT/INCARNATION``."""
+PAUSE_S_MIN: Final = 0.02
+PAUSE_S_MAX: Final = 1.0
+"""A client pauses for so long after a first refusal, and after many."""
+
+
+class _Row(Named, frozen=True):
+    name: Text
+    address: Text
+    status: Text
+    labels: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default
+
+
+class _Members(Named, frozen=True):
+    members: tuple[_Row, ...]
+
+
+class Cluster:
+    """See the module. One thread uses it at a time.
+
+    Args:
+        peers: addresses of nodes, of which one that answers suffices.
+        timeout_s: how long a request may take, with all its attempts.
+
+    Attributes:
+        addresses: where processes listen, by the name of their node.
+    """
+
+    def __init__(self, peers: Sequence[str], timeout_s: float) -> None:
+        self.peers = tuple(peers)
+        self.timeout_s = timeout_s
+        self.addresses: dict[str, str] = {}
+        self._lines: dict[str, Line] = {}
+        self._rng = random.Random()
+
+    def close(self) -> None:
+        """Close all connections; the next call makes new ones."""
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            line.close()
+
+    def look(self) -> None:
+        """Find the processes. Raises ShuffleUnavailable if there are none."""
+        why = ""
+        for peer in self._rng.sample(self.peers, len(self.peers)):
+            try:
+                with Client(peer, timeout_s=min(self.timeout_s, 5.0)) as client:
+                    shown = convert(_Members, client.admin("/admin/members"))
+            except (RingpopError, BodyError) as error:
+                why = f"{peer}: {error}"
+                continue
+            found = {row.name: _address_of(row) for row in shown.members}
+            self.addresses = {name: address for name, address in found.items() if address}
+            if self.addresses:
+                return
+            why = f"no member that {peer} sees was started with --shuffle-folder"
+        raise ShuffleUnavailable(f"no process for shuffles was found: {why}")
+
+    def _looked(self) -> str:
+        """Find processes if none is known; return why none was found, if none was."""
+        if not self.addresses:
+            try:
+                self.look()
+            except ShuffleUnavailable as error:
+                return str(error)
+        return ""
+
+    def line(self, address: str) -> Line:
+        """Return a connection to the process at *address*. Raises ShuffleUnavailable."""
+        line = self._lines.get(address)
+        if line is None:
+            line = self._lines[address] = Line(address, min(self.timeout_s, 3.0))
+        return line
+
+    def lose(self, address: str) -> None:
+        """Forget the connection to *address*, on which something went wrong."""
+        line = self._lines.pop(address, None)
+        if line is not None:
+            line.close()
+
+    def ask(self, call: c.Call) -> c.Reply:
+        """Have any process answer *call*, one after the other.
+
+        Raises:
+            ShuffleError: which one has answered with; ShuffleUnavailable if none did in time.
+        """
+        deadline = time.monotonic() + self.timeout_s
+        pauses, why = Pauses(deadline), "no time was left"
+        while pauses:
+            why = self._looked() or why
+            addresses = list(self.addresses.values())
+            for address in self._rng.sample(addresses, len(addresses)):
+                try:
+                    left = max(deadline - time.monotonic(), 0.001)
+                    reply, _ = self.line(address).call(call, timeout_s=left)
+                except ShuffleUnavailable as error:
+                    why = str(error)
+                    self.lose(address)
+                else:
+                    return reply
+            pauses.wait()
+            self.addresses = {}  # they may be others by now
+        raise ShuffleUnavailable(f"no process has answered within {self.timeout_s:g} s: {why}")
+
+
+class Pauses:
+    """Longer and longer pauses, until a deadline; true while there is time."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._rng = random.Random()
+        self._pause_s = PAUSE_S_MIN
+
+    def __bool__(self) -> bool:
+        return time.monotonic() < self._deadline
+
+    def wait(self) -> None:
+        """Pause; at random, so that clients that were refused together do not come together."""
+        left = self._deadline - time.monotonic()
+        time.sleep(max(0.0, min(left, self._pause_s * self._rng.uniform(0.5, 1.0))))
+        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+
+
+def _address_of(row: _Row) -> str:
+    port = row.labels.get(LABEL, "").partition("/")[0]
+    if row.status not in ("alive", "suspect") or not port.isdecimal():
+        return ""
+    return f"{row.address.rpartition(':')[0]}:{port}"

@@ -1,0 +1,192 @@
+"""Rows on real processes: they are put, and read in order, each once, whoever is killed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ringpop_py.errors import (
+    ShuffleConflict,
+    ShuffleDeleted,
+    ShuffleEnded,
+    ShuffleIncomplete,
+    ShuffleRefused,
+    ShuffleUnknown,
+)
+from ringpop_py.shuffling.client import ShuffleClient, list_shuffles, random_order
+from tests.e2e.shuffle.cluster import ShuffleCluster, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringpop_py.shuffling.putting import Receipt
+
+ROWS = 60_000
+SCHEMA = pa.schema([("key", pa.int64()), ("text", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShuffleCluster]:
+    with ShuffleCluster(tmp_path_factory.mktemp("cluster"), 3) as cluster:
+        cluster.wait_ready(3)
+        yield cluster
+        print(cluster.logs())  # shown if a test fails
+
+
+def rows(seed: int, count: int = ROWS) -> pa.Table:
+    keys = np.random.default_rng(seed).integers(0, 5_000, count)
+    return pa.table({"key": keys, "text": [f"{seed} {key}" for key in keys]}, schema=SCHEMA)
+
+
+def put(client: ShuffleClient, table: pa.Table, parts: int = 6) -> Receipt:
+    with client.attempt() as attempt:
+        for number in range(parts):
+            size = table.num_rows // parts
+            attempt.put(table.slice(number * size, size))
+    return attempt.receipt
+
+
+def keys_of(*tables: pa.Table) -> list[int]:
+    return sorted(key for table in tables for key in table.column("key").to_pylist())
+
+
+def test_rows_come_out_in_order_each_once_without_those_of_losers(cluster: ShuffleCluster) -> None:
+    tables = [rows(seed) for seed in range(3)]
+    with ShuffleClient(cluster.addresses, "sorted") as client:
+        client.create(SCHEMA, ["key"], intervals=24)
+        client.create(SCHEMA, ["key"], intervals=24)
+        receipts = [put(client, table) for table in tables]
+        loser = put(client, tables[0])
+        client.end(receipts)
+        client.end(receipts)
+
+        with pytest.raises(ShuffleEnded):
+            client.attempt()
+        with pytest.raises(ShuffleConflict, match="with other attempts"):
+            client.end([loser])
+        sizes = [interval.rows for interval in client.intervals]
+        out = client.reader().read_all()
+
+    assert sum(sizes) == 3 * ROWS
+    assert max(sizes) < 1.05 * sum(sizes) / len(sizes)
+    assert out.schema == SCHEMA
+    assert out.column("key").to_pylist() == keys_of(*tables)
+    assert sorted(out.column("text").to_pylist()) == sorted(
+        text for table in tables for text in table.column("text").to_pylist()
+    )
+    with ShuffleClient.open(cluster.addresses, "sorted") as reader:
+        parts = [reader.reader(rank, 5).read_all() for rank in range(5)]
+        assert pa.concat_tables(parts).equals(out)
+        found = pa.Table.from_batches(reader.scan((100,), (200,), columns=["key"]))
+        assert found.column("key").to_pylist() == [
+            key for key in keys_of(*tables) if 100 <= key < 200
+        ]
+        assert [each.name for each in list_shuffles(cluster.addresses)] == ["sorted"]
+        reader.delete()
+        with pytest.raises(ShuffleDeleted):
+            reader.interval(0)
+    assert list_shuffles(cluster.addresses) == []
+
+
+def test_a_random_order_is_the_same_for_one_seed_and_another_for_another(
+    cluster: ShuffleCluster,
+) -> None:
+    orders = []
+    for name, seed in (("one", 7), ("again", 7), ("other", 8)):
+        with ShuffleClient(cluster.addresses, name) as client:
+            client.create(SCHEMA, random_order(seed), intervals=8)
+            with client.attempt(part=3) as attempt:
+                attempt.put(rows(1))
+            client.end([attempt.receipt])
+            orders.append(client.reader().read_all().column("key").to_pylist())
+            client.delete()
+
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2]) == keys_of(rows(1))
+    assert orders[0] != sorted(orders[0])
+
+
+def test_what_is_wrong_is_said(cluster: ShuffleCluster) -> None:
+    with ShuffleClient(cluster.addresses, "wrong", timeout_s=10) as client:
+        with pytest.raises(ShuffleUnknown, match="there is no shuffle 'wrong'"):
+            client.refresh()
+        with pytest.raises(ShuffleRefused, match="there is no column 'user' to sort by"):
+            client.create(SCHEMA, ["user"])
+        client.create(SCHEMA, ["key"], intervals=4)
+        with pytest.raises(ShuffleConflict, match="exists with another schema, other keys"):
+            client.create(SCHEMA, ["text"], intervals=4)
+        with client.attempt() as attempt:
+            with pytest.raises(
+                ShuffleRefused, match="column 0 of the rows is 'key', of type string"
+            ):
+                attempt.put(pa.table({"key": ["a"], "text": ["b"]}))
+            attempt.put(rows(1))
+        number, frames, count = attempt.receipt
+        with pytest.raises(
+            ShuffleIncomplete, match="it has 1 frames with 60000 rows, not 2 "
+        ) as caught:
+            client.end([(number, frames + 1, count)])
+        assert caught.value.attempts == (number,)
+        with pytest.raises(ShuffleIncomplete, match="1 of 1 frames are missing"):
+            client.end([(number + 1000, 1, 1)])
+        client.end([attempt.receipt])
+        with pytest.raises(ShuffleRefused, match="there are 4 intervals"):
+            client.interval(4)
+        client.delete()
+
+
+def test_a_shuffle_without_rows_can_be_read(cluster: ShuffleCluster) -> None:
+    with ShuffleClient(cluster.addresses, "empty") as client:
+        client.create(SCHEMA, ["key"], intervals=3)
+        client.end([])
+
+        assert client.reader().read_all().num_rows == 0
+        client.delete()
+
+
+def test_a_node_is_killed_while_rows_are_put_and_comes_back(cluster: ShuffleCluster) -> None:
+    tables = [rows(seed) for seed in range(4)]
+    with ShuffleClient(cluster.addresses, "killed in put") as client:
+        client.create(SCHEMA, ["key"], intervals=12)
+        receipts = [put(client, tables[0]), put(client, tables[1])]
+        cluster[1].kill()
+        receipts.append(put(client, tables[2]))
+        cluster[1].start()
+        receipts.append(put(client, tables[3]))
+        client.end(receipts)
+
+        assert client.reader().read_all().column("key").to_pylist() == keys_of(*tables)
+        client.delete()
+    cluster.wait_ready(3)
+
+
+def test_a_node_is_killed_at_the_end_and_while_rows_are_read(cluster: ShuffleCluster) -> None:
+    tables = [rows(seed, 4 * ROWS) for seed in range(3)]
+    with ShuffleClient(cluster.addresses, "killed at the end") as client:
+        client.create(SCHEMA, ["key"], intervals=12)
+        receipts = [put(client, table) for table in tables]
+        client.end(receipts, wait=False)
+        cluster[2].kill()
+        client.wait(60)
+
+        assert client.reader().read_all().column("key").to_pylist() == keys_of(*tables)
+        cluster[2].start()
+        cluster.wait_ready(3)
+        # It joins, and has its share of the intervals soon.
+        until(lambda: len({each.owner for each in refreshed(client)}) == 3, cluster.logs)
+        until(lambda: all(each.replica for each in refreshed(client)), cluster.logs)
+        cluster[0].kill()
+        assert client.reader().read_all().column("key").to_pylist() == keys_of(*tables)
+        cluster[0].start()
+        until(lambda: all(each.replica for each in refreshed(client)), cluster.logs)
+        client.delete()
+    cluster.wait_ready(3)
+
+
+def refreshed(client: ShuffleClient) -> list:  # type: ignore[type-arg]
+    client.refresh()
+    return client.intervals
