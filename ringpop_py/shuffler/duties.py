@@ -162,7 +162,7 @@ class Duties:
     async def _push(self, number: int, pushes: list[Push]) -> None:
         here, record = self._here, self._here.record
         wanted = {push.interval: push for push in pushes}
-        push_id = random.getrandbits(53)
+        push_id = secrets.randbits(53)  # tells pushes from each other
         send, receive = trio.open_memory_channel[tuple[int, Part]](PARTS_WAITING_MAX)
 
         async def cut() -> None:
