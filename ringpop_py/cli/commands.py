@@ -104,6 +104,15 @@ def asking(
     return command
 
 
+def confirm(act: str, name: str, what: str) -> None:
+    """Have the user type *name*, of what *act* is done to. Raises Aborted."""
+    if not sys.stdin.isatty():
+        raise Aborted("this needs confirmation, and standard input is not a terminal; pass --yes")
+    print(f"{act} {name}: {what}. Type its name: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() != name:
+        raise Aborted("that is not its name; nothing was done")
+
+
 def complain_of(prog: str, error: object, exit_code: ExitCode) -> ExitCode:
     """Print each line of *error* with the command's name before it; return *exit_code*."""
     for line in str(error).splitlines():

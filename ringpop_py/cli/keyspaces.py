@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.cli.commands import (
     REACHABLE,
-    Aborted,
     ExitCode,
     Output,
     asking,
+    confirm,
     connect,
     table,
     table_of,
@@ -289,7 +288,7 @@ def settings_from(options: argparse.Namespace) -> dict[str, object]:
 def drop(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl keyspace drop NAME``."""
     if not options.yes:
-        _confirm("Drop", options.name, "it will no longer be served")
+        confirm("Drop keyspace", options.name, "it will no longer be served")
     value = client.admin("/admin/keyspaces/drop", {"name": options.name}, timeout_s=DROP_TIMEOUT_S)
     name = value["name"]
     if value["kept_under"] is None:
@@ -300,14 +299,6 @@ def drop(client: Client, options: argparse.Namespace) -> Output:
         f"store, under {value['kept_under']}. `ringpopctl keyspace bring-back {name}` undoes it. "
         "If you create it again, it begins empty",
     )
-
-
-def _confirm(verb: str, name: str, what: str) -> None:
-    if not sys.stdin.isatty():
-        raise Aborted("this needs confirmation, and standard input is not a terminal; pass --yes")
-    print(f"{verb} keyspace {name}: {what}. Type its name: ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip() != name:
-        raise Aborted("that is not its name; nothing was done")
 
 
 rebalance: Final = _asking(
@@ -349,7 +340,7 @@ checkpoint_list: Final = _asking("keyspaces/checkpoints", checkpoints_text, "nam
 def restore(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl checkpoint restore NAME CHECKPOINT``."""
     if options.into is None and not options.yes:
-        _confirm("Restore", options.name, "what was written after the checkpoint will be gone")
+        confirm("Restore", options.name, "what was written after the checkpoint will be gone")
     return _restored(client, options)
 
 

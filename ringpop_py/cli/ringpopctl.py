@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.cli import history, keyspaces
+from ringpop_py.cli import history, keyspaces, shuffles
 from ringpop_py.cli.commands import (
     Aborted,
     ExitCode,
@@ -129,6 +129,7 @@ def _parser() -> Parser:
     add("reap", _reap, "turn all members that are gone into tombstones")
     add("heal", _heal, "look for the other side of a split, and merge with it")
     _add_keyspace_commands(add, commands)
+    _add_shuffle_commands(add, commands)
     wait = add("wait", wait_for, "wait until the cluster is in the given state", waits_s=30)
     wait.add_argument("--for", dest="condition", choices=["converged", "partitions"], required=True)
     wait.add_argument("--members", type=count, metavar="N", help="also until N members are alive")
@@ -208,6 +209,25 @@ def _add_keyspace_commands(
     restore.add_argument("number", metavar="CHECKPOINT", type=_checkpoint, help=text)
     restore.add_argument("--into", metavar="OTHER", help="make another keyspace, and leave NAME")
     restore.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_shuffle_commands(
+    add: Callable[..., Parser], commands: argparse._SubParsersAction[Parser]
+) -> None:
+    shuffle = commands.add_parser("shuffle", help="list, show, end and delete shuffles")
+    to = shuffle.add_subparsers(metavar="COMMAND", required=True)
+    of = "the shuffle's name"
+    add("list", shuffles.list_all, "all shuffles", to=to)
+    summary = "one shuffle: its state, its rows, and each node's share"
+    show = add("show", shuffles.show, summary, to=to, about=of)
+    show.add_argument("--plot", metavar="FILE", help="also write a page about its balance there")
+    summary = "end it, if its driver is gone: the rows of these attempts count"
+    end = add("end", shuffles.end, summary, to=to, about=of)
+    text = "an attempt that counts; may be repeated (all that are finished)"
+    end.add_argument("--attempt", type=int, action="append", metavar="N", help=text)
+    end.add_argument("--yes", action="store_true", help="do not ask")
+    delete = add("delete", shuffles.delete, "delete it, and all its rows", to=to, about=of)
+    delete.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _checkpoint(text: str) -> int | str:

@@ -101,6 +101,12 @@ class Get(Declared, frozen=True, tag=True):
     interval: Natural
 
 
+class Count(Declared, frozen=True, tag=True):
+    """Ask a member how far it is."""
+
+    name: Text
+
+
 # Calls of members.
 
 
@@ -175,6 +181,7 @@ Call = (
     | End
     | Delete
     | Get
+    | Count
     | Append
     | Ask
     | FetchSegment
@@ -230,6 +237,23 @@ class File(Declared, frozen=True, tag=True):
     totals: dict[int, Natural] = {}  # noqa: RUF012 - msgspec copies an empty default
 
 
+class Counted(Declared, frozen=True, tag=True):
+    """How far a member is.
+
+    Attributes:
+        rows, size_bytes: of the frames that clients have put there, whether they count or not.
+        held_bytes: of all its files of this shuffle.
+        merged: how many of the intervals that it owns, or is the replica of, it has.
+        finished: the receipts of attempts whose last frame it has.
+    """
+
+    rows: Natural
+    size_bytes: Natural
+    held_bytes: Natural
+    merged: Natural
+    finished: dict[int, Winner] = {}  # noqa: RUF012 - msgspec copies an empty default
+
+
 class Failed(Declared, frozen=True, tag=True):
     """An error: the code of its class, its text, and the attempts that it names."""
 
@@ -238,7 +262,7 @@ class Failed(Declared, frozen=True, tag=True):
     attempts: tuple[Natural, ...] = ()
 
 
-Reply = Said | Told | Described | Listed | File | Failed
+Reply = Said | Told | Described | Listed | File | Counted | Failed
 
 
 def packed_head(number: int, head: Call | Reply, body_bytes: int) -> bytes:

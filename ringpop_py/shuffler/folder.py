@@ -68,6 +68,10 @@ class ShuffleFolder:
             for number in change.intervals:
                 self.interval(number).unlink(missing_ok=True)
 
+    def bytes_held(self) -> int:
+        """Return how long all files are together."""
+        return sum(file.stat().st_size for file in self._path.rglob("*") if file.is_file())
+
     def segment(self, number: int) -> SegmentFile:
         """Return the file of segment *number*, which is made if it is not there. Raises OSError."""
         segment = self.segments.get(number)

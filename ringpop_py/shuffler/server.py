@@ -84,7 +84,7 @@ class Server:
                 return await _took(shuffle, call, body)
             case c.Get() | c.FetchSegment() | c.FetchInterval():
                 return await _file(shuffle, call)
-            case c.Ask() | c.TakeAttempts():
+            case c.Ask() | c.TakeAttempts() | c.Count():
                 return await _asked(shuffle, call)
             case _:
                 return host.described(call.name, await _changed(shuffle, call))
@@ -112,10 +112,14 @@ async def _file(
     return await shuffle.sent(call)
 
 
-async def _asked(shuffle: Shuffle, call: c.Ask | c.TakeAttempts) -> c.Told | c.Said:
+async def _asked(
+    shuffle: Shuffle, call: c.Ask | c.TakeAttempts | c.Count
+) -> c.Told | c.Said | c.Counted:
     """Answer with what is here, or with numbers of attempts."""
     if isinstance(call, c.Ask):
         return c.Told(await shuffle.report(call.query))
+    if isinstance(call, c.Count):
+        return shuffle.counted()
     return c.Said(Answer.OK.value, await shuffle.take_attempts(call.uid, call.count))
 
 

@@ -251,6 +251,20 @@ class Shuffle:
         summary = await self._summary() if query.with_frames else b""
         return self.member.report(query, summary)
 
+    def counted(self) -> c.Counted:
+        """Return how far this member is."""
+        record, me, folder = self.record, self.member.me, self._folder
+        rows = size = 0
+        finished: dict[int, Winner] = {}
+        for number, segment in folder.segments.items():
+            entries = list(segment.entries.values())
+            finished |= {each.id[0]: each.receipt for each in entries if each.receipt is not None}
+            known = record.segments.get(number)
+            if known is not None and known.holders[:1] == (me,):
+                rows += sum(entry.rows for entry in entries)
+                size += segment.bytes
+        return c.Counted(rows, size, folder.bytes_held(), len(self.member.intervals), finished)
+
     async def _summary(self) -> bytes:
         order, record = self.here.order, self.record
         assert order is not None

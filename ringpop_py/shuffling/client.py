@@ -85,7 +85,11 @@ class ShuffleClient(Closing):
             ShuffleUnavailable: if no process for shuffles answers.
         """
         client = cls(peers, name, timeout_s=timeout_s)
-        client.refresh()
+        try:
+            client.refresh()
+        except BaseException:
+            client.close()
+            raise
         return client
 
     def __repr__(self) -> str:
@@ -153,6 +157,25 @@ class ShuffleClient(Closing):
     def _order(self) -> Order:
         definition = self._definition
         return Order(pa.ipc.read_schema(pa.py_buffer(definition.schema)), definition.by)
+
+    def progress(self) -> dict[str, c.Counted]:
+        """Return how far each node is, by its name; those that do not answer are left out.
+
+        Raises:
+            ShuffleUnavailable: if no process for shuffles answers.
+        """
+        found = {}
+        for host, address in sorted(self._addresses().items()):
+            with suppress(ShuffleUnavailable):
+                reply, _ = self._cluster.line(address).call(c.Count(self.name), timeout_s=5.0)
+                if isinstance(reply, c.Counted):
+                    found[host] = reply
+        return found
+
+    def _addresses(self) -> dict[str, str]:
+        record = self.refresh()
+        hosts = {member.host for member in record.members}
+        return {host: at for host, at in self._cluster.addresses.items() if host in hosts}
 
     # Putting.
 

@@ -1,0 +1,68 @@
+"""``ringpopctl shuffle``: what an operator sees and does."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ringpop_py.cli.ringpopctl import main
+from ringpop_py.shuffling.client import ShuffleClient
+from tests.e2e.shuffle.cluster import ShuffleCluster
+from tests.e2e.shuffle.test_rows import ROWS, SCHEMA, put, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShuffleCluster]:
+    with ShuffleCluster(tmp_path_factory.mktemp("cluster"), 2) as cluster:
+        cluster.wait_ready(2)
+        yield cluster
+        print(cluster.logs())  # shown if a test fails
+
+
+def test_a_shuffle_is_listed_shown_ended_and_deleted(
+    cluster: ShuffleCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str, code: int = 0) -> Any:  # noqa: ANN401 - a plain value
+        assert main(["--peer", cluster[0].name, "--format", "json", *arguments]) == code
+        said = capsys.readouterr()
+        return json.loads(said.out or said.err)
+
+    def text_of(*arguments: str) -> str:
+        assert main(["--peer", cluster[1].name, *arguments]) == 0
+        return capsys.readouterr().out
+
+    assert run("shuffle", "list") == {"shuffles": []}
+    assert "there is no shuffle 'mine'" in run("shuffle", "show", "mine", code=1)["error"]
+    with ShuffleClient(cluster.addresses, "mine") as client:
+        client.create(SCHEMA, ["key"], intervals=8)
+        receipts = [put(client, rows(1)), put(client, rows(2))]
+        client.attempt().put(rows(3))
+
+    shown = run("shuffle", "show", "mine")
+    assert (shown["state"], shown["rows"], shown["attempts"]) == ("put", 3 * ROWS, 3)
+    assert {node["node"] for node in shown["nodes"]} == set(cluster.addresses)
+    assert "mine: put, 180,000 rows by key" in text_of("shuffle", "show", "mine")
+    page = tmp_path / "page.html"
+    refused = run("shuffle", "show", "mine", "--plot", str(page), code=2)
+    assert "shows the intervals of a shuffle that has ended" in refused["error"]
+    assert "pass --yes" in run("shuffle", "end", "mine", code=2)["error"]
+    wrong = run("shuffle", "end", "mine", "--attempt", "99", "--yes", code=2)
+    assert "attempts that are not finished: [99]; finished are: 0, 1" in wrong["error"]
+
+    number = str(receipts[1].number)
+    assert run("shuffle", "end", "mine", "--attempt", number, "--yes")["rows"] == ROWS
+    assert run("shuffle", "list")["shuffles"] == [
+        {"name": "mine", "state": "get", "rows": ROWS, "intervals": 8, "nodes": 2}
+    ]
+    text = text_of("shuffle", "show", "mine", "--plot", str(page))
+    assert "8 intervals, the busiest has 1.0" in text
+    assert page.read_text().count("<rect") == 8
+    assert page.read_text().count("<td>4</td>") == 2
+    assert run("shuffle", "delete", "mine", "--yes") == {"name": "mine", "deleted": True}
+    assert "there are no shuffles" in text_of("shuffle", "list")
