@@ -48,6 +48,14 @@ if TYPE_CHECKING:
     from ringpop_py.ring.hashring import moved as moved
     from ringpop_py.shares.rescale_events import Gained as Gained
     from ringpop_py.shares.rescale_events import Lost as Lost
+    from ringpop_py.shuffling.client import Interval as Interval
+    from ringpop_py.shuffling.client import RandomOrder as RandomOrder
+    from ringpop_py.shuffling.client import ShuffleClient as ShuffleClient
+    from ringpop_py.shuffling.client import list_shuffles as list_shuffles
+    from ringpop_py.shuffling.client import random_order as random_order
+    from ringpop_py.shuffling.putting import Attempt as Attempt
+    from ringpop_py.shuffling.putting import Receipt as Receipt
+    from ringpop_py.shuffling.readers import Epoch as Epoch
     from ringpop_py.swim.effects import StatusChanged as StatusChanged
     from ringpop_py.swim.member import Member as Member
     from ringpop_py.swim.member import Status as Status
@@ -83,6 +91,9 @@ else:
             "proxy.request": "AppCall HttpReply HttpRequest OwnerReply Reply Request",
             "ring.hashring": "HashRing moved",
             "shares.rescale_events": "Gained Lost",
+            "shuffling.client": "Interval RandomOrder ShuffleClient list_shuffles random_order",
+            "shuffling.putting": "Attempt Receipt",
+            "shuffling.readers": "Epoch",
             "swim.effects": "StatusChanged",
             "swim.member": "Member Status",
             "swim.records": "record_of text_of",

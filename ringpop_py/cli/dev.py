@@ -77,7 +77,14 @@ class DevNode:
 class DevCluster:
     """The nodes of the cluster, as processes of this machine."""
 
-    def __init__(self, addresses: Sequence[Address], folder: Path, flags: Sequence[str]) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        folder: Path,
+        flags: Sequence[str],
+        *,
+        shuffles: bool = False,
+    ) -> None:
         self.nodes = [
             DevNode(number, address, folder / f"node{number}.log")
             for number, address in enumerate(addresses, start=1)
@@ -85,6 +92,7 @@ class DevCluster:
         self.folder = folder
         self.said = ""  # of the last key
         self._flags = list(flags)
+        self._shuffles = shuffles
         self._hosts = folder / "hosts.txt"
         self._hosts.write_text("".join(f"{address}\n" for address in addresses))
 
@@ -94,6 +102,8 @@ class DevCluster:
             return
         command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(node.address)]
         command += ["--hosts", str(self._hosts), *self._flags]
+        if self._shuffles:
+            command += ["--shuffle-folder", str(self.folder / f"shuffles{node.number}")]
         with node.log.open("ab") as log:
             # In a session of its own it gets no Ctrl-C from the terminal: `end` ends the nodes.
             node.process = subprocess.Popen(  # noqa: S603 - our own module
@@ -169,6 +179,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--base-port", type=int, default=3000, metavar="PORT", help=text)
     text = "where durable keyspaces live, see ringpopd --help (a temporary folder)"
     parser.add_argument("--store", metavar="URL|FOLDER", help=text)
+    text = "let each node hold rows of shuffles, in a temporary folder"
+    parser.add_argument("--shuffles", action="store_true", help=text)
     split = list(argv).index("--") if "--" in argv else len(argv)
     options = parser.parse_args(argv[:split])
     if not 1 <= options.nodes <= NODES_MAX:
@@ -191,7 +203,7 @@ def main(argv: Sequence[str]) -> int:
         # The last flag wins, so this one comes first: the flags after -- may name another store.
         store = str(folder / "store") if options.store is None else options.store
         flags = ["--store", store, "--create-store", *flags]
-    cluster = DevCluster(addresses, folder, flags)
+    cluster = DevCluster(addresses, folder, flags, shuffles=options.shuffles)
     try:
         trio.run(_watch, cluster)
     except KeyboardInterrupt:

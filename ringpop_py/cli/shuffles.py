@@ -163,10 +163,8 @@ def _gathered(shuffle: ShuffleClient) -> dict[str, Any]:
 
 def _text(value: dict[str, Any]) -> str:
     keys = value["by"] if isinstance(value["by"], str) else ", ".join(value["by"])
-    lines = [
-        f"{value['name']}: {value['state']}, {value['rows']:,} rows by {keys}, "
-        f"version {value['version']}",
-    ]
+    head = f"{value['name']}: {value['state']}, {value['rows']:,} rows by {keys}"
+    lines = [f"{head}, version {value['version']}"]
     if value["why"]:
         lines.append(f"damaged: {value['why']}")
     if value["busiest_over_mean"] is not None:

@@ -101,6 +101,22 @@ class Get(Declared, frozen=True, tag=True):
     interval: Natural
 
 
+class Feed(Declared, frozen=True, tag=True):
+    """Have the holder of an interval put its rows into another shuffle, in a random order.
+
+    Attributes:
+        target, target_uid, attempt: where they are put.
+    """
+
+    name: Text
+    uid: Natural
+    version: Natural
+    interval: Natural
+    target: Text
+    target_uid: Natural
+    attempt: Natural
+
+
 class Count(Declared, frozen=True, tag=True):
     """Ask a member how far it is."""
 
@@ -181,6 +197,7 @@ Call = (
     | End
     | Delete
     | Get
+    | Feed
     | Count
     | Append
     | Ask
@@ -237,6 +254,13 @@ class File(Declared, frozen=True, tag=True):
     totals: dict[int, Natural] = {}  # noqa: RUF012 - msgspec copies an empty default
 
 
+class Fed(Declared, frozen=True, tag=True):
+    """The receipt of an attempt."""
+
+    frames: Natural
+    rows: Natural
+
+
 class Counted(Declared, frozen=True, tag=True):
     """How far a member is.
 
@@ -262,7 +286,7 @@ class Failed(Declared, frozen=True, tag=True):
     attempts: tuple[Natural, ...] = ()
 
 
-Reply = Said | Told | Described | Listed | File | Counted | Failed
+Reply = Said | Told | Described | Listed | File | Fed | Counted | Failed
 
 
 def packed_head(number: int, head: Call | Reply, body_bytes: int) -> bytes:

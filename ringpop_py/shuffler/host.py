@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+import pyarrow as pa
 import trio
 
 from ringpop_py.errors import (
     ShuffleConflict,
+    ShuffleEnded,
     ShuffleRefused,
     ShuffleUnavailable,
     ShuffleUnknown,
 )
 from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.changes import created
+from ringpop_py.shuffle.messages import Answer
 from ringpop_py.shuffle.record import MemberId, Record, State
 from ringpop_py.shuffler.shuffle import Shuffle, now_ms, now_us
-from ringpop_py.values.declared import encode
+from ringpop_py.sorting.interval import batches_of
+from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
+from ringpop_py.values.declared import decode, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ringpop_py.shuffler.here import Process
     from ringpop_py.shuffler.register import Stored
+    from ringpop_py.sorting.order import Order
 
 SCAN_S: Final = 5.0
 """How often all records are read, to join shuffles that nobody has asked this process about."""
 INTERVALS_MAX: Final = 4_096
 TRIES: Final = 5
+FED_BYTES: Final = 16 * 1024 * 1024
+"""So many bytes of an interval are put into another shuffle at a time."""
+PUT_S: Final = 30.0
+PAUSE_S: Final = 0.05
 
 
 class Host:
@@ -142,10 +154,73 @@ class Host:
                 return shuffle
         raise ShuffleUnavailable(f"the record of shuffle {call.name!r} cannot be set now")
 
+    async def feed(self, source: Shuffle, call: c.Feed) -> c.Said | c.Fed:
+        """Put the rows of an interval of *source* into another shuffle, in its random order.
+
+        Raises:
+            ShuffleEnded, ShuffleDeleted: the other one takes no rows.
+            ShuffleUnavailable, ShuffleFull
+        """
+        found = await source.get(c.Get(call.name, call.uid, call.version, call.interval))
+        if isinstance(found, c.Said):
+            return found
+        target = await self.find(call.target)
+        if not await target.fresh(call.target_uid, 0):
+            raise ShuffleUnavailable(f"the record of shuffle {call.target!r} cannot be read now")
+        order, definition = target.here.order, decode(c.Definition, target.record.definition)
+        if order is None or definition.seed is None or target.record.uid != call.target_uid:
+            raise ShuffleRefused(f"shuffle {call.target!r} is not one of a random order")
+        seed, path = definition.seed, found[1]
+        frames = rows = 0
+        batches = batches_of(path)
+        while True:
+            entries, count = await trio.to_thread.run_sync(
+                partial(_next_entries, batches, order, seed, call, frames, rows)
+            )
+            if not entries:
+                break
+            for entry in entries:
+                await _put(target, call.target_uid, entry)
+            frames, rows = frames + len(entries), rows + count
+        await _put(target, call.target_uid, last_entry_of(call.attempt, frames, rows))
+        return c.Fed(frames, rows)
+
     def _members(self) -> list[MemberId]:
         there = {host: each.incarnation for host, each in self._watch.shufflers.items()}
         there[self._process.name] = self._process.incarnation
         return [MemberId(host, incarnation) for host, incarnation in there.items()]
+
+
+def _next_entries(
+    batches: Iterator[pa.RecordBatch],
+    order: Order,
+    seed: int,
+    call: c.Feed,
+    frames: int,
+    rows: int,
+) -> tuple[list[bytes], int]:
+    """Return the next rows as frames, and how many rows these are; nothing at the end."""
+    taken, size = [], 0
+    while size < FED_BYTES and (batch := next(batches, None)) is not None:
+        taken.append(batch)
+        size += batch.nbytes
+    if not taken:
+        return [], 0
+    table = with_random_keys(pa.Table.from_batches(taken), seed, call.interval, rows)
+    return entries_of(order, table, call.attempt, frames), table.num_rows
+
+
+async def _put(target: Shuffle, uid: int, entry: bytes) -> None:
+    """Put a frame as a client does, here, until it is acknowledged."""
+    with trio.move_on_after(PUT_S):
+        while True:
+            answer = Answer((await target.put(uid, bytearray(entry))).answer)
+            if answer is Answer.OK:
+                return
+            if answer is not Answer.NOT_NOW:
+                raise ShuffleEnded(f"shuffle {target.name!r} takes no more rows")
+            await trio.sleep(PAUSE_S)
+    raise ShuffleUnavailable(f"shuffle {target.name!r} took no rows here within {PUT_S:g} s")
 
 
 def _check(call: c.Create) -> None:

@@ -84,6 +84,8 @@ class Server:
                 return await _took(shuffle, call, body)
             case c.Get() | c.FetchSegment() | c.FetchInterval():
                 return await _file(shuffle, call)
+            case c.Feed():
+                return await host.feed(shuffle, call)
             case c.Ask() | c.TakeAttempts() | c.Count():
                 return await _asked(shuffle, call)
             case _:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pyarrow as pa
 import xxhash
@@ -21,13 +22,15 @@ from ringpop_py.errors import (
 from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.record import Record, State, Winner
 from ringpop_py.shuffling.cluster import Cluster, Pauses
+from ringpop_py.shuffling.feeding import Feeding
 from ringpop_py.shuffling.putting import Attempt, Receipt
+from ringpop_py.shuffling.readers import BATCH_ROWS, Epoch, lazy_frame, torch_dataset
 from ringpop_py.sorting.cuts import SHARE
 from ringpop_py.sorting.order import RANDOM, Order, comparable
 from ringpop_py.values.declared import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 TIMEOUT_S = 60.0
 INTERVALS = 256
@@ -254,6 +257,29 @@ class ShuffleClient(Closing):
         if wait:
             self.wait()
 
+    def reorder(self, seed: int, name: str) -> ShuffleClient:
+        """Return a new shuffle *name* of the same rows, in the random order of *seed*.
+
+        The rows go from node to node. The order follows from *seed* and from the order here. It may
+        be called again if it failed, until it is ended.
+
+        Raises:
+            ShuffleConflict: if there is another shuffle of that name.
+            ShuffleEnded: if it was made before.
+            ShuffleDamaged, ShuffleDeleted, ShuffleUnavailable
+        """
+        self.wait(self._cluster.timeout_s)
+        peers, timeout_s = self._cluster.peers, self._cluster.timeout_s
+        target = ShuffleClient(peers, name, timeout_s=timeout_s)
+        try:
+            target.create(self.schema, random_order(seed), intervals=self.record.interval_count)
+            feeding = Feeding(self._cluster, target._cluster, self.name, name)
+            target.end(feeding.run(self.refresh, target.record.uid))
+        except BaseException:
+            target.close()
+            raise
+        return target
+
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until the shuffle can be read.
 
@@ -406,6 +432,67 @@ class ShuffleClient(Closing):
         numbers = range(count * rank // world, count * (rank + 1) // world)
         batches = (batch for number in numbers for batch in self.interval(number).to_batches())
         return pa.RecordBatchReader.from_batches(self.schema, batches)
+
+    def epoch(
+        self,
+        rank: int = 0,
+        world: int = 1,
+        *,
+        number: int | None = None,
+        batch_rows: int = BATCH_ROWS,
+        columns: Sequence[str] | None = None,
+    ) -> Epoch:
+        """Return part *rank* of *world* of all rows in batches, which can be interrupted.
+
+        Args:
+            number: of the epoch: intervals come in another order for each. By default they come in
+                the order of the shuffle.
+            batch_rows: the most rows of a batch; the last one of an interval may have fewer.
+            columns: which to read; all by default.
+
+        Raises:
+            ShuffleRefused: if an argument cannot be used.
+        """
+        names = None if columns is None else list(columns)
+        return Epoch(self._again, rank, world, number=number, batch_rows=batch_rows, columns=names)
+
+    def torch(
+        self,
+        rank: int = 0,
+        world: int = 1,
+        *,
+        epoch: int | None = None,
+        batch_rows: int = BATCH_ROWS,
+        columns: Sequence[str] | None = None,
+    ) -> Any:  # noqa: ANN401 - torch's
+        """Return the batches of `epoch` as an ``IterableDataset`` of torch, with ``state_dict()``.
+
+        A batch is a dict: numbers as tensors, other columns as lists. Use a DataLoader with
+        ``batch_size=None``.
+
+        Raises:
+            ShuffleRefused: if torch is not installed, or an argument cannot be used.
+        """
+
+        def epoch_of(part: int, parts: int) -> Epoch:
+            return self.epoch(part, parts, number=epoch, batch_rows=batch_rows, columns=columns)
+
+        epoch_of(rank, world)  # raises ShuffleRefused
+        return torch_dataset(epoch_of, rank, world)
+
+    def lazy(self) -> Any:  # noqa: ANN401 - of polars
+        """Return all rows, in order, as a ``LazyFrame`` of polars.
+
+        Raises:
+            ShuffleRefused: if polars is not installed.
+        """
+        return lazy_frame(self._again)
+
+    @property
+    def _again(self) -> Callable[[], ShuffleClient]:
+        """What opens this shuffle once more, in another thread or process."""
+        peers, timeout_s = self._cluster.peers, self._cluster.timeout_s
+        return partial(ShuffleClient.open, peers, self.name, timeout_s=timeout_s)
 
 
 def list_shuffles(peers: str | Sequence[str], *, timeout_s: float = TIMEOUT_S) -> list[c.Described]:

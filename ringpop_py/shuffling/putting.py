@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-import numpy as np
 import pyarrow as pa
 
 from ringpop_py.errors import (
@@ -17,21 +16,13 @@ from ringpop_py.errors import (
 )
 from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.messages import Answer
-from ringpop_py.shuffle.record import Winner
 from ringpop_py.shuffling.cluster import Pauses
-from ringpop_py.sorting.cuts import points_of
-from ringpop_py.sorting.frames import FRAME_BYTES_MAX, FRAME_ROWS_MAX, Frame, entry_of, packed
-from ringpop_py.sorting.order import RANDOM, Order
+from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
+from ringpop_py.sorting.order import RANDOM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ringpop_py.shuffling.cluster import Cluster
-
-FRAME_BYTES: Final = 4 * 1024 * 1024
-"""A batch is cut into frames of about so many bytes."""
-FRAMES_MAX: Final = 1 << 20
-"""An attempt has at most so many frames."""
+    from ringpop_py.sorting.order import Order
 
 
 class Receipt(NamedTuple):
@@ -108,34 +99,18 @@ class Attempt:
         if not table.num_rows:
             return
         if self._seed is not None:
-            keys = random_keys(self._seed, self._part, self.rows, table.num_rows)
-            table = table.append_column(RANDOM, pa.array(keys))
-        self._send([self._frame(part) for part in _cut(table)])
+            table = with_random_keys(table, self._seed, self._part, self.rows)
+        entries = entries_of(self._order, table, self.number, self._frames)
+        self._send(entries)
+        self._frames += len(entries)
         self.rows += table.num_rows
 
     def finish(self) -> Receipt:
         """Say that this is all; return the receipt. Raises as `put`."""
         if self._receipt is None:
-            last = Frame((self.number, self._frames), 0, b"", b"", Winner(self._frames, self.rows))
-            self._send([entry_of(last)])
+            self._send([last_entry_of(self.number, self._frames, self.rows)])
             self._receipt = Receipt(self.number, self._frames, self.rows)
         return self._receipt
-
-    def _frame(self, table: pa.Table) -> bytes:
-        if self._frames == FRAMES_MAX:
-            raise ShuffleRefused(
-                f"attempt {self.number} has {FRAMES_MAX} frames: use more attempts"
-            )
-        frame = self.number, self._frames
-        table = self._order.sorted(table)
-        body = packed(table)
-        if len(body) > FRAME_BYTES_MAX:
-            raise ShuffleRefused(
-                f"a row of {len(body)} bytes is too long: at most {FRAME_BYTES_MAX} bytes"
-            )
-        points = packed(points_of(self._order, table, frame))
-        self._frames += 1
-        return entry_of(Frame(frame, table.num_rows, points, body))
 
     def _send(self, entries: list[bytes]) -> None:
         """Send each entry to a member, all at the same time, until all are acknowledged."""
@@ -199,14 +174,6 @@ class Attempt:
         return said
 
 
-def _cut(table: pa.Table) -> Iterator[pa.Table]:
-    """Cut *table* into parts of about `FRAME_BYTES`."""
-    count = max(1, -(-table.nbytes // FRAME_BYTES), -(-table.num_rows // FRAME_ROWS_MAX))
-    rows = max(1, -(-table.num_rows // count))
-    for first in range(0, table.num_rows, rows):
-        yield table.slice(first, rows)
-
-
 def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
     for place, field in enumerate(wanted):
         if place >= len(found):
@@ -219,15 +186,3 @@ def _difference(found: pa.Schema, wanted: pa.Schema) -> str:
                 f"shuffle is {field.name!r}, of type {field.type}{nullable}"
             )
     return f"the rows have another column, {found.field(len(wanted)).name!r}"
-
-
-def random_keys(
-    seed: int, part: int, first: int, count: int
-) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return numbers that seem to be drawn, for rows *first* and on of *part*: always the same."""
-    begin = np.uint64(((seed + 1) * 0x9E3779B97F4A7C15 + part * 0xD1342543DE82EF95) % (1 << 64))
-    mixed = np.arange(first + 1, first + count + 1, dtype=np.uint64)
-    mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + begin
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return mixed ^ (mixed >> np.uint64(31))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ringpop_py.spark.routes import RouteReport as RouteReport
     from ringpop_py.spark.routes import route as route
     from ringpop_py.spark.routes import route_answers as route_answers
+    from ringpop_py.spark.shuffles import ShuffleReport as ShuffleReport
+    from ringpop_py.spark.shuffles import shuffle as shuffle
     from ringpop_py.spark.snapshot import describe_keyspace as describe_keyspace
     from ringpop_py.spark.snapshot import describe_ring as describe_ring
     from ringpop_py.spark.snapshot import keyspace_snapshot as keyspace_snapshot
@@ -34,6 +36,7 @@ else:
         {
             "owner": "owner_index partition_owner repartition_by_owner ring_owner ring_partition",
             "routes": "RouteReport route route_answers",
+            "shuffles": "ShuffleReport shuffle",
             "snapshot": "describe_keyspace describe_ring keyspace_snapshot ring_snapshot",
             "source.reports": "WriteReport stream_job write_report",
             "source.scan": "lookup",

@@ -1,0 +1,74 @@
+"""Frames made of tables: cut, sorted, summed up; in a random order with keys that are drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from ringpop_py.errors import ShuffleRefused
+from ringpop_py.shuffle.record import Winner
+from ringpop_py.sorting.cuts import points_of
+from ringpop_py.sorting.frames import FRAME_BYTES_MAX, FRAME_ROWS_MAX, Frame, entry_of, packed
+from ringpop_py.sorting.order import RANDOM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringpop_py.sorting.order import Order
+
+FRAME_BYTES: Final = 4 * 1024 * 1024
+"""A table is cut into frames of about so many bytes."""
+FRAMES_MAX: Final = 1 << 20
+"""An attempt has at most so many frames."""
+
+
+def entries_of(order: Order, table: pa.Table, attempt: int, first: int) -> list[bytes]:
+    """Return *table* as frames of *attempt*, of which *first* were made before.
+
+    Raises:
+        ShuffleRefused: if a row is too long, or there are too many frames.
+    """
+    return [
+        _entry(order, part, (attempt, first + number)) for number, part in enumerate(_cut(table))
+    ]
+
+
+def _entry(order: Order, table: pa.Table, frame: tuple[int, int]) -> bytes:
+    if frame[1] >= FRAMES_MAX:
+        raise ShuffleRefused(f"attempt {frame[0]} has {FRAMES_MAX} frames: use more attempts")
+    table = order.sorted(table)
+    body = packed(table)
+    if len(body) > FRAME_BYTES_MAX:
+        raise ShuffleRefused(
+            f"{table.num_rows} rows of {len(body)} bytes are too long: a frame has at most "
+            f"{FRAME_BYTES_MAX} bytes; put rows of unequal length in smaller tables"
+        )
+    return entry_of(Frame(frame, table.num_rows, packed(points_of(order, table, frame)), body))
+
+
+def last_entry_of(attempt: int, frames: int, rows: int) -> bytes:
+    """Return the frame that says that *attempt* consists of so many frames and rows."""
+    return entry_of(Frame((attempt, frames), 0, b"", b"", Winner(frames, rows)))
+
+
+def _cut(table: pa.Table) -> Iterator[pa.Table]:
+    """Cut *table* into parts of about `FRAME_BYTES`."""
+    count = max(1, -(-table.nbytes // FRAME_BYTES), -(-table.num_rows // FRAME_ROWS_MAX))
+    rows = max(1, -(-table.num_rows // count))
+    for first in range(0, table.num_rows, rows):
+        yield table.slice(first, rows)
+
+
+def with_random_keys(table: pa.Table, seed: int, part: int, first: int) -> pa.Table:
+    """Return *table* with the keys of a random order; *first* is the number of its first row.
+
+    They seem to be drawn, and are the same each time for one *seed*, *part* and row.
+    """
+    begin = np.uint64(((seed + 1) * 0x9E3779B97F4A7C15 + part * 0xD1342543DE82EF95) % (1 << 64))
+    keys = np.arange(first + 1, first + table.num_rows + 1, dtype=np.uint64)
+    keys = keys * np.uint64(0x9E3779B97F4A7C15) + begin
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
+    return table.append_column(RANDOM, pa.array(keys ^ (keys >> np.uint64(31))))

@@ -1,0 +1,138 @@
+"""A DataFrame into a shuffle: sorted by key, or in a random order, and read without Spark.
+
+```python
+report = shuffle(df, by=["user", "time"], name="clicks", peers="10.0.0.1:3000")
+```
+
+Each task puts its rows as one attempt, and returns the receipt. The driver ends the shuffle with
+the receipts that Spark returns: one for each task, whatever was tried twice or failed in between.
+So until `shuffle` returns, nothing can be read, and a driver that is killed leaves no rows behind
+that count.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from ringpop_py.errors import ConfigError
+from ringpop_py.shuffling.client import INTERVALS, TIMEOUT_S, RandomOrder, ShuffleClient
+from ringpop_py.shuffling.putting import Receipt
+from ringpop_py.spark.schemas import arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+GATHERED_BYTES: Final = 16 * 1024 * 1024
+"""A task gathers so many bytes of rows before it puts them, so that frames are large."""
+_RECEIPT: Final = "number bigint, frames bigint, rows bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleReport:
+    """What `shuffle` did.
+
+    Attributes:
+        seconds: from the first task to the moment when the rows can be read.
+    """
+
+    name: str
+    rows: int
+    attempts: int
+    intervals: int
+    seconds: float
+
+    def __str__(self) -> str:
+        pace = f"{self.rows / self.seconds:,.0f} a second" if self.seconds else "immediately"
+        return (
+            f"{self.rows:,} rows of {self.attempts} tasks in {self.seconds:.1f} s ({pace}), in "
+            f"{self.intervals} intervals of shuffle {self.name!r}"
+        )
+
+
+@dataclass(frozen=True)
+class _Put:
+    """What a task does; it travels to all of them."""
+
+    peers: tuple[str, ...]
+    name: str
+    schema: bytes
+    timeout_s: float
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext  # noqa: PLC0415 - in a task only
+
+        context = TaskContext.get()
+        schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
+        with (
+            ShuffleClient.open(self.peers, self.name, timeout_s=self.timeout_s) as client,
+            client.attempt(part=0 if context is None else context.partitionId()) as attempt,
+        ):
+            for table in _gathered(batches):
+                # Spark names another zone for instants, and lets columns be null or not.
+                attempt.put(table.cast(schema))
+        yield pa.RecordBatch.from_pylist([attempt.receipt._asdict()])
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= GATHERED_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def shuffle(
+    df: DataFrame,
+    *,
+    by: Sequence[str] | str | RandomOrder,
+    name: str,
+    peers: str | Sequence[str],
+    intervals: int = INTERVALS,
+    keep_keys_together: bool = False,
+    timeout_s: float = TIMEOUT_S,
+) -> ShuffleReport:
+    """Put all rows of *df* into the shuffle *name*, and end it; when this returns, it can be read.
+
+    If it fails, run it again: the rows that were put do not count. The shuffle stays then, and
+    takes the rows of the next try.
+
+    Args:
+        by: the key columns; or `random_order`, in which the place of a row follows from the number
+            of its partition and its place there, and so is the same each time if these are.
+        name: of a shuffle that does not exist yet, or was not ended.
+        peers: daemons of which one that answers suffices.
+        intervals: the parts in which it is read.
+        keep_keys_together: whether all rows of a key are in one interval.
+        timeout_s: how long a task waits for members that cannot take its rows.
+
+    Raises:
+        ShuffleRefused: rows of this schema cannot be sorted so.
+        ShuffleConflict: a shuffle of that name has another definition.
+        ShuffleEnded: it was ended before.
+        ShuffleUnavailable, ShuffleFull
+    """
+    addresses = (peers,) if isinstance(peers, str) else tuple(peers)
+    if not addresses:
+        raise ConfigError("peers names no daemon: give the address of one, HOST:PORT")
+    schema = arrow_schema(df.schema)
+    began_at = time.perf_counter()
+    with ShuffleClient(addresses, name, timeout_s=timeout_s) as client:
+        client.create(schema, by, intervals=intervals, keep_keys_together=keep_keys_together)
+        client.attempt()  # raises ShuffleEnded before any task is started
+        task = _Put(addresses, name, bytes(schema.serialize()), timeout_s)
+        receipts = [Receipt(*row) for row in df.mapInArrow(task, _RECEIPT).collect()]
+        client.end(receipts)
+    rows = sum(receipt.rows for receipt in receipts)
+    seconds = time.perf_counter() - began_at
+    return ShuffleReport(name, rows, len(receipts), intervals, seconds)
