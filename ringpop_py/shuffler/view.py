@@ -19,6 +19,8 @@ LABEL: Final = "ringpop.shuffle"
 LIVE: Final = ("alive", "suspect")
 UNKNOWN_S: Final = 60.0
 """A host that the node has never heard of is taken for gone when it has looked for so long."""
+WITHOUT_S: Final = 5.0
+"""A host that is there without the label for so long has lost its process, or never had one."""
 PERIOD_S: Final = 0.5
 """How often the node is asked."""
 
@@ -53,8 +55,10 @@ class Watch:
         self._client = client
         self.changed = trio.Event()
         self.shufflers: dict[str, Shuffler] = {}
-        self._silent: frozenset[str] = frozenset()
-        """Hosts that are known, and have no such process, or are gone."""
+        self._gone: frozenset[str] = frozenset()
+        """Hosts that are no longer there, in the eyes of the node."""
+        self._without: dict[str, float] = {}
+        """Hosts that are there, and since when they seem to have no such process."""
         self._began_at = trio.current_time()
 
     async def run(self) -> None:
@@ -76,7 +80,10 @@ class Watch:
         self.shufflers = {name: each for name, each in found.items() if each is not None}
         self.changed.set()
         self.changed = trio.Event()
-        self._silent = frozenset(name for name, each in found.items() if each is None)
+        self._gone = frozenset(row.name for row in shown.members if row.status not in LIVE)
+        now = trio.current_time()
+        without = {name for name, each in found.items() if each is None} - self._gone
+        self._without = {name: self._without.get(name, now) for name in without}
 
     def view_of(self, record: Record, me: MemberId, *, is_member: bool) -> View:
         """Return what is believed of the members of *record*."""
@@ -89,8 +96,12 @@ class Watch:
         if shuffler is not None:
             # Its process began later than this life of it.
             return shuffler.incarnation > member.incarnation
-        if member.host in self._silent:
+        if member.host in self._gone:
             return True
+        # Its label may not have come yet: a process that starts is not one that has ended.
+        since = self._without.get(member.host)
+        if since is not None:
+            return trio.current_time() - since > WITHOUT_S
         return trio.current_time() - self._began_at > UNKNOWN_S
 
     def addresses(self) -> dict[str, str]:
