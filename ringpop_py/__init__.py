@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import Config as Config
     from ringpop_py.config.settings import GossipConfig as GossipConfig
     from ringpop_py.config.settings import ProxyConfig as ProxyConfig
+    from ringpop_py.config.settings import ShuffleConfig as ShuffleConfig
     from ringpop_py.config.settings import StateConfig as StateConfig
     from ringpop_py.config.settings import WireLimits as WireLimits
     from ringpop_py.daemon import open_ringpop as open_ringpop
@@ -75,7 +76,9 @@ else:
             "address": "Address",
             "client.client": "Client RingSnapshot",
             "client.keyspace_client": "KeyspaceClient",
-            "config.settings": "PRESETS Config GossipConfig ProxyConfig StateConfig WireLimits",
+            "config.settings": (
+                "PRESETS Config GossipConfig ProxyConfig ShuffleConfig StateConfig WireLimits"
+            ),
             "daemon": "open_ringpop",
             "jobs.client": "JobClient",
             "jobs.stagefile": "Chunk encode_stage",

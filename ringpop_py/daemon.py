@@ -80,8 +80,8 @@ async def open_ringpop(
     if signals and threading.current_thread() is not threading.main_thread():
         raise ConfigError("signals come to the main thread alone: open the node there, or without")
     _check_addresses(config)
-    if config.shuffle_folder is not None:
-        _check_shuffles(config.shuffle_folder, has_store=(store or config.store) is not None)
+    if config.shuffle.folder is not None:
+        _check_shuffles(config.shuffle.folder, has_store=(store or config.store) is not None)
     applications_labels(config.labels)  # refuses those that are the node's own
     hosts = config.hosts
     if config.hosts_file is not None:
@@ -160,12 +160,11 @@ async def _running(
 
 async def _begin_tasks(nursery: trio.Nursery, ringpop: Ringpop, signals: _Signals | None) -> None:
     ringpop.readiness.on_name_lost = nursery.cancel_scope.cancel
-    folder = ringpop.config.shuffle_folder
-    if folder is not None:
+    if ringpop.config.shuffle.folder is not None:
         from ringpop_py.shuffler.child import run_child  # noqa: PLC0415 - only for shuffles
 
         what = "the process for shuffles"
-        nursery.start_soon(keep_running, what, partial(run_child, ringpop, folder))
+        nursery.start_soon(keep_running, what, partial(run_child, ringpop))
     if signals is not None:
         await nursery.start(signals.watch, nursery.cancel_scope)
     await nursery.start(ringpop.channel.run)

@@ -275,6 +275,17 @@ seconds: Final = _number(float, lambda s: 0 <= s < inf, "a number of seconds, 0 
 _milliseconds: Final = _number(float, lambda ms: 0 < ms < inf, "a number of milliseconds above 0")
 
 
+UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+
+
+def size(text: str) -> int:
+    """Return a number of bytes: 500000, 500kB, 2GiB."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?)?B?", text.strip().upper())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"a size such as 500MB or 2GiB, not {text!r}")
+    return int(float(found[1]) * UNITS[found[2] or ""])
+
+
 def period(text: str) -> float:
     """Return a number of milliseconds, in seconds."""
     return _milliseconds(text) / 1000

@@ -6,12 +6,13 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
-from ringpop_py.cli.commands import period, seconds
+from ringpop_py.cli.commands import period, seconds, size
 from ringpop_py.config.settings import (
     PRESETS,
     Config,
     GossipConfig,
     ProxyConfig,
+    ShuffleConfig,
     StateConfig,
     WireLimits,
 )
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 GROUPS: Final[dict[str, Any]] = {
     "gossip": GossipConfig(),
     "proxy": ProxyConfig(),
+    "shuffle": ShuffleConfig(),
     "state": StateConfig(),
     "wire": WireLimits(),
 }
@@ -43,6 +45,9 @@ NAMED_OTHERWISE: Final = {
     "drain_timeout": "drain_timeout_s",
     "identity": "name",
     "label": "labels, a table",
+    "shuffle_disk": "shuffle.disk_bytes",
+    "shuffle_folder": "shuffle.folder",
+    "shuffle_memory": "shuffle.memory_bytes",
 }
 """Flags whose settings have other names."""
 FLAGS_ALONE: Final = {"app", "log_format", "log_level"}
@@ -56,7 +61,6 @@ FLAGS: Final = (
     ("--http", "HOST:PORT", "serve keyspaces and health over HTTP"),
     ("--app-url", "URL", "replay forwarded HTTP requests there"),
     ("--store", "URL|FOLDER", "where durable keyspaces live; see below (nowhere)"),
-    ("--shuffle-folder", "FOLDER", "hold rows of shuffles there, in a process beside the node"),
     ("--config", "FILE", "TOML file; flags override it"),
 )
 """Flags of text whose names are those of the settings: flag, metavar, help."""
@@ -79,6 +83,12 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--consistency", dest="proxy.consistency", metavar="keys|checksum|none", help=text)
     text = "seconds to wait for open requests when the node ends (30)"
     add("--drain-timeout", dest="drain_timeout_s", type=seconds, metavar="S", help=text)
+    text = "hold rows of shuffles there, in a process beside the node"
+    add("--shuffle-folder", dest="shuffle.folder", metavar="FOLDER", help=text)
+    text = "memory of that process for rows, for example 2GiB (1GiB)"
+    add("--shuffle-memory", dest="shuffle.memory_bytes", type=size, metavar="SIZE", help=text)
+    text = "disk of that process for rows (all that is free)"
+    add("--shuffle-disk", dest="shuffle.disk_bytes", type=size, metavar="SIZE", help=text)
     for name in PERIODS:
         text = f"milliseconds that a member stays {name}"
         add(f"--{name}-period", dest=f"gossip.{name}_s", type=period, metavar="MS", help=text)

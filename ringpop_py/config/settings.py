@@ -334,6 +334,22 @@ class StateConfig(_Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleConfig(_Checked):
+    """How a node holds rows of shuffles, in a process beside it.
+
+    Attributes:
+        folder: the local folder for them; by default this node holds none. No other process may
+            use it, and it is emptied at each start. The node needs a store, for their records.
+        memory_bytes: how much memory that process uses for rows; what is beyond it waits.
+        disk_bytes: how much of the disk it uses at most for rows; more are refused.
+    """
+
+    folder: str | None = field(default=None, metadata=TEXT)
+    memory_bytes: int = field(default=1 << 30, metadata=between(64 << 20, 1 << 50))
+    disk_bytes: int = field(default=1 << 50, metadata=between(1 << 20, 1 << 50))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WireLimits(_Checked):
     """Limits on what peers can make a node store or wait for; at a limit, only its cause ends."""
 
@@ -373,8 +389,6 @@ class Config(_Checked):
             it, a node does not start then: a folder that is not mounted looks like a new store.
         entries_folder: keep keys and values of durable partitions in RocksDB in this local folder,
             not in memory. No other process may use the folder; it is emptied at each start.
-        shuffle_folder: hold rows of shuffles in this local folder, in a process beside the node. No
-            other process may use the folder; it is emptied at each start. It needs a store.
         drain_timeout_s: how long a node that ends waits for open requests before it aborts them; 0
             aborts them immediately.
         http: the address to serve keyspaces over HTTP at; port 0 picks a free one. By default
@@ -396,11 +410,11 @@ class Config(_Checked):
     store: str | None = field(default=None, metadata=TEXT)
     create_store: bool = field(default=False, metadata=SWITCH)
     entries_folder: str | None = field(default=None, metadata=TEXT)
-    shuffle_folder: str | None = field(default=None, metadata=TEXT)
     drain_timeout_s: float = field(default=30.0, metadata=DELAY)
     gossip: GossipConfig = field(default=_LAN, metadata=_of(GossipConfig))
     proxy: ProxyConfig = field(default_factory=ProxyConfig, metadata=_of(ProxyConfig))
     state: StateConfig = field(default_factory=StateConfig, metadata=_of(StateConfig))
+    shuffle: ShuffleConfig = field(default_factory=ShuffleConfig, metadata=_of(ShuffleConfig))
     wire: WireLimits = field(default_factory=WireLimits, metadata=_of(WireLimits))
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ def check_folder(folder: str, *, has_store: bool) -> None:
         ) from None
 
 
-async def run_child(ringpop: Ringpop, folder: str) -> None:
+async def run_child(ringpop: Ringpop) -> None:
     """Run the process once, to its end. Raises ShuffleUnavailable when it ends.
 
     Raises:
@@ -54,7 +54,10 @@ async def run_child(ringpop: Ringpop, folder: str) -> None:
     await ringpop.keyspaces.open(definition, is_own=True)
     command = [sys.executable, "-P", "-m", "ringpop_py.shuffler.process"]
     command += ["--node", str(ringpop.address), "--name", ringpop.name]
-    command += ["--listen", ringpop.address.host, "--folder", folder]
+    settings = ringpop.config.shuffle
+    assert settings.folder is not None
+    command += ["--listen", ringpop.address.host, "--folder", settings.folder]
+    command += ["--memory", str(settings.memory_bytes), "--disk", str(settings.disk_bytes)]
     process = await trio.lowlevel.open_process(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -63,7 +66,7 @@ async def run_child(ringpop: Ringpop, folder: str) -> None:
         if not said:
             raise ShuffleUnavailable("the process for shuffles did not start")
         ringpop.labels.set_own(LABEL, said)
-        log.info("shuffles-served", where=said, folder=folder)
+        log.info("shuffles-served", where=said, folder=settings.folder)
         await process.wait()
     finally:
         ringpop.labels.set_own(LABEL, None)

@@ -23,8 +23,8 @@ from ringpop_py.shuffle.messages import (
     Push,
 )
 from ringpop_py.sorting.frames import unpacked
-from ringpop_py.sorting.interval import Part, checksum_of, parts_of, write_interval
-from ringpop_py.sorting.partfile import entry_of_part, parts_in
+from ringpop_py.sorting.interval import checksum_of, parts_of, write_interval
+from ringpop_py.sorting.partfile import Part, entry_of_part, parts_in
 from ringpop_py.sorting.segment import SegmentFile
 from ringpop_py.supervision import one_line
 
@@ -148,12 +148,17 @@ class Duties:
         slices = [here.folder.slice(duty.interval, number) for number in duty.segments]
         path = here.folder.new()
 
-        def merge() -> Held:
-            return write_interval(path, order, (part for each in slices for part in parts_in(each)))
+        def parts() -> Iterator[Part]:
+            return (part for each in slices for part in parts_in(each))
 
-        held = await trio.to_thread.run_sync(merge)
+        size = here.process.sort_bytes
+        held = await trio.to_thread.run_sync(
+            partial(write_interval, path, order, parts, bytes_max=size)
+        )
         if here.member.done(duty, held):
             path.replace(here.folder.interval(duty.interval))
+            for each in slices:
+                each.unlink(missing_ok=True)  # they are in the file now
         else:
             path.unlink(missing_ok=True)
 

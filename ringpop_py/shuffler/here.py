@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringpop_py.shuffle.record import Record
+    from ringpop_py.shuffler.budget import Disk
     from ringpop_py.shuffler.peers import Peers
     from ringpop_py.shuffler.register import Register
     from ringpop_py.shuffler.view import Watch
@@ -29,6 +30,8 @@ class Process:
         name: of the node beside this process.
         incarnation: of this process.
         sorting: held by what sorts: it has all rows of an interval, or of a run, in memory.
+        sort_bytes: how many bytes of rows may be sorted at a time.
+        disk: how much of it is in use.
     """
 
     name: str
@@ -37,6 +40,8 @@ class Process:
     watch: Watch
     peers: Peers
     sorting: trio.CapacityLimiter
+    sort_bytes: int
+    disk: Disk
 
 
 class Here:

@@ -18,6 +18,7 @@ import trio
 
 from ringpop_py.address import Address
 from ringpop_py.client.client import Client
+from ringpop_py.shuffler.budget import Disk
 from ringpop_py.shuffler.here import Process
 from ringpop_py.shuffler.host import Host
 from ringpop_py.shuffler.peers import Peers
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 LOCK: Final = "lock"
 LAST: Final = "incarnation"
 DATA: Final = "data"
+SORTED_SHARE: Final = 8
+"""The share of the memory that rows may take which are sorted: they are there three times then."""
+HELD_SHARE: Final = 4
+"""The share of the memory for rows of clients on their way, and the same for those of members."""
 SORTS: Final = 1
 """How many sorts go on at a time: each has all rows of an interval, or of a run, in memory."""
 
@@ -42,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", required=True)
     parser.add_argument("--listen", required=True, help="the address of the machine")
     parser.add_argument("--folder", required=True, type=Path)
+    parser.add_argument("--memory", type=int, default=1 << 30)
+    parser.add_argument("--disk", type=int, default=1 << 50)
     options = parser.parse_args(argv)
     try:
         incarnation, lock = claim(options.folder)
@@ -49,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"the folder of shuffles cannot be used: {error}\n")
         return 1
     try:
-        trio.run(run, options.node, options.name, options.listen, options.folder, incarnation)
+        trio.run(run, options, incarnation)
     except KeyboardInterrupt:
         pass
     finally:
@@ -80,25 +87,30 @@ def claim(folder: Path) -> tuple[int, int]:
     return incarnation, lock
 
 
-async def run(node: Address, name: str, listen: str, folder: Path, incarnation: int) -> None:
+async def run(options: argparse.Namespace, incarnation: int) -> None:
     """Serve until standard input ends."""
-    client = Client(node)
+    client = Client(options.node)
+    data, memory = options.folder / DATA, options.memory
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_until_input_ends, nursery.cancel_scope)
         watch = Watch(client)
         await watch.look()
         register = Register(client)
         peers, sorting = Peers(watch, nursery), trio.CapacityLimiter(SORTS)
-        here = Process(name, incarnation, register, watch, peers, sorting)
-        host = Host(here, folder / DATA, nursery)
-        listeners = await trio.open_tcp_listeners(0, host=listen)
+        disk = Disk(data, options.disk)
+        here = Process(
+            options.name, incarnation, register, watch, peers, sorting, memory // SORTED_SHARE, disk
+        )
+        host = Host(here, data, nursery)
+        listeners = await trio.open_tcp_listeners(0, host=options.listen)
         port = listeners[0].socket.getsockname()[1]
         sys.stdout.write(f"{port}/{incarnation}\n")
         sys.stdout.flush()
         nursery.start_soon(watch.run)
         nursery.start_soon(host.scan)
         nursery.start_soon(host.follow)
-        await trio.serve_listeners(Server(host).serve, listeners)
+        nursery.start_soon(disk.run)
+        await trio.serve_listeners(Server(host, memory // HELD_SHARE).serve, listeners)
 
 
 async def _until_input_ends(scope: trio.CancelScope) -> None:

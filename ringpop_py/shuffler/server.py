@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -10,6 +10,7 @@ from ringpop_py.errors import BodyError, RingpopError, ShuffleUnavailable
 from ringpop_py.logs import log
 from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.messages import Answer
+from ringpop_py.shuffler.budget import Budget
 from ringpop_py.shuffler.wire import Line
 from ringpop_py.supervision import one_line
 
@@ -25,11 +26,23 @@ CALLS_MAX: Final = 16
 LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
+class _Came(NamedTuple):
+    """A call that came, and what its body is held from."""
+
+    number: int
+    call: c.Call
+    body: bytearray
+    budget: Budget
+
+
 class Server:
     """See the module."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, held_bytes: int) -> None:
         self._host = host
+        # Puts wait for what other members do. These must never wait for puts, or all would.
+        self._puts = Budget(held_bytes)
+        self._others = Budget(held_bytes)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection to its end."""
@@ -43,8 +56,15 @@ class Server:
                     if message is None:
                         break
                     call = c.call_in(message.head)
-                    body = await line.body(message.body_bytes)
-                    nursery.start_soon(self._answer, line, message.number, call, body, calls)
+                    budget = self._puts if isinstance(call, c.Put) else self._others
+                    await budget.acquire(message.body_bytes)
+                    try:
+                        body = await line.body(message.body_bytes)
+                    except BaseException:
+                        budget.release(message.body_bytes)
+                        raise
+                    came = _Came(message.number, call, body, budget)
+                    nursery.start_soon(self._answer, line, came, calls)
         except* LOST:
             pass
         except* BodyError as errors:
@@ -53,22 +73,21 @@ class Server:
             with trio.CancelScope(shield=True):
                 await line.aclose()
 
-    async def _answer(
-        self, line: Line, number: int, call: c.Call, body: bytearray, calls: trio.Semaphore
-    ) -> None:
+    async def _answer(self, line: Line, came: _Came, calls: trio.Semaphore) -> None:
         try:
             try:
-                answer = await self._answer_of(call, body)
+                answer = await self._answer_of(came.call, came.body)
             except Exception as error:  # noqa: BLE001 - a bug costs this call alone
                 answer = _failed(error)
             if isinstance(answer, tuple):
                 reply, path = answer
-                await line.send_file(number, reply, path)
+                await line.send_file(came.number, reply, path)
             else:
-                await line.send(number, answer)
+                await line.send(came.number, answer)
         except LOST:
             pass  # who asked is gone
         finally:
+            came.budget.release(len(came.body))
             calls.release()
 
     async def _answer_of(self, call: c.Call, body: bytearray) -> c.Reply | tuple[c.File, Path]:

@@ -199,12 +199,15 @@ class Shuffle:
     async def _append(self, uid: int, number: int, body: bytearray) -> bool:
         if not self.member.may_append(uid, number):
             return False
-        life, entry = self.member.life, entry_at(body, 0)
+        life, entry, disk = self.member.life, entry_at(body, 0), self._process.disk
+        if not disk.has_room(len(body)):
+            raise ShuffleFull("the disk that --shuffle-disk allows for rows is used up")
         try:
             segment = self._folder.segment(number)
             await trio.to_thread.run_sync(segment.append, body)
         except OSError as error:
             raise _failure_of(error) from None
+        disk.wrote(len(body))
         return self.member.appended(life, number, entry.id, entry.receipt)
 
     def _said(self, answer: Answer) -> c.Said:

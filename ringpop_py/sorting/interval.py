@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import xxhash
 
 from ringpop_py.errors import ShuffleDamaged
 from ringpop_py.shuffle.messages import FrameId, Held
-from ringpop_py.sorting.cuts import slices_of
-from ringpop_py.sorting.frames import Bytes, packed, unpacked
+from ringpop_py.sorting.cuts import cuts_of, points_of, slices_of
+from ringpop_py.sorting.frames import packed, unpacked
 from ringpop_py.sorting.order import RANDOM, Order
+from ringpop_py.sorting.partfile import Part, entry_of_part, parts_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 RUN_BYTES: Final = 32 * 1024 * 1024
@@ -24,18 +25,6 @@ RUN_BYTES: Final = 32 * 1024 * 1024
 BATCH_ROWS: Final = 65_536
 """A batch in the file of an interval has at most so many rows."""
 READ_BYTES: Final = 1024 * 1024
-
-
-class Part(NamedTuple):
-    """What several frames of one segment have of one interval.
-
-    Attributes:
-        frames: which they are, and how many rows of each.
-        body: the rows, frame after frame, each in order.
-    """
-
-    frames: tuple[tuple[int, int, int], ...]
-    body: Bytes
 
 
 def parts_of(
@@ -75,12 +64,8 @@ def merged(order: Order, parts: Iterable[Part]) -> tuple[pa.Table, dict[int, int
     A frame that is in two segments counts once.
     """
     pieces: dict[FrameId, pa.Table] = {}
-    for part in parts:
-        table = unpacked(part.body, order.schema)
-        first = 0
-        for attempt, sequence, rows in part.frames:
-            pieces.setdefault((attempt, sequence), table.slice(first, rows))
-            first += rows
+    for frame, piece in _frames_in(order, parts):
+        pieces.setdefault(frame, piece)
     totals: Counter[int] = Counter()
     for (attempt, _), piece in pieces.items():
         totals[attempt] += piece.num_rows
@@ -89,17 +74,65 @@ def merged(order: Order, parts: Iterable[Part]) -> tuple[pa.Table, dict[int, int
     return order.sorted(pa.concat_tables([order.schema.empty_table(), *tables])), dict(totals)
 
 
-def write_interval(path: Path, order: Order, parts: Iterable[Part]) -> Held:
-    """Merge *parts* into the file at *path*. Raises OSError."""
-    table, totals = merged(order, parts)
-    if RANDOM in table.column_names:
-        table = table.drop_columns([RANDOM])
-    with (
-        pa.OSFile(os.fspath(path), "wb") as file,
-        pa.ipc.new_stream(file, table.schema) as writer,
-    ):
-        writer.write_table(table, BATCH_ROWS)
-    return Held(table.num_rows, checksum_of(path), totals)
+def write_interval(
+    path: Path, order: Order, parts: Callable[[], Iterable[Part]], *, bytes_max: int = 1 << 62
+) -> Held:
+    """Merge *parts* into the file at *path*.
+
+    Args:
+        parts: makes the parts; it is called again if they are too many to be sorted at once.
+        bytes_max: rows that take more are sorted one piece after the other.
+
+    Raises:
+        OSError: if files cannot be written or read.
+        BodyError: if a part is damaged.
+    """
+    schema = order.schema
+    if RANDOM in schema.names:
+        schema = schema.remove(schema.get_field_index(RANDOM))
+    totals: Counter[int] = Counter()
+    rows = 0
+    with pa.OSFile(os.fspath(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        for some in _pieces(path, order, parts, bytes_max):
+            table, of_attempts = merged(order, some)
+            writer.write_table(table.select(schema.names), BATCH_ROWS)
+            totals.update(of_attempts)
+            rows += table.num_rows
+    return Held(rows, checksum_of(path), dict(totals))
+
+
+def _pieces(
+    path: Path, order: Order, parts: Callable[[], Iterable[Part]], bytes_max: int
+) -> Iterator[Iterable[Part]]:
+    """Return *parts* as they are, or in files of rows that follow each other, next to *path*."""
+    size = sum(len(part.body) for part in parts())
+    if size <= bytes_max:
+        yield parts()
+        return
+    points = [points_of(order, piece, frame) for frame, piece in _frames_in(order, parts())]
+    count = -(-size // bytes_max)
+    cuts = cuts_of(order, points, count, keep_keys_together=False)
+    files = [path.with_name(f"{path.name}-{number}") for number in range(count)]
+    try:
+        for number, part in parts_of(order, cuts, _frames_in(order, parts())):
+            with files[number].open("ab") as file:
+                for piece in entry_of_part(part):
+                    file.write(piece)
+        for file_of in files:
+            if file_of.exists():
+                yield parts_in(file_of)
+    finally:
+        for file_of in files:
+            file_of.unlink(missing_ok=True)
+
+
+def _frames_in(order: Order, parts: Iterable[Part]) -> Iterator[tuple[FrameId, pa.Table]]:
+    for part in parts:
+        table = unpacked(part.body, order.schema)
+        first = 0
+        for attempt, sequence, rows in part.frames:
+            yield (attempt, sequence), table.slice(first, rows)
+            first += rows
 
 
 def checksum_of(path: Path) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.errors import BodyError
-from ringpop_py.sorting.interval import Part
 from ringpop_py.values.declared import decode, encode
 
 if TYPE_CHECKING:
@@ -14,6 +13,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringpop_py.sorting.frames import Bytes
+
+
+class Part(NamedTuple):
+    """What several frames of one segment have of one interval.
+
+    Attributes:
+        frames: which they are, and how many rows of each.
+        body: the rows, frame after frame, each in order.
+    """
+
+    frames: tuple[tuple[int, int, int], ...]
+    body: Bytes
+
 
 _HEAD: Final = struct.Struct("<IQ")
 """Bytes of the list of frames, and of the rows."""

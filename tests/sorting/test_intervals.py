@@ -15,8 +15,9 @@ from ringpop_py.errors import BodyError, ShuffleRefused
 from ringpop_py.shuffle.record import Winner
 from ringpop_py.sorting.cuts import cuts_of, points_of, summary_of
 from ringpop_py.sorting.frames import Frame, entry_of, packed, unpacked
-from ringpop_py.sorting.interval import Part, batches_of, merged, parts_of, write_interval
+from ringpop_py.sorting.interval import batches_of, merged, parts_of, write_interval
 from ringpop_py.sorting.order import Order, comparable
+from ringpop_py.sorting.partfile import Part
 from ringpop_py.sorting.segment import SegmentFile
 
 if TYPE_CHECKING:
@@ -201,9 +202,34 @@ def test_a_file_of_an_interval_is_read_from_any_row_on(tmp_path: Path) -> None:
     table = pa.table({"key": list(range(150_000))})
     part = Part(((1, 0, 150_000),), packed(table))
 
-    held = write_interval(tmp_path / "one", order, [part])
+    held = write_interval(tmp_path / "one", order, lambda: [part])
 
     assert held.rows == 150_000
     assert held.totals == {1: 150_000}
     rows = pa.Table.from_batches(batches_of(tmp_path / "one", 70_000))
     assert rows.column("key").to_pylist() == list(range(70_000, 150_000))
+
+
+@pytest.mark.parametrize("name", ["integers", "one integer", "texts or null", "numbers or null"])
+def test_an_interval_that_is_too_large_is_sorted_piece_by_piece(name: str, tmp_path: Path) -> None:
+    kind, draw = KEYS[name]
+    rng = random.Random(name)
+    order = Order(pa.schema([("key", kind), ("row", pa.int64())]), ["key"])
+    rows = [{"key": draw(rng), "row": row} for row in range(6000)]
+    frames = _frames(order, rows, 300)
+    no_cuts = cuts_of(order, [], 1, keep_keys_together=False)
+    # The last frame is in two segments.
+    parts = [part for some in (frames, frames[-1:]) for _, part in parts_of(order, no_cuts, some)]
+    size = sum(len(part.body) for part in parts)
+
+    whole = write_interval(tmp_path / "whole", order, lambda: parts)
+    pieces = write_interval(tmp_path / "pieces", order, lambda: parts, bytes_max=size // 7)
+
+    assert whole.rows == pieces.rows == 6000
+    assert whole.totals == pieces.totals
+    tables = [pa.Table.from_batches(batches_of(tmp_path / each)) for each in ("whole", "pieces")]
+    keys = [[comparable(key) for key in table.column("key").to_pylist()] for table in tables]
+    assert keys[0] == keys[1] == sorted(keys[0])
+    found = [sorted(table.column("row").to_pylist()) for table in tables]
+    assert found == [list(range(6000))] * 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pieces", "whole"]
