@@ -18,7 +18,7 @@ from ringpop_py.sorting.order import Order, comparable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-POINTS_MAX: Final = 1_024
+POINTS_MAX: Final = 4_096
 """A frame is summed up in at most so many of its keys, as far from each other as can be."""
 SUMMARY_POINTS_MAX: Final = 16_384
 """The same of all frames at a member."""

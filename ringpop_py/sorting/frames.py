@@ -47,11 +47,11 @@ class Frame(NamedTuple):
     receipt: Winner | None = None
 
 
-def packed(table: pa.Table) -> bytes:
+def packed(table: pa.Table) -> memoryview:
     """Return the rows of *table*, as one batch, without its schema."""
     batches = table.combine_chunks().to_batches()
     batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-    return bytes(batch.serialize())
+    return memoryview(batch.serialize())
 
 
 def unpacked(body: Bytes, schema: pa.Schema) -> pa.Table:

@@ -29,10 +29,11 @@ BENCHMARKS: Final = {
     "protocol": "tests.bench.protocol",
     "simulator": "tests.bench.simulator",
     "state": "tests.bench.state",
+    "shuffle": "tests.bench.shuffle",
 }
 """What can be run, and the module whose ``run()`` yields its rows; each is imported on use."""
 
-WITH_OPTIONS: Final = ("gossip", "protocol", "simulator", "spark", "state")
+WITH_OPTIONS: Final = ("gossip", "protocol", "shuffle", "simulator", "spark", "state")
 """Whose modules add options to the command line, in ``add_options()``, and get them.
 
 Options can be given to one benchmark that is named alone: others have options of the same name.
