@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import trio
 from ringpop_py.errors import ConfigError, ShuffleUnavailable
 from ringpop_py.logs import log
 from ringpop_py.placing.definition import Definition
+from ringpop_py.shuffler.lock import locked
 from ringpop_py.shuffler.register import KEYSPACE
 from ringpop_py.shuffler.view import LABEL
 
@@ -32,10 +34,9 @@ def check_folder(folder: str, *, has_store: bool) -> None:
             "--shuffle-folder needs --store: the records of shuffles lie in a keyspace there"
         )
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        probe = Path(folder) / "probe"
-        probe.write_bytes(b"")
-        probe.unlink()
+        os.close(locked(Path(folder)))  # the process itself will hold it
+    except BlockingIOError as error:
+        raise ConfigError(f"--shuffle-folder {error}") from None
     except OSError as error:
         raise ConfigError(
             f"--shuffle-folder {folder} cannot be written: {error.strerror or error}"
@@ -58,8 +59,10 @@ async def run_child(ringpop: Ringpop) -> None:
     assert settings.folder is not None
     command += ["--listen", ringpop.address.host, "--folder", settings.folder]
     command += ["--memory", str(settings.memory_bytes), "--disk", str(settings.disk_bytes)]
+    # Threads with heaps of their own would keep several times what is in use.
+    environment = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system", **os.environ}
     process = await trio.lowlevel.open_process(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     )
     try:
         said = await _first_line(process)

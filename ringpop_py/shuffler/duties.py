@@ -206,7 +206,8 @@ class Duties:
                 if winner is not None and sequence < winner.frames:
                     yield entry.id, unpacked(segment.read(entry).body, order.schema)
 
-        for interval, part in parts_of(order, cuts, frames()):
+        size = self._here.process.sort_bytes
+        for interval, part in parts_of(order, cuts, frames(), bytes_max=size):
             if is_wanted(interval):
                 trio.from_thread.run(send.send, (interval, part))
 

@@ -6,7 +6,6 @@ It says on standard output where it listens, and ends when its standard input do
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import shutil
 import sys
@@ -21,6 +20,7 @@ from ringpop_py.client.client import Client
 from ringpop_py.shuffler.budget import Disk
 from ringpop_py.shuffler.here import Process
 from ringpop_py.shuffler.host import Host
+from ringpop_py.shuffler.lock import locked
 from ringpop_py.shuffler.peers import Peers
 from ringpop_py.shuffler.register import Register
 from ringpop_py.shuffler.server import Server
@@ -29,12 +29,11 @@ from ringpop_py.shuffler.view import Watch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LOCK: Final = "lock"
 LAST: Final = "incarnation"
 DATA: Final = "data"
-SORTED_SHARE: Final = 8
+SORTED_SHARE: Final = 12
 """The share of the memory that rows may take which are sorted: they are there three times then."""
-HELD_SHARE: Final = 4
+HELD_SHARE: Final = 8
 """The share of the memory for rows of clients on their way, and the same for those of members."""
 SORTS: Final = 1
 """How many sorts go on at a time: each has all rows of an interval, or of a run, in memory."""
@@ -70,13 +69,7 @@ def claim(folder: Path) -> tuple[int, int]:
     Raises:
         OSError: if it cannot be written, or another process has it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise BlockingIOError(f"{folder} is in use by another process") from None
+    lock = locked(folder)
     file = folder / LAST
     # Above that of any earlier start, though the clock may have been set back.
     last = int(file.read_text()) if file.exists() and file.read_text().isdecimal() else 0

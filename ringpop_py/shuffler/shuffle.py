@@ -52,7 +52,7 @@ BUSY_S: Final = 0.05
 """How long the home waits between two looks while something is under way."""
 REST_S: Final = 2.0
 """The same while nothing is."""
-APPEND_S: Final = 10.0
+APPEND_S: Final = 3.0
 """After this long without an answer of the replica, a put is refused, to be retried."""
 NAMED_MAX: Final = 5
 """An error names so many attempts; the others are in its attribute."""

@@ -106,7 +106,9 @@ class Feeding:
             return None, f"{address} cannot be reached"
         deadline = time.monotonic() + self._source.timeout_s
         try:
-            reply, _ = self._source.line(address).receive(call, deadline=deadline)
+            reply, _ = self._source.line(address).receive(
+                call, deadline=deadline, silent_s=self._source.timeout_s
+            )
         except ShuffleUnavailable as error:
             self._source.lose(address)
             return None, str(error)

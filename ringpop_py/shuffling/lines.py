@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py import errors
 from ringpop_py.address import Address
@@ -14,6 +14,10 @@ from ringpop_py.shuffle import calls as c
 if TYPE_CHECKING:
     from ringpop_py.sorting.frames import Bytes
 
+SILENT_S: Final = 5.0
+"""A process that has not sent a byte for so long is given up, and another one is asked."""
+WISH_S: Final = 40.0
+"""The same after a request to end or to delete a shuffle."""
 _ERRORS = {
     kind.code: kind
     for kind in vars(errors).values()
@@ -30,6 +34,7 @@ class Line:
     def __init__(self, address: str, timeout_s: float) -> None:
         self.address = address
         self._number = 0
+        self._silent_s = SILENT_S
         self._came: dict[int, tuple[c.Reply, bytearray]] = {}
         try:
             self._socket = socket.create_connection(
@@ -55,15 +60,22 @@ class Line:
             raise self._lost(error) from None
         return self._number
 
-    def receive(self, number: int, *, deadline: float) -> tuple[c.Reply, bytearray]:
+    def receive(
+        self, number: int, *, deadline: float, silent_s: float = SILENT_S
+    ) -> tuple[c.Reply, bytearray]:
         """Return the reply to call *number*, and its body.
 
+        Args:
+            deadline: by which it must be here (`time.monotonic`).
+            silent_s: a process that sends nothing at all for so long is given up.
+
         Raises:
-            ShuffleUnavailable: if it does not come before *deadline* (`time.monotonic`).
+            ShuffleUnavailable: if it does not come in time.
             ShuffleError: which the process has answered with.
         """
         while number not in self._came:
             try:
+                self._silent_s = silent_s
                 came, head, size = self._message(deadline)
                 body = bytearray(size)
                 self._fill(memoryview(body), deadline)
@@ -75,12 +87,13 @@ class Line:
             raise error_of(reply)
         return reply, body
 
-    def call(
-        self, call: c.Call, body: Bytes = b"", *, timeout_s: float
-    ) -> tuple[c.Reply, bytearray]:
+    def call(self, call: c.Call, *, timeout_s: float) -> tuple[c.Reply, bytearray]:
         """Return the reply to *call*. Raises as `receive`."""
         deadline = time.monotonic() + timeout_s
-        return self.receive(self.send(call, body, timeout_s=timeout_s), deadline=deadline)
+        # The reply to these comes when it is done, which other members may be needed for.
+        silent_s = WISH_S if isinstance(call, c.End | c.Delete) else SILENT_S
+        number = self.send(call, timeout_s=min(timeout_s, SILENT_S))
+        return self.receive(number, deadline=deadline, silent_s=silent_s)
 
     def _message(self, deadline: float) -> tuple[int, bytes, int]:
         fixed = bytearray(c.FIXED.size)
@@ -92,7 +105,8 @@ class Line:
 
     def _fill(self, view: memoryview, deadline: float) -> None:
         while view:
-            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            left = deadline - time.monotonic()
+            self._socket.settimeout(max(min(left, self._silent_s), 0.001))
             count = self._socket.recv_into(view)
             if not count:
                 raise ConnectionResetError("the process has ended the connection")

@@ -17,6 +17,7 @@ from ringpop_py.errors import (
 from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.messages import Answer
 from ringpop_py.shuffling.cluster import Pauses
+from ringpop_py.shuffling.lines import SILENT_S
 from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
 from ringpop_py.sorting.order import RANDOM
 
@@ -148,7 +149,7 @@ class Attempt:
 
     def _begin(self, address: str, entry: bytes, deadline: float) -> int | ShuffleUnavailable:
         try:
-            left = max(deadline - time.monotonic(), 0.001)
+            left = max(min(deadline - time.monotonic(), SILENT_S), 0.001)
             return self._cluster.line(address).send(self._put, entry, timeout_s=left)
         except ShuffleUnavailable as error:
             self._cluster.lose(address)

@@ -28,15 +28,19 @@ READ_BYTES: Final = 1024 * 1024
 
 
 def parts_of(
-    order: Order, cuts: pa.Table, frames: Iterable[tuple[FrameId, pa.Table]]
+    order: Order,
+    cuts: pa.Table,
+    frames: Iterable[tuple[FrameId, pa.Table]],
+    *,
+    bytes_max: int = RUN_BYTES,
 ) -> Iterator[tuple[int, Part]]:
-    """Return what *frames* have of each interval, in parts."""
+    """Return what *frames* have of each interval, in parts; *bytes_max* are cut together."""
     run: list[tuple[FrameId, pa.Table]] = []
     size = 0
     for frame in frames:
         run.append(frame)
         size += frame[1].nbytes
-        if size >= RUN_BYTES:
+        if size >= min(bytes_max, RUN_BYTES):
             yield from _parts_of_run(order, cuts, run)
             run, size = [], 0
     if run:
@@ -114,7 +118,7 @@ def _pieces(
     cuts = cuts_of(order, points, count, keep_keys_together=False)
     files = [path.with_name(f"{path.name}-{number}") for number in range(count)]
     try:
-        for number, part in parts_of(order, cuts, _frames_in(order, parts())):
+        for number, part in parts_of(order, cuts, _frames_in(order, parts()), bytes_max=bytes_max):
             with files[number].open("ab") as file:
                 for piece in entry_of_part(part):
                     file.write(piece)

@@ -28,7 +28,7 @@ from ringpop_py.cli.commands import count
 from ringpop_py.shuffling.client import ShuffleClient
 from tests.bench.choices import some_of
 from tests.bench.report import against_goal, larger_is_better, smaller_is_better
-from tests.e2e.shuffle.cluster import ShuffleCluster
+from tests.e2e.shuffle.cluster import ShuffleCluster, child_of
 
 if TYPE_CHECKING:
     import argparse
@@ -364,12 +364,9 @@ def _peaks(cluster: ShuffleCluster) -> list[int]:
     """Return the most memory that each process for shuffles has had, in bytes."""
     peaks = []
     for node in cluster.nodes:
-        assert node.process is not None
-        task = Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children")
-        for child in task.read_text().split():
-            status = Path(f"/proc/{child}/status").read_text()
-            [line] = [each for each in status.splitlines() if each.startswith("VmHWM")]
-            peaks.append(int(line.split()[1]) * 1024)
+        status = Path(f"/proc/{child_of(node)}/status").read_text()
+        [line] = [each for each in status.splitlines() if each.startswith("VmHWM")]
+        peaks.append(int(line.split()[1]) * 1024)
     return peaks
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringpop_py.errors import RingpopError
@@ -11,7 +12,8 @@ from tests.e2e.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from tests.e2e.local_cluster import LocalNode
 
 READY_S = 30.0
 
@@ -38,6 +40,14 @@ class ShuffleCluster(LocalCluster):
         except RingpopError:
             return 0
         return len(cluster.addresses)
+
+
+def child_of(node: LocalNode) -> int:
+    """The process for shuffles of *node*."""
+    assert node.process is not None
+    tasks = Path(f"/proc/{node.process.pid}/task").iterdir()  # any thread may have started it
+    [child] = [pid for task in tasks for pid in (task / "children").read_text().split()]
+    return int(child)
 
 
 def until(

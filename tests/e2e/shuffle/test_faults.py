@@ -1,0 +1,154 @@
+"""Shuffles on processes that are paused, killed alone, or without room or a folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_py.errors import ShuffleFull
+from ringpop_py.shuffling.client import ShuffleClient
+from tests.e2e.local_cluster import free_addresses
+from tests.e2e.shuffle.cluster import ShuffleCluster, child_of, until
+from tests.e2e.shuffle.test_rows import SCHEMA, keys_of, put, refreshed, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShuffleCluster]:
+    with ShuffleCluster(tmp_path_factory.mktemp("cluster"), 3) as cluster:
+        cluster.wait_ready(3)
+        yield cluster
+        print(cluster.logs())  # shown if a test fails
+
+
+@pytest.mark.timeout(120)
+def test_a_node_that_stops_for_long_and_goes_on_serves_nothing_old(cluster: ShuffleCluster) -> None:
+    tables = [rows(seed) for seed in range(3)]
+    with ShuffleClient(cluster.addresses, "paused") as client:
+        client.create(SCHEMA, ["key"], intervals=8)
+        receipts = [put(client, tables[0])]
+        child = child_of(cluster[1])
+        cluster[1].signal(signal.SIGSTOP)
+        os.kill(child, signal.SIGSTOP)
+        receipts.append(put(client, tables[1]))
+        client.refresh()
+        until(lambda: len(refreshed_members(client)) == 2, cluster.logs)
+        os.kill(child, signal.SIGCONT)
+        cluster[1].signal(signal.SIGCONT)
+        receipts.append(put(client, tables[2]))
+        client.end(receipts)
+
+        assert client.reader().read_all().column("key").to_pylist() == keys_of(*tables)
+        until(lambda: len(refreshed_members(client)) == 3, cluster.logs)
+        until(lambda: all(each.replica for each in refreshed(client)), cluster.logs)
+        client.delete()
+
+
+def refreshed_members(client: ShuffleClient) -> list[str]:
+    return [member.host for member in client.refresh().members]
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_is_killed_alone_is_started_again_with_empty_hands(
+    cluster: ShuffleCluster,
+) -> None:
+    tables = [rows(seed) for seed in range(3)]
+    with ShuffleClient(cluster.addresses, "killed alone") as client:
+        client.create(SCHEMA, ["key"], intervals=8)
+        receipts = [put(client, tables[0])]
+        before = {member.host: member.incarnation for member in client.refresh().members}
+        os.kill(child_of(cluster[2]), signal.SIGKILL)
+        receipts.append(put(client, tables[1]))
+        name = cluster[2].name
+
+        def is_back() -> bool:
+            there = {member.host: member.incarnation for member in client.refresh().members}
+            return there.get(name, 0) > before[name]
+
+        until(is_back, cluster.logs)
+        receipts.append(put(client, tables[2]))
+        client.end(receipts)
+
+        assert client.reader().read_all().column("key").to_pylist() == keys_of(*tables)
+        client.delete()
+
+
+def test_a_shuffle_that_has_ended_can_be_read_though_there_is_no_room_for_more(
+    tmp_path: Path,
+) -> None:
+    with ShuffleCluster(tmp_path, 2, "--shuffle-disk", "20MB") as cluster:
+        cluster.wait_ready(2)
+        with ShuffleClient(cluster.addresses, "small", timeout_s=20) as client:
+            client.create(SCHEMA, ["key"], intervals=4)
+            client.end([put(client, rows(1))])
+        with ShuffleClient(cluster.addresses, "large", timeout_s=20) as client:
+            client.create(SCHEMA, ["key"], intervals=4)
+            with pytest.raises(ShuffleFull, match="--shuffle-disk"):
+                put_many(client)
+            client.delete()
+        with ShuffleClient.open(cluster.addresses, "small") as client:
+            assert client.reader().read_all().column("key").to_pylist() == keys_of(rows(1))
+        # What was deleted makes room.
+        with ShuffleClient(cluster.addresses, "another", timeout_s=20) as client:
+            client.create(SCHEMA, ["key"], intervals=4)
+            end = time.monotonic() + 20
+            while True:
+                try:
+                    receipt = put(client, rows(2))
+                    break
+                except ShuffleFull:
+                    assert time.monotonic() < end
+                    time.sleep(0.2)
+            client.end([receipt])
+            assert client.reader().read_all().num_rows == rows(2).num_rows
+
+
+def put_many(client: ShuffleClient) -> None:
+    for seed in range(40):
+        put(client, rows(seed))
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--shuffle-folder", "{folder}/new"), "--shuffle-folder needs --store"),
+        (("--store", "memory:", "--shuffle-folder", "{file}"), "cannot be written: "),
+        (("--shuffle-memory", "much"), "a size such as 500MB or 2GiB, not 'much'"),
+        (("--shuffle-memory", "1MB"), "memory_bytes is 67108864 to"),
+    ],
+    ids=["no-store", "a-file", "no-size", "too-small"],
+)
+def test_what_cannot_be_is_refused_at_the_start(
+    tmp_path: Path, flags: tuple[str, ...], said: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    [address] = free_addresses(1)
+    given = [flag.format(folder=tmp_path, file=file) for flag in flags]
+    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(address), *given]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_two_nodes_cannot_have_one_folder(cluster: ShuffleCluster, tmp_path: Path) -> None:
+    [address] = free_addresses(1)
+    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(address)]
+    command += ["--store", str(tmp_path), "--create-store"]
+    command += ["--shuffle-folder", str(cluster.folders[0])]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+
+    assert done.returncode == 2
+    assert "is in use by another process" in done.stderr
