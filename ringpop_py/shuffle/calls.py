@@ -77,8 +77,21 @@ class Put(Declared, frozen=True, tag=True):
     uid: Natural
 
 
+class Commit(Declared, frozen=True, tag=True):
+    """Let the attempts of a batch of a stream count when the shuffle ends; each batch once."""
+
+    name: Text
+    uid: Natural
+    stream: Text
+    batch: Natural
+    winners: dict[int, Winner]
+
+
 class End(Declared, frozen=True, tag=True):
-    """End the shuffle with these attempts; the reply comes when the record says so."""
+    """End the shuffle with these attempts, and those of batches that were committed.
+
+    The reply comes when the record says so.
+    """
 
     name: Text
     uid: Natural
@@ -194,6 +207,7 @@ Call = (
     | List
     | TakeAttempts
     | Put
+    | Commit
     | End
     | Delete
     | Get

@@ -35,6 +35,17 @@ def with_attempts(record: Record, count: int) -> Record:
     return record.with_(next_attempt=record.next_attempt + count)
 
 
+def with_batch(
+    record: Record, stream: str, batch: int, winners: Mapping[int, Winner]
+) -> Record | None:
+    """Let these attempts count when the shuffle ends; None if *batch* was committed before."""
+    if batch <= record.batches.get(stream, -1):
+        return None
+    return record.with_(
+        batches={**record.batches, stream: batch}, committed={**record.committed, **winners}
+    )
+
+
 def joined(record: Record, member: MemberId) -> Record:
     """Add *member*. Nothing moves, except that in GET it fetches its share of the intervals."""
     record = record.with_(members=tuple(sorted((*record.members, member))))
@@ -149,7 +160,14 @@ def damaged(record: Record, why: str) -> Record:
 def deleted(record: Record) -> Record:
     """Delete it; what remains says so, and which numbers are taken."""
     return record.with_(
-        state=State.DELETED, segments={}, intervals=(), winners={}, cuts=b"", members=()
+        state=State.DELETED,
+        batches={},
+        committed={},
+        segments={},
+        intervals=(),
+        winners={},
+        cuts=b"",
+        members=(),
     )
 
 

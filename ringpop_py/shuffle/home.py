@@ -141,6 +141,7 @@ class Home:
         reports = self._all_reports(record)
         if winners is None or reports is None:
             return None
+        winners = {**record.committed, **winners}
         wrong = _incomplete(winners, reports)
         if wrong:
             return Refused(wrong)

@@ -85,6 +85,8 @@ class Record(Declared, frozen=True):
         interval_count: fixed at creation.
         members: in order. The next one of the last is the first.
         next_attempt: below it, numbers of attempts are taken.
+        batches: by the name of a stream, the last of its batches that was committed.
+        committed: the attempts of these batches; they count when the shuffle ends.
         segments: by number; a number is never used again.
         cuts: where intervals begin, written once, at the end of PUT; the protocol does not read it.
         winners: by number of attempt, written once, with the cuts.
@@ -99,6 +101,8 @@ class Record(Declared, frozen=True):
     members: tuple[MemberId, ...]
     next_attempt: Natural = 0
     next_segment: Natural = 0
+    batches: dict[str, Natural] = {}  # noqa: RUF012
+    committed: dict[int, Winner] = {}  # noqa: RUF012
     segments: dict[int, Segment] = {}  # noqa: RUF012 - msgspec copies an empty default
     cuts: bytes = b""
     winners: dict[int, Winner] = {}  # noqa: RUF012

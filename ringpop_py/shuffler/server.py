@@ -144,7 +144,9 @@ async def _asked(
     return c.Said(Answer.OK.value, await shuffle.take_attempts(call.uid, call.count))
 
 
-async def _changed(shuffle: Shuffle, call: c.Create | c.Describe | c.End | c.Delete) -> Record:
+async def _changed(
+    shuffle: Shuffle, call: c.Create | c.Describe | c.Commit | c.End | c.Delete
+) -> Record:
     """Do what a client asks for; return the record, which says that it is done."""
     match call:
         case c.Create():
@@ -152,6 +154,8 @@ async def _changed(shuffle: Shuffle, call: c.Create | c.Describe | c.End | c.Del
         case c.Describe():
             if not await shuffle.read():
                 raise ShuffleUnavailable(f"the record of {call.name!r} cannot be read now")
+        case c.Commit():
+            await shuffle.commit(call)
         case c.End(uid=uid, winners=winners):
             await shuffle.end(uid, winners)
         case c.Delete(uid=uid):

@@ -23,7 +23,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.logs import log
 from ringpop_py.shuffle import calls as c
-from ringpop_py.shuffle.changes import with_attempts
+from ringpop_py.shuffle.changes import with_attempts, with_batch
 from ringpop_py.shuffle.home import Home, Refused, View, Wish
 from ringpop_py.shuffle.messages import (
     Answer,
@@ -57,6 +57,8 @@ APPEND_S: Final = 3.0
 NAMED_MAX: Final = 5
 """An error names so many attempts; the others are in its attribute."""
 ASK_S: Final = 5.0
+TRIES: Final = 20
+"""How often a change of the record is tried, if others change it at the same time."""
 WISH_S: Final = 30.0
 """After this long, an end or a deletion is unavailable; the client asks again."""
 
@@ -384,7 +386,7 @@ class Shuffle:
             raise ShuffleDeleted(f"shuffle {self.name!r} was deleted")
         if record.state is State.DAMAGED:
             raise ShuffleDamaged(f"shuffle {self.name!r}: {record.why}")
-        if dict(winners) != record.winners:
+        if {**record.committed, **winners} != record.winners:
             rows = sum(winner.rows for winner in record.winners.values())
             raise ShuffleConflict(
                 f"shuffle {self.name!r} was ended with other attempts: it has "
@@ -425,7 +427,17 @@ class Shuffle:
         Raises:
             ShuffleEnded, ShuffleDeleted, ShuffleUnavailable
         """
-        for _ in range(20):
+        taken = await self._set_in_put(uid, lambda record: with_attempts(record, count))
+        return taken.next_attempt
+
+    async def commit(self, call: c.Commit) -> None:
+        """Let the attempts of a batch count. Raises as `take_attempts`."""
+        stream, batch, winners = call.stream, call.batch, call.winners
+        await self._set_in_put(call.uid, lambda record: with_batch(record, stream, batch, winners))
+
+    async def _set_in_put(self, uid: int, change: Callable[[Record], Record | None]) -> Record:
+        """Change the record of a shuffle that takes rows; return the one before."""
+        for _ in range(TRIES):
             if not await self.read():
                 break
             stored = self._stored
@@ -435,8 +447,9 @@ class Shuffle:
                 raise ShuffleDeleted(f"this shuffle {self.name!r} was deleted")
             if record.state is not State.PUT:
                 raise ShuffleEnded(f"shuffle {self.name!r} takes no more rows: it was ended")
-            if await self._process.register.set(self.name, stored, with_attempts(record, count)):
-                return record.next_attempt
+            changed = change(record)
+            if changed is None or await self._process.register.set(self.name, stored, changed):
+                return record
         raise ShuffleUnavailable(f"the record of shuffle {self.name!r} cannot be changed now")
 
 

@@ -239,8 +239,22 @@ class ShuffleClient(Closing):
             part=part,
         )
 
+    def commit(self, receipts: Iterable[Receipt], *, stream: str, batch: int) -> None:
+        """Let the rows of a batch of a stream count when the shuffle ends.
+
+        Args:
+            stream: names the stream.
+            batch: its number, higher than that of the batch before. A batch that was committed
+                already is left as it was, so it may be sent again.
+
+        Raises:
+            ShuffleEnded, ShuffleDeleted, ShuffleUnavailable
+        """
+        winners = {number: Winner(frames, rows) for number, frames, rows in receipts}
+        self._take(self._cluster.ask(c.Commit(self.name, self.record.uid, stream, batch, winners)))
+
     def end(self, receipts: Iterable[Receipt | tuple[int, int, int]], *, wait: bool = True) -> None:
-        """End the shuffle: the rows of these attempts count, and no others.
+        """End the shuffle: the rows of these attempts count, and those of committed batches.
 
         It may be called again with the same receipts. Afterwards, puts raise `ShuffleEnded`.
 

@@ -56,7 +56,7 @@ class ShuffleReport:
 
 
 @dataclass(frozen=True)
-class _Put:
+class PutTask:
     """What a task does; it travels to all of them."""
 
     peers: tuple[str, ...]
@@ -64,7 +64,8 @@ class _Put:
     schema: bytes
     timeout_s: float
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def put(self, batches: Iterator[pa.RecordBatch]) -> Receipt:
+        """Put the rows of one task; return the receipt."""
         from pyspark import TaskContext  # noqa: PLC0415 - in a task only
 
         context = TaskContext.get()
@@ -76,7 +77,11 @@ class _Put:
             for table in _gathered(batches):
                 # Spark names another zone for instants, and lets columns be null or not.
                 attempt.put(table.cast(schema))
-        yield pa.RecordBatch.from_pylist([attempt.receipt._asdict()])
+        return attempt.receipt
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Put the rows of one task; yield the receipt as a row."""
+        yield pa.RecordBatch.from_pylist([self.put(batches)._asdict()])
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -130,7 +135,7 @@ def shuffle(
     with ShuffleClient(addresses, name, timeout_s=timeout_s) as client:
         client.create(schema, by, intervals=intervals, keep_keys_together=keep_keys_together)
         client.attempt()  # raises ShuffleEnded before any task is started
-        task = _Put(addresses, name, bytes(schema.serialize()), timeout_s)
+        task = PutTask(addresses, name, bytes(schema.serialize()), timeout_s)
         receipts = [Receipt(*row) for row in df.mapInArrow(task, _RECEIPT).collect()]
         client.end(receipts)
     rows = sum(receipt.rows for receipt in receipts)

@@ -35,7 +35,7 @@ def test_the_guide_runs_as_it_stands(
         ShuffleClient.open(cluster.addresses, "clicks").close()
 
     said = capsys.readouterr().out
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     assert "1,000,000 rows" in said
     assert said.splitlines()[-1] == str(
         [{"user": 1, "time": 10}, {"user": 2, "time": 20}, {"user": 3, "time": 30}]

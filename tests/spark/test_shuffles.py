@@ -9,7 +9,7 @@ import pytest
 
 from ringpop_py.errors import ShuffleConflict, ShuffleEnded, ShuffleRefused
 from ringpop_py.shuffling.client import ShuffleClient, random_order
-from ringpop_py.spark import shuffle
+from ringpop_py.spark import RingpopDataSource, shuffle
 from tests.e2e.shuffle.cluster import ShuffleCluster
 
 if TYPE_CHECKING:
@@ -134,3 +134,79 @@ def test_a_node_is_killed_in_the_midst_of_a_job(
     shuffles[1].process.wait(10)
     shuffles[1].start()
     shuffles.wait_ready(3)
+
+
+def test_the_data_source_ends_a_shuffle_with_a_batch(
+    spark: SparkSession, shuffles: ShuffleCluster
+) -> None:
+    spark.dataSource.register(RingpopDataSource)
+    df = spark.range(ROWS, numPartitions=3).selectExpr("id % 100 as user", "id as time")
+    options = {"shuffle": "batch", "by": "user, time", "peers": ",".join(shuffles.addresses)}
+
+    df.write.format("ringpop").options(**options, intervals=8).mode("append").save()
+
+    with ShuffleClient.open(shuffles.addresses, "batch") as client:
+        table = client.reader().read_all()
+        found = list(
+            zip(*(table.column(name).to_pylist() for name in ("user", "time")), strict=True)
+        )
+        assert found == sorted((number % 100, number) for number in range(ROWS))
+        client.delete()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"by": "id", "flushRows": "3"}, "there is no option 'flushrows' of a shuffle; there are:"),
+        ({}, "give option by, the key columns, or option seed"),
+        ({"by": "id", "seed": "1"}, "give option by, the key columns, or option seed"),
+        ({"seed": "x"}, "option seed is a whole number, 0 or more, not 'x'"),
+        ({"by": "user"}, "there is no column 'user' to sort by"),
+        ({"by": "id", "intervals": "0"}, "a shuffle has 1 to 4096 intervals, not 0"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    spark: SparkSession, shuffles: ShuffleCluster, options: dict[str, str], said: str
+) -> None:
+    spark.dataSource.register(RingpopDataSource)
+    write = spark.range(3).write.format("ringpop").mode("append")
+
+    with pytest.raises(Exception, match=said):
+        write.options(shuffle="no", peers=shuffles.addresses[0], **options).save()
+
+
+def test_batches_of_a_stream_count_once_though_they_are_sent_again(
+    spark: SparkSession, shuffles: ShuffleCluster, tmp_path: Path
+) -> None:
+    spark.dataSource.register(RingpopDataSource)
+    source, checkpoint = str(tmp_path / "source"), tmp_path / "checkpoint"
+    options = {"shuffle": "stream", "by": "id", "peers": shuffles.addresses[0], "intervals": "4"}
+
+    def run() -> None:
+        stream = spark.readStream.schema("id bigint").parquet(source)
+        query = (
+            stream.writeStream.format("ringpop")
+            .options(**options, checkpointLocation=str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(60)
+        assert query.exception() is None
+
+    for first in (0, 1000):
+        spark.range(first, first + 1000, numPartitions=2).write.mode("append").parquet(source)
+        run()
+    # As if the driver had died after the commit, and before it noted that.
+    newest = max(
+        int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()
+    )
+    for path in (checkpoint / "commits").iterdir():
+        if path.name.strip(".").removesuffix(".crc") == str(newest):
+            path.unlink()
+    run()
+    with ShuffleClient.open(shuffles.addresses, "stream") as client:
+        assert client.state == "put"
+        client.end([])
+        assert client.reader().read_all().column("id").to_pylist() == list(range(2000))
+        assert client.record.next_attempt > len(client.record.winners)
+        client.delete()

@@ -28,6 +28,12 @@ from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.options import read_options, write_options
 from ringpop_py.spark.source.patience import Patience, job_client, reached
 from ringpop_py.spark.source.scan import inferred_schema, scan_of
+from ringpop_py.spark.source.shuffled import (
+    ShuffleBatchWriter,
+    ShuffleStreamWriter,
+    is_shuffle,
+    shuffle_options,
+)
 from ringpop_py.spark.source.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
@@ -55,6 +61,10 @@ class RingpopDataSource(DataSource):
             KeyspaceUnknown: the keyspace does not exist.
             ConnectFailed: no daemon answered, after all retries.
         """
+        if is_shuffle(self.options):
+            if overwrite:
+                raise ConfigError("a shuffle is not overwritten: delete it first, and use append")
+            return ShuffleBatchWriter(shuffle_options(self.options), schema)
         options = write_options(self.options)
         if overwrite:
             raise ConfigError(
@@ -71,6 +81,10 @@ class RingpopDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802 - Spark's
         """Return the writer of one batch, or of its commit only. Raises as `writer` does."""
+        if is_shuffle(self.options):
+            if overwrite:
+                raise ConfigError("a shuffle is not overwritten: use output mode append")
+            return ShuffleStreamWriter(shuffle_options(self.options), schema)
         options = write_options(self.options, streaming=True)
         if overwrite and options.operation != "put":
             raise ConfigError(

@@ -1,0 +1,88 @@
+"""Changes of a record, where random schedules do not say what exactly is to come of them."""
+
+from __future__ import annotations
+
+from ringpop_py.shuffle import changes
+from ringpop_py.shuffle.record import MemberId, Record, State, Winner
+
+A, B, C = (MemberId(host, 1) for host in "abc")
+
+
+def ended(record: Record) -> Record:
+    return changes.ended(record, {0: Winner(1, 3)}, b"cuts")
+
+
+def test_each_member_has_a_segment_with_the_next_one_in_the_circle() -> None:
+    record = changes.created(None, 7, b"", 4, [C, A, B])
+
+    assert record.members == (A, B, C)
+    assert [each.holders for each in record.segments.values()] == [(A, B), (B, C), (C, A)]
+    assert all(each.is_open for each in record.segments.values())
+
+
+def test_a_member_that_joins_closes_one_segment_and_moves_nothing() -> None:
+    record = changes.created(None, 7, b"", 4, [A, C])
+
+    after = changes.joined(record, B)
+
+    assert after.version == record.version + 1
+    closed = [each.holders for each in after.segments.values() if not each.is_open]
+    assert closed == [(A, C)]
+    assert [each.copy_to for each in after.segments.values()] == [None] * 4
+
+
+def test_what_a_lost_member_held_is_fetched_by_the_next_of_the_other() -> None:
+    record = changes.created(None, 7, b"", 4, [A, B, C])
+
+    after = changes.parted(record, B)
+
+    held = {number: (each.holders, each.copy_to) for number, each in after.segments.items()}
+    assert held[0] == ((A,), C)
+    assert held[1] == ((C,), A)
+    assert held[2] == ((C, A), None)
+
+
+def test_a_member_that_is_alone_has_no_segment() -> None:
+    record = changes.parted(changes.created(None, 7, b"", 4, [A, B]), B)
+
+    assert record.open_segment_of(A) is None
+    assert [each.copy_to for each in record.segments.values()] == [None, None]
+
+
+def test_a_member_that_joins_what_can_be_read_fetches_its_share_and_no_more() -> None:
+    record = ended(changes.created(None, 7, b"", 9, [A, B]))
+    record = changes.published(record, [(1, 1)] * 9)
+
+    after = changes.joined(record, C)
+
+    fetched = [each.holders[0] for each in after.intervals if each.fetched_by == C]
+    assert len(fetched) == 3
+    assert {*fetched} == {A, B}
+    number = next(place for place, each in enumerate(after.intervals) if each.fetched_by == C)
+    assert changes.fetched(after, number).intervals[number].holders == (
+        C,
+        after.intervals[number].holders[0],
+    )
+
+
+def test_a_batch_of_a_stream_counts_once() -> None:
+    record = changes.created(None, 7, b"", 4, [A, B])
+
+    one = changes.with_batch(record, "stream", 0, {4: Winner(1, 10)})
+    assert one is not None
+    two = changes.with_batch(one, "other", 0, {5: Winner(1, 20)})
+
+    assert two is not None
+    assert two.committed == {4: Winner(1, 10), 5: Winner(1, 20)}
+    assert changes.with_batch(two, "stream", 0, {6: Winner(1, 10)}) is None
+    assert changes.with_batch(two, "stream", 1, {6: Winner(1, 10)}) is not None
+
+
+def test_what_is_created_again_begins_anew_under_a_higher_version() -> None:
+    record = changes.deleted(changes.created(None, 7, b"", 4, [A, B]))
+    assert (record.state, record.members, record.segments) == (State.DELETED, (), {})
+
+    again = changes.created(record, 8, b"", 4, [A, B])
+
+    assert again.version > record.version
+    assert (again.uid, again.next_attempt, again.batches) == (8, 0, {})
