@@ -342,14 +342,16 @@ class ShuffleClient(Closing):
                 if not 0 <= number < len(record.intervals):
                     raise ShuffleRefused(f"there are {len(record.intervals)} intervals, from 0 on")
                 found = self._interval(record, number, deadline)
-                if isinstance(found, pa.Table):
-                    return found
+                if isinstance(found, bytearray):
+                    with pa.ipc.open_stream(pa.py_buffer(found)) as reader:
+                        return reader.read_all()
                 why = found
             pauses.wait()
             self.refresh()
         raise ShuffleUnavailable(f"interval {number} of shuffle {self.name!r} was not read: {why}")
 
-    def _interval(self, record: Record, number: int, deadline: float) -> pa.Table | str:
+    def _interval(self, record: Record, number: int, deadline: float) -> bytearray | str:
+        """Return the file of an interval, from any of its holders, or why there is none."""
         interval = record.intervals[number]
         if not interval.holders:
             raise ShuffleDamaged(
@@ -375,8 +377,7 @@ class ShuffleClient(Closing):
                 raise ShuffleDamaged(
                     f"interval {number} of shuffle {self.name!r} is damaged at {member.host}"
                 )
-            with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-                return reader.read_all()
+            return body
         return why
 
     def scan(

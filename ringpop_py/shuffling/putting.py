@@ -92,29 +92,36 @@ class Attempt:
         if self._receipt is not None:
             raise ShuffleRefused(f"attempt {self.number} is finished: begin another one")
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-        wanted = self._order.schema
-        if self._seed is not None:
-            wanted = wanted.remove(wanted.get_field_index(RANDOM))
-        if not table.schema.equals(wanted):
-            raise ShuffleRefused(_difference(table.schema, wanted))
+        self.check(table)
         if not table.num_rows:
             return
         if self._seed is not None:
             table = with_random_keys(table, self._seed, self._part, self.rows)
         entries = entries_of(self._order, table, self.number, self._frames)
-        self._send(entries)
+        self.send(entries)
         self._frames += len(entries)
         self.rows += table.num_rows
+
+    def check(self, table: pa.Table) -> None:
+        """Raise ShuffleRefused unless *table* has the schema of the shuffle."""
+        wanted = self._order.schema
+        if self._seed is not None:
+            wanted = wanted.remove(wanted.get_field_index(RANDOM))
+        if not table.schema.equals(wanted):
+            raise ShuffleRefused(_difference(table.schema, wanted))
 
     def finish(self) -> Receipt:
         """Say that this is all; return the receipt. Raises as `put`."""
         if self._receipt is None:
-            self._send([last_entry_of(self.number, self._frames, self.rows)])
+            self.send([last_entry_of(self.number, self._frames, self.rows)])
             self._receipt = Receipt(self.number, self._frames, self.rows)
         return self._receipt
 
-    def _send(self, entries: list[bytes]) -> None:
-        """Send each entry to a member, all at the same time, until all are acknowledged."""
+    def send(self, entries: list[bytes]) -> None:
+        """Send frames to members, all at the same time, until all are acknowledged.
+
+        Raises as `put`.
+        """
         cluster = self._cluster
         deadline = time.monotonic() + cluster.timeout_s
         pauses, left, why, at = Pauses(deadline), entries, "", self._frames

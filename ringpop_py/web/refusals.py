@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from ringpop_py.errors import BodyError, ConfigError, KeyspaceError
+from ringpop_py.errors import BodyError, ConfigError, KeyspaceError, ShuffleError
 from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class HttpRefusal(Exception):
         self.headers = headers
 
 
-REFUSALS: Final = (HttpRefusal, KeyspaceError, BodyError, ConfigError)
+REFUSALS: Final = (HttpRefusal, KeyspaceError, ShuffleError, BodyError, ConfigError)
 
 
 def bad_request(message: str) -> HttpRefusal:
@@ -57,7 +57,7 @@ def error_fields(error: Exception) -> dict[str, Any]:
     match error:
         case HttpRefusal():
             status, kind = error.status, error.kind
-        case KeyspaceError():
+        case KeyspaceError() | ShuffleError():
             status, kind = error.http_status, type(error).__name__
         case _:
             status, kind = 400, "BadRequest"

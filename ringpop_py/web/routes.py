@@ -36,6 +36,7 @@ from ringpop_py.web.parameters import (
     value_of,
 )
 from ringpop_py.web.refusals import REFUSALS, HttpRefusal, bad_request, error_fields
+from ringpop_py.web.shuffles import ShuffleRoutes
 
 if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace, PackedRows
@@ -70,6 +71,7 @@ class HttpRoutes:
             f"{of}/keys/{{key}}": {"GET": self._get, "PUT": self._put, "DELETE": self._delete},
             f"{of}/keys/{{key}}/{{operation}}": {"POST": self._update},
         }
+        table |= ShuffleRoutes(self._ringpop).table()
         # One route for each path, so that the `Allow` of a 405 names all its methods.
         return [
             Route(path, guard(_by_method(endpoints)), methods=[*endpoints])
