@@ -12,6 +12,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 ENDS = {
     "ripple": "the counts are those of a run in which nobody died",
     "fixed_partitions": "none lost, none twice",
+    "training": "the losses are the same as without the kill",
     "volley": "none lost, none twice, nobody restarted",
 }
 TOLD = {
@@ -22,6 +23,7 @@ TOLD = {
         "partition 6: athens -> ephesus",
         "ephesus    serves [6, 7]",
     ],
+    "training": ["327,346 flights are at 3 nodes", "epoch 2, batch 40: a node is killed"],
     "volley": [
         "volley-2 gained [171,256), lost nothing",
         "volley-1 has [86,171)",

@@ -35,7 +35,7 @@ from ringpop_py.shuffle.messages import (
 from ringpop_py.shuffle.record import MemberId, Record, State, Winner
 from ringpop_py.shuffler.duties import Duties
 from ringpop_py.shuffler.here import Here
-from ringpop_py.sorting.cuts import cuts_of, summary_of
+from ringpop_py.sorting.cuts import cuts_of, even_cuts, summary_of
 from ringpop_py.sorting.frames import Entry, entry_at, frame_in, unpacked
 from ringpop_py.sorting.order import Order
 from ringpop_py.values.declared import decode
@@ -292,6 +292,8 @@ class Shuffle:
     def _cut(self, summaries: Sequence[bytes], count: int) -> bytes:
         assert self.here.order is not None
         definition = decode(c.Definition, self.record.definition)
+        if definition.seed is not None:
+            return _as_stream(even_cuts(self.here.order, count))
         tables = [_from_stream(each) for each in summaries if each]
         keep = definition.keep_keys_together
         return _as_stream(cuts_of(self.here.order, tables, count, keep_keys_together=keep))

@@ -78,6 +78,17 @@ def cuts_of(
     return cuts.append_column(SHARE, pa.array(shares, pa.float64())).cast(schema)
 
 
+def even_cuts(order: Order, count: int) -> pa.Table:
+    """Return the cuts between *count* intervals of a random order.
+
+    They do not depend on the rows. So whatever was tried twice or failed in between, a row is in
+    the same interval, at the same place.
+    """
+    keys = [number * (1 << 64) // count for number in range(1, count)]
+    cuts = pa.table({order.by[0]: pa.array(keys, pa.uint64())})
+    return cuts.append_column(SHARE, pa.array([0.0] * len(keys), pa.float64()))
+
+
 def _equal(keys: Sequence[object], place: int) -> tuple[int, int]:
     """Return the first of the keys that equal that at *place*, and the one after the last."""
     first = end = place

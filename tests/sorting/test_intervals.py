@@ -13,10 +13,11 @@ import pytest
 
 from ringpop_py.errors import BodyError, ShuffleRefused
 from ringpop_py.shuffle.record import Winner
-from ringpop_py.sorting.cuts import cuts_of, points_of, summary_of
+from ringpop_py.sorting.cuts import cuts_of, even_cuts, points_of, summary_of
 from ringpop_py.sorting.frames import Frame, entry_of, packed, unpacked
 from ringpop_py.sorting.interval import batches_of, merged, parts_of, write_interval
-from ringpop_py.sorting.order import Order, comparable
+from ringpop_py.sorting.making import with_random_keys
+from ringpop_py.sorting.order import RANDOM, Order, comparable
 from ringpop_py.sorting.partfile import Part
 from ringpop_py.sorting.segment import SegmentFile
 
@@ -132,6 +133,22 @@ def test_intervals_are_of_one_size_whatever_the_keys(
 
     sizes = [table.num_rows for table in tables]
     assert max(sizes) <= 1.05 * sum(sizes) / 64
+
+
+def test_a_random_order_has_the_same_cuts_whatever_the_rows() -> None:
+    order = Order(pa.schema([("number", pa.int64()), (RANDOM, pa.uint64())]), [RANDOM])
+    rows = pa.table({"number": range(40_000)})
+    frames = [
+        ((number, 0), order.sorted(with_random_keys(rows, seed=3, part=number, first=0)))
+        for number in range(5)
+    ]
+    cuts = even_cuts(order, 16)
+
+    tables = [merged(order, [part])[0] for _, part in parts_of(order, cuts, frames)]
+
+    sizes = [table.num_rows for table in tables]
+    assert sum(sizes) == 200_000
+    assert max(sizes) < 1.05 * sum(sizes) / 16
 
 
 def test_no_rows_are_no_cuts() -> None:
