@@ -53,7 +53,7 @@ async def run_child(ringpop: Ringpop) -> None:
     await ringpop.wait_ready()
     definition = Definition(name=KEYSPACE, mode="durable", partitions=PARTITIONS)
     await ringpop.keyspaces.open(definition, is_own=True)
-    command = [sys.executable, "-P", "-m", "ringpop_py.shuffler.process"]
+    command = [sys.executable, "-P", "-m", "ringpop_py.cli.shuffler"]
     command += ["--node", str(ringpop.address), "--name", ringpop.name]
     settings = ringpop.config.shuffle
     assert settings.folder is not None

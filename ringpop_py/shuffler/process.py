@@ -1,4 +1,4 @@
-"""The process itself: ``python -m ringpop_py.shuffler.process``, started by a node for itself.
+"""The process itself, started by a node for itself (``python -m ringpop_py.cli.shuffler``).
 
 It says on standard output where it listens, and ends when its standard input does: with the node.
 """
@@ -111,7 +111,3 @@ async def _until_input_ends(scope: trio.CancelScope) -> None:
         while await stream.receive_some(1024):
             pass
     scope.cancel()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -139,7 +139,12 @@ class Shuffle:
         if any(isinstance(change, Forget) for change in changes):
             self._duties.forget()
         if former is not None and former.state is not stored.record.state:
-            log.info("shuffle", name=self.name, state=stored.record.state.value)
+            state = stored.record.state
+            level = log.error if state is State.DAMAGED else log.info
+            text = (
+                f"shuffle {self.name!r} is in the state {state.value} {stored.record.why}".rstrip()
+            )
+            level("shuffle-state", text=text, shuffle=self.name, state=state.value)
         self._changed.set()
         self._changed = trio.Event()
         self.here.nudge()
@@ -309,7 +314,7 @@ class Shuffle:
                 except ShuffleUnavailable:
                     pass
                 except Exception:  # a bug in one shuffle does not end the others
-                    log.exception("shuffle-failed", name=self.name)
+                    log.exception("shuffle-failed", shuffle=self.name)
                     await trio.sleep(REST_S)
                 with trio.move_on_after(BUSY_S if self._is_busy() else REST_S):
                     await self.here.nudged.wait()

@@ -1,0 +1,17 @@
+"""``python -m ringpop_py.cli.shuffler``: the process that holds rows of shuffles, with a log.
+
+A node starts it for itself (`ringpop_py.shuffler.child`); it is no command for people.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ringpop_py.cli.logs import Logs
+from ringpop_py.shuffler.process import main as run
+
+if __name__ == "__main__":
+    logs = Logs("text", "info")
+    code = run()
+    logs.flush()
+    sys.exit(code)
