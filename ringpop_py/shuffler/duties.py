@@ -74,7 +74,9 @@ class Duties:
             await work()
         except Exception as error:
             names = {"shuffle": self._here.name, "duty": str(duties[0])}
-            if _is_expected(error):
+            if isinstance(error, _NotYet):
+                pass  # as long as the other one has not merged it
+            elif _is_expected(error):
                 log.info("shuffle-retries", why=one_line(error), **names)
             else:  # a bug costs this duty, and not all shuffles of the process
                 log.exception("shuffle-duty-failed", **names)
@@ -137,7 +139,7 @@ class Duties:
         peers = self._here.process.peers
         reply, _ = await peers.call(source, call, timeout_s=FETCH_S, path=path, bulk=True)
         if not isinstance(reply, c.File):
-            raise ShuffleUnavailable(f"{source} does not have it: {reply}")
+            raise _NotYet(f"{source} does not have it: {reply}")
         return reply
 
     # Merges.
@@ -252,6 +254,10 @@ class Duties:
             coming.path.unlink(missing_ok=True)
         here.nudge()
         return life == here.member.life
+
+
+class _NotYet(ShuffleUnavailable):
+    """What is to be fetched is not there yet."""
 
 
 def _is_expected(error: BaseException) -> bool:
