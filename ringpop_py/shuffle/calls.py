@@ -7,12 +7,20 @@ name the call that they answer, and come in any order.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Annotated, Final
 
 from ringpop_py.errors import BodyError
 from ringpop_py.shuffle.messages import Query, Report
 from ringpop_py.shuffle.record import Record, Winner
-from ringpop_py.values.declared import Checksum, Declared, Natural, Text, decode, encode
+from ringpop_py.values.declared import (
+    Checksum,
+    Declared,
+    Meta,
+    Natural,
+    Text,
+    decode,
+    encode,
+)
 
 FIXED: Final = struct.Struct("<4sQIQ")
 """Magic, the number of the call, bytes of the head, bytes of the body."""
@@ -23,6 +31,8 @@ BODY_BYTES_MAX: Final = 1 << 40
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 """Other bodies are."""
 NAME_CHARACTERS_MAX: Final = 200
+ATTEMPTS_AT_A_TIME_MAX: Final = 100_000
+"""So many numbers of attempts are taken at a time; there are 2^32."""
 
 
 class Definition(Declared, frozen=True):
@@ -67,7 +77,7 @@ class TakeAttempts(Declared, frozen=True, tag=True):
 
     name: Text
     uid: Natural
-    count: Natural
+    count: Annotated[int, Meta(ge=1, le=ATTEMPTS_AT_A_TIME_MAX)]
 
 
 class Put(Declared, frozen=True, tag=True):
@@ -306,6 +316,8 @@ Reply = Said | Told | Described | Listed | File | Fed | Counted | Failed
 def packed_head(number: int, head: Call | Reply, body_bytes: int) -> bytes:
     """Return all of a message but its body."""
     packed = encode(head)
+    if len(packed) > HEAD_BYTES_MAX:
+        raise BodyError(f"a {type(head).__name__} of {len(packed)} bytes is too long to be sent")
     return FIXED.pack(MAGIC, number, len(packed), body_bytes) + packed
 
 

@@ -196,23 +196,33 @@ def may_join(record: Record, member: MemberId) -> bool:
 def _incomplete(winners: Mapping[int, Winner], reports: Iterable[Report]) -> dict[int, str]:
     """Return which of *winners* the members do not have whole, and what of it is missing."""
     finished: dict[int, Winner] = {}
-    held: dict[int, set[int]] = {attempt: set() for attempt in winners}
+    held: dict[int, list[tuple[int, int]]] = {attempt: [] for attempt in winners}
     for report in reports:
         finished |= report.finished
         for attempt, ranges in (report.frames or {}).items():
             if attempt in held:
-                for first, end in ranges:
-                    held[attempt].update(range(first, end))
+                held[attempt] += ranges
     wrong = {}
     for attempt, winner in winners.items():
-        missing = [frame for frame in range(winner.frames) if frame not in held[attempt]]
+        missing = winner.frames - _covered(held[attempt], winner.frames)
         if missing:
-            wrong[attempt] = f"{len(missing)} of {winner.frames} frames are missing"
+            wrong[attempt] = f"{missing} of {winner.frames} frames are missing"
         elif attempt not in finished:
             wrong[attempt] = "it was not finished"
         elif finished[attempt] != winner:
             wrong[attempt] = f"it has {_told(finished[attempt])}, not {_told(winner)}"
     return wrong
+
+
+def _covered(ranges: list[tuple[int, int]], count: int) -> int:
+    """Return how many of the numbers below *count* are in *ranges*, which may overlap."""
+    covered = reached = 0
+    for first, end in sorted(ranges):
+        first, end = max(first, reached), min(end, count)  # noqa: PLW2901 - what is new of it
+        if end > first:
+            covered += end - first
+            reached = end
+    return covered
 
 
 def _told(winner: Winner) -> str:

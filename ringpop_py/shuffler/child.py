@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 READY_S: Final = 30.0
 """A process that does not listen after this long is started again."""
 END_S: Final = 5.0
+HANGS_S: Final = 20.0
+"""A process that has not said for so long that it is at work is killed, and started again."""
 LINE_BYTES_MAX: Final = 200
 PARTITIONS: Final = 16
 
@@ -70,12 +72,27 @@ async def run_child(ringpop: Ringpop) -> None:
             raise ShuffleUnavailable("the process for shuffles did not start")
         ringpop.labels.set_own(LABEL, said)
         log.info("shuffles-served", where=said, folder=settings.folder)
-        await process.wait()
+        await _while_it_beats(process)
     finally:
         ringpop.labels.set_own(LABEL, None)
         with trio.CancelScope(shield=True):
             await _ended(process)
     raise ShuffleUnavailable(f"the process for shuffles has ended with {process.returncode}")
+
+
+async def _while_it_beats(process: trio.Process) -> None:
+    """Wait until *process* has ended, or says nothing any more."""
+    assert process.stdout is not None
+    while True:
+        beat = b""
+        with trio.move_on_after(HANGS_S) as waiting:
+            beat = bytes(await process.stdout.receive_some(LINE_BYTES_MAX))
+        if waiting.cancelled_caught:
+            process.kill()
+            raise ShuffleUnavailable(f"the process for shuffles has hung for {HANGS_S:g} s")
+        if not beat:
+            await process.wait()
+            return
 
 
 async def _first_line(process: trio.Process) -> str:

@@ -54,7 +54,9 @@ class Duties:
         """Pushes from elsewhere that have not ended, by interval, segment and number."""
 
     def forget(self) -> None:
-        """Know of no pushes any more: a life has ended."""
+        """Know of no pushes any more: a life has ended, or the rows are merged."""
+        for coming in self._coming.values():
+            coming.path.unlink(missing_ok=True)
         self._coming.clear()
 
     def begin(self) -> Iterator[Callable[[], Awaitable[None]]]:
@@ -108,7 +110,12 @@ class Duties:
 
         def adopted() -> SegmentFile:
             fetched = SegmentFile(path)
-            fetched.adopt()
+            try:
+                fetched.adopt()
+            except BaseException:
+                fetched.close()
+                path.unlink(missing_ok=True)
+                raise
             return fetched
 
         fetched = await trio.to_thread.run_sync(adopted)
@@ -129,6 +136,7 @@ class Duties:
         call = c.FetchInterval(here.name, record.uid, record.version, duty.interval)
         file = await self._fetch(duty.source, call, path)
         if await trio.to_thread.run_sync(checksum_of, path) != file.checksum:
+            await trio.Path(path).unlink(missing_ok=True)
             raise BodyError(f"interval {duty.interval} was damaged on its way")
         if here.member.done(duty, Held(file.rows, file.checksum, file.totals)):
             path.replace(here.folder.interval(duty.interval))
@@ -137,7 +145,11 @@ class Duties:
 
     async def _fetch(self, source: MemberId, call: c.Call, path: Path) -> c.File:
         peers = self._here.process.peers
-        reply, _ = await peers.call(source, call, timeout_s=FETCH_S, path=path, bulk=True)
+        try:
+            reply, _ = await peers.call(source, call, timeout_s=FETCH_S, path=path, bulk=True)
+        except BaseException:
+            path.unlink(missing_ok=True)  # noqa: ASYNC240 - also if this is cancelled
+            raise
         if not isinstance(reply, c.File):
             raise _NotYet(f"{source} does not have it: {reply}")
         return reply
@@ -168,13 +180,15 @@ class Duties:
 
     async def _push(self, number: int, pushes: list[Push]) -> None:
         here, record = self._here, self._here.record
+        # The one that is here now: what another life has under that number, or has not, is another.
+        segment = here.folder.segments.get(number)
         wanted = {push.interval: push for push in pushes}
         push_id = secrets.randbits(53)  # tells pushes from each other
         send, receive = trio.open_memory_channel[tuple[int, Part]](PARTS_WAITING_MAX)
 
         async def cut() -> None:
             async with send, here.process.sorting:
-                await trio.to_thread.run_sync(self._cut, number, record, wanted.__contains__, send)
+                await trio.to_thread.run_sync(self._cut, segment, record, wanted.__contains__, send)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cut)
@@ -188,13 +202,12 @@ class Duties:
 
     def _cut(
         self,
-        number: int,
+        segment: SegmentFile | None,
         record: Record,
         is_wanted: Callable[[int], bool],
         send: trio.MemorySendChannel[tuple[int, Part]],
     ) -> None:
         order = self._here.order
-        segment = self._here.folder.segments.get(number)
         assert order is not None
         if segment is None or not record.cuts:
             return
@@ -220,6 +233,8 @@ class Duties:
 
     async def _send(self, push: Push, call: c.PushPart | c.PushEnd, body: Bytes = b"") -> None:
         here = self._here
+        if push.life != here.member.life:
+            raise ShuffleUnavailable("this member has begun a new life, with empty hands")
         if push.to == here.member.me:
             said = await self.take(call, body)
         else:
@@ -246,9 +261,9 @@ class Duties:
             async with coming.lock:
                 await trio.to_thread.run_sync(coming.add, Part(call.frames, body))
             return life == here.member.life
+        coming.path.touch()  # there may have been no part
         del self._coming[key]
         if here.member.pushed(life, call.interval, call.segment):
-            coming.path.touch()
             coming.path.replace(here.folder.slice(call.interval, call.segment))
         else:
             coming.path.unlink(missing_ok=True)

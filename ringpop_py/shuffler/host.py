@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 import pyarrow as pa
 import trio
+import xxhash
 
 from ringpop_py.errors import (
     ShuffleConflict,
@@ -16,6 +17,7 @@ from ringpop_py.errors import (
     ShuffleUnavailable,
     ShuffleUnknown,
 )
+from ringpop_py.logs import log
 from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.changes import created
 from ringpop_py.shuffle.messages import Answer
@@ -23,6 +25,7 @@ from ringpop_py.shuffle.record import MemberId, Record, State
 from ringpop_py.shuffler.shuffle import Shuffle, now_ms, now_us
 from ringpop_py.sorting.interval import batches_of
 from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
+from ringpop_py.sorting.order import Order
 from ringpop_py.values.declared import decode, encode
 
 if TYPE_CHECKING:
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.shuffler.here import Process
     from ringpop_py.shuffler.register import Stored
-    from ringpop_py.sorting.order import Order
 
 SCAN_S: Final = 5.0
 """How often all records are read, to join shuffles that nobody has asked this process about."""
@@ -75,24 +77,34 @@ class Host:
     def _known(self, name: str, stored: Stored, asked_at: int) -> Shuffle:
         shuffle = self._shuffles.get(name)
         if shuffle is None:
-            path = self._folder / quote(name, safe="")
-            shuffle = self._shuffles[name] = Shuffle(name, self._process, path)
+            # Names are of any characters and of any length; a folder's are not.
+            path = self._folder / xxhash.xxh3_128_hexdigest(name.encode())
+            shuffle = Shuffle(name, self._process, path)
             shuffle.go_by(stored, asked_at)
-            self._nursery.start_soon(shuffle.run)
+            self._shuffles[name] = shuffle
+            self._nursery.start_soon(self._run, shuffle)
         else:
             shuffle.go_by(stored, asked_at)
         return shuffle
+
+    async def _run(self, shuffle: Shuffle) -> None:
+        await shuffle.run()  # until it is deleted
+        del self._shuffles[shuffle.name]
 
     async def scan(self) -> None:
         """Look for shuffles again and again, until cancelled."""
         while True:
             began = now_us()
-            try:
-                for name, stored in (await self._register.read_all()).items():
-                    if name in self._shuffles or stored.record.state is not State.DELETED:
-                        self._known(name, stored, began)
-            except ShuffleUnavailable:
-                pass
+            found: dict[str, Stored] = {}
+            with suppress(ShuffleUnavailable):
+                found = await self._register.read_all()
+            for name, stored in found.items():
+                if name not in self._shuffles and stored.record.state is State.DELETED:
+                    continue
+                try:
+                    self._known(name, stored, began)
+                except Exception:  # the others go on
+                    log.exception("shuffle-failed", shuffle=name)
             await trio.sleep(SCAN_S)
 
     async def follow(self) -> None:
@@ -207,7 +219,7 @@ def _next_entries(
     if not taken:
         return [], 0
     table = with_random_keys(pa.Table.from_batches(taken), seed, call.interval, rows)
-    return entries_of(order, table, call.attempt, frames), table.num_rows
+    return list(entries_of(order, table, call.attempt, frames)), table.num_rows
 
 
 async def _put(target: Shuffle, uid: int, entry: bytes) -> None:
@@ -229,6 +241,11 @@ def _check(call: c.Create) -> None:
             f"a shuffle's name is 1 to {c.NAME_CHARACTERS_MAX} printable characters, "
             f"not {call.name[:100]!r}"
         )
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(call.definition.schema))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ShuffleRefused(f"the schema cannot be read here: {error}") from None
+    Order(schema, call.definition.by)  # raises ShuffleRefused
     if not 0 < call.interval_count <= INTERVALS_MAX:
         raise ShuffleRefused(
             f"a shuffle has 1 to {INTERVALS_MAX} intervals, not {call.interval_count}"

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 LAST: Final = "incarnation"
 DATA: Final = "data"
+BEAT_S: Final = 1.0
 SORTED_SHARE: Final = 12
 """The share of the memory that rows may take which are sorted: they are there three times then."""
+SORTED_BYTES_MAX: Final = 1 << 30
+"""More cannot be sorted at once: texts of 2 GiB have no place in one column."""
 HELD_SHARE: Final = 8
 """The share of the memory for rows of clients on their way, and the same for those of members."""
 SORTS: Final = 1
@@ -92,18 +95,34 @@ async def run(options: argparse.Namespace, incarnation: int) -> None:
         peers, sorting = Peers(watch, nursery), trio.CapacityLimiter(SORTS)
         disk = Disk(data, options.disk)
         here = Process(
-            options.name, incarnation, register, watch, peers, sorting, memory // SORTED_SHARE, disk
+            options.name,
+            incarnation,
+            register,
+            watch,
+            peers,
+            sorting,
+            min(memory // SORTED_SHARE, SORTED_BYTES_MAX),
+            disk,
         )
         host = Host(here, data, nursery)
         listeners = await trio.open_tcp_listeners(0, host=options.listen)
         port = listeners[0].socket.getsockname()[1]
         sys.stdout.write(f"{port}/{incarnation}\n")
         sys.stdout.flush()
+        nursery.start_soon(_beat)
         nursery.start_soon(watch.run)
         nursery.start_soon(host.scan)
         nursery.start_soon(host.follow)
         nursery.start_soon(disk.run)
         await trio.serve_listeners(Server(host, memory // HELD_SHARE).serve, listeners)
+
+
+async def _beat() -> None:
+    """Say again and again that this process is at work: the node ends it if it does not."""
+    while True:
+        await trio.sleep(BEAT_S)
+        sys.stdout.write(".")
+        sys.stdout.flush()
 
 
 async def _until_input_ends(scope: trio.CancelScope) -> None:

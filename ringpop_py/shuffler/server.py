@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 import trio
 
@@ -10,6 +10,7 @@ from ringpop_py.errors import BodyError, RingpopError, ShuffleUnavailable
 from ringpop_py.logs import log
 from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.messages import Answer
+from ringpop_py.shuffle.record import State
 from ringpop_py.shuffler.budget import Budget
 from ringpop_py.shuffler.wire import Line
 from ringpop_py.supervision import one_line
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ringpop_py.shuffler.host import Host
     from ringpop_py.shuffler.shuffle import Shuffle
 
+BODY_S: Final = 20.0
+"""A peer that has begun a message ends it within so long: others wait for the memory."""
 CALLS_MAX: Final = 16
 """So many calls of one connection are at work at a time; more of it is not read meanwhile."""
 LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
@@ -33,6 +36,21 @@ class _Came(NamedTuple):
     call: c.Call
     body: bytearray
     budget: Budget
+
+
+async def _body(line: Line, size: int, budget: Budget) -> bytearray:
+    """Return the body of a message, which is held from *budget*."""
+    if size > c.HELD_BYTES_MAX:
+        raise BodyError(f"a body of {size} bytes is too long")
+    await budget.acquire(size)
+    try:
+        with trio.move_on_after(BODY_S):
+            return await line.body(size)
+    except BaseException:
+        budget.release(size)
+        raise
+    budget.release(size)
+    raise BodyError(f"a body of {size} bytes has not come within {BODY_S:g} s")
 
 
 class Server:
@@ -57,12 +75,7 @@ class Server:
                         break
                     call = c.call_in(message.head)
                     budget = self._puts if isinstance(call, c.Put) else self._others
-                    await budget.acquire(message.body_bytes)
-                    try:
-                        body = await line.body(message.body_bytes)
-                    except BaseException:
-                        budget.release(message.body_bytes)
-                        raise
+                    body = await _body(line, message.body_bytes, budget)
                     came = _Came(message.number, call, body, budget)
                     nursery.start_soon(self._answer, line, came, calls)
         except* LOST:
@@ -75,15 +88,19 @@ class Server:
 
     async def _answer(self, line: Line, came: _Came, calls: trio.Semaphore) -> None:
         try:
+            file: BinaryIO | None = None
             try:
                 answer = await self._answer_of(came.call, came.body)
+                if isinstance(answer, tuple):
+                    answer, path = answer
+                    file = path.open("rb")
             except Exception as error:  # noqa: BLE001 - a bug costs this call alone
                 answer = _failed(error)
-            if isinstance(answer, tuple):
-                reply, path = answer
-                await line.send_file(came.number, reply, path)
-            else:
+            if file is None:
                 await line.send(came.number, answer)
+            else:
+                with file:
+                    await line.send_file(came.number, answer, file)
         except LOST:
             pass  # who asked is gone
         finally:
@@ -152,7 +169,7 @@ async def _changed(
         case c.Create():
             pass  # it was read just now
         case c.Describe():
-            if not await shuffle.read():
+            if not await shuffle.read() and shuffle.record.state is not State.DELETED:
                 raise ShuffleUnavailable(f"the record of {call.name!r} cannot be read now")
         case c.Commit():
             await shuffle.commit(call)

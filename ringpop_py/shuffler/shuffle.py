@@ -19,6 +19,7 @@ from ringpop_py.errors import (
     ShuffleError,
     ShuffleFull,
     ShuffleIncomplete,
+    ShuffleRefused,
     ShuffleUnavailable,
 )
 from ringpop_py.logs import log
@@ -27,7 +28,6 @@ from ringpop_py.shuffle.changes import with_attempts, with_batch
 from ringpop_py.shuffle.home import Home, Refused, View, Wish
 from ringpop_py.shuffle.messages import (
     Answer,
-    Forget,
     Held,
     Report,
     Store,
@@ -35,7 +35,7 @@ from ringpop_py.shuffle.messages import (
 from ringpop_py.shuffle.record import MemberId, Record, State, Winner
 from ringpop_py.shuffler.duties import Duties
 from ringpop_py.shuffler.here import Here
-from ringpop_py.sorting.cuts import cuts_of, even_cuts, summary_of
+from ringpop_py.sorting.cuts import SUMMARY_POINTS_MAX, cuts_of, even_cuts, summary_of
 from ringpop_py.sorting.frames import Entry, entry_at, frame_in, unpacked
 from ringpop_py.sorting.order import Order
 from ringpop_py.values.declared import decode
@@ -54,6 +54,8 @@ REST_S: Final = 2.0
 """The same while nothing is."""
 APPEND_S: Final = 3.0
 """After this long without an answer of the replica, a put is refused, to be retried."""
+SUMMARY_BYTES_MAX: Final = 4 * 1024 * 1024
+"""A summary of long keys has fewer of them, so that it is no longer than this."""
 NAMED_MAX: Final = 5
 """An error names so many attempts; the others are in its attribute."""
 ASK_S: Final = 5.0
@@ -86,9 +88,11 @@ class Shuffle:
         self._stored: Stored | None = None
         self._reading = trio.Lock()
         self._read_began = 0
+        self._has_ended = False
         self._changed = trio.Event()
         self._wishing = trio.Lock()
         self._refused: Refused | None = None
+        self._refusal: ShuffleRefused | None = None
         self._duties = Duties(self.here)
 
     # The record.
@@ -114,11 +118,13 @@ class Shuffle:
 
     async def _read(self) -> bool:
         began = now_us()
+        if self._has_ended:
+            return False
         try:
             stored = await self._process.register.read(self.name)
         except ShuffleUnavailable:
             return False
-        if stored is None:
+        if stored is None or self._has_ended:
             return False
         self._read_began = began
         self.go_by(stored, began)
@@ -136,7 +142,7 @@ class Shuffle:
             schema = pa.ipc.read_schema(pa.py_buffer(definition.schema))
             self.here.order = Order(schema, definition.by)
         self._folder.carry_out(changes)
-        if any(isinstance(change, Forget) for change in changes):
+        if changes:  # a life has ended, or the rows are merged
             self._duties.forget()
         if former is not None and former.state is not stored.record.state:
             state = stored.record.state
@@ -215,7 +221,9 @@ class Shuffle:
         except OSError as error:
             raise _failure_of(error) from None
         disk.wrote(len(body))
-        return self.member.appended(life, number, entry.id, entry.receipt)
+        counts = self.member.appended(life, number, entry.id, entry.receipt)
+        # It may have been closed meanwhile, and copied without this frame.
+        return counts and self.member.may_append(uid, number)
 
     def _said(self, answer: Answer) -> c.Said:
         record = self.member.record
@@ -287,7 +295,11 @@ class Shuffle:
         def summed_up() -> bytes:
             schema = summary_of(order, []).schema
             points = (unpacked(each, schema) for one in segments for each in one.points())
-            return _as_stream(summary_of(order, points))
+            summary, count = summary_of(order, points), SUMMARY_POINTS_MAX
+            while summary.nbytes > SUMMARY_BYTES_MAX:  # the keys are long
+                count //= 2
+                summary = summary_of(order, [summary], count)
+            return _as_stream(summary)
 
         try:
             return await trio.to_thread.run_sync(summed_up)
@@ -306,9 +318,9 @@ class Shuffle:
     # What goes on by itself.
 
     async def run(self) -> None:
-        """Do what is due, until cancelled."""
+        """Do what is due, until the shuffle is deleted; then nothing of it is left here."""
         async with trio.open_nursery() as nursery:
-            while True:
+            while self.member.record is None or self.member.record.state is not State.DELETED:
                 try:
                     await self._step(nursery)
                 except ShuffleUnavailable:
@@ -319,6 +331,10 @@ class Shuffle:
                 with trio.move_on_after(BUSY_S if self._is_busy() else REST_S):
                     await self.here.nudged.wait()
                 self.here.nudged = trio.Event()
+            # If it is created again, that is for a new object: this one knows nothing any more.
+            self._has_ended = True
+            nursery.cancel_scope.cancel()
+        self._folder.remove()
 
     async def _step(self, nursery: trio.Nursery) -> None:
         if not await self.read():
@@ -362,7 +378,14 @@ class Shuffle:
             self._changed = trio.Event()
         elif following is not None:
             self._home.forget()
-            await self._process.register.set(self.name, stored, following)
+            try:
+                await self._process.register.set(self.name, stored, following)
+            except ShuffleRefused as error:
+                if self._home.wish == Wish():
+                    raise
+                self._refusal = error
+                self._changed.set()
+                self._changed = trio.Event()
             self.here.nudge()
 
     async def _ask(self, member: MemberId, query: Query) -> None:
@@ -408,7 +431,7 @@ class Shuffle:
     async def _wish(self, wish: Wish, is_done: Callable[[Record], bool]) -> None:
         if not await self.read():
             raise ShuffleUnavailable(f"the record of shuffle {self.name!r} cannot be read now")
-        self._refused = None
+        self._refused = self._refusal = None
         try:
             with trio.move_on_after(WISH_S):
                 while True:
@@ -418,6 +441,8 @@ class Shuffle:
                         return
                     if self._refused is not None:
                         raise _incomplete(self.name, self._refused)
+                    if self._refusal is not None:
+                        raise self._refusal
                     if self._home.wish != wish:
                         self._home.ask_for(wish)
                         self.here.nudge()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 import trio
 
@@ -14,6 +16,7 @@ from ringpop_py.shuffle import calls as c
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+    from typing import BinaryIO
 
     from ringpop_py.sorting.frames import Bytes
 
@@ -35,6 +38,8 @@ class Line:
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self._socket = stream.socket
+        # A peer whose machine is gone says nothing any more, not even that.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._sending = trio.Lock()
 
     async def aclose(self) -> None:
@@ -97,16 +102,15 @@ class Line:
                 await self._stream.send_all(packed)
                 await self._stream.send_all(body)
 
-    async def send_file(self, number: int, head: c.Reply, path: Path) -> None:
-        """Send a message whose body is a file. Raises as `receive`, and OSError."""
-        async with await trio.open_file(path, "rb") as file, self._sending, self._whole():
-            size = await file.seek(0, 2)
-            await file.seek(0)
+    async def send_file(self, number: int, head: c.Reply, file: BinaryIO) -> None:
+        """Send a message whose body is *file*. Raises as `receive`, and OSError."""
+        size = os.fstat(file.fileno()).st_size
+        async with self._sending, self._whole():
             await self._stream.send_all(c.packed_head(number, head, size))
             while size:
-                data = await file.read(min(size, CHUNK_BYTES))
+                data = await trio.to_thread.run_sync(file.read, min(size, CHUNK_BYTES))
                 if not data:
-                    raise trio.BrokenResourceError(f"{path.name} is shorter than it was")
+                    raise trio.BrokenResourceError("the file is shorter than it was")
                 await self._stream.send_all(data)
                 size -= len(data)
 
@@ -203,7 +207,8 @@ class Peer:
 
     async def _take(self, line: Line, message: Message) -> None:
         reply = c.reply_in(message.head)
-        waiting = self._waiting.pop(message.number, None)
+        # It stays among those that wait, until the body is here: if that breaks off, it ends.
+        waiting = self._waiting.get(message.number)
         if waiting is not None and waiting.path is not None and isinstance(reply, c.File):
             await line.body_to(waiting.path, message.body_bytes)
         else:
@@ -211,5 +216,6 @@ class Peer:
             if waiting is not None:
                 waiting.body = body
         if waiting is not None:
+            self._waiting.pop(message.number, None)
             waiting.reply = reply
             waiting.done.set()

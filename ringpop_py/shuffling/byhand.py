@@ -93,7 +93,7 @@ class ByHand(ShuffleClient):
         seed = self._definition.seed
         if seed is not None:
             table = with_random_keys(table, seed, attempt, number << 20)
-        entries = entries_of(self._order, table, attempt, number)
+        entries = list(entries_of(self._order, table, attempt, number))
         if len(entries) > 1:
             raise ShuffleRefused("the rows are too many for one frame: send smaller ones")
         sender.send(entries)

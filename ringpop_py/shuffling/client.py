@@ -25,8 +25,7 @@ from ringpop_py.shuffling.cluster import Cluster, Pauses
 from ringpop_py.shuffling.feeding import Feeding
 from ringpop_py.shuffling.putting import Attempt, Receipt
 from ringpop_py.shuffling.readers import BATCH_ROWS, Epoch, lazy_frame, torch_dataset
-from ringpop_py.sorting.cuts import SHARE
-from ringpop_py.sorting.order import RANDOM, Order, comparable
+from ringpop_py.sorting.order import RANDOM, Order
 from ringpop_py.values.declared import decode
 
 if TYPE_CHECKING:
@@ -205,7 +204,7 @@ class ShuffleClient(Closing):
             ShuffleUnavailable: if no process for shuffles answers.
         """
         seed = None
-        if RANDOM in schema.names:
+        if RANDOM in schema.names:  # others are refused with the order
             raise ShuffleRefused(f"a column cannot be called {RANDOM!r}")
         if isinstance(by, RandomOrder):
             seed, by = by.seed, [RANDOM]
@@ -357,7 +356,7 @@ class ShuffleClient(Closing):
             raise ShuffleDamaged(
                 f"interval {number} of shuffle {self.name!r} is lost with both nodes that held it"
             )
-        why = "none of its holders is known"
+        why, damaged = "none of its holders is known", list[str]()
         for member in interval.holders:
             address = self._cluster.addresses.get(member.host)
             if address is None:
@@ -367,18 +366,20 @@ class ShuffleClient(Closing):
                 left = max(deadline - time.monotonic(), 0.001)
                 reply, body = self._cluster.line(address).call(call, timeout_s=left)
             except ShuffleUnavailable as error:
-                self._cluster.lose(address)
                 why = str(error)
                 continue
             if not isinstance(reply, c.File):
                 why = f"{member.host} answers {reply}"
                 continue
-            if xxhash.xxh3_64_intdigest(body) != interval.checksum:
-                raise ShuffleDamaged(
-                    f"interval {number} of shuffle {self.name!r} is damaged at {member.host}"
-                )
-            return body
-        return why
+            if xxhash.xxh3_64_intdigest(body) == interval.checksum:
+                return body
+            damaged.append(member.host)
+        if len(damaged) == len(interval.holders):
+            where = " and ".join(damaged)
+            raise ShuffleDamaged(
+                f"interval {number} of shuffle {self.name!r} is damaged at {where}"
+            )
+        return f"it is damaged at {damaged[0]}" if damaged else why
 
     def scan(
         self,
@@ -399,40 +400,51 @@ class ShuffleClient(Closing):
         """
         if (start or stop) and self._is_random:
             raise ShuffleRefused("rows in a random order have no keys: read all of them")
+        low, high = self._bound("start", start), self._bound("stop", stop)
+        unknown = [name for name in columns or () if name not in self.schema.names]
+        if unknown:
+            raise ShuffleRefused(f"there is no column {unknown[0]!r}, among: {self.schema.names}")
         self.wait(self._cluster.timeout_s)
-        for number in self._wanted(start, stop):
-            table = self._between(self.interval(number), start, stop)
+        for number in self._wanted(low, high):
+            table = self.interval(number).combine_chunks()
+            end = _place(table, high) if high is not None else table.num_rows
+            first = _place(table, low) if low is not None else 0
+            table = table.slice(first, max(end - first, 0))
             if columns is not None:
                 table = table.select(list(columns))
             yield from table.to_batches()
 
-    def _wanted(
-        self, start: Sequence[object] | None, stop: Sequence[object] | None
-    ) -> Iterator[int]:
-        """Return which intervals may have rows from *start* on, and before *stop*."""
+    def _bound(self, what: str, key: Sequence[object] | None) -> _Bound | None:
+        """Return *key* as a row of the first key columns. Raises ShuffleRefused."""
+        if not key:
+            return None
+        by = self._order.by
+        if isinstance(key, str | bytes) or not isinstance(key, list | tuple) or len(key) > len(by):
+            raise ShuffleRefused(
+                f"{what} is a tuple of values for {', '.join(by)}, or for the first of them, "
+                f"not {key!r}"
+            )
+        order = Order(self._order.schema, by[: len(key)])
+        try:
+            row = pa.Table.from_pylist(
+                [dict(zip(order.by, key, strict=True))], schema=order.key_schema
+            )
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
+            raise ShuffleRefused(f"{what}, {key!r}: {error}") from None
+        return _Bound(order, row, order.keys_of(row)[0])
+
+    def _wanted(self, low: _Bound | None, high: _Bound | None) -> Iterator[int]:
+        """Return which intervals may have rows from *low* on, and before *high*."""
         with pa.ipc.open_stream(self.record.cuts) as reader:
-            keys = [
-                tuple(map(comparable, row.values()))
-                for row in reader.read_all().drop_columns([SHARE]).to_pylist()
-            ]
-        low = tuple(map(comparable, start or ()))
-        high = tuple(map(comparable, stop or ()))
+            keys = self._order.keys_of(reader.read_all())
         for number in range(self.record.interval_count):
             last = keys[number] if number < len(keys) else None
             first = keys[number - 1] if 0 < number <= len(keys) else None
-            if last is not None and last[: len(low)] < low:
+            if low is not None and last is not None and last[: len(low.key)] < low.key:
                 continue
-            if stop and first is not None and first[: len(high)] >= high:
+            if high is not None and first is not None and first[: len(high.key)] >= high.key:
                 return
             yield number
-
-    def _between(
-        self, table: pa.Table, start: Sequence[object] | None, stop: Sequence[object] | None
-    ) -> pa.Table:
-        table = table.combine_chunks()
-        end = _place(self._order, table, stop) if stop else table.num_rows
-        first = _place(self._order, table, start) if start else 0
-        return table.slice(first, max(end - first, 0))
 
     def reader(self, rank: int = 0, world: int = 1) -> pa.RecordBatchReader:
         """Return a reader of part *rank* of *world* of all rows, in order; polars takes it.
@@ -520,9 +532,14 @@ def list_shuffles(peers: str | Sequence[str], *, timeout_s: float = TIMEOUT_S) -
     return list(reply.shuffles) if isinstance(reply, c.Listed) else []
 
 
-def _place(order: Order, table: pa.Table, key: Sequence[object]) -> int:
-    """Return the first row of *table* that is not below *key*."""
-    columns = order.by[: len(key)]
-    part = Order(order.schema, columns)
-    wanted = pa.Table.from_pylist([dict(zip(columns, key, strict=True))], schema=part.key_schema)
-    return part.ranges(table, wanted)[0][0]
+class _Bound(NamedTuple):
+    """A bound of a scan: a row of the first key columns, and its key as it compares."""
+
+    order: Order
+    row: pa.Table
+    key: tuple[tuple[int, Any], ...]
+
+
+def _place(table: pa.Table, bound: _Bound) -> int:
+    """Return the first row of *table* that is not below *bound*."""
+    return bound.order.ranges(table, bound.row)[0][0]

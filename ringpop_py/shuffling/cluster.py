@@ -92,15 +92,9 @@ class Cluster:
     def line(self, address: str) -> Line:
         """Return a connection to the process at *address*. Raises ShuffleUnavailable."""
         line = self._lines.get(address)
-        if line is None:
+        if line is None or not line.is_open:
             line = self._lines[address] = Line(address, min(self.timeout_s, 3.0))
         return line
-
-    def lose(self, address: str) -> None:
-        """Forget the connection to *address*, on which something went wrong."""
-        line = self._lines.pop(address, None)
-        if line is not None:
-            line.close()
 
     def ask(self, call: c.Call) -> c.Reply:
         """Have any process answer *call*, one after the other.
@@ -119,7 +113,6 @@ class Cluster:
                     reply, _ = self.line(address).call(call, timeout_s=left)
                 except ShuffleUnavailable as error:
                     why = str(error)
-                    self.lose(address)
                 else:
                     return reply
             pauses.wait()

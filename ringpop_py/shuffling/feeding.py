@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from ringpop_py.shuffle.record import Record
     from ringpop_py.shuffling.cluster import Cluster
+    from ringpop_py.shuffling.lines import Line
 
+FEED_S: Final = 600.0
+"""An interval that was not put after so long is put by another attempt."""
 FEEDS_MAX: Final = 4
 """A node is asked for so many intervals at a time."""
 
@@ -81,7 +84,7 @@ class Feeding:
             waiting.setdefault(address, []).append(feed)
         done: list[Receipt] = []
         while any(waiting.values()):
-            begun: list[tuple[str, c.Feed, int | None]] = []
+            begun: list[tuple[str, c.Feed, tuple[Line, int] | None]] = []
             for address, feeds in waiting.items():
                 begun += [(address, feed, self._begin(address, feed)) for feed in feeds[:FEEDS_MAX]]
                 del feeds[:FEEDS_MAX]
@@ -94,22 +97,20 @@ class Feeding:
                     done.append(Receipt(feed.attempt, fed.frames, fed.rows))
         return done, failed, why
 
-    def _begin(self, address: str, feed: c.Feed) -> int | None:
+    def _begin(self, address: str, feed: c.Feed) -> tuple[Line, int] | None:
         try:
-            return self._source.line(address).send(feed, timeout_s=self._source.timeout_s)
+            line = self._source.line(address)
+            return line, line.send(feed, timeout_s=self._source.timeout_s)
         except ShuffleUnavailable:
-            self._source.lose(address)
             return None
 
-    def _ended(self, address: str, call: int | None) -> tuple[c.Fed | None, str]:
-        if call is None:
+    def _ended(self, address: str, begun: tuple[Line, int] | None) -> tuple[c.Fed | None, str]:
+        if begun is None:
             return None, f"{address} cannot be reached"
-        deadline = time.monotonic() + self._source.timeout_s
+        line, number = begun
         try:
-            reply, _ = self._source.line(address).receive(
-                call, deadline=deadline, silent_s=self._source.timeout_s
-            )
+            # Nothing is said until an interval is put, however large it is.
+            reply, _ = line.receive(number, deadline=time.monotonic() + FEED_S, silent_s=FEED_S)
         except ShuffleUnavailable as error:
-            self._source.lose(address)
             return None, str(error)
         return (reply, "") if isinstance(reply, c.Fed) else (None, f"{address} answers {reply}")

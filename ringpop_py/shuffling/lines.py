@@ -28,11 +28,13 @@ _ERRORS = {
 class Line:
     """A connection to the process at *address*. One thread uses it at a time.
 
-    After an error it is closed, and of no use.
+    Attributes:
+        is_open: not after an error of the connection, when it is of no use any more.
     """
 
     def __init__(self, address: str, timeout_s: float) -> None:
         self.address = address
+        self.is_open = True
         self._number = 0
         self._silent_s = SILENT_S
         self._came: dict[int, tuple[c.Reply, bytearray]] = {}
@@ -46,6 +48,7 @@ class Line:
 
     def close(self) -> None:
         """Close it."""
+        self.is_open = False
         self._socket.close()
 
     def send(self, call: c.Call, body: Bytes = b"", *, timeout_s: float) -> int:

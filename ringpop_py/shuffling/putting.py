@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -22,8 +22,15 @@ from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_key
 from ringpop_py.sorting.order import RANDOM
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ringpop_py.shuffling.cluster import Cluster
+    from ringpop_py.shuffling.lines import Line
     from ringpop_py.sorting.order import Order
+
+
+WINDOW: Final = 16
+"""So many frames are under way at a time; they are in memory, too."""
 
 
 class Receipt(NamedTuple):
@@ -65,6 +72,8 @@ class Attempt:
         self._part = part
         self._frames = 0
         self._receipt: Receipt | None = None
+        self._failed = False
+        self._turn = number
 
     def __enter__(self) -> Self:
         return self
@@ -83,11 +92,13 @@ class Attempt:
     def put(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Put *rows*; when this returns, they survive the loss of any one node.
 
+        If it fails, so has the attempt: begin another one, with all rows of the task.
+
         Raises:
             ShuffleRefused: if they do not have the schema of the shuffle.
             ShuffleEnded, ShuffleDeleted: the shuffle takes no more rows.
             ShuffleFull: no member has room.
-            ShuffleUnavailable: no two members took them in time. They may be put again.
+            ShuffleUnavailable: no two members took them in time.
         """
         if self._receipt is not None:
             raise ShuffleRefused(f"attempt {self.number} is finished: begin another one")
@@ -98,8 +109,7 @@ class Attempt:
         if self._seed is not None:
             table = with_random_keys(table, self._seed, self._part, self.rows)
         entries = entries_of(self._order, table, self.number, self._frames)
-        self.send(entries)
-        self._frames += len(entries)
+        self._frames += self.send(entries)
         self.rows += table.num_rows
 
     def check(self, table: pa.Table) -> None:
@@ -109,6 +119,15 @@ class Attempt:
             wanted = wanted.remove(wanted.get_field_index(RANDOM))
         if not table.schema.equals(wanted):
             raise ShuffleRefused(_difference(table.schema, wanted))
+        try:
+            table.validate(full=True)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise ShuffleRefused(f"the rows are damaged: {error}") from None
+        for field, column in zip(wanted, table.columns, strict=True):
+            if column.null_count and not field.nullable:
+                raise ShuffleRefused(
+                    f"column {field.name!r} has a null, and its schema allows none"
+                )
 
     def finish(self) -> Receipt:
         """Say that this is all; return the receipt. Raises as `put`."""
@@ -117,14 +136,30 @@ class Attempt:
             self._receipt = Receipt(self.number, self._frames, self.rows)
         return self._receipt
 
-    def send(self, entries: list[bytes]) -> None:
-        """Send frames to members, all at the same time, until all are acknowledged.
+    def send(self, entries: Iterable[bytes]) -> int:
+        """Send frames to members until all are acknowledged; return how many these are.
 
         Raises as `put`.
         """
+        if self._failed:
+            raise ShuffleRefused(f"attempt {self.number} has failed before: begin another one")
+        count = 0
+        self._failed = True  # until it succeeds: what was sent may be there, under these numbers
+        window: list[bytes] = []
+        for entry in entries:
+            window.append(entry)
+            if len(window) == WINDOW:
+                self._send_window(window)
+                count += len(window)
+                window = []
+        self._send_window(window)
+        self._failed = False
+        return count + len(window)
+
+    def _send_window(self, left: list[bytes]) -> None:
         cluster = self._cluster
         deadline = time.monotonic() + cluster.timeout_s
-        pauses, left, why, at = Pauses(deadline), entries, "", self._frames
+        pauses, why = Pauses(deadline), ""
         full: set[str] = set()
         while left and pauses:
             if not cluster.addresses:
@@ -132,12 +167,12 @@ class Attempt:
             addresses = sorted(cluster.addresses.values())
             under_way = []
             for entry in left:
-                at += 1
-                address = addresses[at % len(addresses)]
+                self._turn += 1
+                address = addresses[self._turn % len(addresses)]
                 under_way.append((entry, address, self._begin(address, entry, deadline)))
             left = []
-            for entry, address, number in under_way:
-                said = self._ended(address, number, deadline)
+            for entry, address, begun in under_way:
+                said = self._ended(begun, deadline)
                 if said is Answer.OK:
                     continue
                 left.append(entry)
@@ -154,25 +189,25 @@ class Attempt:
                 f"{len(left)} frames were not taken within {cluster.timeout_s:g} s: {why}"
             )
 
-    def _begin(self, address: str, entry: bytes, deadline: float) -> int | ShuffleUnavailable:
+    def _begin(
+        self, address: str, entry: bytes, deadline: float
+    ) -> tuple[Line, int] | ShuffleUnavailable:
         try:
             left = max(min(deadline - time.monotonic(), SILENT_S), 0.001)
-            return self._cluster.line(address).send(self._put, entry, timeout_s=left)
+            line = self._cluster.line(address)
+            return line, line.send(self._put, entry, timeout_s=left)
         except ShuffleUnavailable as error:
-            self._cluster.lose(address)
             return error
 
     def _ended(
-        self, address: str, number: int | ShuffleUnavailable, deadline: float
+        self, begun: tuple[Line, int] | ShuffleUnavailable, deadline: float
     ) -> Answer | ShuffleUnavailable | ShuffleFull:
-        if isinstance(number, ShuffleUnavailable):
-            return number
+        if isinstance(begun, ShuffleUnavailable):
+            return begun
+        line, number = begun  # the reply comes on this connection, and on no later one
         try:
-            reply, _ = self._cluster.line(address).receive(number, deadline=deadline)
-        except ShuffleFull as error:
-            return error
-        except ShuffleUnavailable as error:
-            self._cluster.lose(address)
+            reply, _ = line.receive(number, deadline=deadline)
+        except (ShuffleFull, ShuffleUnavailable) as error:
             return error
         said = Answer(reply.answer) if isinstance(reply, c.Said) else Answer.NOT_NOW
         if said is Answer.ENDED:

@@ -153,6 +153,8 @@ def torch_dataset(epoch_of: Callable[[int, int], Epoch], rank: int, world: int) 
                 yield tensors_of(batch)
 
         def state_dict(self) -> dict[str, int]:
+            if self._state is not None:
+                return self._state
             return self._epoch.state_dict() if self._epoch is not None else {}
 
         def load_state_dict(self, state: dict[str, int]) -> None:
@@ -199,13 +201,14 @@ def lazy_frame(opens: Opens) -> Any:  # noqa: ANN401 - of polars
     ) -> Iterator[Any]:
         left = n_rows
         with opens() as client:
+            client.wait()
             for number in range(client.record.interval_count):
                 frame = pl.DataFrame(client.interval(number))
-                frame = frame if predicate is None else frame.filter(predicate)
-                frame = frame if with_columns is None else frame.select(with_columns)
-                if left is not None:
+                if left is not None:  # polars counts the rows before it filters them
                     frame = frame.head(left)
                     left -= len(frame)
+                frame = frame if predicate is None else frame.filter(predicate)
+                frame = frame if with_columns is None else frame.select(with_columns)
                 yield frame
                 if left == 0:
                     return

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from ringpop_py.sorting.order import Order, comparable
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from ringpop_py.sorting.order import Order
 
 POINTS_MAX: Final = 4_096
 """A frame is summed up in at most so many of its keys, as far from each other as can be."""
@@ -37,17 +37,19 @@ def points_of(order: Order, table: pa.Table, frame: tuple[int, int]) -> pa.Table
     return _weighted(keys, np.full(count, rows / max(count, 1)))
 
 
-def summary_of(order: Order, points: Iterable[pa.Table]) -> pa.Table:
-    """Return at most `SUMMARY_POINTS_MAX` keys that stand for as much as *points* do."""
+def summary_of(
+    order: Order, points: Iterable[pa.Table], count: int = SUMMARY_POINTS_MAX
+) -> pa.Table:
+    """Return at most *count* keys that stand for as much as *points* do."""
     empty = _weighted(order.key_schema.empty_table(), np.empty(0))
     table = order.sorted(pa.concat_tables([empty, *points]))
-    if table.num_rows <= SUMMARY_POINTS_MAX:
+    if table.num_rows <= count:
         return table
     sums = np.cumsum(table.column(WEIGHT).to_numpy())
-    step = sums[-1] / SUMMARY_POINTS_MAX
-    places = np.searchsorted(sums, (np.arange(SUMMARY_POINTS_MAX) + 0.5) * step)
+    step = sums[-1] / count
+    places = np.searchsorted(sums, (np.arange(count) + 0.5) * step)
     keys = table.select(order.by).take(pa.array(places))
-    return _weighted(keys, np.full(SUMMARY_POINTS_MAX, step))
+    return _weighted(keys, np.full(count, step))
 
 
 def _weighted(keys: pa.Table, weights: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Table:
@@ -65,7 +67,7 @@ def cuts_of(
     schema = order.key_schema.append(pa.field(SHARE, pa.float64()))
     if not table.num_rows:
         return schema.empty_table()
-    keys = [tuple(map(comparable, row.values())) for row in table.select(order.by).to_pylist()]
+    keys = order.keys_of(table)
     sums = np.cumsum(table.column(WEIGHT).to_numpy())
     places, shares = [], []
     for target in sums[-1] * np.arange(1, count) / count:

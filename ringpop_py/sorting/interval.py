@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 RUN_BYTES: Final = 32 * 1024 * 1024
 """So many bytes of frames are sliced together: the slices of one frame alone are small."""
+FRAME_COST: Final = 1_024
+"""What a frame takes besides its rows, in bytes."""
 BATCH_ROWS: Final = 65_536
 """A batch in the file of an interval has at most so many rows."""
 READ_BYTES: Final = 1024 * 1024
@@ -39,7 +41,7 @@ def parts_of(
     size = 0
     for frame in frames:
         run.append(frame)
-        size += frame[1].nbytes
+        size += frame[1].nbytes + FRAME_COST
         if size >= min(bytes_max, RUN_BYTES):
             yield from _parts_of_run(order, cuts, run)
             run, size = [], 0

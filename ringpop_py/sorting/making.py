@@ -24,28 +24,35 @@ FRAMES_MAX: Final = 1 << 20
 """An attempt has at most so many frames."""
 
 
-def entries_of(order: Order, table: pa.Table, attempt: int, first: int) -> list[bytes]:
+def entries_of(order: Order, table: pa.Table, attempt: int, first: int) -> Iterator[bytes]:
     """Return *table* as frames of *attempt*, of which *first* were made before.
 
     Raises:
         ShuffleRefused: if a row is too long, or there are too many frames.
     """
-    return [
-        _entry(order, part, (attempt, first + number)) for number, part in enumerate(_cut(table))
-    ]
+    number = first
+    for part in _cut(table):
+        for entry in _entries(order, part, attempt, number):
+            yield entry
+            number += 1
 
 
-def _entry(order: Order, table: pa.Table, frame: tuple[int, int]) -> bytes:
-    if frame[1] >= FRAMES_MAX:
-        raise ShuffleRefused(f"attempt {frame[0]} has {FRAMES_MAX} frames: use more attempts")
-    table = order.sorted(table)
-    body = packed(table)
-    if len(body) > FRAME_BYTES_MAX:
+def _entries(order: Order, table: pa.Table, attempt: int, number: int) -> list[bytes]:
+    """Return *table* as one frame, or as several if it is too long for one."""
+    if number >= FRAMES_MAX:
+        raise ShuffleRefused(f"attempt {attempt} has {FRAMES_MAX} frames: use more attempts")
+    in_order = order.sorted(table)
+    body = packed(in_order)
+    rows = table.num_rows
+    if len(body) <= FRAME_BYTES_MAX:
+        points = packed(points_of(order, in_order, (attempt, number)))
+        return [entry_of(Frame((attempt, number), rows, points, body))]
+    if rows == 1:
         raise ShuffleRefused(
-            f"{table.num_rows} rows of {len(body)} bytes are too long: a frame has at most "
-            f"{FRAME_BYTES_MAX} bytes; put rows of unequal length in smaller tables"
+            f"a row of {len(body)} bytes is too long: at most {FRAME_BYTES_MAX} bytes"
         )
-    return entry_of(Frame(frame, table.num_rows, packed(points_of(order, table, frame)), body))
+    some = _entries(order, table.slice(0, rows // 2), attempt, number)
+    return some + _entries(order, table.slice(rows // 2), attempt, number + len(some))
 
 
 def last_entry_of(attempt: int, frames: int, rows: int) -> bytes:

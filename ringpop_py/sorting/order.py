@@ -22,6 +22,8 @@ KEYS_MAX: Final = 16
 """A shuffle has at most so many key columns."""
 RANDOM: Final = "__order"
 """The key column of a random order: numbers that are drawn for the rows, and not kept."""
+RESERVED: Final = frozenset((RANDOM, "__weight", "__share"))
+"""Names of columns that are added to those of users."""
 
 
 class Order:
@@ -34,8 +36,18 @@ class Order:
     def __init__(self, schema: pa.Schema, by: Sequence[str]) -> None:
         if not 0 < len(by) <= KEYS_MAX or len(set(by)) < len(by):
             raise ShuffleRefused(f"by names 1 to {KEYS_MAX} different columns, not {list(by)}")
+        for name in RESERVED.intersection(schema.names) - {RANDOM}:
+            raise ShuffleRefused(f"a column cannot be called {name!r}")
+        for field in schema:
+            if schema.names.count(field.name) > 1:
+                raise ShuffleRefused(f"there are two columns called {field.name!r}: rename one")
+            if not _can_be_kept(field.type):
+                raise ShuffleRefused(
+                    f"column {field.name!r} is of type {field.type}, which cannot be kept: cast it "
+                    "to its plain values"
+                )
         for name in by:
-            if schema.names.count(name) != 1:
+            if name not in schema.names:
                 there = ", ".join(schema.names)
                 raise ShuffleRefused(f"there is no column {name!r} to sort by, among: {there}")
             if not _has_order(schema.field(name).type):
@@ -45,7 +57,8 @@ class Order:
                 )
         self.schema = schema
         self.by = tuple(by)
-        self.key_schema = pa.schema([schema.field(name) for name in by])
+        # Of keys there are none in an empty shuffle: so null is always possible.
+        self.key_schema = pa.schema([pa.field(name, schema.field(name).type) for name in by])
 
     def sorted(self, table: pa.Table) -> pa.Table:
         """Return the rows of *table* in order; that of equal keys follows from *table* alone."""
@@ -56,8 +69,9 @@ class Order:
 
     def _places(self, table: pa.Table) -> pa.Array:
         if len(self.by) == 1:
-            numbers = _numbers(_array(table.column(self.by[0])))
-            if numbers is not None and not table.column(self.by[0]).null_count:
+            column = _array(table.column(self.by[0]))
+            numbers = _numbers(column) if not column.null_count else None
+            if numbers is not None:
                 return pa.array(np.argsort(numbers))  # faster than Arrow's, by far
         keys = [(name, "ascending") for name in self.by]
         return pc.sort_indices(table.select(self.by), sort_keys=keys)  # null is the last
@@ -68,79 +82,76 @@ class Order:
         Returns:
             The first row that is not below the key, and the first one above it.
         """
-        columns = [_array(table.column(name)) for name in self.by]
-        wanted = [_array(keys.column(name)) for name in self.by]
-        if len(self.by) == 1 and not columns[0].null_count and not wanted[0].null_count:
-            numbers, values = _numbers(columns[0]), _numbers(wanted[0])
-            if numbers is not None and values is not None:
-                firsts = np.searchsorted(numbers, values, "left").tolist()
-                ends = np.searchsorted(numbers, values, "right").tolist()
-                return list(zip(firsts, ends, strict=True))
-        searches = [_Search(column) for column in columns]
+        columns = [_Column(table.column(name)) for name in self.by]
+        wanted = [_Column(keys.column(name)) for name in self.by]
+        numbers, values = columns[0].without_null, wanted[0].without_null
+        if len(self.by) == 1 and numbers is not None and values is not None:
+            firsts = np.searchsorted(numbers, values, "left").tolist()
+            ends = np.searchsorted(numbers, values, "right").tolist()
+            return list(zip(firsts, ends, strict=True))
+        found = []
+        for row in range(keys.num_rows):
+            first, end = 0, table.num_rows
+            for column, key in zip(columns, wanted, strict=True):
+                first, end = column.range(key.value(row), first, end)
+            found.append((first, end))
+        return found
+
+    def keys_of(self, table: pa.Table) -> list[tuple[tuple[int, Any], ...]]:
+        """Return the keys of the rows of *table* as values that compare as the rows do."""
+        columns = [_Column(table.column(name)) for name in self.by]
         return [
-            _narrowed(searches, [column[row] for column in wanted], table.num_rows)
-            for row in range(keys.num_rows)
+            tuple(comparable(column.value(row)) for column in columns)
+            for row in range(table.num_rows)
         ]
 
 
-def _narrowed(searches: Sequence[_Search], key: Sequence[Any], rows: int) -> tuple[int, int]:
-    first, end = 0, rows
-    for search, scalar in zip(searches, key, strict=True):
-        first, end = search.range(scalar, first, end)
-    return first, end
+class _Column:
+    """A key column, as numbers if its values are in the order of some.
 
+    Attributes:
+        numbers: None if there are no such numbers. Where the column is null they mean nothing.
+        without_null: the numbers, if nothing is null.
+    """
 
-class _Search:
-    """Finds values in a part of a column that is in order."""
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = _array(column)
+        kind = self._column.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            # As bytes: UTF-8 is in the order of code points, and need not be decoded.
+            self._column = self._column.cast(
+                pa.large_binary() if pa.types.is_large_string(kind) else pa.binary()
+            )
+        self._nulls = self._column.null_count
+        self.numbers = _numbers(self._column)
+        self.without_null = self.numbers if not self._nulls else None
 
-    def __init__(self, column: pa.Array) -> None:
-        self._column = column
-        self._numbers = _numbers(column) if not column.null_count else None
+    def value(self, row: int) -> Any:  # noqa: ANN401 - of any type
+        """Return the value at *row* as a number, bytes or a decimal; None if it is null."""
+        if self.numbers is None:
+            return self._column[row].as_py()
+        return self.numbers[row] if not self._nulls or self._column[row].is_valid else None
 
     def __getitem__(self, place: int) -> Any:  # noqa: ANN401 - of any type
-        value = self._column[place].as_py()
-        return _NAN if value != value else value  # noqa: PLR0124 - NaN
+        return self._column[place].as_py()
 
     def __len__(self) -> int:
         return len(self._column)
 
-    def range(self, scalar: pa.Scalar, first: int, end: int) -> tuple[int, int]:
-        """Return where the value is among the rows from *first* to *end*."""
+    def range(self, value: Any, first: int, end: int) -> tuple[int, int]:  # noqa: ANN401 - as above
+        """Return where *value* is among the rows from *first* to *end*, which are in order."""
         valid = end
-        if self._column.null_count:
+        if self._nulls:
             valid -= self._column.slice(first, end - first).null_count
-        if not scalar.is_valid:
+        if value is None:
             return valid, end
-        if self._numbers is not None:
-            values = _numbers(pa.array([scalar]))
-            assert values is not None
-            part, value = self._numbers[first:valid], values[0]
+        if self.numbers is not None:
+            part = self.numbers[first:valid]
             return (
                 first + int(np.searchsorted(part, value, "left")),
                 first + int(np.searchsorted(part, value, "right")),
             )
-        value = scalar.as_py()
-        value = _NAN if value != value else value  # noqa: PLR0124 - NaN
         return bisect_left(self, value, first, valid), bisect_right(self, value, first, valid)
-
-
-class _Nan:
-    """Above all numbers, and equal to itself."""
-
-    def __lt__(self, other: object) -> bool:
-        return False
-
-    def __gt__(self, other: object) -> bool:
-        return other is not self
-
-    def __eq__(self, other: object) -> bool:
-        return other is self
-
-    def __hash__(self) -> int:
-        return 0
-
-
-_NAN: Final = _Nan()
 
 
 def comparable(value: object) -> tuple[int, Any]:
@@ -169,17 +180,28 @@ def _has_order(kind: pa.DataType) -> bool:
     ) and not types.is_interval(kind)
 
 
+def _can_be_kept(kind: pa.DataType) -> bool:
+    """Return whether values of this type are whole in a batch without its schema."""
+    types = pa.types
+    if types.is_dictionary(kind) or types.is_union(kind) or types.is_run_end_encoded(kind):
+        return False
+    return all(_can_be_kept(kind.field(place).type) for place in range(kind.num_fields))
+
+
 def _array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _numbers(column: pa.Array) -> np.ndarray[Any, Any] | None:
-    """Return *column*, in which nothing is null, as numbers of the same order, if there are."""
+    """Return *column* as numbers of the same order, if there are; of null, any number."""
     kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        numbers: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
-        return numbers
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        width = pa.int64() if kind.bit_width == 64 else pa.int32()  # noqa: PLR2004 - bits
-        return column.view(width).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-    return None
+        column = column.view(pa.int64() if kind.bit_width == 64 else pa.int32())  # noqa: PLR2004
+    elif pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return None
+    if column.null_count:
+        column = column.fill_null(pa.scalar(0).cast(column.type))
+    numbers: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
+    return numbers

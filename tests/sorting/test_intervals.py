@@ -14,9 +14,16 @@ import pytest
 from ringpop_py.errors import BodyError, ShuffleRefused
 from ringpop_py.shuffle.record import Winner
 from ringpop_py.sorting.cuts import cuts_of, even_cuts, points_of, summary_of
-from ringpop_py.sorting.frames import Frame, entry_of, packed, unpacked
+from ringpop_py.sorting.frames import (
+    FRAME_BYTES_MAX,
+    Frame,
+    entry_at,
+    entry_of,
+    packed,
+    unpacked,
+)
 from ringpop_py.sorting.interval import batches_of, merged, parts_of, write_interval
-from ringpop_py.sorting.making import with_random_keys
+from ringpop_py.sorting.making import entries_of, with_random_keys
 from ringpop_py.sorting.order import RANDOM, Order, comparable
 from ringpop_py.sorting.partfile import Part
 from ringpop_py.sorting.segment import SegmentFile
@@ -250,3 +257,71 @@ def test_an_interval_that_is_too_large_is_sorted_piece_by_piece(name: str, tmp_p
     found = [sorted(table.column("row").to_pylist()) for table in tables]
     assert found == [list(range(6000))] * 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pieces", "whole"]
+
+
+BERLIN: Final = "Europe/Berlin"
+HARD: Final[dict[str, tuple[pa.DataType, Callable[[random.Random], Any]]]] = {
+    # Wall clocks of this hour are not in the order of time.
+    "an hour that comes twice": (
+        pa.timestamp("s", BERLIN),
+        lambda rng: rng.choice((None, 1_761_436_800 + rng.randrange(7200))),
+    ),
+    "far from any calendar": (pa.timestamp("s"), lambda rng: rng.randrange(-(1 << 60), 1 << 60)),
+    "days before the first year": (pa.date32(), lambda rng: rng.randrange(-(1 << 30), 1 << 30)),
+    "long durations": (pa.duration("s"), lambda rng: rng.choice((None, rng.randrange(1 << 60)))),
+    "texts that are none": (pa.string(), lambda rng: rng.randbytes(3)),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_keys_are_in_order_that_python_has_no_values_for(name: str) -> None:
+    kind, draw = HARD[name]
+    rng = random.Random(name)
+    drawn = [draw(rng) for _ in range(2000)]
+    plain: pa.DataType = pa.binary() if kind == pa.string() else pa.int64()
+    if kind == pa.date32():
+        plain = pa.int32()
+    keys = pa.array(drawn, plain).view(kind)
+    table = pa.table({"key": keys, "row": pa.array(range(2000))})
+    order = Order(table.schema, ["key"])
+    frames = [((number, 0), order.sorted(table.slice(100 * number, 100))) for number in range(20)]
+
+    tables, _ = _intervals(order, frames, 8)
+
+    rows = [row for part in tables for row in part.column("row").to_pylist()]
+    assert sorted(rows) == list(range(2000))
+    found = [comparable(drawn[row]) for row in rows]
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ([("key", pa.int64()), ("key", pa.int64())], "two columns called 'key'"),
+        ([("key", pa.int64()), ("__share", pa.int64())], "a column cannot be called '__share'"),
+        ([("key", pa.int64()), ("b", pa.dictionary(pa.int8(), pa.string()))], "cannot be kept"),
+        (
+            [("key", pa.int64()), ("b", pa.list_(pa.dictionary(pa.int8(), pa.string())))],
+            "cannot be kept",
+        ),
+    ],
+)
+def test_columns_that_cannot_be_kept_are_refused(
+    fields: list[tuple[str, pa.DataType]], what: str
+) -> None:
+    with pytest.raises(ShuffleRefused, match=what):
+        Order(pa.schema(fields), ["key"])
+
+
+def test_rows_of_unequal_length_become_frames_of_unequal_numbers() -> None:
+    texts = ["a"] * 50_000 + ["b" * (3 << 20)] * 12
+    table = pa.table({"key": range(len(texts)), "text": texts})
+    order = Order(table.schema, ["key"])
+
+    entries = [entry_at(entry, 0) for entry in entries_of(order, table, 5, 2)]
+
+    assert [entry.id for entry in entries] == [(5, 2 + place) for place in range(len(entries))]
+    assert sum(entry.rows for entry in entries) == len(texts)
+    assert max(entry.body_bytes for entry in entries) <= FRAME_BYTES_MAX
+    with pytest.raises(ShuffleRefused, match=r"a row of .* bytes is too long"):
+        list(entries_of(order, pa.table({"key": [1], "text": ["c" * (17 << 20)]}), 5, 0))

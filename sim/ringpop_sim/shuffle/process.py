@@ -166,7 +166,8 @@ class Process:
         def written() -> None:
             if self.member.appended(life, number, frame.id, frame.receipt):
                 self.disk.segments.setdefault(number, {}).setdefault(frame.id, frame.rows)
-                then(DONE)
+                # It may have been closed meanwhile, and copied without this frame.
+                then(DONE if self.member.may_append(uid, number) else None)
             else:
                 then(None)
 

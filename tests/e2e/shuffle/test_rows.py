@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +18,10 @@ from ringpop_py.errors import (
     ShuffleRefused,
     ShuffleUnknown,
 )
+from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffling.client import ShuffleClient, list_shuffles, random_order
+from ringpop_py.shuffling.cluster import Cluster
+from ringpop_py.shuffling.lines import Line
 from tests.e2e.shuffle.cluster import ShuffleCluster, until
 
 if TYPE_CHECKING:
@@ -190,3 +195,101 @@ def test_a_node_is_killed_at_the_end_and_while_rows_are_read(cluster: ShuffleClu
 def refreshed(client: ShuffleClient) -> list:  # type: ignore[type-arg]
     client.refresh()
     return client.intervals
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/../../b", "\u6d41" * 200, "a b%"])
+def test_a_shuffle_may_have_any_name(cluster: ShuffleCluster, name: str) -> None:
+    with ShuffleClient(cluster.addresses, "bystander") as bystander:
+        bystander.create(SCHEMA, ["key"], intervals=2)
+        bystander.end([put(bystander, rows(1))])
+        with ShuffleClient(cluster.addresses, name) as client:
+            client.create(SCHEMA, ["key"], intervals=2)
+            client.end([put(client, rows(2))])
+            assert client.reader().read_all().num_rows == ROWS
+            client.delete()
+        assert bystander.reader().read_all().num_rows == ROWS
+        bystander.delete()
+
+
+def test_what_a_client_should_not_have_sent_is_refused(cluster: ShuffleCluster) -> None:
+    schema = bytes(SCHEMA.serialize())
+    calls: list[tuple[c.Call, str]] = [
+        (c.Create("bad", c.Definition(b"no schema", ("key",)), 4), "cannot be read here"),
+        (c.Create("bad", c.Definition(schema, ()), 4), "1 to 16 different columns"),
+        (c.Create("bad", c.Definition(schema, ("key",)), 0), "1 to 4096 intervals"),
+        (c.Create("b\n", c.Definition(schema, ("key",)), 4), "printable characters"),
+    ]
+    with closing(Line(addresses_of(cluster)[0], 5.0)) as line:
+        for call, said in calls:
+            with pytest.raises(ShuffleRefused, match=said):
+                line.call(call, timeout_s=10)
+    with ShuffleClient(cluster.addresses, "counted", timeout_s=20) as client:
+        client.create(SCHEMA, ["key"], intervals=2)
+        with pytest.raises(ShuffleIncomplete, match="1000000000 of 1000000000 frames are missing"):
+            client.end([(3, 10**9, 5)])
+        client.delete()
+
+
+def addresses_of(cluster: ShuffleCluster) -> list[str]:
+    found = Cluster(cluster.addresses, 5.0)
+    found.look()
+    return list(found.addresses.values())
+
+
+def test_a_connection_that_stops_in_a_message_does_not_keep_others_out(
+    cluster: ShuffleCluster,
+) -> None:
+    head = c.packed_head(1, c.Put("anything", 1), 60 << 20)
+    sockets = [
+        socket.create_connection(tuple(address.rsplit(":", 1)))  # type: ignore[arg-type]
+        for address in addresses_of(cluster)
+        for _ in range(4)
+    ]
+    for one in sockets:
+        one.sendall(head + b"some")
+    with ShuffleClient(cluster.addresses, "kept out", timeout_s=60) as client:
+        client.create(SCHEMA, ["key"], intervals=2)
+        receipt = put(client, rows(1))
+        client.end([receipt])
+        assert client.reader().read_all().num_rows == ROWS
+        client.delete()
+    for one in sockets:
+        one.close()
+
+
+def test_a_bound_that_is_none_of_the_keys_is_refused(cluster: ShuffleCluster) -> None:
+    with ShuffleClient(cluster.addresses, "bounds") as client:
+        client.create(SCHEMA, ["key"], intervals=2)
+        client.end([put(client, rows(1))])
+        for start in ("12", (1, 2), ("a",), {1: 2}):
+            with pytest.raises(ShuffleRefused, match="start"):
+                list(client.scan(start=start))  # type: ignore[arg-type]
+        with pytest.raises(ShuffleRefused, match="there is no column 'what'"):
+            list(client.scan(columns=["what"]))
+        client.delete()
+
+
+def test_an_attempt_that_has_failed_takes_no_more(cluster: ShuffleCluster) -> None:
+    with ShuffleClient(cluster.addresses, "failed attempt", timeout_s=20) as client:
+        client.create(SCHEMA, ["key"], intervals=2)
+        attempt = client.attempt()
+        client.end([])
+        with pytest.raises(ShuffleEnded):
+            attempt.put(rows(1))
+        with pytest.raises(ShuffleRefused, match="has failed before: begin another one"):
+            attempt.put(rows(2))
+        with pytest.raises(ShuffleRefused, match="has failed before"):
+            attempt.finish()
+        client.delete()
+
+
+def test_of_a_deleted_shuffle_no_file_is_left(cluster: ShuffleCluster) -> None:
+    def left() -> int:
+        return sum(len(list((folder / "data").iterdir())) for folder in cluster.folders)
+
+    with ShuffleClient(cluster.addresses, "short-lived") as client:
+        client.create(SCHEMA, ["key"], intervals=2)
+        client.end([put(client, rows(1))])
+        assert left() > 0
+        client.delete()
+    until(lambda: left() == 0, cluster.logs)
