@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 WRITE: Final = 3
 """A write to the disk takes less than this."""
+SLOW_WRITE: Final = 250
+"""Some take as long as this."""
 DONE: Final = "done"
 """The reply to what was stored; None otherwise."""
 
@@ -171,7 +173,7 @@ class Process:
             else:
                 then(None)
 
-        self.later(self.world.rng.randrange(WRITE), written)
+        self.later(self._write_time(), written)
 
     # Gets.
 
@@ -190,6 +192,12 @@ class Process:
             rows = self.disk.intervals[number]
             self.world.truth.answered(str(self), record.uid, number, rows, self.world.now)
         reply(answer)
+
+    def _write_time(self) -> int:
+        rng = self.world.rng
+        if self.world.lossy and rng.random() < 0.08:  # noqa: PLR2004 - a share
+            return rng.randrange(SLOW_WRITE)
+        return rng.randrange(WRITE)
 
     # Duties.
 
@@ -217,7 +225,7 @@ class Process:
                     self,
                 )
             case Merge():
-                self.later(self.world.rng.randrange(WRITE), partial(self._merge, duty))
+                self.later(self._write_time(), partial(self._merge, duty))
             case CopyInterval(interval=interval, source=to):
                 then = partial(self._interval_came, duty)
                 self.world.call(
@@ -255,7 +263,7 @@ class Process:
         def take() -> None:
             life = self.member.life
             if self.member.may_push(uid):
-                self.later(self.world.rng.randrange(WRITE), partial(written, life))
+                self.later(self._write_time(), partial(written, life))
             else:
                 answer(None)
 

@@ -38,13 +38,6 @@ VARIANTS: Final = (
         "held both",
     ),
     Variant(
-        "a frame counts though its segment was closed while it was written",
-        PROCESS,
-        "                then(DONE if self.member.may_append(uid, number) else None)\n",
-        "                then(DONE)\n",
-        "held both",
-    ),
-    Variant(
         "there is no lease",
         MEMBER,
         "        return now - self._read_at <= self._lease_us\n",
