@@ -15,7 +15,7 @@ from ringpop_py.logs import log
 from ringpop_py.placing.definition import Definition
 from ringpop_py.shuffler.lock import locked
 from ringpop_py.shuffler.register import KEYSPACE
-from ringpop_py.shuffler.view import LABEL
+from ringpop_py.shuffling.members import LABEL
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop

@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ringpop_py.errors import BodyError, RingpopError
 from ringpop_py.shuffle.home import View
-from ringpop_py.values.declared import Named, Text, convert
+from ringpop_py.shuffling.members import Shuffler, seen_by
 
 if TYPE_CHECKING:
     from ringpop_py.client.client import Client
     from ringpop_py.shuffle.record import MemberId, Record
 
-LABEL: Final = "ringpop.shuffle"
-"""The label of a node with such a process: ``PORT/INCARNATION``."""
-LIVE: Final = ("alive", "suspect")
 UNKNOWN_S: Final = 60.0
 """A host that the node has never heard of is taken for gone when it has looked for so long."""
 WITHOUT_S: Final = 5.0
 """A host that is there without the label for so long has lost its process, or never had one."""
+LOOK_S: Final = 2.0
 PERIOD_S: Final = 0.5
 """How often the node is asked."""
-
-
-class Shuffler(NamedTuple):
-    """A process for shuffles: where it listens, and since when it runs."""
-
-    address: str
-    incarnation: int
-
-
-class _Row(Named, frozen=True):
-    name: Text
-    address: Text
-    status: Text
-    labels: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default
-
-
-class _Members(Named, frozen=True):
-    members: tuple[_Row, ...]
 
 
 class Watch:
@@ -70,19 +51,18 @@ class Watch:
     async def look(self) -> None:
         """Ask once."""
         try:
-            value = await trio.to_thread.run_sync(
-                lambda: self._client.admin("/admin/members", timeout_s=2.0), abandon_on_cancel=True
+            seen = await trio.to_thread.run_sync(
+                partial(seen_by, self._client, timeout_s=LOOK_S), abandon_on_cancel=True
             )
-            shown = convert(_Members, value)
         except (RingpopError, BodyError):
             return  # the node is busy: what was known stays
-        found = {row.name: _shuffler_of(row) for row in shown.members}
+        found = seen.shufflers
         self.shufflers = {name: each for name, each in found.items() if each is not None}
         self.changed.set()
         self.changed = trio.Event()
-        self._gone = frozenset(row.name for row in shown.members if row.status not in LIVE)
+        self._gone = seen.gone
         now = trio.current_time()
-        without = {name for name, each in found.items() if each is None} - self._gone
+        without = [name for name, each in found.items() if each is None]
         self._without = {name: self._without.get(name, now) for name in without}
 
     def view_of(self, record: Record, me: MemberId, *, is_member: bool) -> View:
@@ -107,11 +87,3 @@ class Watch:
     def addresses(self) -> dict[str, str]:
         """Return where processes listen, by host."""
         return {host: shuffler.address for host, shuffler in self.shufflers.items()}
-
-
-def _shuffler_of(row: _Row) -> Shuffler | None:
-    port, _, incarnation = row.labels.get(LABEL, "").partition("/")
-    if row.status not in LIVE or not port.isdecimal() or not incarnation.isdecimal():
-        return None
-    host = row.address.rpartition(":")[0]
-    return Shuffler(f"{host}:{port}", int(incarnation))

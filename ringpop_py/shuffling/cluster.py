@@ -13,7 +13,7 @@ from ringpop_py.errors import (
     ShuffleUnavailable,
 )
 from ringpop_py.shuffling.lines import Line
-from ringpop_py.values.declared import Named, Text, convert
+from ringpop_py.shuffling.members import seen_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,22 +21,9 @@ if TYPE_CHECKING:
     from ringpop_py.shuffle import calls as c
 
 
-LABEL: Final = "ringpop.shuffle"
-"""The label of a node with such a process: ``PORT/INCARNATION``."""
 PAUSE_S_MIN: Final = 0.02
 PAUSE_S_MAX: Final = 1.0
 """A client pauses for so long after a first refusal, and after many."""
-
-
-class _Row(Named, frozen=True):
-    name: Text
-    address: Text
-    status: Text
-    labels: dict[str, str] = {}  # noqa: RUF012 - msgspec copies an empty default
-
-
-class _Members(Named, frozen=True):
-    members: tuple[_Row, ...]
 
 
 class Cluster:
@@ -68,13 +55,12 @@ class Cluster:
         why = ""
         for peer in self._rng.sample(self.peers, len(self.peers)):
             try:
-                with Client(peer, timeout_s=min(self.timeout_s, 5.0)) as client:
-                    shown = convert(_Members, client.admin("/admin/members"))
+                with Client(peer) as client:
+                    found = seen_by(client, timeout_s=min(self.timeout_s, 5.0)).shufflers
             except (RingpopError, BodyError) as error:
                 why = f"{peer}: {error}"
                 continue
-            found = {row.name: _address_of(row) for row in shown.members}
-            self.addresses = {name: address for name, address in found.items() if address}
+            self.addresses = {name: each.address for name, each in found.items() if each}
             if self.addresses:
                 return
             why = f"no member that {peer} sees was started with --shuffle-folder"
@@ -136,10 +122,3 @@ class Pauses:
         left = self._deadline - time.monotonic()
         time.sleep(max(0.0, min(left, self._pause_s * self._rng.uniform(0.5, 1.0))))
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
-
-
-def _address_of(row: _Row) -> str:
-    port = row.labels.get(LABEL, "").partition("/")[0]
-    if row.status not in ("alive", "suspect") or not port.isdecimal():
-        return ""
-    return f"{row.address.rpartition(':')[0]}:{port}"

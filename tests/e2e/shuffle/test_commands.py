@@ -5,24 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from ringpop_py.cli.ringpopctl import main
 from ringpop_py.shuffling.client import ShuffleClient
-from tests.e2e.shuffle.cluster import ShuffleCluster
 from tests.e2e.shuffle.test_rows import ROWS, SCHEMA, put, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    import pytest
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShuffleCluster]:
-    with ShuffleCluster(tmp_path_factory.mktemp("cluster"), 2) as cluster:
-        cluster.wait_ready(2)
-        yield cluster
-        print(cluster.logs())  # shown if a test fails
+    from tests.e2e.shuffle.cluster import ShuffleCluster
 
 
 def test_a_shuffle_is_listed_shown_ended_and_deleted(
@@ -59,11 +51,11 @@ def test_a_shuffle_is_listed_shown_ended_and_deleted(
     number = str(receipts[1].number)
     assert run("shuffle", "end", "mine", "--attempt", number, "--yes")["rows"] == ROWS
     assert run("shuffle", "list")["shuffles"] == [
-        {"name": "mine", "state": "get", "rows": ROWS, "intervals": 8, "nodes": 2}
+        {"name": "mine", "state": "get", "rows": ROWS, "intervals": 8, "nodes": 3}
     ]
     text = text_of("shuffle", "show", "mine", "--plot", str(page))
     assert "8 intervals, the busiest has 1.0" in text
     assert page.read_text().count("<rect") == 8
-    assert page.read_text().count("<td>4</td>") == 2
+    assert page.read_text().count("<td>3</td>") == 2
     assert run("shuffle", "delete", "mine", "--yes") == {"name": "mine", "deleted": True}
     assert "there are no shuffles" in text_of("shuffle", "list")

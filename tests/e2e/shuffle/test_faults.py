@@ -18,16 +18,7 @@ from tests.e2e.shuffle.cluster import ShuffleCluster, child_of, until
 from tests.e2e.shuffle.test_rows import SCHEMA, keys_of, put, refreshed, rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShuffleCluster]:
-    with ShuffleCluster(tmp_path_factory.mktemp("cluster"), 3) as cluster:
-        cluster.wait_ready(3)
-        yield cluster
-        print(cluster.logs())  # shown if a test fails
 
 
 @pytest.mark.timeout(120)

@@ -9,7 +9,6 @@ import pytest
 
 from ringpop_py.errors import ShuffleConflict, ShuffleRefused
 from ringpop_py.shuffling.client import ShuffleClient
-from tests.e2e.shuffle.cluster import ShuffleCluster
 from tests.e2e.shuffle.test_rows import ROWS, SCHEMA, keys_of, put, rows
 
 if TYPE_CHECKING:
@@ -17,13 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShuffleCluster]:
-    with ShuffleCluster(tmp_path_factory.mktemp("cluster"), 3) as cluster:
-        cluster.wait_ready(3)
-        yield cluster
-        print(cluster.logs())  # shown if a test fails
+    from tests.e2e.shuffle.cluster import ShuffleCluster
 
 
 @pytest.fixture(scope="module")

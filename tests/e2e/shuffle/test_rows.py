@@ -25,20 +25,10 @@ from ringpop_py.shuffling.lines import Line
 from tests.e2e.shuffle.cluster import ShuffleCluster, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ringpop_py.shuffling.putting import Receipt
 
 ROWS = 60_000
 SCHEMA = pa.schema([("key", pa.int64()), ("text", pa.string())])
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShuffleCluster]:
-    with ShuffleCluster(tmp_path_factory.mktemp("cluster"), 3) as cluster:
-        cluster.wait_ready(3)
-        yield cluster
-        print(cluster.logs())  # shown if a test fails
 
 
 def rows(seed: int, count: int = ROWS) -> pa.Table:
