@@ -220,7 +220,7 @@ class DeadlineExceeded(ProxyError, code="deadline-exceeded", http_status=504):
 
 
 class ShuffleError(RingpopError, code="shuffle-error"):
-    """A shuffle did not do what was requested. What was acknowledged before is as it was."""
+    """A shuffle did not do what was requested; whether anything was done is open."""
 
 
 class ShuffleRefused(ShuffleError, code="shuffle-refused", took_effect="no", http_status=400):
@@ -266,7 +266,7 @@ class ShuffleFull(
 
 
 class ShuffleUnavailable(ShuffleError, code="shuffle-unavailable", passes=True, http_status=503):
-    """No member could do it now: none is reachable, or the shuffle is not that far. Try again."""
+    """No member could do it in time: whether it was done is open. Repeating it is safe."""
 
 
 class KeyspaceError(RingpopError, code="keyspace-error"):

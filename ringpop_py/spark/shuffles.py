@@ -21,7 +21,6 @@ import pyarrow as pa
 from ringpop_py.errors import ConfigError
 from ringpop_py.shuffling.client import INTERVALS, TIMEOUT_S, RandomOrder, ShuffleClient
 from ringpop_py.shuffling.putting import Receipt
-from ringpop_py.spark.schemas import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,6 +126,8 @@ def shuffle(
         ShuffleEnded: it was ended before.
         ShuffleUnavailable, ShuffleFull
     """
+    from ringpop_py.spark.schemas import arrow_schema  # noqa: PLC0415 - tasks do not need it
+
     addresses = (peers,) if isinstance(peers, str) else tuple(peers)
     if not addresses:
         raise ConfigError("peers names no daemon: give the address of one, HOST:PORT")

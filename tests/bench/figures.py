@@ -48,6 +48,13 @@ MEASURES: Final = {
     "simulator": ("ringpop_py/swim", "ringpop_py/ring/placement.py", "sim/ringpop_sim"),
     "spark": ("ringpop_py/spark", *STATE),
     "state": STATE,
+    "shuffle": (
+        "ringpop_py/shuffle",
+        "ringpop_py/shuffler",
+        "ringpop_py/shuffling",
+        "ringpop_py/sorting",
+        "ringpop_py/spark/shuffles.py",
+    ),
     "demo": ("ringpop_py", "demo"),
 }
 """For each benchmark the sources that it measures: a change of them makes its rows stale."""
