@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringpop_py.cli.ringpopctl import main
 from ringpop_py.shuffling.client import ShuffleClient
+from tests.e2e.shuffle.cluster import until
 from tests.e2e.shuffle.test_rows import ROWS, SCHEMA, put, rows
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def test_a_shuffle_is_listed_shown_ended_and_deleted(
         assert main(["--peer", cluster[1].name, *arguments]) == 0
         return capsys.readouterr().out
 
+    addresses = set(cluster.addresses)
     assert run("shuffle", "list") == {"shuffles": []}
     assert "there is no shuffle 'mine'" in run("shuffle", "show", "mine", code=1)["error"]
     with ShuffleClient(cluster.addresses, "mine") as client:
@@ -39,7 +41,8 @@ def test_a_shuffle_is_listed_shown_ended_and_deleted(
     shown = run("shuffle", "show", "mine")
     assert (shown["state"], shown["attempts"]) == ("put", 3)
     assert 3 * ROWS <= shown["rows"] < 4 * ROWS  # a frame that was sent twice counts twice so far
-    assert {node["node"] for node in shown["nodes"]} == set(cluster.addresses)
+    # A process whose label was not known at the creation joins a moment later.
+    until(lambda: {n["node"] for n in run("shuffle", "show", "mine")["nodes"]} == addresses)
     assert "rows by key, version " in text_of("shuffle", "show", "mine")
     page = tmp_path / "page.html"
     refused = run("shuffle", "show", "mine", "--plot", str(page), code=2)
