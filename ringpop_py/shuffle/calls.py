@@ -201,7 +201,7 @@ class PushPart(Declared, frozen=True, tag=True):
 
 
 class PushEnd(Declared, frozen=True, tag=True):
-    """Say that all parts of a push have come; there may be none."""
+    """Say that all parts of a push have come. A push may have no parts."""
 
     name: Text
     uid: Natural
@@ -247,7 +247,7 @@ class Said(Declared, frozen=True, tag=True):
 
 
 class Told(Declared, frozen=True, tag=True):
-    """What a member has; None if it is none."""
+    """What a member has; None if the process that was asked is not a member."""
 
     report: Report | None
 

@@ -1,8 +1,8 @@
 """The changes of a record, one function each: from a record that holds to the next that does.
 
 Each returns a record of the next version. All end in `_settled`, which restores what has to hold
-whoever came or went: each member has an open segment with the member that follows it, and what has
-one holder is on its way to a second.
+after each join and each death: a member has an open segment with the member that follows it, and
+what has one holder is on its way to a second.
 """
 
 from __future__ import annotations

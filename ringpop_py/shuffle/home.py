@@ -96,7 +96,7 @@ class Home:
             self._reports[report.member] = report
 
     def forget(self) -> None:
-        """Know nothing any more: the record was changed, or is about to be."""
+        """Forget record and reports: the record was changed, or is about to be."""
         self.record = None
         self._reports.clear()
 

@@ -97,7 +97,9 @@ class ShuffleMember:
         changes: list[Change] = []
         if former is not None and record.uid != former.uid:
             changes += self._forget()
-            self.me = self.first  # as whoever created it again knows this process
+            self.me = (
+                self.first
+            )  # the name by which the creator of the new shuffle knows this process
         elif former is not None and self.me in former.members and self.me not in record.members:
             # Declared dead, or the shuffle is over. What is held may be incomplete from now on.
             changes += self._forget()
@@ -115,7 +117,7 @@ class ShuffleMember:
     def _dropped(self, record: Record) -> list[Change]:
         """Let go of what *record* does not list; when it was sent, it was still of use."""
         if record.state is not State.GET:
-            return []  # of a damaged shuffle everything stays, for whoever wants to look at it
+            return []  # the files of a damaged shuffle stay, so that they can be examined
         drop = Drop(
             tuple(sorted(self.segments)),
             tuple(sorted(self._slices)),
@@ -351,7 +353,7 @@ class ShuffleMember:
     # Reports.
 
     def report(self, query: Query, summary: bytes = b"") -> Report | None:
-        """Return what is held, for a member that may change the record; None if this is none."""
+        """Return what is held, for the home; None if this process is not a member."""
         record = self.record
         if record is None or not self.is_member:
             return None

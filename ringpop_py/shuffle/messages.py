@@ -21,7 +21,7 @@ class Answer(Enum):
     ENDED = 409
     DELETED = 410
     LOST = 500
-    """No member holds the interval any more."""
+    """No member holds the interval any longer."""
     NOT_NOW = 503
     """Later, or at another member."""
 

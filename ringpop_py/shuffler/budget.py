@@ -14,7 +14,7 @@ SCAN_S: Final = 2.0
 
 
 class Budget:
-    """Bytes that may be held at a time; who wants more waits, in order."""
+    """Bytes that may be held at a time. Requests for more wait, in order."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -81,7 +81,7 @@ async def run_child(ringpop: Ringpop) -> None:
 
 
 async def _while_it_beats(process: trio.Process) -> None:
-    """Wait until *process* has ended, or says nothing any more."""
+    """Wait until *process* has ended, or has stopped to write."""
     assert process.stdout is not None
     while True:
         beat = b""

@@ -54,7 +54,7 @@ class Duties:
         """Pushes from elsewhere that have not ended, by interval, segment and number."""
 
     def forget(self) -> None:
-        """Know of no pushes any more: a life has ended, or the rows are merged."""
+        """Forget unfinished pushes: a life has ended, or the rows are merged."""
         for coming in self._coming.values():
             coming.path.unlink(missing_ok=True)
         self._coming.clear()

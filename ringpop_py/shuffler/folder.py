@@ -30,7 +30,7 @@ class ShuffleFolder:
         self.begin(0)
 
     def begin(self, life: int) -> None:
-        """Have files of *life* from now on, of which there are none yet. Raises OSError."""
+        """Start with an empty folder for *life*. Raises OSError."""
         self.close()
         shutil.rmtree(self._root, ignore_errors=True)
         self._life = life

@@ -64,7 +64,7 @@ class Here:
 
     @property
     def record(self) -> Record:
-        """The newest record that was read. Raises ShuffleUnavailable if none was."""
+        """The newest record that was read. Raises ShuffleUnavailable before the first reading."""
         if self.member.record is None:
             raise ShuffleUnavailable(f"the record of shuffle {self.name!r} was not read yet")
         return self.member.record

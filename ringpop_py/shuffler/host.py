@@ -62,7 +62,7 @@ class Host:
         """Return the shuffle *name*, as far as it is known here.
 
         Raises:
-            ShuffleUnknown: if there is none.
+            ShuffleUnknown: if no such shuffle was created.
             ShuffleUnavailable: if its record cannot be read.
         """
         shuffle = self._shuffles.get(name)

@@ -35,7 +35,7 @@ BEAT_S: Final = 1.0
 SORTED_SHARE: Final = 12
 """The share of the memory that rows may take which are sorted: they are there three times then."""
 SORTED_BYTES_MAX: Final = 1 << 30
-"""More cannot be sorted at once: texts of 2 GiB have no place in one column."""
+"""The most bytes that are sorted in one piece: a column of texts holds less than 2 GiB."""
 HELD_SHARE: Final = 8
 """The share of the memory for rows of clients on their way, and the same for those of members."""
 SORTS: Final = 1

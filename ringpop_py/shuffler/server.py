@@ -102,7 +102,7 @@ class Server:
                 with file:
                     await line.send_file(came.number, answer, file)
         except LOST:
-            pass  # who asked is gone
+            pass  # the caller is gone
         finally:
             came.budget.release(len(came.body))
             calls.release()

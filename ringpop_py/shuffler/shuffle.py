@@ -99,7 +99,7 @@ class Shuffle:
 
     @property
     def record(self) -> Record:
-        """The newest record that was read. Raises ShuffleUnavailable if none was."""
+        """The newest record that was read. Raises ShuffleUnavailable before the first reading."""
         return self.here.record
 
     async def fresh(self, uid: int, version: int) -> bool:
@@ -331,7 +331,7 @@ class Shuffle:
                 with trio.move_on_after(BUSY_S if self._is_busy() else REST_S):
                     await self.here.nudged.wait()
                 self.here.nudged = trio.Event()
-            # If it is created again, that is for a new object: this one knows nothing any more.
+            # If it is created again, a new object serves it. This one reads no more records.
             self._has_ended = True
             nursery.cancel_scope.cancel()
         self._folder.remove()

@@ -38,7 +38,7 @@ class Line:
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
         self._socket = stream.socket
-        # A peer whose machine is gone says nothing any more, not even that.
+        # A peer whose machine has lost its power does not close its connections.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._sending = trio.Lock()
 
@@ -157,7 +157,7 @@ class Peer:
         """Return the reply to *call*, and its body, which goes into the file at *path* if given.
 
         Raises:
-            ShuffleUnavailable: if there is none in time.
+            ShuffleUnavailable: if no reply comes in time.
             RingpopError: which the peer has answered with.
         """
         with trio.move_on_after(timeout_s):

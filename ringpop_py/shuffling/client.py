@@ -82,7 +82,7 @@ class ShuffleClient(Closing):
         """Return the shuffle *name*, which exists.
 
         Raises:
-            ShuffleUnknown: if there is none.
+            ShuffleUnknown: if no such shuffle was created.
             ShuffleDeleted: if it was deleted.
             ShuffleUnavailable: if no process for shuffles answers.
         """
@@ -135,7 +135,7 @@ class ShuffleClient(Closing):
 
     @property
     def by(self) -> tuple[str, ...]:
-        """The key columns; none if the order is random."""
+        """The key columns; empty if the order is random."""
         return () if self._is_random else self._order.by
 
     @property
@@ -350,13 +350,13 @@ class ShuffleClient(Closing):
         raise ShuffleUnavailable(f"interval {number} of shuffle {self.name!r} was not read: {why}")
 
     def _interval(self, record: Record, number: int, deadline: float) -> bytearray | str:
-        """Return the file of an interval, from any of its holders, or why there is none."""
+        """Return the file of an interval from any of its holders, or why it was not read."""
         interval = record.intervals[number]
         if not interval.holders:
             raise ShuffleDamaged(
                 f"interval {number} of shuffle {self.name!r} is lost with both nodes that held it"
             )
-        why, damaged = "none of its holders is known", list[str]()
+        why, damaged = "no address of a holder is known", list[str]()
         for member in interval.holders:
             address = self._cluster.addresses.get(member.host)
             if address is None:

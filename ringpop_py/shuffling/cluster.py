@@ -51,7 +51,7 @@ class Cluster:
             line.close()
 
     def look(self) -> None:
-        """Find the processes. Raises ShuffleUnavailable if there are none."""
+        """Find the processes. Raises ShuffleUnavailable if no node has one."""
         why = ""
         for peer in self._rng.sample(self.peers, len(self.peers)):
             try:
@@ -67,7 +67,7 @@ class Cluster:
         raise ShuffleUnavailable(f"no process for shuffles was found: {why}")
 
     def _looked(self) -> str:
-        """Find processes if none is known; return why none was found, if none was."""
+        """Find processes unless some are known; return the reason if that fails."""
         if not self.addresses:
             try:
                 self.look()
@@ -86,7 +86,8 @@ class Cluster:
         """Have any process answer *call*, one after the other.
 
         Raises:
-            ShuffleError: which one has answered with; ShuffleUnavailable if none did in time.
+            ShuffleError: the answer of a process.
+            ShuffleUnavailable: if no process answered in time.
         """
         deadline = time.monotonic() + self.timeout_s
         pauses, why = Pauses(deadline), "no time was left"

@@ -29,7 +29,7 @@ class Line:
     """A connection to the process at *address*. One thread uses it at a time.
 
     Attributes:
-        is_open: not after an error of the connection, when it is of no use any more.
+        is_open: False after an error of the connection, which is then of no further use.
     """
 
     def __init__(self, address: str, timeout_s: float) -> None:

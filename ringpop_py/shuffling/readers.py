@@ -113,7 +113,7 @@ class Epoch:
         table = table.combine_chunks()
         while self._row < table.num_rows:
             part = table.slice(self._row, self._batch_rows)
-            # Before it is yielded: whoever has the batch may ask for the state.
+            # Before it is yielded: the caller may ask for the state as soon as it has the batch.
             self._row += part.num_rows
             yield from part.to_batches()
 

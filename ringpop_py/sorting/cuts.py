@@ -59,7 +59,7 @@ def _weighted(keys: pa.Table, weights: np.ndarray[tuple[int], np.dtype[np.float6
 def cuts_of(
     order: Order, summaries: Iterable[pa.Table], count: int, *, keep_keys_together: bool
 ) -> pa.Table:
-    """Return the cuts between *count* intervals of about equal size; none if there are no rows.
+    """Return the cuts between *count* intervals of about equal size; no cuts if there are no rows.
 
     With *keep_keys_together*, all rows of a key are in one interval.
     """

@@ -86,7 +86,7 @@ def write_interval(
     """Merge *parts* into the file at *path*.
 
     Args:
-        parts: makes the parts; it is called again if they are too many to be sorted at once.
+        parts: makes the parts; it is called again if they are too many to be sorted in one piece.
         bytes_max: rows that take more are sorted one piece after the other.
 
     Raises:

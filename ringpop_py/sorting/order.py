@@ -57,7 +57,7 @@ class Order:
                 )
         self.schema = schema
         self.by = tuple(by)
-        # Of keys there are none in an empty shuffle: so null is always possible.
+        # Nullable, because cuts of columns without null are cast to this schema, too.
         self.key_schema = pa.schema([pa.field(name, schema.field(name).type) for name in by])
 
     def sorted(self, table: pa.Table) -> pa.Table:

@@ -38,7 +38,7 @@ def entry_of_part(part: Part) -> tuple[bytes, Bytes]:
 
 
 def parts_in(path: Path) -> Iterator[Part]:
-    """Return the parts in the file at *path*; there is none if nothing was pushed.
+    """Return the parts in the file at *path*; the file is empty if nothing was pushed.
 
     Raises:
         BodyError: if the file is damaged.

@@ -98,7 +98,7 @@ class SegmentFile:
 
     @contextmanager
     def _held(self) -> Iterator[int]:
-        # A descriptor that was closed stands for another file soon: none is used after that.
+        # A descriptor that was closed soon stands for another file, so a closed one is never used.
         with self._lock:
             if not self._is_open:
                 raise OSError(errno.EBADF, f"segment {self.path.name} is closed")

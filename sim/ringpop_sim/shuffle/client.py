@@ -67,7 +67,7 @@ class Client:
         return Winner(len(self._frames), sum(map(len, self._frames)))
 
     def stop(self) -> None:
-        """Put nothing any more."""
+        """Put no more frames."""
         self.stopped = True
 
     def again(self) -> None:
