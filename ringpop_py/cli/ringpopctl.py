@@ -25,7 +25,13 @@ from ringpop_py.cli.commands import (
     table_of,
 )
 from ringpop_py.cli.views import drain, views, wait_for
-from ringpop_py.errors import ApplicationError, CallError, ConfigError, RingpopError
+from ringpop_py.errors import (
+    ApplicationError,
+    CallError,
+    ConfigError,
+    RingpopError,
+    ShuffleUnavailable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +68,7 @@ def _complain(error: RingpopError, form: str) -> int:
     match error:
         case ConfigError() | Aborted():
             exit_code = ExitCode.USAGE
-        case CallError() if error.passes:
+        case CallError() | ShuffleUnavailable() if error.passes:
             exit_code = ExitCode.UNREACHABLE
         case _:
             exit_code = ExitCode.FAILED

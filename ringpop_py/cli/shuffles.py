@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.cli.commands import Output, confirm, table, table_of
-from ringpop_py.errors import ConfigError
+from ringpop_py.errors import ConfigError, ShuffleUnavailable
 
 if TYPE_CHECKING:
     import argparse
@@ -53,6 +53,7 @@ def list_all(client: Client, _options: argparse.Namespace) -> Output:
     """``ringpopctl shuffle list``."""
     from ringpop_py.shuffling.client import list_shuffles  # noqa: PLC0415 - help needs nothing that is installed
 
+    _look(client)
     found = []
     for each in list_shuffles(str(client.peer), timeout_s=TIMEOUT_S):
         record = each.record
@@ -124,7 +125,19 @@ def delete(client: Client, options: argparse.Namespace) -> Output:
 def _opened(client: Client, options: argparse.Namespace) -> ShuffleClient:
     from ringpop_py.shuffling.client import ShuffleClient  # noqa: PLC0415 - help needs nothing that is installed
 
+    _look(client)
     return ShuffleClient.open(str(client.peer), options.name, timeout_s=TIMEOUT_S)
+
+
+def _look(client: Client) -> None:
+    """Raise an error immediately if the node does not answer, or sees no process for shuffles."""
+    from ringpop_py.shuffling.members import seen_by  # noqa: PLC0415 - help needs nothing that is installed
+
+    if not any(seen_by(client, timeout_s=TIMEOUT_S).shufflers.values()):
+        raise ShuffleUnavailable(
+            f"no member that {client.peer} sees holds rows of shuffles: start nodes with "
+            "--shuffle-folder"
+        )
 
 
 def _gathered(shuffle: ShuffleClient) -> dict[str, Any]:

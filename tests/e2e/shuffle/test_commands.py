@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ringpop_py.cli.ringpopctl import main
 from ringpop_py.shuffling.client import ShuffleClient
+from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
 from tests.e2e.shuffle.cluster import until
 from tests.e2e.shuffle.test_rows import ROWS, SCHEMA, put, rows
 
@@ -62,3 +63,16 @@ def test_a_shuffle_is_listed_shown_ended_and_deleted(
     assert page.read_text().count("<td>3</td>") == 2
     assert run("shuffle", "delete", "mine", "--yes") == {"name": "mine", "deleted": True}
     assert "there are no shuffles" in text_of("shuffle", "list")
+
+
+def test_a_node_that_is_away_or_a_cluster_without_shuffles_is_said_immediately(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [nobody] = free_addresses(1)
+    assert main(["--peer", str(nobody), "shuffle", "list"]) == 4
+    assert "Connection refused" in capsys.readouterr().err
+    with LocalCluster(tmp_path, 1) as cluster:
+        wait_until(cluster.converged, 20, "one node")
+            for command in (["list"], ["show", "mine"], ["delete", "mine", "--yes"]):
+            assert main(["--peer", cluster[0].name, "shuffle", *command]) == 4
+            assert "start nodes with --shuffle-folder" in capsys.readouterr().err
