@@ -51,139 +51,118 @@ class Definition(Declared, frozen=True):
     seed: Natural | None = None
 
 
+class _OfShuffle(Declared, frozen=True):
+    name: Text
+
+
+class _OfOne(_OfShuffle, frozen=True):
+    uid: Natural  # of the shuffle that is meant, of all that have had that name
+
+
+class _AtVersion(_OfOne, frozen=True):
+    version: Natural  # of the record that the caller goes by
+
+
 # Calls of clients.
 
 
-class Create(Declared, frozen=True, tag=True):
+class Create(_OfShuffle, frozen=True, tag=True):
     """Create a shuffle, unless there is one with this definition."""
 
-    name: Text
     definition: Definition
     interval_count: Natural
 
 
-class Describe(Declared, frozen=True, tag=True):
+class Describe(_OfShuffle, frozen=True, tag=True):
     """Ask for the record, and for the addresses of its members."""
-
-    name: Text
 
 
 class List(Declared, frozen=True, tag=True):
     """Ask for the records of all shuffles."""
 
 
-class TakeAttempts(Declared, frozen=True, tag=True):
+class TakeAttempts(_OfOne, frozen=True, tag=True):
     """Ask for numbers of attempts."""
 
-    name: Text
-    uid: Natural
     count: Annotated[int, Meta(ge=1, le=ATTEMPTS_AT_A_TIME_MAX)]
 
 
-class Put(Declared, frozen=True, tag=True):
+class Put(_OfOne, frozen=True, tag=True):
     """Put the frame in the body."""
 
-    name: Text
-    uid: Natural
 
-
-class Commit(Declared, frozen=True, tag=True):
+class Commit(_OfOne, frozen=True, tag=True):
     """Let the attempts of a batch of a stream count when the shuffle ends; each batch once."""
 
-    name: Text
-    uid: Natural
     stream: Text
     batch: Natural
     winners: dict[int, Winner]
 
 
-class End(Declared, frozen=True, tag=True):
+class End(_OfOne, frozen=True, tag=True):
     """End the shuffle with these attempts, and those of batches that were committed.
 
     The reply comes when the record says so.
     """
 
-    name: Text
-    uid: Natural
     winners: dict[int, Winner]
 
 
-class Delete(Declared, frozen=True, tag=True):
+class Delete(_OfOne, frozen=True, tag=True):
     """Delete the shuffle; the reply comes when the record says so."""
 
-    name: Text
-    uid: Natural
 
-
-class Get(Declared, frozen=True, tag=True):
+class Get(_AtVersion, frozen=True, tag=True):
     """Ask for an interval, by the version of the record that the caller goes by."""
 
-    name: Text
-    uid: Natural
-    version: Natural
     interval: Natural
 
 
-class Feed(Declared, frozen=True, tag=True):
+class Feed(_AtVersion, frozen=True, tag=True):
     """Have the holder of an interval put its rows into another shuffle, in a random order.
 
     Attributes:
         target, target_uid, attempt: where they are put.
     """
 
-    name: Text
-    uid: Natural
-    version: Natural
     interval: Natural
     target: Text
     target_uid: Natural
     attempt: Natural
 
 
-class Count(Declared, frozen=True, tag=True):
+class Count(_OfShuffle, frozen=True, tag=True):
     """Ask a member how far it is."""
-
-    name: Text
 
 
 # Calls of members.
 
 
-class Append(Declared, frozen=True, tag=True):
+class Append(_AtVersion, frozen=True, tag=True):
     """Add the frame in the body to a segment."""
 
-    name: Text
-    uid: Natural
-    version: Natural
     segment: Natural
 
 
-class Ask(Declared, frozen=True, tag=True):
+class Ask(_OfShuffle, frozen=True, tag=True):
     """Ask a member what it has."""
 
-    name: Text
     query: Query
 
 
-class FetchSegment(Declared, frozen=True, tag=True):
+class FetchSegment(_AtVersion, frozen=True, tag=True):
     """Ask for the file of a segment."""
 
-    name: Text
-    uid: Natural
-    version: Natural
     segment: Natural
 
 
-class FetchInterval(Declared, frozen=True, tag=True):
+class FetchInterval(_AtVersion, frozen=True, tag=True):
     """Ask for the file of an interval."""
 
-    name: Text
-    uid: Natural
-    version: Natural
     interval: Natural
 
 
-class PushPart(Declared, frozen=True, tag=True):
+class PushPart(_AtVersion, frozen=True, tag=True):
     """Bring a part of what a segment has of an interval.
 
     Attributes:
@@ -191,21 +170,15 @@ class PushPart(Declared, frozen=True, tag=True):
         frames: of which frames the rows in the body are, and how many of each.
     """
 
-    name: Text
-    uid: Natural
-    version: Natural
     interval: Natural
     segment: Natural
     push: Natural
     frames: tuple[tuple[Natural, Natural, Natural], ...]
 
 
-class PushEnd(Declared, frozen=True, tag=True):
+class PushEnd(_AtVersion, frozen=True, tag=True):
     """Say that all parts of a push have come. A push may have no parts."""
 
-    name: Text
-    uid: Natural
-    version: Natural
     interval: Natural
     segment: Natural
     push: Natural

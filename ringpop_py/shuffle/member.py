@@ -173,10 +173,6 @@ class ShuffleMember:
         segment = record.segments.get(number)
         return segment is not None and segment.is_open and self.me in segment.holders
 
-    def has(self, number: int, frame: FrameId) -> bool:
-        """Return whether segment *number* has *frame* here, so that it need not be added."""
-        return frame in self.segments.get(number, ())
-
     def appended(self, life: int, number: int, frame: FrameId, receipt: Winner | None) -> bool:
         """Note that segment *number* has *frame* here; *receipt* if it is the last of its attempt.
 

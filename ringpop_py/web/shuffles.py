@@ -24,7 +24,6 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 TIMEOUT_S: Final = 20.0
-WAIT_S: Final = 600.0
 _NO_CONTENT: Final = 204
 _FIELDS: Final = ("schema", "by", "seed", "intervals", "keep_keys_together")
 

@@ -73,6 +73,6 @@ def test_a_node_that_is_away_or_a_cluster_without_shuffles_is_said_immediately(
     assert "Connection refused" in capsys.readouterr().err
     with LocalCluster(tmp_path, 1) as cluster:
         wait_until(cluster.converged, 20, "one node")
-            for command in (["list"], ["show", "mine"], ["delete", "mine", "--yes"]):
+        for command in (["list"], ["show", "mine"], ["delete", "mine", "--yes"]):
             assert main(["--peer", cluster[0].name, "shuffle", *command]) == 4
             assert "start nodes with --shuffle-folder" in capsys.readouterr().err
