@@ -1,0 +1,41 @@
+"""The node's side of the process for shuffles: it is watched as long as it lives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import trio
+
+from ringpop_py.errors import ShuffleUnavailable
+from ringpop_py.shuffler import child
+
+BEATS = "import sys, time\nfor _ in range({}): print('.', end='', flush=True); time.sleep(0.1)\n"
+
+
+async def started(code: str) -> trio.Process:
+    return await trio.lowlevel.open_process(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+
+
+async def test_a_process_that_says_nothing_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "HANGS_S", 0.5)
+    process = await started("import time\ntime.sleep(60)")
+
+    with pytest.raises(ShuffleUnavailable, match=r"has hung for 0\.5 s"):
+        await child._while_it_beats(process)
+
+    assert await process.wait() == -9
+
+
+async def test_a_process_that_says_something_lives_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(child, "HANGS_S", 5.0)
+    process = await started(BEATS.format(5))
+
+    await child._while_it_beats(process)
+
+    assert process.returncode == 0
