@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.errors import ShuffleFull
+from ringpop_py.errors import ShuffleDamaged, ShuffleFull
 from ringpop_py.shuffling.client import ShuffleClient
 from tests.e2e.local_cluster import free_addresses
 from tests.e2e.shuffle.cluster import ShuffleCluster, child_of, until
@@ -143,3 +143,25 @@ def test_two_nodes_cannot_have_one_folder(cluster: ShuffleCluster, tmp_path: Pat
 
     assert done.returncode == 2
     assert "is in use by another process" in done.stderr
+
+
+def test_a_damaged_file_is_not_served_and_its_replica_is(cluster: ShuffleCluster) -> None:
+    with ShuffleClient(cluster.addresses, "damaged", timeout_s=10) as client:
+        client.create(SCHEMA, ["key"], intervals=6)
+        client.end([put(client, rows(1))])
+        owner, replica = client.intervals[0].owner, client.intervals[0].replica
+        files = {node.name: path for node, path in zip(cluster.nodes, cluster.folders, strict=True)}
+        assert owner is not None
+        assert replica is not None
+        (file,) = (files[owner] / "data").rglob("intervals/0")
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        assert client.reader().read_all().column("key").to_pylist() == keys_of(rows(1))
+
+        (file,) = (files[replica] / "data").rglob("intervals/0")
+        os.truncate(file, file.stat().st_size // 2)
+        with pytest.raises(ShuffleDamaged, match=r"interval 0 .* is damaged at .* and "):
+            client.interval(0)
+        assert client.interval(1).num_rows == client.intervals[1].rows
+        client.delete()
