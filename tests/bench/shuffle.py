@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tests.bench.report import Row
 
-PARTS: Final = ("spark", "arrow", "put", "balance", "killed", "memory")
+PARTS: Final = ("dataframes", "arrow", "put", "balance", "killed", "memory")
 NODES: Final = 3
 INTERVALS: Final = 64
 PARTITIONS: Final = 8
@@ -371,7 +371,7 @@ def _peaks(cluster: ShuffleCluster) -> list[int]:
 
 
 _PARTS: Final[dict[str, Callable[[ShuffleCluster, Path, int, int], Iterator[Row]]]] = {
-    "spark": _spark,
+    "dataframes": _spark,
     "arrow": _arrow,
     "put": _put,
     "balance": _balance,
