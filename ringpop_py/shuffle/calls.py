@@ -7,7 +7,7 @@ name the call that they answer, and come in any order.
 from __future__ import annotations
 
 import struct
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from ringpop_py.errors import BodyError
 from ringpop_py.shuffle.messages import Query, Report
@@ -35,6 +35,9 @@ ATTEMPTS_AT_A_TIME_MAX: Final = 100_000
 """So many numbers of attempts are taken at a time; there are 2^32."""
 
 
+Durability = Literal["replica", "store"]
+
+
 class Definition(Declared, frozen=True):
     """What the creator of a shuffle asks for.
 
@@ -43,12 +46,15 @@ class Definition(Declared, frozen=True):
         by: the key columns.
         keep_keys_together: whether all rows of a key are in one interval.
         seed: of a random order; clients draw the key of each row from it.
+        durability: where the second copy of each frame lies: at a ``"replica"``, or in the
+            ``"store"``.
     """
 
     schema: bytes
     by: tuple[Text, ...]
     keep_keys_together: bool = False
     seed: Natural | None = None
+    durability: Durability = "replica"
 
 
 class _OfShuffle(Declared, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringpop_py.shuffle.record import Interval, MemberId, Record, Segment, State, Winner
+from ringpop_py.shuffle.record import STORE, Interval, MemberId, Record, Segment, State, Winner
 from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ def created(
     definition: bytes,
     interval_count: int,
     members: Sequence[MemberId],
+    *,
+    is_stored: bool = False,
 ) -> Record:
     """Return the first record of a new shuffle; *former* is the deleted one of that name."""
-    version = 1 if former is None else former.version + 1
-    return _settled(
-        Record(version, uid, State.PUT, definition, interval_count, tuple(sorted(members)))
-    )
+    version, there = 1 if former is None else former.version + 1, tuple(sorted(members))
+    return _settled(Record(version, uid, State.PUT, definition, interval_count, there, is_stored))
 
 
 def with_attempts(record: Record, count: int) -> Record:
@@ -105,7 +105,10 @@ def copied(record: Record, number: int) -> Record:
     """Make the member that has fetched segment *number* its second holder."""
     segment = record.segments[number]
     assert segment.copy_to is not None
-    whole = replace(segment, holders=(*segment.holders, segment.copy_to), copy_to=None)
+    holders = (*segment.holders, segment.copy_to)
+    if STORE in holders:
+        holders = (segment.copy_to, STORE)  # the first one cuts it, which takes a member
+    whole = replace(segment, holders=holders, copy_to=None)
     return _settled(record.with_(segments={**record.segments, number: whole}))
 
 
@@ -192,14 +195,14 @@ def _with_open_segments(record: Record) -> Record:
         if not segment.is_open:
             continue
         primary = segment.primary
-        follower = record.next_of(primary) if primary in record.members else None
+        follower = record.second_of(primary) if primary in record.members else None
         if segment.holders == (primary, follower):
             has_one.add(primary)
         else:
             segments[number] = replace(segment, is_open=False)
     next_segment = record.next_segment
     for member in record.members:
-        follower = record.next_of(member)
+        follower = record.second_of(member)
         if follower is not None and member not in has_one:
             segments[next_segment] = Segment(member, (member, follower), is_open=True)
             next_segment += 1
@@ -207,12 +210,14 @@ def _with_open_segments(record: Record) -> Record:
 
 
 def _with_copies(record: Record) -> dict[int, Segment]:
-    """Have each segment with one holder fetched by the member that follows that."""
+    """Have each segment with one holder fetched by the member that follows that, or by any."""
     segments = dict(record.segments)
     for number, segment in segments.items():
         copy_to = segment.copy_to if segment.copy_to in record.members else None
         if len(segment.holders) != 1:
             copy_to = None
+        elif copy_to is None and segment.holders == (STORE,):
+            copy_to = record.members[number % len(record.members)] if record.members else None
         elif copy_to is None:
             copy_to = record.next_of(segment.holders[0])
         if copy_to != segment.copy_to:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringpop_py.shuffle import changes
 from ringpop_py.shuffle.messages import Query
-from ringpop_py.shuffle.record import Record, State, Winner
+from ringpop_py.shuffle.record import STORE, Record, State, Winner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -141,6 +141,8 @@ class Home:
         reports = self._all_reports(record)
         if winners is None or reports is None:
             return None
+        if any(segment.holders == (STORE,) for segment in record.segments.values()):
+            return None  # a member is fetching it
         winners = {**record.committed, **winners}
         wrong = _incomplete(winners, reports)
         if wrong:

@@ -27,7 +27,7 @@ from ringpop_py.shuffle.messages import (
     Report,
     Store,
 )
-from ringpop_py.shuffle.record import MemberId, Record, State, Winner
+from ringpop_py.shuffle.record import STORE, MemberId, Record, State, Winner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,6 +68,8 @@ class ShuffleMember:
         """Interval and segment of what was pushed here."""
         self._pushed: set[Duty] = set()
         self._acknowledged: set[FrameId] = set()
+        self._due_since: dict[int, int] = {}
+        """By segment, since when this member has known that it is closed, and only in the store."""
 
     # The record.
 
@@ -257,14 +259,28 @@ class ShuffleMember:
 
     # Duties.
 
-    def begin(self) -> list[Duty]:
+    def begin(self, now: int) -> list[Duty]:
         """Return the duties to begin now; each is under way until `done` or `failed`."""
         record = self.record
         if record is None or not self.is_member:
             return []
-        new = [duty for duty in self._duties(record) if duty not in self.busy]
+        new = [
+            duty
+            for duty in self._duties(record)
+            if duty not in self.busy and self._is_complete(duty, now)
+        ]
         self.busy.update(new)
         return new
+
+    def _is_complete(self, duty: Duty, now: int) -> bool:
+        """Return whether nothing is added any more to what *duty* fetches.
+
+        A member refuses what comes after the closing; a store does not. There the lease of the
+        former primary decides, which by then cannot acknowledge anything.
+        """
+        if not isinstance(duty, CopySegment) or duty.source != STORE:
+            return True
+        return now - self._due_since.setdefault(duty.number, now) > self._lease_us
 
     def _duties(self, record: Record) -> Iterable[Duty]:
         if record.state in (State.PUT, State.ENDING):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from ringpop_py.values.declared import Checksum, Declared, Natural, Text, replace
 
@@ -37,12 +38,17 @@ class MemberId(Declared, frozen=True, order=True):
         return f"{self.host}/{self.incarnation}"
 
 
+STORE: Final = MemberId("~store", 0)
+"""Who holds the second copy of each frame if that lies in a store. It is no member: it is never
+gone, and decides nothing."""
+
+
 class Segment(Declared, frozen=True):
     """Frames that the same members hold.
 
     Attributes:
         primary: the member that takes frames of clients for it.
-        holders: none to two; none if all who held it are gone.
+        holders: none to two; none if all who held it are gone. `STORE` may be one, the last.
         is_open: whether frames may still be added. A closed segment never opens again.
         copy_to: the member that fetches it, because it has one holder only.
     """
@@ -83,6 +89,7 @@ class Record(Declared, frozen=True):
         uid: new whenever a shuffle of that name is created.
         definition: what its creator asked for; the protocol does not read it.
         interval_count: fixed at creation.
+        is_stored: fixed at creation: whether frames are in the store, instead of at a replica.
         members: in order. The next one of the last is the first.
         next_attempt: below it, numbers of attempts are taken.
         batches: by the name of a stream, the last of its batches that was committed.
@@ -99,6 +106,7 @@ class Record(Declared, frozen=True):
     definition: bytes
     interval_count: Natural
     members: tuple[MemberId, ...]
+    is_stored: bool = False
     next_attempt: Natural = 0
     next_segment: Natural = 0
     batches: dict[str, Natural] = {}  # noqa: RUF012
@@ -119,6 +127,10 @@ class Record(Declared, frozen=True):
             return None
         place = self.members.index(member)
         return self.members[(place + 1) % len(self.members)]
+
+    def second_of(self, member: MemberId) -> MemberId | None:
+        """Return who else has to hold what *member* acknowledges; None if nobody is there."""
+        return STORE if self.is_stored else self.next_of(member)
 
     def open_segment_of(self, member: MemberId) -> int | None:
         """Return the number of the segment to which *member* adds frames, if it has one."""

@@ -16,6 +16,7 @@ from ringpop_py.placing.definition import Definition
 from ringpop_py.shuffler.lock import locked
 from ringpop_py.shuffler.register import KEYSPACE
 from ringpop_py.shuffling.members import LABEL
+from ringpop_py.stores.urls import MEMORY
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
@@ -61,6 +62,9 @@ async def run_child(ringpop: Ringpop) -> None:
     assert settings.folder is not None
     command += ["--listen", ringpop.address.host, "--folder", settings.folder]
     command += ["--memory", str(settings.memory_bytes), "--disk", str(settings.disk_bytes)]
+    command += ["--cluster", ringpop.config.cluster]
+    if ringpop.config.store is not None and ringpop.config.store != MEMORY:
+        command += ["--store", ringpop.config.store]  # where others can open it as well
     # Threads with heaps of their own would keep several times what is in use.
     environment = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system", **os.environ}
     process = await trio.lowlevel.open_process(

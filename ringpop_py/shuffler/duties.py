@@ -22,6 +22,8 @@ from ringpop_py.shuffle.messages import (
     Merge,
     Push,
 )
+from ringpop_py.shuffle.record import STORE
+from ringpop_py.shuffler.framestore import Place
 from ringpop_py.sorting.frames import unpacked
 from ringpop_py.sorting.interval import checksum_of, parts_of, write_interval
 from ringpop_py.sorting.partfile import Part, entry_of_part, parts_in
@@ -59,10 +61,10 @@ class Duties:
             coming.path.unlink(missing_ok=True)
         self._coming.clear()
 
-    def begin(self) -> Iterator[Callable[[], Awaitable[None]]]:
+    def begin(self, now: int) -> Iterator[Callable[[], Awaitable[None]]]:
         """Return what to run now."""
         pushes: dict[int, list[Push]] = {}
-        for duty in self._here.member.begin():
+        for duty in self._here.member.begin(now):
             if isinstance(duty, Push):
                 pushes.setdefault(duty.number, []).append(duty)
             else:
@@ -105,8 +107,12 @@ class Duties:
     async def _copy_segment(self, duty: CopySegment) -> None:
         here, record = self._here, self._here.record
         path = here.folder.new()
-        call = c.FetchSegment(here.name, record.uid, record.version, duty.number)
-        await self._fetch(duty.source, call, path)
+        if duty.source == STORE:
+            place = Place(here.name, record.uid, duty.number)
+            await here.process.frames.copy(place, path)
+        else:
+            call = c.FetchSegment(here.name, record.uid, record.version, duty.number)
+            await self._fetch(duty.source, call, path)
 
         def adopted() -> SegmentFile:
             fetched = SegmentFile(path)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.shuffle.record import Record
     from ringpop_py.shuffler.budget import Disk
+    from ringpop_py.shuffler.framestore import FrameStore
     from ringpop_py.shuffler.peers import Peers
     from ringpop_py.shuffler.register import Register
     from ringpop_py.shuffler.view import Watch
@@ -32,6 +33,7 @@ class Process:
         sorting: held by what sorts: it has all rows of an interval, or of a run, in memory.
         sort_bytes: how many bytes of rows may be sorted at a time.
         disk: how much of it is in use.
+        frames: those in the store.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Process:
     sorting: trio.CapacityLimiter
     sort_bytes: int
     disk: Disk
+    frames: FrameStore
 
 
 class Here:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import trio
-import xxhash
 
 from ringpop_py.errors import (
     ShuffleConflict,
@@ -22,6 +21,7 @@ from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.changes import created
 from ringpop_py.shuffle.messages import Answer
 from ringpop_py.shuffle.record import MemberId, Record, State
+from ringpop_py.shuffler.framestore import name_in_files
 from ringpop_py.shuffler.shuffle import Shuffle, now_ms, now_us
 from ringpop_py.sorting.interval import batches_of
 from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
@@ -77,8 +77,7 @@ class Host:
     def _known(self, name: str, stored: Stored, asked_at: int) -> Shuffle:
         shuffle = self._shuffles.get(name)
         if shuffle is None:
-            # Names are of any characters and of any length; a folder's are not.
-            path = self._folder / xxhash.xxh3_128_hexdigest(name.encode())
+            path = self._folder / name_in_files(name)
             shuffle = Shuffle(name, self._process, path)
             shuffle.go_by(stored, asked_at)
             self._shuffles[name] = shuffle
@@ -90,6 +89,17 @@ class Host:
     async def _run(self, shuffle: Shuffle) -> None:
         await shuffle.run()  # until it is deleted
         del self._shuffles[shuffle.name]
+
+    async def tidy(self) -> None:
+        """Remove what former processes have left in the store, until that was done."""
+        while True:
+            try:
+                await self._process.frames.tidy(self._register)
+            except ShuffleUnavailable as error:
+                log.info("shuffle-retries", why=str(error), duty="tidy the store")
+                await trio.sleep(SCAN_S)
+            else:
+                return
 
     async def scan(self) -> None:
         """Look for shuffles again and again, until cancelled."""
@@ -141,6 +151,9 @@ class Host:
             ShuffleUnavailable
         """
         _check(call)
+        is_stored = call.definition.durability == "store"
+        if is_stored:
+            self._process.frames.check()
         definition = encode(call.definition)
         for _ in range(TRIES):
             began = now_us()
@@ -159,6 +172,7 @@ class Host:
                 definition,
                 call.interval_count,
                 self._members(),
+                is_stored=is_stored,
             )
             if await self._register.set(call.name, stored, record):
                 shuffle = await self.find(call.name)

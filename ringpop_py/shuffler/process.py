@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,9 @@ import trio
 
 from ringpop_py.address import Address
 from ringpop_py.client.client import Client
+from ringpop_py.errors import RingpopError
 from ringpop_py.shuffler.budget import Disk
+from ringpop_py.shuffler.framestore import FrameStore
 from ringpop_py.shuffler.here import Process
 from ringpop_py.shuffler.host import Host
 from ringpop_py.shuffler.lock import locked
@@ -25,6 +28,7 @@ from ringpop_py.shuffler.peers import Peers
 from ringpop_py.shuffler.register import Register
 from ringpop_py.shuffler.server import Server
 from ringpop_py.shuffler.view import Watch
+from ringpop_py.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", required=True, type=Path)
     parser.add_argument("--memory", type=int, default=1 << 30)
     parser.add_argument("--disk", type=int, default=1 << 50)
+    parser.add_argument("--store", help="of the node; it exists")
+    parser.add_argument("--cluster", required=True)
     options = parser.parse_args(argv)
     try:
         incarnation, lock = claim(options.folder)
@@ -58,7 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"the folder of shuffles cannot be used: {error}\n")
         return 1
     try:
-        trio.run(run, options, incarnation)
+        with ExitStack() as stack:
+            store = open_store(options.store, create=False) if options.store else None
+            if store is not None:
+                stack.callback(store.close)
+            trio.run(run, options, incarnation, FrameStore(store, options.cluster))
+    except RingpopError as error:
+        sys.stderr.write(f"the store of the node cannot be used: {error}\n")
+        return 1
     except KeyboardInterrupt:
         pass
     finally:
@@ -83,7 +96,7 @@ def claim(folder: Path) -> tuple[int, int]:
     return incarnation, lock
 
 
-async def run(options: argparse.Namespace, incarnation: int) -> None:
+async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore) -> None:
     """Serve until standard input ends."""
     client = Client(options.node)
     data, memory = options.folder / DATA, options.memory
@@ -103,6 +116,7 @@ async def run(options: argparse.Namespace, incarnation: int) -> None:
             sorting,
             min(memory // SORTED_SHARE, SORTED_BYTES_MAX),
             disk,
+            frames,
         )
         host = Host(here, data, nursery)
         listeners = await trio.open_tcp_listeners(0, host=options.listen)
@@ -112,6 +126,7 @@ async def run(options: argparse.Namespace, incarnation: int) -> None:
         nursery.start_soon(_beat)
         nursery.start_soon(watch.run)
         nursery.start_soon(host.scan)
+        nursery.start_soon(host.tidy)
         nursery.start_soon(host.follow)
         nursery.start_soon(disk.run)
         await trio.serve_listeners(Server(host, memory // HELD_SHARE).serve, listeners)

@@ -32,8 +32,9 @@ from ringpop_py.shuffle.messages import (
     Report,
     Store,
 )
-from ringpop_py.shuffle.record import MemberId, Record, State, Winner
+from ringpop_py.shuffle.record import STORE, MemberId, Record, State, Winner
 from ringpop_py.shuffler.duties import Duties
+from ringpop_py.shuffler.framestore import Place
 from ringpop_py.shuffler.here import Here
 from ringpop_py.sorting.cuts import SUMMARY_POINTS_MAX, cuts_of, even_cuts, summary_of
 from ringpop_py.sorting.frames import Entry, entry_at, frame_in, unpacked
@@ -166,22 +167,32 @@ class Shuffle:
         if not isinstance(store, Store):
             return self._said(store)
         life = self.member.life
-        failures = await self._store(uid, store, body)
+        failures = await self._store(uid, store, entry, body)
         for failure in failures:
-            if isinstance(failure, ShuffleFull):
+            if isinstance(failure, ShuffleFull | ShuffleRefused):
                 raise failure
         if failures:
             self.here.nudge()
             return self._said(Answer.NOT_NOW)
         return self._said(self.member.stored(life, store, entry.id, now_us()))
 
-    async def _store(self, uid: int, store: Store, body: bytearray) -> list[ShuffleError]:
-        """Add a frame to a segment here and at its replica; return what went wrong."""
+    async def _store(
+        self, uid: int, store: Store, entry: Entry, body: bytearray
+    ) -> list[ShuffleError]:
+        """Add a frame to a segment, here and at its replica or in the store.
+
+        Returns:
+            What went wrong.
+        """
         failures: list[ShuffleError] = []
         call = c.Append(self.name, uid, self.record.version, store.segment)
 
         async def there() -> None:
             try:
+                if store.replica == STORE:
+                    place = Place(self.name, uid, store.segment)
+                    await self._process.frames.put(place, entry.id, body)
+                    return
                 said, _ = await self._process.peers.call(
                     store.replica, call, body, timeout_s=APPEND_S
                 )
@@ -339,7 +350,7 @@ class Shuffle:
     async def _step(self, nursery: trio.Nursery) -> None:
         if not await self.read():
             return
-        for task in self._duties.begin():
+        for task in self._duties.begin(now_us()):
             nursery.start_soon(task)
         record = self.record
         view = self._process.watch.view_of(record, self.member.me, is_member=self.member.is_member)
@@ -379,14 +390,28 @@ class Shuffle:
         elif following is not None:
             self._home.forget()
             try:
-                await self._process.register.set(self.name, stored, following)
+                was_set = await self._process.register.set(self.name, stored, following)
             except ShuffleRefused as error:
                 if self._home.wish == Wish():
                     raise
                 self._refusal = error
                 self._changed.set()
                 self._changed = trio.Event()
+            else:
+                if was_set and following.is_stored:
+                    await self._remove_frames(following)
             self.here.nudge()
+
+    async def _remove_frames(self, record: Record) -> None:
+        """Remove from the store what *record*, which was set just now, needs no more."""
+        if record.state not in (State.GET, State.DELETED):
+            return
+        try:
+            await self._process.frames.remove(self.name, record.uid)
+        except ShuffleError as error:
+            text = f"frames of shuffle {self.name!r} stay in the store, up to the next start of"
+            text = f"{text} a process for shuffles: {error}"
+            log.warning("shuffle-trouble", text=text, shuffle=self.name)
 
     async def _ask(self, member: MemberId, query: Query) -> None:
         with suppress(ShuffleError, OSError):  # a member that does not answer is asked again

@@ -67,6 +67,7 @@ class ByHand(ShuffleClient):
             by if seed is None else random_order(seed),
             intervals=intervals,
             keep_keys_together=given.get("keep_keys_together") is True,
+            durability=given.get("durability", "replica"),
         )
         return self.described()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, get_args
 
 import pyarrow as pa
 import xxhash
@@ -20,6 +20,7 @@ from ringpop_py.errors import (
     ShuffleUnavailable,
 )
 from ringpop_py.shuffle import calls as c
+from ringpop_py.shuffle.calls import Durability
 from ringpop_py.shuffle.record import Record, State, Winner
 from ringpop_py.shuffling.cluster import Cluster, Pauses
 from ringpop_py.shuffling.feeding import Feeding
@@ -188,6 +189,7 @@ class ShuffleClient(Closing):
         *,
         intervals: int = INTERVALS,
         keep_keys_together: bool = False,
+        durability: Durability = "replica",
     ) -> None:
         """Create the shuffle, unless it exists with this definition.
 
@@ -197,6 +199,9 @@ class ShuffleClient(Closing):
             intervals: the parts in which it is read, at most 4,096.
             keep_keys_together: whether all rows of a key are in one interval. Then intervals are of
                 different sizes if keys have many rows.
+            durability: where the second copy of each row lies until the shuffle can be read: at a
+                ``"replica"``, so that any one member may be lost; or in the ``"store"`` of the
+                cluster, so that all of them may.
 
         Raises:
             ShuffleRefused: if rows cannot be sorted so.
@@ -212,7 +217,12 @@ class ShuffleClient(Closing):
         elif isinstance(by, str):
             by = [by]
         Order(schema, by)  # raises ShuffleRefused
-        definition = c.Definition(bytes(schema.serialize()), tuple(by), keep_keys_together, seed)
+        if durability not in get_args(Durability):
+            known = " or ".join(map(repr, get_args(Durability)))
+            raise ShuffleRefused(f"durability is {known}, not {durability!r}")
+        definition = c.Definition(
+            bytes(schema.serialize()), tuple(by), keep_keys_together, seed, durability
+        )
         self._take(self._cluster.ask(c.Create(self.name, definition, intervals)))
 
     def attempt(self, *, part: int = 0) -> Attempt:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from ringpop_py.shuffle.calls import Durability
+
 GATHERED_BYTES: Final = 16 * 1024 * 1024
 """A task gathers so many bytes of rows before it puts them, so that frames are large."""
 _RECEIPT: Final = "number bigint, frames bigint, rows bigint"
@@ -104,6 +106,7 @@ def shuffle(
     peers: str | Sequence[str],
     intervals: int = INTERVALS,
     keep_keys_together: bool = False,
+    durability: Durability = "replica",
     timeout_s: float = TIMEOUT_S,
 ) -> ShuffleReport:
     """Put all rows of *df* into the shuffle *name*, and end it; when this returns, it can be read.
@@ -118,6 +121,7 @@ def shuffle(
         peers: daemons of which one that answers suffices.
         intervals: the parts in which it is read.
         keep_keys_together: whether all rows of a key are in one interval.
+        durability: where second copies lie until rows can be read: ``"replica"`` or ``"store"``.
         timeout_s: how long a task waits for members that cannot take its rows.
 
     Raises:
@@ -134,7 +138,13 @@ def shuffle(
     schema = arrow_schema(df.schema)
     began_at = time.perf_counter()
     with ShuffleClient(addresses, name, timeout_s=timeout_s) as client:
-        client.create(schema, by, intervals=intervals, keep_keys_together=keep_keys_together)
+        client.create(
+            schema,
+            by,
+            intervals=intervals,
+            keep_keys_together=keep_keys_together,
+            durability=durability,
+        )
         client.attempt()  # raises ShuffleEnded before any task is started
         task = PutTask(addresses, name, bytes(schema.serialize()), timeout_s)
         receipts = [Receipt(*row) for row in df.mapInArrow(task, _RECEIPT).collect()]

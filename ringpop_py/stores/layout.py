@@ -1,4 +1,4 @@
-"""The keys of keyspaces, partitions, journals, checkpoints and jobs in a store.
+"""The keys of keyspaces, partitions, journals, checkpoints, jobs and shuffles in a store.
 
 Numbers have leading zeros, so that the order of the keys is the order of the numbers.
 """
@@ -32,6 +32,11 @@ def name_of_part(part: str) -> str:
 def store_id_key(cluster: str) -> str:
     """Return the key of the store's own id, which is put once and for all."""
     return f"{name_part(cluster)}/store-id"
+
+
+def shuffles_prefix(cluster: str) -> str:
+    """Return the prefix of frames of shuffles."""
+    return f"{name_part(cluster)}/shuffles/"
 
 
 def catalog_prefix(cluster: str, name: str | None = None) -> str:

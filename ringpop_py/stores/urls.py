@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     _Opener = Callable[[str, SplitResult, Mapping[str, str], bool], Store]
 
+MEMORY: Final = "memory:"
 FORMS: Final = (
-    "memory:",
+    MEMORY,
     "/path",
     "folder:///path[?quick=false]",
     "sqlite:///path",
@@ -33,7 +34,7 @@ FORMS: Final = (
 def open_store(url: str, *, create: bool = True) -> Store:
     """Open the store at *url*, which is a path of a folder or has one of the `FORMS`.
 
-    Each call with ``memory:`` makes a new store.
+    Each call with `MEMORY` makes a new store.
 
     Args:
         create: whether to make a folder or a database that is not there.

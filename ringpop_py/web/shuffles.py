@@ -25,7 +25,7 @@ T = TypeVar("T")
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 TIMEOUT_S: Final = 20.0
 _NO_CONTENT: Final = 204
-_FIELDS: Final = ("schema", "by", "seed", "intervals", "keep_keys_together")
+_FIELDS: Final = ("schema", "by", "seed", "intervals", "keep_keys_together", "durability")
 
 
 class ShuffleRoutes:

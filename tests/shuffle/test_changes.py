@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringpop_py.shuffle import changes
-from ringpop_py.shuffle.record import MemberId, Record, State, Winner
+from ringpop_py.shuffle.record import STORE, MemberId, Record, State, Winner
 
 A, B, C = (MemberId(host, 1) for host in "abc")
 
@@ -86,3 +86,26 @@ def test_what_is_created_again_begins_anew_under_a_higher_version() -> None:
 
     assert again.version > record.version
     assert (again.uid, again.next_attempt, again.batches) == (8, 0, {})
+
+
+def test_with_a_store_nobody_needs_a_neighbour_and_no_join_closes_a_segment() -> None:
+    record = changes.created(None, 7, b"", 4, [A], is_stored=True)
+
+    after = changes.joined(record, B)
+
+    assert [(each.holders, each.is_open) for each in after.segments.values()] == [
+        ((A, STORE), True),
+        ((B, STORE), True),
+    ]
+
+
+def test_what_is_in_the_store_alone_is_fetched_by_whoever_is_there() -> None:
+    record = changes.created(None, 7, b"", 4, [A], is_stored=True)
+
+    alone = changes.parted(record, A)
+    back = changes.joined(alone, B)
+    fetched = changes.copied(back, 0)
+
+    assert (alone.segments[0].holders, alone.segments[0].copy_to) == ((STORE,), None)
+    assert back.segments[0].copy_to == B
+    assert (fetched.segments[0].holders, fetched.segments[0].is_open) == ((B, STORE), False)

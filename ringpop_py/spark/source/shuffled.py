@@ -12,7 +12,7 @@ on until somebody ends the shuffle (``ShuffleClient.end([])``, or ``ringpopctl s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from ringpop_py.shuffle.calls import Durability
     from ringpop_py.shuffling.putting import Receipt
 
 OPTIONS: Final = {
@@ -47,6 +48,7 @@ OPTIONS: Final = {
     "seed": "a whole number: a random order instead of one by keys",
     "intervals": f"the parts in which it is read ({INTERVALS})",
     "keepKeysTogether": "true: all rows of a key are in one interval (false)",
+    "durability": "store: rows are in the store of the cluster until they can be read (replica)",
     "peers": f"daemons to begin with, host:port,... ({LOCAL_DAEMON})",
     "timeout": f"seconds for which a task waits for members ({TIMEOUT_S:g})",
 }
@@ -63,6 +65,7 @@ class ShuffleOptions:
     by: tuple[str, ...] | RandomOrder
     intervals: int
     keep_keys_together: bool
+    durability: Durability
     peers: tuple[str, ...]
     timeout_s: float
 
@@ -97,6 +100,7 @@ def shuffle_options(given: Mapping[str, str]) -> ShuffleOptions:
         by,
         _whole("intervals", values.get("intervals", str(INTERVALS))),
         keep == "true",
+        cast("Durability", values.get("durability", "replica")),  # checked with the rest
         tuple(peer.strip() for peer in values.get("peers", LOCAL_DAEMON).split(",")),
         float(_whole("timeout", values.get("timeout", f"{TIMEOUT_S:.0f}"))),
     )
@@ -128,6 +132,7 @@ class _Writer:
                 options.by,
                 intervals=options.intervals,
                 keep_keys_together=options.keep_keys_together,
+                durability=options.durability,
             )
         self._task = PutTask(
             options.peers, options.name, bytes(arrow.serialize()), options.timeout_s

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ringpop_sim import commands as c
 from ringpop_sim.commands.checkers import CheckerCommand
 from ringpop_sim.shuffle.deaths import DEATHS, NODES, cases
-from ringpop_sim.shuffle.schedule import SHUFFLE
+from ringpop_sim.shuffle.schedule import SHUFFLE, STORED
 
 if TYPE_CHECKING:
     import argparse
-
-    from ringpop_sim import commands as c
 
 _RANDOM: Final = CheckerCommand(
     "shuffle",
@@ -20,10 +19,12 @@ _RANDOM: Final = CheckerCommand(
     (
         "ringpop-sim shuffle --schedules 38000 --jobs 2",
         "ringpop-sim shuffle --deaths --jobs 2",
+        "ringpop-sim shuffle --store --jobs 2",
         "ringpop-sim shuffle --schedules 1 --first 4711 --trace",
     ),
     "3 to 5",
 )
+_STORED: Final = CheckerCommand("shuffle --store", STORED, "", (), "3 to 5")
 _DEATHS: Final = CheckerCommand("shuffle --deaths", DEATHS, "", (), str(NODES))
 
 
@@ -36,13 +37,21 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
         help="a small shuffle, with each death of each member before each of its events;"
         " --schedules and --first choose among these cases (by default all of them)",
     )
+    parser.add_argument(
+        "--store",
+        action="store_true",
+        help="with frames in the store, instead of at a replica; all members may die at once",
+    )
     return parser
 
 
 def main(options: argparse.Namespace) -> int:
     """See `Command`."""
+    if options.deaths and options.store:
+        c.mention("ringpop-sim: --deaths or --store, not both")
+        return c.BAD_PLAN
     if not options.deaths:
-        return _RANDOM.main(options)
+        return (_STORED if options.store else _RANDOM).main(options)
     if options.schedules is None:
         options.schedules = len(cases(options.nodes or NODES)) - options.first
     return _DEATHS.main(options)

@@ -9,10 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from ringpop_sim.journal.heap import Heap
+from ringpop_sim.shuffle.disk import Disk
 from ringpop_sim.shuffle.truth import Truth
 
 if TYPE_CHECKING:
-    from ringpop_py.shuffle.record import MemberId, Record
+    from ringpop_py.shuffle.messages import FrameId
+    from ringpop_py.shuffle.record import MemberId, Record, Winner
 
 TIMEOUTS: Final = (40, 250)
 """After so long, a call has no answer any more."""
@@ -60,11 +62,15 @@ class Around(Heap, Generic[P]):
         pace: how long a client takes from one frame to the next, at most.
         lossy: whether messages get lost, or arrive twice or late, and reads fail.
         changed: whether there may be less than before of what has to be somewhere.
+        store: what is in the store, of the present shuffle.
+        receipts: by frame, those in it.
     """
 
     def __init__(self, seed: int, lease: int, record: Record, *, traced: bool) -> None:
         super().__init__(traced=traced)
         self.rng = random.Random(seed)
+        self.store = Disk()
+        self.receipts: dict[FrameId, Winner] = {}
         self.lease = lease
         self.pace = self.rng.choice(PACES)
         self.lossy = False
@@ -88,6 +94,12 @@ class Around(Heap, Generic[P]):
         if self.lossy and self.rng.random() < 0.04:  # noqa: PLR2004 - a share
             return self.rng.randrange(200)
         return 1 + self.rng.randrange(6)
+
+    def store_delay(self) -> int:
+        """Return how long the store takes: longer than a lease, now and then."""
+        if self.lossy and self.rng.random() < 0.06:  # noqa: PLR2004 - a share
+            return self.rng.randrange(2 * self.lease)
+        return 1 + self.rng.randrange(8)
 
     def fails(self) -> bool:
         """Return whether what is tried now fails."""

@@ -18,6 +18,7 @@ from ringpop_py.shuffle.messages import (
     Report,
     Store,
 )
+from ringpop_py.shuffle.record import STORE
 from ringpop_py.values.declared import decode, encode
 from ringpop_sim.shuffle.disk import Disk, file_of, merged
 
@@ -138,12 +139,30 @@ class Process:
 
         version = self.member.record.version
         self._append(uid, store.segment, frame, partial(stored, "here"))
+        if store.replica == STORE:
+            self._put_into_store(store.segment, frame, partial(stored, "there"))
+            return
         self.world.call(
             store.replica,
             lambda peer, answer: peer.append(uid, version, store.segment, frame, answer),
             partial(stored, "there"),
             self,
         )
+
+    def _put_into_store(self, number: int, frame: Frame, then: Reply) -> None:
+        """Put *frame* into the store, which takes everything, at any time; it may not answer."""
+        world, segments = self.world, self.world.store.segments
+
+        def put() -> None:
+            segments.setdefault(number, {}).setdefault(frame.id, frame.rows)
+            if frame.receipt is not None:
+                world.receipts[frame.id] = frame.receipt
+            self.later(world.delay(), partial(then, None if world.fails() else DONE))
+
+        if world.fails():
+            self.later(world.timeout, partial(then, None))
+        else:
+            world.after(world.store_delay(), put)  # even if this process dies meanwhile
 
     def _reply(
         self, uid: int, frame: Frame, reply: Callable[[Answer], None], answer: Answer
@@ -204,13 +223,15 @@ class Process:
     def work(self) -> None:
         """Begin what is due."""
         record = self.member.record
-        for duty in self.member.begin():
+        for duty in self.member.begin(self.world.now):
             assert record is not None
             self._carry_out(duty, record)
 
     def _carry_out(self, duty: Duty, record: Record) -> None:
         names = record.uid, record.version
         match duty:
+            case CopySegment(number=number, source=to) if to == STORE:
+                self.later(self.world.store_delay(), partial(self._copy_from_store, duty))
             case CopySegment(number=number, source=to):
                 then = partial(self._segment_came, duty)
                 self.world.call(
@@ -246,6 +267,12 @@ class Process:
                 answer(None)
 
         self._when_fresh(uid, version, send, partial(answer, None))
+
+    def _copy_from_store(self, duty: CopySegment) -> None:
+        world = self.world
+        frames = dict(world.store.segments.get(duty.number, {}))
+        finished = {each[0]: world.receipts[each] for each in frames if each in world.receipts}
+        self._segment_came(duty, None if world.fails() else (frames, finished))
 
     def _segment_came(self, duty: CopySegment, contents: Any) -> None:  # noqa: ANN401 - a reply
         if contents is None:

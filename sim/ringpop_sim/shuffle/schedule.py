@@ -35,18 +35,23 @@ MODES: Final = (
     ),
 )
 """What happens to members. With `twice` the second dies when nothing is under repair any more."""
+STORED_MODES: Final = (*MODES, "all", "all", "all")
+"""The same if frames are in the store: then all members may die, as long as rows are put."""
 
 
 class Schedule(ShuffleWorld):
     """The world of one schedule."""
 
-    def __init__(self, seed: int, nodes: int | None = None, *, traced: bool = False) -> None:
+    def __init__(
+        self, seed: int, nodes: int | None = None, *, is_stored: bool = False, traced: bool = False
+    ) -> None:
         count = nodes or NODES[seed % len(NODES)]
         self._waiting: list[tuple[State, int, Callable[[], None]]] = []
         """What happens so long after the record has entered a state."""
-        super().__init__(seed, count, LEASES[seed // 4 % 2], traced=traced)
+        lease = LEASES[seed // 4 % 2]
+        super().__init__(seed, count, lease, is_stored=is_stored, traced=traced)
         rng = self.rng
-        self._mode = rng.choice(MODES)
+        self._mode = rng.choice(STORED_MODES if is_stored else MODES)
         hosts = sorted(self.processes)
         place = rng.randrange(count)
         self._first = hosts[place]
@@ -88,6 +93,8 @@ class Schedule(ShuffleWorld):
                 self._when(self._zombie)
             case "two":
                 self._when(self._two)
+            case "all":
+                self._waiting.append((State.PUT, self.rng.randrange(150), self._all))
             case "stale":
                 self._waiting.append((State.GET, self.rng.randrange(70), self._stale))
             case _:
@@ -142,9 +149,25 @@ class Schedule(ShuffleWorld):
             self.after(self.rng.choice((1, 5, 20, 60)), self._second_dies)
 
     def _second_dies(self) -> None:
-        if not self._is_repaired():
+        if not self._is_repaired() and not self._outlives_all():
             self.truth.is_single = False
         self.kill(self._second)
+
+    def _outlives_all(self) -> bool:
+        """Return whether what was acknowledged is in the store."""
+        record = self.register.record
+        return record.is_stored and record.state is State.PUT
+
+    def _all(self) -> None:
+        """Kill all members within a short time, and start their hosts again."""
+        for host in sorted(self.processes):
+            self.after(self.rng.randrange(30), partial(self._one_of_all, host))
+
+    def _one_of_all(self, host: str) -> None:
+        if not self._outlives_all():
+            return
+        self._kill(host)
+        self.after(30 + self.rng.randrange(2 * self.lease), partial(self.start, host))
 
     def _again(self) -> None:
         """Kill another member as soon as nothing is under repair."""
@@ -176,4 +199,10 @@ def run_schedule(seed: int, nodes: int | None = None, *, traced: bool = False) -
     return Schedule(seed, nodes, traced=traced).run()
 
 
+def run_stored(seed: int, nodes: int | None = None, *, traced: bool = False) -> ScheduleOutcome:
+    """Run the schedule of *seed* of a shuffle whose frames are in the store."""
+    return Schedule(seed, nodes, is_stored=True, traced=traced).run()
+
+
 SHUFFLE: Final = Checker(run_schedule, INVARIANTS)
+STORED: Final = Checker(run_stored, INVARIANTS)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.shuffle import changes
 from ringpop_py.shuffle.home import View, Wish
 from ringpop_py.shuffle.messages import Answer
-from ringpop_py.shuffle.record import MemberId, State, Winner
+from ringpop_py.shuffle.record import STORE, MemberId, State, Winner
 from ringpop_sim.journal.sweep import ScheduleOutcome
 from ringpop_sim.shuffle.around import Around
 from ringpop_sim.shuffle.client import Client
+from ringpop_sim.shuffle.disk import Disk
 from ringpop_sim.shuffle.process import Process
 from ringpop_sim.shuffle.truth import ERROR, LIVE
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringpop_py.shuffle.record import Record
-    from ringpop_sim.shuffle.disk import Disk
 
 INTERVALS: Final = 3
 CALM: Final = 3000
@@ -39,11 +39,18 @@ class ShuffleWorld(Around[Process]):
     """
 
     def __init__(
-        self, seed: int, nodes: int, lease: int, *, spare: bool = True, traced: bool = False
+        self,
+        seed: int,
+        nodes: int,
+        lease: int,
+        *,
+        spare: bool = True,
+        is_stored: bool = False,
+        traced: bool = False,
     ) -> None:
         hosts = "abcdefghijklmnopqrstuvwxyz"[:nodes]
         members = [MemberId(host, 1) for host in hosts]
-        record = changes.created(None, 1, b"", INTERVALS, members)
+        record = changes.created(None, 1, b"", INTERVALS, members, is_stored=is_stored)
         self.suspected: set[MemberId] = set()
         super().__init__(seed, lease, record, traced=traced)
         self.seed = seed
@@ -175,9 +182,11 @@ class ShuffleWorld(Around[Process]):
         members = [process.member.first for process in self.processes.values() if process.up]
         if len(members) < 2:  # noqa: PLR2004 - alone, nobody takes frames
             return
-        self.register.compare_and_set(
-            former.version, changes.created(former, former.uid + 1, b"", INTERVALS, members)
+        following = changes.created(
+            former, former.uid + 1, b"", INTERVALS, members, is_stored=former.is_stored
         )
+        self.register.compare_and_set(former.version, following)
+        self.store, self.receipts = Disk(), {}
         for client in self.clients:
             client.again()
         self.attempts = 0
@@ -222,8 +231,9 @@ class ShuffleWorld(Around[Process]):
                 self.truth.check(self.live())
 
     def live(self) -> dict[MemberId, Disk]:
-        """Return what live processes have, by who they are in the record."""
-        return {each.member.me: each.disk for each in self.processes.values() if each.up}
+        """Return what live processes have, and the store, by who they are in the record."""
+        there = {each.member.me: each.disk for each in self.processes.values() if each.up}
+        return {**there, STORE: self.store} if self.register.record.is_stored else there
 
     def _end(self) -> None:
         self.note("world", "nothing fails from here on")
@@ -246,7 +256,7 @@ class ShuffleWorld(Around[Process]):
         live = self.live()
         return (
             all(each in live for each in record.members)
-            and set(live) == set(record.members)
+            and set(live) - {STORE} == set(record.members)
             and all(each.fetched_by is None for each in record.intervals)
         )
 

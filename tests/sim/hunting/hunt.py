@@ -1,7 +1,8 @@
 """Runs schedules until one breaks, or so many have not; prints what broke as one JSON object.
 
 A program of its own, so that each broken variant is in a process with a copy of the source. Its
-arguments are a checker, and the first seed and a count, or the name of a directed schedule.
+arguments are a checker, and the name of a directed schedule, or else the function that runs a
+schedule, the first seed and a count.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ def outcomes(checker: str, *where: str) -> Iterator[ScheduleOutcome]:
         directed = import_module(f"{package}.directed")
         yield directed.run_directed(getattr(directed, where[0]))
         return
-    first, count = map(int, where)
-    yield from map(import_module(f"{package}.schedule").run_schedule, range(first, first + count))
+    run, first, count = where[0], int(where[1]), int(where[2])
+    schedule = import_module(f"{package}.schedule")
+    yield from map(getattr(schedule, run), range(first, first + count))
 
 
 def main(*arguments: str) -> None:

@@ -44,6 +44,7 @@ class Variant:
         found_by: the invariants of which at least one breaks.
         first: the seed at which the hunt begins. Schedules that show a rare bug are far from 0.
         scene: the directed schedule that shows it, if chance seldom does.
+        run: the function of the checker's module `schedule` that runs a random schedule.
         also: more texts of the same module, and what replaces them.
     """
 
@@ -54,6 +55,7 @@ class Variant:
     found_by: str
     first: int = 0
     scene: str = ""
+    run: str = "run_schedule"
     also: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
@@ -84,7 +86,8 @@ def run_with(variant: Variant, folder: Path, *arguments: str) -> subprocess.Comp
 
 
 def _hunted(variant: Variant, checker: str, folder: Path) -> dict[str, Any]:
-    where = (str(variant.first), str(SCHEDULES)) if not variant.scene else (variant.scene,)
+    random = (variant.run, str(variant.first), str(SCHEDULES))
+    where = (variant.scene,) if variant.scene else random
     done = run_with(variant, folder, str(HUNT), checker, *where)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -8,9 +8,10 @@ import sys
 from typing import Final
 
 from ringpop_sim.shuffle.deaths import DEATHS, DISTURBANCES, cases
-from ringpop_sim.shuffle.schedule import SHUFFLE, run_schedule
+from ringpop_sim.shuffle.schedule import SHUFFLE, STORED, run_schedule
 
 SCHEDULES: Final = 600
+STORED_SCHEDULES: Final = 300
 """Each run of the tests has so many; ``ringpop-sim shuffle --schedules`` runs more."""
 CASE_STEP: Final = 61
 """Of all deaths, each run of the tests has every so manieth; ``--deaths`` runs them all."""
@@ -32,6 +33,15 @@ def test_every_invariant_holds_in_every_schedule() -> None:
     assert counts["frames"] > SCHEDULES * 15
     assert counts["answers"] > SCHEDULES * 8
     assert min(counts["refused"], counts["deleted"], counts["damaged"]) > SCHEDULES / 100
+
+
+def test_every_invariant_holds_with_frames_in_the_store_though_all_may_die_at_once() -> None:
+    summary = STORED.sweep(0, STORED_SCHEDULES, lambda: 0.0)
+
+    assert summary.ok, [(outcome.seed, outcome.broken) for outcome in summary.failures]
+    assert summary.counts["kills"] > STORED_SCHEDULES * 1.2
+    assert summary.counts["get"] > STORED_SCHEDULES * 0.8
+    assert not summary.counts["damaged"]
 
 
 def test_no_death_of_a_member_loses_a_row_and_no_two_deaths_do_so_in_silence() -> None:

@@ -107,6 +107,39 @@ VARIANTS: Final = (
         "            pass\n            # Others",
         "held both rows authority error",
     ),
+    # Frames in the store.
+    Variant(
+        "the store is read while its writer may still acknowledge",
+        MEMBER,
+        "return now - self._due_since.setdefault(duty.number, now) > self._lease_us\n",
+        "return True\n",
+        "both held",
+        run="run_stored",
+    ),
+    Variant(
+        "a frame is acknowledged before the store has it",
+        PROCESS,
+        "            world.after(world.store_delay(), put)",
+        "            then(DONE)\n            world.after(world.store_delay(), put)",
+        "both held",
+        run="run_stored",
+    ),
+    Variant(
+        "an end does not wait for what is in the store alone",
+        HOME,
+        "if any(segment.holders == (STORE,) for segment in record.segments.values()):",
+        "if False:",
+        "refused",
+        run="run_stored",
+    ),
+    Variant(
+        "the store is to cut what a member has fetched from it",
+        CHANGES,
+        "        holders = (segment.copy_to, STORE)",
+        "        holders = (STORE, segment.copy_to)",
+        "live",
+        run="run_stored",
+    ),
     # The end.
     Variant(
         "an end asks nobody",

@@ -1,0 +1,135 @@
+"""Frames in the store, for shuffles whose second copies lie there (``durability="store"``).
+
+A frame is one object: ``<cluster>/shuffles/<hash of the name>/<uid>/<segment>/<frame>``. What a
+store has of a shuffle goes when its rows can be read, and when it is deleted; whatever a process
+leaves there that dies before, or puts too late, the next process to start removes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import trio
+import xxhash
+
+from ringpop_py.errors import (
+    ShuffleFull,
+    ShuffleRefused,
+    ShuffleUnavailable,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+)
+from ringpop_py.shuffle.record import State
+from ringpop_py.stores.layout import shuffles_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from ringpop_py.shuffle.messages import FrameId
+    from ringpop_py.shuffler.register import Register
+    from ringpop_py.stores.store import Store
+
+T = TypeVar("T")
+
+CALLS_MAX: Final = 16
+"""So many calls of the store are at work at a time."""
+DELETED_AT_A_TIME: Final = 1_000
+
+
+def name_in_files(name: str) -> str:
+    """Return what stands for the name of a shuffle, which may be long, of any characters."""
+    return xxhash.xxh3_128_hexdigest(name.encode())
+
+
+class Place(NamedTuple):
+    """A segment of one shuffle."""
+
+    name: str
+    uid: int
+    segment: int
+
+
+class FrameStore:
+    """See the module. *store* is None for a process that has none."""
+
+    def __init__(self, store: Store | None, cluster: str) -> None:
+        self._store = store
+        self._prefix = shuffles_prefix(cluster)
+        self._limiter = trio.CapacityLimiter(CALLS_MAX)
+
+    def check(self) -> None:
+        """Raise ShuffleRefused if no frames can be put into a store here."""
+        if self._store is None:
+            raise ShuffleRefused(
+                'durability "store" needs a node whose --store is a folder or a URL that other '
+                "processes can open: memory: is none"
+            )
+
+    def _of_shuffle(self, name: str, uid: int) -> str:
+        return f"{self._prefix}{name_in_files(name)}/{uid}/"
+
+    def _of_segment(self, place: Place) -> str:
+        return f"{self._of_shuffle(place.name, place.uid)}{place.segment}/"
+
+    async def put(self, place: Place, frame: FrameId, body: bytes | bytearray) -> None:
+        """Put a frame, which has this content only, into a segment; when it returns, it is there.
+
+        Raises:
+            ShuffleFull: the store has no room.
+            ShuffleRefused: there is no store, or it refuses values so long.
+            ShuffleUnavailable: it does not answer; whether it was put is open.
+        """
+        key = f"{self._of_segment(place)}{frame[0]:010}-{frame[1]:010}"
+        await self._run(lambda store: store.put_if_absent(key, bytes(body)))
+
+    async def copy(self, place: Place, path: Path) -> None:
+        """Write all frames of a segment to *path*. Raises OSError, ShuffleUnavailable."""
+
+        def copied(store: Store) -> None:
+            with path.open("wb") as file:
+                for key in store.list(self._of_segment(place)):
+                    # One that was deleted: the shuffle is over, and its segments count no more.
+                    file.write(store.get(key) or b"")
+
+        await self._run(copied)
+
+    async def remove(self, name: str, uid: int) -> None:
+        """Delete all frames of a shuffle. Raises ShuffleUnavailable."""
+        prefix = self._of_shuffle(name, uid)
+        await self._run(lambda store: _delete(store, store.list(prefix)))
+
+    async def tidy(self, register: Register) -> None:
+        """Delete what no shuffle needs any more. Raises ShuffleUnavailable."""
+        if self._store is None:
+            return
+        keys = await self._run(lambda store: store.list(self._prefix))
+        if not keys:
+            return
+        # Read after the list: a shuffle that is younger has nothing in it.
+        records = {name: stored.record for name, stored in (await register.read_all()).items()}
+        needed = tuple(
+            self._of_shuffle(name, record.uid)
+            for name, record in records.items()
+            if record.state in (State.PUT, State.ENDING, State.DAMAGED)
+        )
+        left = [key for key in keys if not key.startswith(needed)]
+        await self._run(lambda store: _delete(store, left))
+
+    async def _run(self, work: Callable[[Store], T]) -> T:
+        self.check()
+        assert self._store is not None
+        try:
+            return await trio.to_thread.run_sync(work, self._store, limiter=self._limiter)
+        except StoreFull as error:
+            raise ShuffleFull(f"the store has no room for more rows: {error}") from error
+        except StoreRefused as error:
+            raise ShuffleRefused(f"the store takes no rows: {error}") from error
+        except StoreUnavailable as error:
+            raise ShuffleUnavailable(f"the store of rows does not answer: {error}") from error
+
+
+def _delete(store: Store, keys: Sequence[str]) -> None:
+    for first in range(0, len(keys), DELETED_AT_A_TIME):
+        store.delete(keys[first : first + DELETED_AT_A_TIME])

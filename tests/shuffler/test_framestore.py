@@ -1,0 +1,76 @@
+"""Frames in the store: what it refuses is told, and what is of no use goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_py.errors import (
+    ShuffleFull,
+    ShuffleRefused,
+    ShuffleUnavailable,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+)
+from ringpop_py.shuffler.framestore import FrameStore, Place
+from ringpop_py.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+FIRST = Place("name", 1, 0)
+
+
+class Failing(MemoryStore):
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:  # noqa: ARG002 - as in `Store`
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (StoreFull("no space"), ShuffleFull),
+        (StoreRefused("too long"), ShuffleRefused),
+        (StoreUnavailable("down"), ShuffleUnavailable),
+    ],
+)
+async def test_what_the_store_says_is_told(error: Exception, told: type[Exception]) -> None:
+    with pytest.raises(told, match=str(error)):
+        await FrameStore(Failing(error), "main").put(FIRST, (1, 0), b"frame")
+
+
+async def test_a_node_without_a_store_that_others_can_open_refuses() -> None:
+    with pytest.raises(ShuffleRefused, match="memory: is none"):
+        await FrameStore(None, "main").put(FIRST, (1, 0), b"frame")
+
+
+async def test_a_copy_has_each_frame_of_its_segment_once_and_no_other(tmp_path: Path) -> None:
+    frames = FrameStore(MemoryStore(), "main")
+    for place, body in ((FIRST, b"one"), (FIRST, b"one"), (Place("name", 1, 1), b"other")):
+        await frames.put(place, (1, 0), body)
+    await frames.put(FIRST, (1, 1), b"two")
+    await frames.put(Place("name", 2, 0), (1, 0), b"later")
+
+    await frames.copy(FIRST, tmp_path / "copy")
+
+    assert (tmp_path / "copy").read_bytes() == b"onetwo"
+
+
+async def test_removing_one_shuffle_keeps_those_that_had_its_name() -> None:
+    store = MemoryStore()
+    frames = FrameStore(store, "main")
+    for uid in (1, 11):
+        await frames.put(Place("name", uid, 0), (1, 0), b"frame")
+
+    await frames.remove("name", 1)
+
+    keys: Sequence[str] = store.list("")
+    assert len(keys) == 1
+    assert "/11/" in keys[0]
