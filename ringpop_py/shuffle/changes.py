@@ -7,6 +7,7 @@ what has one holder is on its way to a second.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ringpop_py.shuffle.record import STORE, Interval, MemberId, Record, Segment, State, Winner
@@ -48,29 +49,7 @@ def with_batch(
 
 def joined(record: Record, member: MemberId) -> Record:
     """Add *member*. Nothing moves, except that in GET it fetches its share of the intervals."""
-    record = record.with_(members=tuple(sorted((*record.members, member))))
-    if record.state is State.GET:
-        record = replace(record, intervals=_shared_with(record, member))
-    return _settled(record)
-
-
-def _shared_with(record: Record, member: MemberId) -> tuple[Interval, ...]:
-    """Have *member* fetch its share of the intervals, from owners that have more than that."""
-    share = record.interval_count // len(record.members)
-    counts: dict[MemberId, int] = {}
-    for interval in record.intervals:
-        for owner in interval.holders[:1]:
-            counts[owner] = counts.get(owner, 0) + 1
-    intervals = list(record.intervals)
-    for number, interval in enumerate(intervals):
-        # One that is under repair is not whole: it has to have two holders, of which one goes.
-        if share and interval.fetched_by is None and len(interval.holders) > 1:
-            owner = interval.holders[0]
-            if counts[owner] > share:
-                counts[owner] -= 1
-                share -= 1
-                intervals[number] = replace(interval, fetched_by=member)
-    return tuple(intervals)
+    return _settled(record.with_(members=tuple(sorted((*record.members, member)))))
 
 
 def parted(record: Record, gone: MemberId) -> Record:
@@ -184,6 +163,8 @@ def _settled(record: Record) -> Record:
         record = replace(record, segments=_with_copies(record))
     if record.state in (State.ENDING, State.GET):
         record = replace(record, intervals=_with_second_holders(record))
+    if record.state is State.GET and record.members:
+        record = replace(record, intervals=_with_shares(record))
     return record
 
 
@@ -246,6 +227,45 @@ def _with_second_holder(record: Record, number: int, interval: Interval) -> Inte
     if len(holders) == 1 and interval.fetched_by is None:
         return replace(interval, fetched_by=record.next_of(holders[0]))
     return interval
+
+
+def _with_shares(record: Record) -> tuple[Interval, ...]:
+    """Let members that own less than their share of the intervals have some of the others.
+
+    What is under repair is left alone: an interval has to have two holders, of which one goes.
+    Whoever has joined meanwhile comes to its share when the repair is done.
+    """
+    share = record.interval_count // len(record.members)
+    counts = Counter(_owner(interval) for interval in record.intervals)
+    intervals = list(record.intervals)
+    for member in record.members:
+        if counts[member] >= share:
+            continue
+        # What it holds already comes first, because it need not be fetched.
+        for number in sorted(
+            range(len(intervals)), key=lambda n: member not in intervals[n].holders
+        ):
+            interval = intervals[number]
+            is_whole = interval.fetched_by is None and len(interval.holders) > 1
+            if not is_whole or counts[interval.holders[0]] <= share:
+                continue
+            counts[interval.holders[0]] -= 1
+            counts[member] += 1
+            if member in interval.holders:
+                changed = replace(interval, holders=(member, interval.holders[0]))
+            else:
+                changed = replace(interval, fetched_by=member)
+            intervals[number] = changed
+            if counts[member] == share:
+                break
+    return tuple(intervals)
+
+
+def _owner(interval: Interval) -> MemberId | None:
+    """Return who owns *interval*, or will when it has fetched it."""
+    if interval.fetched_by is not None and len(interval.holders) > 1:
+        return interval.fetched_by
+    return interval.holders[0] if interval.holders else None
 
 
 def _without(members: tuple[MemberId, ...], gone: MemberId) -> tuple[MemberId, ...]:

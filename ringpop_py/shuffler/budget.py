@@ -1,7 +1,8 @@
-"""How many bytes may be held at a time, and how much of the disk is in use."""
+"""The memory for what comes over connections, and how much of the disk is in use."""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -9,31 +10,58 @@ import trio
 if TYPE_CHECKING:
     from pathlib import Path
 
+REUSED_BYTES_MIN: Final = 64 * 1024
+"""Shorter buffers are made anew."""
+REUSED_MAX: Final = 2
+"""A buffer is used again for what takes at least this part of it: a half."""
 SCAN_S: Final = 2.0
 """How often the files are measured; what is written in between is added."""
 
 
-class Budget:
-    """Bytes that may be held at a time. Requests for more wait, in order."""
+class Buffers:
+    """Memory for bodies of messages, so much at a time. Requests for more wait, in order.
+
+    It is used again: the pages of memory that is new to a process take longer than the frame in
+    them does to come and to be written.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._held = 0
         self._turn = trio.Lock()
         self._freed = trio.Event()
+        self._free: deque[bytearray] = deque()
+        """Those that may be used again, the last used one last."""
 
-    async def acquire(self, size: int) -> None:
-        """Hold *size* bytes, as soon as there is room for them, or nothing else is held."""
+    async def acquire(self, size: int) -> memoryview:
+        """Return a buffer of *size* bytes, as soon as there is room, or nothing else is held."""
         async with self._turn:
             while self._held and self._held + size > self._size:
                 await self._freed.wait()
             self._held += size
+        return memoryview(self._found(size))[:size]
 
-    def release(self, size: int) -> None:
-        """Hold *size* bytes no more."""
-        self._held -= size
+    def _found(self, size: int) -> bytearray:
+        for place, buffer in enumerate(self._free):
+            if size <= len(buffer) <= REUSED_MAX * size:
+                del self._free[place]
+                return buffer
+        self._make_room()
+        return bytearray(size)
+
+    def release(self, buffer: memoryview) -> None:
+        """Give back what `acquire` has returned, of which nothing is used any more."""
+        self._held -= len(buffer)
+        if len(buffer) >= REUSED_BYTES_MIN and isinstance(buffer.obj, bytearray):
+            self._free.append(buffer.obj)
+            self._make_room()
         self._freed.set()
         self._freed = trio.Event()
+
+    def _make_room(self) -> None:
+        kept = sum(map(len, self._free))
+        while self._free and kept + self._held > self._size:
+            kept -= len(self._free.popleft())
 
 
 class Disk:

@@ -27,6 +27,12 @@ END_S: Final = 5.0
 HANGS_S: Final = 20.0
 """A process that has not said for so long that it is at work is killed, and started again."""
 LINE_BYTES_MAX: Final = 200
+LARGE_SHARE: Final = 128
+"""What takes more than this share of the memory is given back at once, when it is used no more."""
+LARGE_BYTES_MIN: Final = 1 << 20
+LARGE_BYTES_MAX: Final = 32 << 20  # glibc takes no more
+KEPT: Final = 4
+"""So many times as much is kept at the end of the heap."""
 PARTITIONS: Final = 16
 
 
@@ -65,8 +71,7 @@ async def run_child(ringpop: Ringpop) -> None:
     command += ["--cluster", ringpop.config.cluster]
     if ringpop.config.store is not None and ringpop.config.store != MEMORY:
         command += ["--store", ringpop.config.store]  # where others can open it as well
-    # Threads with heaps of their own would keep several times what is in use.
-    environment = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system", **os.environ}
+    environment = {**_heap(settings.memory_bytes), **os.environ}
     process = await trio.lowlevel.open_process(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     )
@@ -82,6 +87,21 @@ async def run_child(ringpop: Ringpop) -> None:
         with trio.CancelScope(shield=True):
             await _ended(process)
     raise ShuffleUnavailable(f"the process for shuffles has ended with {process.returncode}")
+
+
+def _heap(memory_bytes: int) -> dict[str, str]:
+    """Return the environment of a process that gives back what it uses no more.
+
+    Threads with heaps of their own would keep several times what is in use; and so would one heap,
+    if it had what is sorted, which leaves gaps that are too small for what is sorted next.
+    """
+    large = min(max(memory_bytes // LARGE_SHARE, LARGE_BYTES_MIN), LARGE_BYTES_MAX)
+    return {
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "MALLOC_ARENA_MAX": "2",
+        "MALLOC_MMAP_THRESHOLD_": str(large),
+        "MALLOC_TRIM_THRESHOLD_": str(KEPT * large),
+    }
 
 
 async def _while_it_beats(process: trio.Process) -> None:

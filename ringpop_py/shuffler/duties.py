@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -42,9 +43,14 @@ if TYPE_CHECKING:
 FETCH_S: Final = 600.0
 """A file that was not fetched after this long is fetched again."""
 PUSH_S: Final = 30.0
+FETCHES: Final = 2
+MERGE_PAUSE_S: Final = 0.02
+"""So often a member is asked for an interval that it may not have merged yet."""
 PAUSE_S: Final = 0.25
 """After a failure, so long passes before a duty is begun again."""
 PARTS_WAITING_MAX: Final = 4
+UNDER_WAY: Final = 4
+"""So many parts of a segment are sent at a time: each is acknowledged once it is written."""
 
 
 class Duties:
@@ -54,6 +60,10 @@ class Duties:
         self._here = here
         self._coming: dict[tuple[int, int, int], Coming] = {}
         """Pushes from elsewhere that have not ended, by interval, segment and number."""
+        self._fetching: defaultdict[MemberId, trio.CapacityLimiter] = defaultdict(
+            partial(trio.CapacityLimiter, FETCHES)
+        )
+        """Intervals come from a member one after the other, in the order in which it merges."""
 
     def forget(self) -> None:
         """Forget unfinished pushes: a life has ended, or the rows are merged."""
@@ -140,7 +150,8 @@ class Duties:
         here, record = self._here, self._here.record
         path = here.folder.new()
         call = c.FetchInterval(here.name, record.uid, record.version, duty.interval)
-        file = await self._fetch(duty.source, call, path)
+        async with self._fetching[duty.source]:
+            file = await self._merged_file(duty.source, call, path)
         if await trio.to_thread.run_sync(checksum_of, path) != file.checksum:
             await trio.Path(path).unlink(missing_ok=True)
             raise BodyError(f"interval {duty.interval} was damaged on its way")
@@ -148,6 +159,17 @@ class Duties:
             path.replace(here.folder.interval(duty.interval))
         else:
             path.unlink(missing_ok=True)
+
+    async def _merged_file(self, source: MemberId, call: c.FetchInterval, path: Path) -> c.File:
+        """Fetch an interval as soon as its owner has merged it, by the record as it is now."""
+        record = self._here.record
+        while True:
+            try:
+                return await self._fetch(source, call, path)
+            except _NotYet:
+                if self._here.record is not record:
+                    raise
+            await trio.sleep(MERGE_PAUSE_S)
 
     async def _fetch(self, source: MemberId, call: c.Call, path: Path) -> c.File:
         peers = self._here.process.peers
@@ -196,15 +218,25 @@ class Duties:
             async with send, here.process.sorting:
                 await trio.to_thread.run_sync(self._cut, segment, record, wanted.__contains__, send)
 
-        async with trio.open_nursery() as nursery:
+        async def send_on() -> None:
+            async for interval, part in receive:
+                await self._send_part(record, wanted[interval], push_id, part)
+
+        async with receive, trio.open_nursery() as nursery:
             nursery.start_soon(cut)
-            async with receive:
-                async for interval, part in receive:
-                    await self._send_part(record, wanted[interval], push_id, part)
-        for push in pushes:
-            call = c.PushEnd(here.name, record.uid, record.version, push.interval, number, push_id)
-            await self._send(push, call)
-            here.member.done(push, None)
+            for _ in range(UNDER_WAY):
+                nursery.start_soon(send_on)
+        left = iter(pushes)
+
+        async def end() -> None:
+            names = here.name, record.uid, record.version
+            for push in left:
+                await self._send(push, c.PushEnd(*names, push.interval, number, push_id))
+                here.member.done(push, None)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(UNDER_WAY):
+                nursery.start_soon(end)
 
     def _cut(
         self,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.shuffle.messages import FrameId
     from ringpop_py.shuffler.register import Register
+    from ringpop_py.sorting.frames import Bytes
     from ringpop_py.stores.store import Store
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ class FrameStore:
     def _of_segment(self, place: Place) -> str:
         return f"{self._of_shuffle(place.name, place.uid)}{place.segment}/"
 
-    async def put(self, place: Place, frame: FrameId, body: bytes | bytearray) -> None:
+    async def put(self, place: Place, frame: FrameId, body: Bytes) -> None:
         """Put a frame, which has this content only, into a segment; when it returns, it is there.
 
         Raises:

@@ -240,7 +240,7 @@ async def _put(target: Shuffle, uid: int, entry: bytes) -> None:
     """Put a frame as a client does, here, until it is acknowledged."""
     with trio.move_on_after(PUT_S):
         while True:
-            answer = Answer((await target.put(uid, bytearray(entry))).answer)
+            answer = Answer((await target.put(uid, entry)).answer)
             if answer is Answer.OK:
                 return
             if answer is not Answer.NOT_NOW:

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 LAST: Final = "incarnation"
 DATA: Final = "data"
 BEAT_S: Final = 1.0
-SORTED_SHARE: Final = 12
+SORTED_SHARE: Final = 16
 """The share of the memory that rows may take which are sorted: they are there three times then."""
 SORTED_BYTES_MAX: Final = 1 << 30
 """The most bytes that are sorted in one piece: a column of texts holds less than 2 GiB."""
-HELD_SHARE: Final = 8
+HELD_SHARE: Final = 16
 """The share of the memory for rows of clients on their way, and the same for those of members."""
 SORTS: Final = 1
 """How many sorts go on at a time: each has all rows of an interval, or of a run, in memory."""

@@ -11,7 +11,7 @@ from ringpop_py.logs import log
 from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.messages import Answer
 from ringpop_py.shuffle.record import State
-from ringpop_py.shuffler.budget import Budget
+from ringpop_py.shuffler.budget import Buffers
 from ringpop_py.shuffler.wire import Line
 from ringpop_py.supervision import one_line
 
@@ -24,33 +24,36 @@ if TYPE_CHECKING:
 
 BODY_S: Final = 20.0
 """A peer that has begun a message ends it within so long: others wait for the memory."""
+SILENT_S: Final = 5.0
+"""And it sends something of it within so long."""
 CALLS_MAX: Final = 16
 """So many calls of one connection are at work at a time; more of it is not read meanwhile."""
 LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class _Came(NamedTuple):
-    """A call that came, and what its body is held from."""
+    """A call that came, and where its body's memory goes back to."""
 
     number: int
     call: c.Call
-    body: bytearray
-    budget: Budget
+    body: memoryview
+    buffers: Buffers
 
 
-async def _body(line: Line, size: int, budget: Budget) -> bytearray:
-    """Return the body of a message, which is held from *budget*."""
+async def _body(line: Line, size: int, buffers: Buffers) -> memoryview:
+    """Return the body of a message, in one of *buffers*."""
     if size > c.HELD_BYTES_MAX:
         raise BodyError(f"a body of {size} bytes is too long")
-    await budget.acquire(size)
+    buffer = await buffers.acquire(size)
     try:
         with trio.move_on_after(BODY_S):
-            return await line.body(size)
+            if await line.fill(buffer, silent_s=SILENT_S):
+                return buffer
     except BaseException:
-        budget.release(size)
+        buffers.release(buffer)
         raise
-    budget.release(size)
-    raise BodyError(f"a body of {size} bytes has not come within {BODY_S:g} s")
+    buffers.release(buffer)
+    raise BodyError(f"a body of {size} bytes has stopped, or took longer than {BODY_S:g} s")
 
 
 class Server:
@@ -59,8 +62,8 @@ class Server:
     def __init__(self, host: Host, held_bytes: int) -> None:
         self._host = host
         # Puts wait for what other members do. These must never wait for puts, or all would.
-        self._puts = Budget(held_bytes)
-        self._others = Budget(held_bytes)
+        self._puts = Buffers(held_bytes)
+        self._others = Buffers(held_bytes)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection to its end."""
@@ -74,9 +77,9 @@ class Server:
                     if message is None:
                         break
                     call = c.call_in(message.head)
-                    budget = self._puts if isinstance(call, c.Put) else self._others
-                    body = await _body(line, message.body_bytes, budget)
-                    came = _Came(message.number, call, body, budget)
+                    buffers = self._puts if isinstance(call, c.Put) else self._others
+                    body = await _body(line, message.body_bytes, buffers)
+                    came = _Came(message.number, call, body, buffers)
                     nursery.start_soon(self._answer, line, came, calls)
         except* LOST:
             pass
@@ -104,10 +107,10 @@ class Server:
         except LOST:
             pass  # the caller is gone
         finally:
-            came.budget.release(len(came.body))
+            came.buffers.release(came.body)
             calls.release()
 
-    async def _answer_of(self, call: c.Call, body: bytearray) -> c.Reply | tuple[c.File, Path]:
+    async def _answer_of(self, call: c.Call, body: memoryview) -> c.Reply | tuple[c.File, Path]:
         host = self._host
         if isinstance(call, c.List):
             return await host.all()
@@ -129,7 +132,7 @@ class Server:
 
 
 async def _took(
-    shuffle: Shuffle, call: c.Put | c.Append | c.PushPart | c.PushEnd, body: bytearray
+    shuffle: Shuffle, call: c.Put | c.Append | c.PushPart | c.PushEnd, body: memoryview
 ) -> c.Said:
     """Take rows."""
     match call:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ringpop_py.shuffle.messages import Query
     from ringpop_py.shuffler.here import Process
     from ringpop_py.shuffler.register import Stored
+    from ringpop_py.sorting.frames import Bytes
 
 BUSY_S: Final = 0.05
 """How long the home waits between two looks while something is under way."""
@@ -158,7 +159,7 @@ class Shuffle:
 
     # Puts.
 
-    async def put(self, uid: int, body: bytearray) -> c.Said:
+    async def put(self, uid: int, body: Bytes) -> c.Said:
         """Take a frame of a client."""
         entry = _checked(body)
         if not await self.fresh(uid, 0):
@@ -176,9 +177,7 @@ class Shuffle:
             return self._said(Answer.NOT_NOW)
         return self._said(self.member.stored(life, store, entry.id, now_us()))
 
-    async def _store(
-        self, uid: int, store: Store, entry: Entry, body: bytearray
-    ) -> list[ShuffleError]:
+    async def _store(self, uid: int, store: Store, entry: Entry, body: Bytes) -> list[ShuffleError]:
         """Add a frame to a segment, here and at its replica or in the store.
 
         Returns:
@@ -213,14 +212,14 @@ class Shuffle:
             nursery.start_soon(here)
         return failures
 
-    async def append(self, call: c.Append, body: bytearray) -> c.Said:
+    async def append(self, call: c.Append, body: Bytes) -> c.Said:
         """Add a frame to a segment, as its replica."""
         _checked(body)
         taken = await self.fresh(call.uid, call.version)
         taken = taken and await self._append(call.uid, call.segment, body)
         return c.Said((Answer.OK if taken else Answer.NOT_NOW).value)
 
-    async def _append(self, uid: int, number: int, body: bytearray) -> bool:
+    async def _append(self, uid: int, number: int, body: Bytes) -> bool:
         if not self.member.may_append(uid, number):
             return False
         life, entry, disk = self.member.life, entry_at(body, 0), self._process.disk
@@ -266,7 +265,7 @@ class Shuffle:
             return self._said(Answer.NOT_NOW)
         return c.File(), self._folder.segment(call.segment).path
 
-    async def take(self, call: c.PushPart | c.PushEnd, body: bytearray) -> c.Said:
+    async def take(self, call: c.PushPart | c.PushEnd, body: Bytes) -> c.Said:
         """Take a part of what a segment has of an interval."""
         taken = await self.fresh(call.uid, call.version) and await self._duties.take(call, body)
         return c.Said((Answer.OK if taken else Answer.NOT_NOW).value)
@@ -520,7 +519,7 @@ def _incomplete(name: str, refused: Refused) -> ShuffleIncomplete:
     )
 
 
-def _checked(body: bytearray) -> Entry:
+def _checked(body: Bytes) -> Entry:
     entry = entry_at(body, 0)
     if entry.end != len(body):
         raise BodyError("this is not one frame")

@@ -69,6 +69,20 @@ class Line:
         await self._fill(memoryview(body))
         return body
 
+    async def fill(self, buffer: memoryview, *, silent_s: float) -> bool:
+        """Read a body of just its size into *buffer*. Raises as `receive`.
+
+        Returns:
+            Whether all of it came, without a silence of *silent_s* in it.
+        """
+        while buffer:
+            with trio.move_on_after(silent_s) as waiting:
+                count = await self._received(buffer)
+                buffer = buffer[count:]
+            if waiting.cancelled_caught:
+                return False
+        return True
+
     async def body_to(self, path: Path, size: int) -> None:
         """Write a body into the new file at *path*. Raises as `receive`, and OSError."""
         buffer = memoryview(bytearray(min(size, CHUNK_BYTES) or 1))
@@ -81,16 +95,21 @@ class Line:
 
     async def _fill(self, view: memoryview, *, at_start: bool = False) -> bool:
         while view:
-            try:
-                count = await self._socket.recv_into(view)
-            except OSError as error:
-                raise trio.BrokenResourceError(str(error)) from error
+            count = await self._received(view, at_start=at_start)
             if not count:
-                if at_start:
-                    return False
-                raise trio.BrokenResourceError("the peer has ended the connection")
+                return False
             view, at_start = view[count:], False
         return True
+
+    async def _received(self, view: memoryview, *, at_start: bool = False) -> int:
+        """Read some bytes into *view*; 0 if the connection ends *at_start*, which is no error."""
+        try:
+            count = await self._socket.recv_into(view)
+        except OSError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+        if not count and not at_start:
+            raise trio.BrokenResourceError("the peer has ended the connection")
+        return count
 
     async def send(self, number: int, head: c.Call | c.Reply, body: Bytes = b"") -> None:
         """Send a message. Raises as `receive`."""

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 TIMEOUT_S = 60.0
+WAIT_GROWTH = 1.1
+"""Whoever waits for the end looks again after about a tenth of the time that it took so far."""
 INTERVALS = 256
 
 
@@ -311,7 +313,7 @@ class ShuffleClient(Closing):
             ShuffleDamaged, ShuffleDeleted
         """
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-        pauses = Pauses(deadline)
+        pauses = Pauses(deadline, WAIT_GROWTH)
         while self.record.state is not State.GET:
             if self.record.state is State.DAMAGED:
                 raise ShuffleDamaged(f"shuffle {self.name!r}: {self.record.why}")

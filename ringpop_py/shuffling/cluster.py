@@ -110,8 +110,9 @@ class Cluster:
 class Pauses:
     """Longer and longer pauses, until a deadline; true while there is time."""
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, growth: float = 2.0) -> None:
         self._deadline = deadline
+        self._growth = growth
         self._rng = random.Random()
         self._pause_s = PAUSE_S_MIN
 
@@ -122,4 +123,4 @@ class Pauses:
         """Pause; at random, so that clients that were refused together do not come together."""
         left = self._deadline - time.monotonic()
         time.sleep(max(0.0, min(left, self._pause_s * self._rng.uniform(0.5, 1.0))))
-        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+        self._pause_s = min(self._growth * self._pause_s, PAUSE_S_MAX)

@@ -109,3 +109,37 @@ def test_what_is_in_the_store_alone_is_fetched_by_whoever_is_there() -> None:
     assert (alone.segments[0].holders, alone.segments[0].copy_to) == ((STORE,), None)
     assert back.segments[0].copy_to == B
     assert (fetched.segments[0].holders, fetched.segments[0].is_open) == ((B, STORE), False)
+
+
+def owners_of(record: Record) -> list[int]:
+    return [
+        sum(each.holders[:1] == (member,) for each in record.intervals) for member in record.members
+    ]
+
+
+def all_fetched(record: Record) -> Record:
+    """Let everything be fetched that is to be fetched, one after the other."""
+    while due := [n for n, each in enumerate(record.intervals) if each.fetched_by is not None]:
+        record = changes.fetched(record, due[0])
+    return record
+
+
+def test_who_joins_during_a_repair_comes_to_its_share_when_that_is_done() -> None:
+    readable = changes.published(ended(changes.created(None, 7, b"", 9, [A, B])), [(1, 1)] * 9)
+
+    after = changes.joined(changes.parted(readable, B), C)
+
+    assert all(each.fetched_by in (None, C) for each in after.intervals)
+    after = all_fetched(after)
+    assert owners_of(after) == [5, 4]
+    assert owners_of(all_fetched(changes.joined(after, B))) == [3, 3, 3]
+
+
+def test_after_a_death_members_own_equal_shares_of_what_they_hold() -> None:
+    record = changes.created(None, 7, b"", 12, [A, B, C])
+    readable = changes.published(ended(record), [(1, 1)] * 12)
+
+    after = all_fetched(changes.parted(readable, B))
+
+    assert owners_of(after) == [6, 6]
+    assert all({*each.holders} == {A, C} for each in after.intervals)
