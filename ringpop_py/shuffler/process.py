@@ -42,6 +42,8 @@ SORTED_BYTES_MAX: Final = 1 << 30
 """The most bytes that are sorted in one piece: a column of texts holds less than 2 GiB."""
 HELD_SHARE: Final = 16
 """The share of the memory for rows of clients on their way, and the same for those of members."""
+NICE: Final = 10
+"""How much less of the processors it asks for than the node, which has to answer in time."""
 SORTS: Final = 1
 """How many sorts go on at a time: each has all rows of an interval, or of a run, in memory."""
 
@@ -58,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", help="of the node; it exists")
     parser.add_argument("--cluster", required=True)
     options = parser.parse_args(argv)
+    os.nice(NICE)
     try:
         incarnation, lock = claim(options.folder)
     except OSError as error:

@@ -8,7 +8,6 @@ rows at two of them. What is read is counted, and its order is checked, before a
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -26,25 +26,23 @@ import pyarrow.dataset as ds
 
 from ringpop_py.cli.commands import count
 from ringpop_py.shuffling.client import ShuffleClient
-from tests.bench.choices import some_of
+from tests.bench.choices import a_file, some_of
 from tests.bench.report import against_goal, larger_is_better, smaller_is_better
+from tests.bench.shuffles.lateness import lateness
+from tests.bench.shuffles.puts import INTERVALS, MB, put_by_threads, table_of, through
+from tests.bench.shuffles.spark import Files, dataframes, real
 from tests.e2e.shuffle.cluster import ShuffleCluster, child_of
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
-
     from tests.bench.report import Row
 
-PARTS: Final = ("dataframes", "arrow", "put", "balance", "killed", "memory")
+PARTS: Final = ("dataframes", "real", "arrow", "put", "balance", "killed", "memory", "lateness")
 NODES: Final = 3
-INTERVALS: Final = 64
 PARTITIONS: Final = 8
-PARQUET: Final = "sort, write.parquet, pyarrow"
 SORT_GOALS: Final = {"int": 1.5, "text": 1.0}
-MB: Final = 1e6
 MEMORY: Final = 128 << 20
 MEMORY_OVER: Final = 1.2
 
@@ -56,6 +54,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
                        metavar="PART,...", help=f"of: {', '.join(PARTS)} (all)")  # fmt: skip
     group.add_argument("--rows", type=count, default=10_000_000, metavar="COUNT",
                        help="how many rows of 24 bytes (10000000)")  # fmt: skip
+    group.add_argument("--flights-3m", type=a_file, metavar="FILE",
+                       help="data/flights-3m.parquet of the npm package vega-datasets (without: no"
+                       " rows of it)")  # fmt: skip
+    group.add_argument("--words", type=a_file, metavar="FILE",
+                       help="a word a line, as Debian's wamerican-huge has them (without: none)",
+                       )  # fmt: skip
     group.add_argument("--rounds", type=count, default=3, metavar="COUNT",
                        help="how often each is measured (3)")  # fmt: skip
 
@@ -65,103 +69,14 @@ def run(options: argparse.Namespace | None = None) -> Iterator[Row]:
     parts = PARTS if options is None else options.parts
     rows = 10_000_000 if options is None else options.rows
     rounds = 3 if options is None else options.rounds
+    files = Files() if options is None else Files(options.flights_3m, options.words)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         for number, part in enumerate(parts):
             flags = ("--shuffle-memory", str(MEMORY)) if part == "memory" else ()
             with ShuffleCluster(Path(folder) / str(number), NODES, *flags) as cluster:
                 cluster.wait_ready(NODES)
-                yield from _PARTS[part](cluster, Path(folder), rows, rounds)
-
-
-# From Spark.
-
-
-def _spark(cluster: ShuffleCluster, folder: Path, rows: int, rounds: int) -> Iterator[Row]:
-    from ringpop_demo.session import open_spark
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    with open_spark("bench", driver_memory="4g") as spark:
-        source = folder / "source"
-        _made(spark, rows).write.parquet(str(source))
-        df = spark.read.parquet(str(source))
-        ours, theirs, firsts, their_firsts, reorders, their_reorders = ([] for _ in range(6))
-        for number in range(-1, rounds):
-            mine, my_first = _shuffled(cluster, df, number)
-            reordered = _reordered(cluster, number)
-            other, other_first = _sorted(df, folder / "out", df.sort("key"))
-            from pyspark.sql.functions import rand
-
-            randomly, _ = _sorted(df, folder / "out", df.orderBy(rand(number + 1)))
-            if number >= 0:  # the first turn warms up
-                ours.append(mine)
-                firsts.append(my_first)
-                theirs.append(other)
-                their_firsts.append(other_first)
-                reorders.append(reordered)
-                their_reorders.append(randomly)
-        yield smaller_is_better(
-            "shuffle.spark.all", median(ours), "s", PARQUET, median(theirs), 1.5
-        )
-        yield smaller_is_better(
-            "shuffle.spark.first", median(firsts), "s", PARQUET, median(their_firsts), 3.0
-        )
-        name = "orderBy(rand()), write.parquet, pyarrow"
-        yield smaller_is_better(
-            "shuffle.reorder", median(reorders), "s", name, median(their_reorders), 3.0
-        )
-
-
-def _made(spark: SparkSession, rows: int) -> DataFrame:
-    keys = spark.range(rows, numPartitions=PARTITIONS)
-    return keys.selectExpr("xxhash64(id) as key", "id as number", "rand(1) as value")
-
-
-def _shuffled(cluster: ShuffleCluster, df: DataFrame, number: int) -> tuple[float, float]:
-    from ringpop_py.spark import shuffle
-
-    began = time.perf_counter()
-    name = f"sorted {number}"
-    shuffle(df, by="key", name=name, peers=cluster.addresses, intervals=INTERVALS)
-    with ShuffleClient.open(cluster.addresses, name) as client:
-        batches = client.scan()
-        read = [next(batches)]
-        first = time.perf_counter() - began
-        read += batches
-    seconds = time.perf_counter() - began
-    _check(pa.Table.from_batches(read), "key")
-    return seconds, first
-
-
-def _reordered(cluster: ShuffleCluster, number: int) -> float:
-    with ShuffleClient.open(cluster.addresses, f"sorted {number}") as client:
-        began = time.perf_counter()
-        with client.reorder(number + 1, f"random {number}") as target:
-            table = target.reader().read_all()
-            seconds = time.perf_counter() - began
-            target.delete()
-        assert table.num_rows == sum(interval.rows for interval in client.intervals)
-        client.delete()
-    return seconds
-
-
-def _sorted(df: DataFrame, folder: Path, ordered: DataFrame) -> tuple[float, float]:
-    shutil.rmtree(folder, ignore_errors=True)
-    began = time.perf_counter()
-    ordered.write.parquet(str(folder))
-    files = sorted(folder.glob("*.parquet"))
-    batches = ds.dataset([str(file) for file in files]).to_batches()
-    read = [next(batches)]
-    first = time.perf_counter() - began
-    read += batches
-    table = pa.Table.from_batches(read)
-    seconds = time.perf_counter() - began
-    assert table.num_rows == df.count()
-    return seconds, first
-
-
-def _check(table: pa.Table, key: str) -> None:
-    keys = table.column(key).to_numpy()
-    assert (keys[1:] >= keys[:-1]).all(), "the rows are not in order"
+                part_of = partial(real, files) if part == "real" else _PARTS[part]
+                yield from part_of(cluster, Path(folder), rows, rounds)
 
 
 # From Arrow.
@@ -173,13 +88,13 @@ def _arrow(cluster: ShuffleCluster, folder: Path, rows: int, rounds: int) -> Ite
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with open_spark("bench", driver_memory="4g") as spark:
         for kind in ("int", "text"):
-            table = _table(rows if kind == "int" else rows // 2, kind)
+            table = table_of(rows if kind == "int" else rows // 2, kind)
             source = folder / f"arrow-{kind}"
             ds.write_dataset(table, source, format="parquet", max_rows_per_file=1 << 20,
                              max_rows_per_group=1 << 20)  # fmt: skip
             ours, theirs = [], []
             for number in range(-1, rounds):
-                mine = _through(cluster, table, f"{kind} {number}")
+                mine = through(cluster, table, f"{kind} {number}")
                 df = spark.read.parquet(str(source))
                 began = time.perf_counter()
                 df.repartitionByRange(PARTITIONS, "key").sortWithinPartitions("key").write.format(
@@ -195,52 +110,6 @@ def _arrow(cluster: ShuffleCluster, folder: Path, rows: int, rounds: int) -> Ite
             )
 
 
-def _table(rows: int, kind: str) -> pa.Table:
-    rng = np.random.default_rng(1)
-    keys: Any = rng.integers(0, 1 << 62, rows)
-    if kind == "text":
-        keys = pa.array(keys).cast(pa.string())
-    return pa.table({"key": keys, "number": np.arange(rows), "value": rng.random(rows)})
-
-
-def _through(cluster: ShuffleCluster, table: pa.Table, name: str) -> float:
-    began = time.perf_counter()
-    with ShuffleClient(cluster.addresses, name) as client:
-        client.create(table.schema, ["key"], intervals=INTERVALS)
-        client.end(_put_by_threads(cluster, name, table))
-        found = client.reader().read_all()
-        seconds = time.perf_counter() - began
-        client.delete()
-    assert found.num_rows == table.num_rows
-    return seconds
-
-
-def _put_by_threads(cluster: ShuffleCluster, name: str, table: pa.Table) -> list[Any]:
-    """Put *table* from two threads, as a machine of two cores does."""
-    receipts: list[Any] = []
-
-    def put(first: int, rows: int) -> None:
-        with (
-            ShuffleClient.open(cluster.addresses, name) as client,
-            client.attempt() as attempt,
-        ):
-            step = 1 << 19
-            for at in range(first, first + rows, step):
-                attempt.put(table.slice(at, min(step, first + rows - at)))
-        receipts.append(attempt.receipt)
-
-    half = table.num_rows // 2
-    threads = [
-        threading.Thread(target=put, args=(first, rows))
-        for first, rows in ((0, half), (half, table.num_rows - half))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return receipts
-
-
 # Puts alone.
 
 _RECEIVER: Final = """
@@ -254,14 +123,14 @@ connection.sendall(b"!")
 
 
 def _put(cluster: ShuffleCluster, folder: Path, rows: int, rounds: int) -> Iterator[Row]:
-    table = _table(rows, "int").sort_by("key")
+    table = table_of(rows, "int").sort_by("key")
     size = table.nbytes / MB
     ours, theirs = [], []
     for number in range(-1, rounds):
         with ShuffleClient(cluster.addresses, f"put {number}") as client:
             client.create(table.schema, ["key"], intervals=INTERVALS)
             began = time.perf_counter()
-            _put_by_threads(cluster, client.name, table)
+            put_by_threads(cluster, client.name, table)
             mine = size / (time.perf_counter() - began)
             client.delete()
         other = size / _copied(folder, table)
@@ -323,7 +192,7 @@ def _balance(cluster: ShuffleCluster, _folder: Path, rows: int, _rounds: int) ->
         table = pa.table({"key": draw(rows // 4)})
         with ShuffleClient(cluster.addresses, f"balance {name}") as client:
             client.create(table.schema, ["key"], intervals=256)
-            client.end(_put_by_threads(cluster, client.name, table))
+            client.end(put_by_threads(cluster, client.name, table))
             sizes = [interval.rows for interval in client.intervals]
             client.delete()
         over = max(sizes) * len(sizes) / sum(sizes)
@@ -331,17 +200,17 @@ def _balance(cluster: ShuffleCluster, _folder: Path, rows: int, _rounds: int) ->
 
 
 def _killed(cluster: ShuffleCluster, _folder: Path, rows: int, rounds: int) -> Iterator[Row]:
-    table = _table(rows, "int")
+    table = table_of(rows, "int")
     calm, killed = [], []
     for number in range(rounds):
-        calm.append(_through(cluster, table, f"calm {number}"))
+        calm.append(through(cluster, table, f"calm {number}"))
 
         def kill() -> None:
             cluster[1].signal(signal.SIGKILL)
 
         timer = threading.Timer(calm[-1] / 3, kill)
         timer.start()
-        killed.append(_through(cluster, table, f"killed {number}"))
+        killed.append(through(cluster, table, f"killed {number}"))
         timer.join()
         assert cluster[1].process is not None
         cluster[1].process.wait(10)
@@ -353,9 +222,9 @@ def _killed(cluster: ShuffleCluster, _folder: Path, rows: int, rounds: int) -> I
 
 def _memory(cluster: ShuffleCluster, _folder: Path, rows: int, _rounds: int) -> Iterator[Row]:
     # Ten times the setting passes each node, which has its share of the rows twice.
-    table = _table(max(rows, 10 * MEMORY // 24), "int")
+    table = table_of(max(rows, 10 * MEMORY // 24), "int")
     base = _peaks(cluster)
-    _through(cluster, table, "memory")
+    through(cluster, table, "memory")
     over = max(peak - before for peak, before in zip(_peaks(cluster), base, strict=True)) / MEMORY
     yield against_goal("shuffle.memory", over, "of --shuffle-memory", MEMORY_OVER)
 
@@ -371,10 +240,11 @@ def _peaks(cluster: ShuffleCluster) -> list[int]:
 
 
 _PARTS: Final[dict[str, Callable[[ShuffleCluster, Path, int, int], Iterator[Row]]]] = {
-    "dataframes": _spark,
+    "dataframes": dataframes,
     "arrow": _arrow,
     "put": _put,
     "balance": _balance,
     "killed": _killed,
     "memory": _memory,
+    "lateness": lateness,
 }
