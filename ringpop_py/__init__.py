@@ -14,6 +14,7 @@ __all__ += errors.__all__
 if TYPE_CHECKING:
     from ringpop_py.actors.actors import Actor as Actor
     from ringpop_py.address import Address as Address
+    from ringpop_py.client.aio import AsyncClient as AsyncClient
     from ringpop_py.client.client import Client as Client
     from ringpop_py.client.client import RingSnapshot as RingSnapshot
     from ringpop_py.client.keyspace_client import KeyspaceClient as KeyspaceClient
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import StateConfig as StateConfig
     from ringpop_py.config.settings import WireLimits as WireLimits
     from ringpop_py.daemon import open_ringpop as open_ringpop
+    from ringpop_py.entry.asgi import RingpopMiddleware as RingpopMiddleware
+    from ringpop_py.entry.wsgi import RingpopWSGI as RingpopWSGI
     from ringpop_py.jobs.client import JobClient as JobClient
     from ringpop_py.jobs.stagefile import Chunk as Chunk
     from ringpop_py.jobs.stagefile import encode_stage as encode_stage
@@ -74,12 +77,15 @@ else:
         {
             "actors.actors": "Actor",
             "address": "Address",
+            "client.aio": "AsyncClient",
             "client.client": "Client RingSnapshot",
             "client.keyspace_client": "KeyspaceClient",
             "config.settings": (
                 "PRESETS Config GossipConfig ProxyConfig ShuffleConfig StateConfig WireLimits"
             ),
             "daemon": "open_ringpop",
+            "entry.asgi": "RingpopMiddleware",
+            "entry.wsgi": "RingpopWSGI",
             "jobs.client": "JobClient",
             "jobs.stagefile": "Chunk encode_stage",
             "keyed.aggregations": "ABSENT",

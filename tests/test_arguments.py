@@ -110,15 +110,15 @@ OF_KEYSPACE: Final[dict[str, tuple[Callable[[Any], Any], str]]] = {
 OF_CLIENT: Final[dict[str, tuple[Callable[[Client], Any], str]]] = {
     "the key of a lookup": (lambda client: client.lookup(ANY), "key .*not None"),
     "a key that is not Unicode": (lambda client: client.lookup("\ud800"), "key .*Unicode"),
-    "the key of a proxy": (lambda client: client.proxy(7, SOUND), "key .*not int"),  # type: ignore[arg-type]
+    "the key of a proxy": (lambda client: client.proxy(7, SOUND), "key .*not int"),  # type: ignore[call-overload]
     "no key": (lambda client: client.proxy([], SOUND), "key"),
     "a key in bytes": (lambda client: client.proxy(b"k", SOUND), "key .*not bytes"),  # type: ignore[arg-type]
-    "a request": (lambda client: client.proxy("k", "/x"), "request .*not str"),  # type: ignore[arg-type]
+    "a request": (lambda client: client.proxy("k", "/x"), "request .*not str"),  # type: ignore[call-overload]
     "a request of invoke": (lambda client: client.invoke("/x"), "request .*not str"),  # type: ignore[arg-type]
     "a request of relay": (lambda client: client.relay("a", "/x"), "request .*not str"),  # type: ignore[arg-type]
     "an owner": (lambda client: client.relay(7, SOUND), "owner .*not int"),  # type: ignore[arg-type]
-    "a deadline": (lambda client: client.proxy("k", SOUND, deadline_s="1"), "seconds"),  # type: ignore[arg-type]
-    "a service": (lambda client: client.proxy("k", SOUND, service=7), "service"),  # type: ignore[arg-type]
+    "a deadline": (lambda client: client.proxy("k", SOUND, deadline_s="1"), "seconds"),  # type: ignore[call-overload]
+    "a service": (lambda client: client.proxy("k", SOUND, service=7), "service"),  # type: ignore[call-overload]
     "a service too long": (
         lambda client: client.proxy("k", SOUND, service="x" * 300),
         "name of 300",

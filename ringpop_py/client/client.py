@@ -13,12 +13,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import RLock, local
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, overload
 from weakref import WeakSet
 
-from ringpop_py import errors
 from ringpop_py.address import Address
-from ringpop_py.arguments import checked_seconds, keys_of, sendable_text, wrong
+from ringpop_py.arguments import checked_seconds, sendable_text
+from ringpop_py.client.outcomes import Lost, Outcomes, take_in
+from ringpop_py.client.proxying import (
+    application_call,
+    checked_request,
+    error_in,
+    proxy_call,
+    proxy_reply,
+)
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     ApplicationError,
@@ -29,40 +36,22 @@ from ringpop_py.errors import (
     ConnectFailed,
     ConnectionLost,
     ConnectRefused,
-    PeerDeclined,
     PeerFailed,
-    ProxyError,
     WireError,
 )
 from ringpop_py.forks import FORKS
-from ringpop_py.proxy.head import (
-    APPLICATION_SCHEME,
-    PROXY_ERROR_PREFIX,
-    RELAY_ENDPOINT,
-    AnswerHead,
-    Head,
-    RelayHead,
-    decode_error,
-)
+from ringpop_py.proxy.head import RELAY_ENDPOINT, RelayHead
 from ringpop_py.proxy.request import Reply, Request
-from ringpop_py.values.declared import Named, Natural, Text, convert, decode, encode
+from ringpop_py.values.declared import Named, Natural, Text, convert, encode
 from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.wire.calls import (
-    NODE_SERVICE,
-    Answer,
-    AnswerReceived,
-    Call,
-    CallFailed,
-    CallReceived,
-    Ended,
-)
+from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.connection import Connection
-from ringpop_py.wire.frames import ErrorCode
 from ringpop_py.wire.init import NO_LISTENER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from ringpop_py.proxy.request import AnyReply, AnyRequest, HttpReply, HttpRequest
     from ringpop_py.ring.hashring import HashRing
 
 RECEIVE_BYTES: Final = 1 << 16
@@ -114,19 +103,6 @@ class RingSnapshot:
     service: str
 
 
-class _Outcomes(dict[int, Answer | CallError]):
-    """The outcomes of the calls of one connection, by call.
-
-    Attributes:
-        lost: the error of the calls that have no outcome when the connection ends.
-    """
-
-    lost: tuple[type[CallError], str] = (
-        ConnectionLost,
-        "is not connected: this client closed the connection",
-    )
-
-
 class _Line:
     """The connection of one thread of one process to *peer*, made when it is needed.
 
@@ -138,7 +114,7 @@ class _Line:
         self.peer = peer
         self.forks_count = FORKS.count
         self.connection: Connection | None = None
-        self.outcomes = _Outcomes()
+        self.outcomes = Outcomes()
         self.lock = RLock()
         self._timeout_s = timeout_s
         self._limits = limits
@@ -166,7 +142,7 @@ class _Line:
                 self._socket.close()
             self._socket = self.connection = None
             # `Pending` calls keep the outcomes of their connection, so this drops no answer.
-            self.outcomes = _Outcomes()
+            self.outcomes = Outcomes()
         finally:
             self.lock.release()
 
@@ -255,21 +231,10 @@ class _Line:
         connection = self.connection
         assert connection is not None
         assert self._socket is not None
-        for event in connection.receive(data):
-            match event:
-                case AnswerReceived(call_id, answer):
-                    self.outcomes[call_id] = answer
-                case CallFailed(call_id, error):
-                    self.outcomes[call_id] = error
-                case CallReceived(call_id):
-                    # Answered, not ignored: the peer would wait for its time-out.
-                    connection.send_error(call_id, ErrorCode.BAD_REQUEST, "this end serves nothing")
-                case Ended(reason, refused):
-                    kind = PeerDeclined if refused else ConnectionLost
-                    self._lose(f"ended the connection: {reason}", kind)
-                    return
-                case _:
-                    pass  # `Initialised`; or the peer cancels a call that we have refused
+        ended = take_in(connection, data, self.outcomes)
+        if ended is not None:
+            self._lose(ended.why, ended.kind)
+            return
         if connection.outgoing:
             # That of the receive before may be 0.
             self._socket.settimeout(self._timeout_s)
@@ -286,7 +251,7 @@ class _Line:
     def _lose(self, why: str, kind: type[CallError] = ConnectionLost) -> None:
         # Before `close`, which begins new outcomes: pending calls look into these.
         if not self._ends:
-            self.outcomes.lost = kind, why
+            self.outcomes.lost = Lost(kind, why)
         self._ends = False
         self.close()
 
@@ -453,15 +418,36 @@ class Client(Closing):
 
     # The application.
 
+    @overload
     def proxy(
         self,
         key: str | Sequence[str],
         request: Request,
         *,
+        service: str = ...,
+        idempotent: bool = ...,
+        deadline_s: float | None = ...,
+    ) -> Reply: ...
+
+    @overload
+    def proxy(
+        self,
+        key: str,
+        request: HttpRequest,
+        *,
+        idempotent: bool = ...,
+        deadline_s: float | None = ...,
+    ) -> HttpReply: ...
+
+    def proxy(
+        self,
+        key: str | Sequence[str],
+        request: AnyRequest,
+        *,
         service: str = "app",
         idempotent: bool = False,
         deadline_s: float | None = None,
-    ) -> Reply:
+    ) -> AnyReply:
         """Have this daemon forward *request* to the owner of *key*; return the owner's reply.
 
         Raises:
@@ -469,21 +455,36 @@ class Client(Closing):
             ProxyError: if the daemon could not forward it; as in `Proxy.handle_or_proxy`.
             CallError: if the daemon itself did not answer.
         """
-        keys = (key,) if isinstance(key, str) else keys_of(key)
-        try:
-            head = Head(keys, route=True, idempotent=idempotent).encode()
-        except UnicodeEncodeError:
-            for each in keys:
-                sendable_text(each, "key")
-            raise
-        answer = self._begin(service, request, head, deadline_s).result()
-        if not answer.ok:
-            raise _application_error(answer)
-        try:
-            owner = decode(AnswerHead, answer.arg2).owner
-        except BodyError as error:
-            raise PeerFailed(f"{self.peer}: the head of the answer: {error}") from None
-        return Reply(answer.arg3, owner)
+        call = proxy_call(
+            key, request, service=service, idempotent=idempotent, ttl_s=self._ttl_s(deadline_s)
+        )
+        reply = proxy_reply(self.call(call), request, self.peer)
+        if reply is None:
+            raise PeerFailed(f"{self.peer} leaves the answer to us, and was not asked to")
+        return reply
+
+    def handle_or_proxy(
+        self,
+        key: str,
+        request: HttpRequest,
+        *,
+        idempotent: bool = False,
+        deadline_s: float | None = None,
+    ) -> HttpReply | None:
+        """Return None if the host of this daemon owns *key*, and else as `proxy` does.
+
+        Only of HTTP: the application that asks is the one that answers on its own host.
+        """
+        ttl_s = self._ttl_s(deadline_s)
+        call = proxy_call(
+            key, request, service="", idempotent=idempotent, ttl_s=ttl_s, may_be_here=True
+        )
+        reply = proxy_reply(self.call(call), request, self.peer)
+        assert not isinstance(reply, Reply)
+        return reply
+
+    def _ttl_s(self, given: float | None) -> float:
+        return self.timeout_s if given is None else checked_seconds(given, "deadline_s")
 
     def invoke(
         self, request: Request, *, service: str = "app", timeout_s: float | None = None
@@ -496,7 +497,7 @@ class Client(Closing):
         """
         answer = self._begin(service, request, b"", timeout_s).result()
         if not answer.ok:
-            raise _error_in(answer)
+            raise error_in(answer)
         return answer.arg3
 
     def relay(self, owner: str, request: Request, *, timeout_s: float | None = None) -> Pending:
@@ -505,24 +506,13 @@ class Client(Closing):
         Raises:
             CallError: if the daemon cannot be reached.
         """
-        head = encode(RelayHead(sendable_text(owner, "owner"), _checked(request).endpoint))
+        head = encode(RelayHead(sendable_text(owner, "owner"), checked_request(request).endpoint))
         return self._begin(NODE_SERVICE, Request(RELAY_ENDPOINT, request.body), head, timeout_s)
 
     def _begin(
         self, service: str, request: Request, head: bytes, timeout_s: float | None
     ) -> Pending:
-        endpoint, body = _checked(request).endpoint, request.body
-        sendable_text(service, "service")
-        ttl_s = self.timeout_s if timeout_s is None else checked_seconds(timeout_s, "deadline_s")
-        return self.begin(
-            Call(service, endpoint, head, body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
-        )
-
-
-def _checked(request: Request) -> Request:
-    if not isinstance(request, Request):
-        raise wrong("request", "a Request", request)
-    return request
+        return self.begin(application_call(service, request, head, self._ttl_s(timeout_s)))
 
 
 def _packed(body: object, endpoint: str) -> bytes:
@@ -530,34 +520,6 @@ def _packed(body: object, endpoint: str) -> bytes:
         return encode_value("msgpack", body)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(f"{endpoint}: the body cannot be sent: {error}") from None
-
-
-def _error_in(answer: Answer) -> ApplicationError:
-    """Return the error in *answer*. Raises PeerFailed if it is malformed: the handler has run."""
-    try:
-        return decode_error(answer.arg2)
-    except BodyError as error:
-        raise PeerFailed(str(error)) from None
-
-
-def _application_error(answer: Answer) -> ApplicationError | ProxyError | errors.NoOwner:
-    """Return the error that a daemon had on behalf of this client, as the class it was there."""
-    error = _error_in(answer)
-    kind = _PROXY_ERRORS.get(error.kind)
-    return kind(error.message) if kind is not None else error
-
-
-_PROXY_ERRORS: Final[dict[str, Callable[[str], ProxyError | errors.NoOwner]]] = {
-    PROXY_ERROR_PREFIX + kind.__name__: kind
-    for kind in (
-        errors.MaxRetriesExceeded,
-        errors.KeysDiverged,
-        errors.Refused,
-        errors.MayHaveRun,
-        errors.DeadlineExceeded,
-        errors.NoOwner,
-    )
-}
 
 
 def _reason(error: OSError | UnicodeError) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import secrets
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from ringpop_py.node.labels import OwnLabels
 from ringpop_py.node.readiness import Readiness
 from ringpop_py.node.reporter import Reporter
 from ringpop_py.proxy.application import Application
+from ringpop_py.proxy.entering import EntryServer
 from ringpop_py.proxy.forward import Proxy
 from ringpop_py.proxy.owners import RingOwners
 from ringpop_py.proxy.receive import ProxyServer
@@ -100,8 +102,9 @@ class Ringpop:
         self.readiness = Readiness(node)
         self.driver = NodeDriver(node, channel, self._observe)
         self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read, resolve)
+        mark = secrets.token_hex(16)
         self.application = Application(
-            node.local.name, config.proxy, config.app_url, config.wire.message_bytes_max
+            node.local.name, config.proxy, config.app_url, config.wire.message_bytes_max, mark
         )
         self.proxying = Proxy(
             channel,
@@ -111,6 +114,13 @@ class Ringpop:
             address_of=self.address_of,
         )
         ProxyServer(channel, self.proxying)
+        EntryServer(
+            channel,
+            self.proxying,
+            mark=mark,
+            ring=lambda: self.ring,
+            wait_for_change=self._next_change,
+        )
         self.labels = OwnLabels(self.driver)
         self.on_debug: Callable[[bool], None] = _ignore_debug
         self.on_end: Callable[[], None] | None = None
@@ -186,6 +196,9 @@ class Ringpop:
         """Return once *condition* holds; it is checked after each change of a member."""
         while not condition(self):
             await self._changed.wait()
+
+    async def _next_change(self) -> None:
+        await self._changed.wait()  # each change has an event of its own
 
     def observe(self, observer: Callable[[fx.Effect], None]) -> None:
         """Call *observer* with each fact of the protocol, as it happens.

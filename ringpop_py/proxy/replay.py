@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 import httpx
 
 from ringpop_py.errors import BadRequest, CallTimeout, PeerBusy, PeerFailed
+from ringpop_py.proxy.entry import MARK
 from ringpop_py.proxy.http import end_to_end
 
 if TYPE_CHECKING:
@@ -24,12 +25,14 @@ class HttpReplayer:
     Args:
         body_bytes_max: of a response.
         replays_max: how many requests may be under way, each on a connection of its own.
+        mark: the value of the header `MARK` in each request; without one, there is no such header.
     """
 
-    def __init__(self, app_url: str, body_bytes_max: int, replays_max: int) -> None:
+    def __init__(self, app_url: str, body_bytes_max: int, replays_max: int, mark: str = "") -> None:
         self._body_bytes_max = body_bytes_max
         self._replays_max = replays_max
         self._replays_count = 0
+        self._mark = [(MARK.encode(), mark.encode())] if mark else []
         self._url = app_url
         self._prefix = urlsplit(app_url).path.rstrip("/")
         # No proxies or credentials of the environment: the target is the configured one. The pool
@@ -88,11 +91,15 @@ class HttpReplayer:
 
     async def _replay(self, request: HttpRequest, target: bytes) -> tuple[int, Headers, bytes]:
         # As bytes: httpx takes text for ASCII.
-        headers = [(key.encode(), value.encode()) for key, value in end_to_end(request.headers)]
+        headers = [
+            (key.encode(), value.encode())
+            for key, value in end_to_end(request.headers)
+            if key.lower() != MARK
+        ]
         async with self._client.stream(
             request.method,
             self._url,
-            headers=headers,
+            headers=headers + self._mark,
             content=request.body,
             extensions={"target": target},  # httpx would resolve its dots
         ) as response:
@@ -103,7 +110,11 @@ class HttpReplayer:
                 if len(body) > self._body_bytes_max:
                     # While it is read: a response without an end must not fill the memory.
                     raise PeerFailed(f"the response is larger than {self._body_bytes_max} bytes")
-            return response.status_code, end_to_end(response.headers.multi_items()), bytes(body)
+            pairs = response.headers.multi_items()
+            headers_back = end_to_end(pairs)
+            if request.method == "HEAD":  # of a body that is not there, so it cannot be counted
+                headers_back += tuple(each for each in pairs if each[0] == "content-length")
+            return response.status_code, headers_back, bytes(body)
 
     async def aclose(self) -> None:
         """Close the connections to the application."""

@@ -1,0 +1,264 @@
+"""The asynchronous client, for programs under asyncio or trio: it runs on anyio.
+
+An `AsyncClient` speaks to one daemon. A call under way has a connection to itself, which is kept
+for later calls. So a call that is cancelled is over at the daemon as well: with its connection.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Final, Self
+
+import anyio
+from anyio.abc import SocketAttribute
+from anyio.lowlevel import RunVar
+
+from ringpop_py.address import Address
+from ringpop_py.arguments import checked_seconds
+from ringpop_py.client.client import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, GRACE_S
+from ringpop_py.client.outcomes import Outcomes, take_in
+from ringpop_py.client.proxying import proxy_call, proxy_reply
+from ringpop_py.config.settings import WireLimits
+from ringpop_py.errors import (
+    CallError,
+    CallTimeout,
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    PeerFailed,
+    WireError,
+)
+from ringpop_py.proxy.request import Reply
+from ringpop_py.wire.connection import Connection
+from ringpop_py.wire.init import NO_LISTENER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from anyio.abc import SocketStream
+
+    from ringpop_py.proxy.request import AnyReply, AnyRequest, HttpReply, HttpRequest
+    from ringpop_py.wire.calls import Answer, Call
+
+IDLE_MAX: Final = 64
+"""So many connections without a call are kept."""
+_LOST: Final = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
+
+
+class AsyncClient:
+    """Calls to the daemon at *peer*. Each event loop has connections of its own.
+
+    Args:
+        peer: ``host:port``, or an `Address`.
+        timeout_s: how long an answer may take, unless a call says otherwise.
+    """
+
+    def __init__(
+        self,
+        peer: Address | str,
+        *,
+        timeout_s: float = CALL_TIMEOUT_S,
+        limits: WireLimits | None = None,
+    ) -> None:
+        self.peer = Address.parse(peer, what="peer") if isinstance(peer, str) else peer
+        if not checked_seconds(timeout_s, "timeout_s") > 0:
+            raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
+        self.timeout_s = timeout_s
+        self._limits = limits or WireLimits()
+        self._idle: RunVar[deque[_Line]] = RunVar("idle lines")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop that no call uses."""
+        lines = self._lines()
+        while lines:
+            await lines.pop().aclose()
+
+    def _lines(self) -> deque[_Line]:
+        lines = self._idle.get(None)
+        if lines is None:
+            lines = deque(maxlen=IDLE_MAX)
+            self._idle.set(lines)
+        return lines
+
+    async def call(self, call: Call) -> Answer:
+        """Send *call* and wait for its answer.
+
+        Raises:
+            CallError: one of its subclasses; `took_effect` says whether the call may have run.
+        """
+        line = await self._line(min(call.ttl_s, CONNECT_TIMEOUT_S))
+        try:
+            with anyio.fail_after(call.ttl_s + GRACE_S):
+                answer = await line.call(call)
+        except TimeoutError:
+            await line.aclose()
+            raise CallTimeout(f"{self.peer} did not answer in time") from None
+        except CallError:
+            await self._keep(line)
+            raise
+        except BaseException:
+            await line.aclose()
+            raise
+        await self._keep(line)
+        return answer
+
+    async def _line(self, timeout_s: float) -> _Line:
+        lines = self._lines()
+        while lines:
+            line = lines.pop()
+            if line.is_open:
+                return line
+            await line.aclose()
+        made: _Line | None = None
+        try:
+            with anyio.fail_after(timeout_s):
+                made = _Line(self.peer, await anyio.connect_tcp(*self.peer), self._limits)
+                await made.introduce()
+                return made
+        except TimeoutError:
+            why = "no answer in time"
+        except (OSError, CallError) as error:
+            why = str(error)  # no call was sent yet, so this is safe to retry
+        finally:
+            if made is not None and not made.is_introduced:
+                await made.aclose()
+        raise ConnectFailed(f"cannot reach {self.peer}: {why}")
+
+    async def _keep(self, line: _Line) -> None:
+        lines = self._lines()
+        if line.is_open and len(lines) < IDLE_MAX:
+            lines.append(line)
+        else:
+            await line.aclose()
+
+    async def proxy(
+        self,
+        key: str | Sequence[str],
+        request: AnyRequest,
+        *,
+        service: str = "app",
+        idempotent: bool = False,
+        deadline_s: float | None = None,
+    ) -> AnyReply:
+        """Have this daemon forward *request* to the owner of *key*; see `Client.proxy`."""
+        call = proxy_call(
+            key, request, service=service, idempotent=idempotent, ttl_s=self._ttl_s(deadline_s)
+        )
+        reply = proxy_reply(await self.call(call), request, self.peer)
+        if reply is None:
+            raise PeerFailed(f"{self.peer} leaves the answer to us, and was not asked to")
+        return reply
+
+    async def handle_or_proxy(
+        self,
+        key: str,
+        request: HttpRequest,
+        *,
+        idempotent: bool = False,
+        deadline_s: float | None = None,
+    ) -> HttpReply | None:
+        """Return None if the host of this daemon owns *key*; see `Client.handle_or_proxy`."""
+        ttl_s = self._ttl_s(deadline_s)
+        call = proxy_call(
+            key, request, service="", idempotent=idempotent, ttl_s=ttl_s, may_be_here=True
+        )
+        reply = proxy_reply(await self.call(call), request, self.peer)
+        assert not isinstance(reply, Reply)
+        return reply
+
+    def _ttl_s(self, given: float | None) -> float:
+        return self.timeout_s if given is None else checked_seconds(given, "deadline_s")
+
+
+class _Line:
+    """A connection to *peer*, for one call at a time."""
+
+    def __init__(self, peer: Address, stream: SocketStream, limits: WireLimits) -> None:
+        self._peer = peer
+        self._stream = stream
+        self._outcomes = Outcomes()
+        self._connection = Connection(
+            host_port=NO_LISTENER,
+            process_name="ringpop_py-client",
+            initiates=True,
+            limits=limits,
+        )
+        self._socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @property
+    def is_introduced(self) -> bool:
+        """Whether both ends have said what they are."""
+        return self._connection.initialised
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call can be sent, as far as is known."""
+        if self._connection.closed:
+            return False
+        # A daemon that has ended has closed it, which would otherwise lose the next call. Whatever
+        # else can be read was not asked for.
+        file = self._socket.fileno()
+        if file < 0:
+            return False
+        ready = select.poll()
+        ready.register(file, select.POLLIN)
+        return not ready.poll(0)
+
+    async def introduce(self) -> None:
+        """Begin the connection. Raises CallError, OSError."""
+        await self._send()
+        while not self._connection.initialised:
+            await self._receive()
+
+    async def call(self, call: Call) -> Answer:
+        """Send *call*, and return its answer. Raises CallError."""
+        call_id = self._connection.send_call(call)
+        await self._send()
+        while True:
+            outcome = self._outcomes.pop(call_id, None)
+            if isinstance(outcome, CallError):
+                raise outcome
+            if outcome is not None:
+                return outcome
+            await self._receive()
+
+    async def _send(self) -> None:
+        data = self._connection.take_outgoing()
+        if data:
+            try:
+                await self._stream.send(data)
+            except _LOST as error:
+                raise self._lost(f"the connection broke: {type(error).__name__} {error}") from None
+
+    async def _receive(self) -> None:
+        try:
+            ended = take_in(self._connection, await self._stream.receive(), self._outcomes)
+        except anyio.EndOfStream:
+            raise self._lost("closed the connection: its process has ended") from None
+        except _LOST as error:
+            raise self._lost(f"broke the connection: {type(error).__name__} {error}") from None
+        except WireError as error:
+            raise self._lost(f"does not speak TChannel: {error}") from None
+        if ended is not None:
+            self._connection.close()
+            raise ended.kind(f"{self._peer} {ended.why}")
+        await self._send()
+
+    def _lost(self, why: str) -> ConnectionLost:
+        self._connection.close()
+        return ConnectionLost(f"{self._peer} {why}")
+
+    async def aclose(self) -> None:
+        """Close it, at once."""
+        self._connection.close()
+        with anyio.CancelScope(shield=True):
+            await anyio.aclose_forcefully(self._stream)

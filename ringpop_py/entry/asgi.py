@@ -1,0 +1,257 @@
+"""The entry of ASGI applications (Starlette, FastAPI, Litestar, Django), asyncio and trio alike."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import anyio
+import anyio.to_thread
+
+from ringpop_py.client.aio import AsyncClient
+from ringpop_py.entry import http
+from ringpop_py.entry.following import Follower
+from ringpop_py.entry.keys import Incoming, key_rule
+from ringpop_py.errors import ConfigError, RingpopError
+from ringpop_py.proxy.entry import MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from ringpop_py.address import Address
+    from ringpop_py.entry.following import Ring
+    from ringpop_py.entry.keys import KeyRule
+    from ringpop_py.proxy.request import HttpReply, HttpRequest
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Forward = Callable[["HttpRequest"], Awaitable["HttpReply | None"]]
+"""Returns the reply of the owner; None if this host is to answer. Raises RingpopError."""
+_MARK = MARK.encode()
+
+
+class RingpopMiddleware:
+    """Has each request answered by the host that owns its key; wraps the ASGI application *app*.
+
+    The daemon of this host says who owns keys, and forwards requests; it needs ``--app-url``, the
+    URL of this application, to which it replays requests of other hosts.
+
+    Args:
+        key: where the key of a request stands: ``"header:X-User"``, ``"path:/carts/{key}"``,
+            ``"query:user"``, ``"cookie:sid"``, a function of an `Incoming`, or a list of these, of
+            which the first that finds a key decides. A request without a key is answered here.
+        daemon: the address of this host's daemon.
+        away: whether requests are answered ``"here"`` while the daemon is away, whoever owns their
+            keys, or refused with 503 (``"refuse"``).
+        websockets: the same for connections of websockets whose key another host owns; refused
+            with 421. They are not forwarded.
+        body_bytes_max: of a request; a longer one for another host is refused with 413.
+        timeout_s: for the answer of an owner.
+        idempotent: the methods whose requests may be repeated after they may have run.
+
+    Raises:
+        ConfigError: an argument is not what it has to be.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        key: str | KeyRule | Sequence[str | KeyRule],
+        daemon: Address | str = http.DAEMON,
+        away: http.Elsewhere = "here",
+        websockets: http.Elsewhere = "here",
+        body_bytes_max: int = http.BODY_BYTES_MAX,
+        timeout_s: float = http.TIMEOUT_S,
+        idempotent: Collection[str] = http.IDEMPOTENT,
+    ) -> None:
+        self._app = app
+        self._rule = key_rule(key)
+        self._options = http.Options(away, body_bytes_max, timeout_s, idempotent).checked()
+        http.checked_elsewhere(websockets, "websockets")
+        self._websockets = websockets
+        self._follower = Follower(daemon)
+        self._client = AsyncClient(daemon, timeout_s=timeout_s)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of the ASGI interface."""
+        self._follower.start()
+        kind = scope["type"]
+        if kind not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        key, mark = self._rule(incoming_of(scope)), None
+        if any(name == _MARK for name, _ in scope["headers"]):
+            scope, mark = _without_mark(scope)
+        if key is None or await self._is_here(key, mark):
+            await self._app(scope, receive, send)
+        elif kind == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            forward = partial(self._forward, key)
+            here = await answered(scope, receive, send, forward, self._options)
+            if here is not None:
+                await self._app(scope, here, send)
+
+    async def _is_here(self, key: str, mark: str | None) -> bool:
+        ring = self._follower.ring
+        if ring is None:
+            ring = await anyio.to_thread.run_sync(self._follower.wait, http.RING_S)
+        if mark is not None and await self._was_routed(ring, mark):
+            return True
+        return ring is not None and ring.is_here(key)
+
+    async def _was_routed(self, ring: Ring | None, mark: str) -> bool:
+        """Return whether the daemon has replayed this request, which must not be forwarded again.
+
+        A daemon that was started anew just now has another mark than the one that is known.
+        """
+        if ring is None or ring.mark != mark:
+            ring = await anyio.to_thread.run_sync(self._follower.asked_now)
+        return ring is not None and ring.mark == mark
+
+    async def _forward(self, key: str, request: HttpRequest) -> HttpReply | None:
+        return await self._client.handle_or_proxy(
+            key, request, idempotent=request.method in self._options.idempotent
+        )
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._websockets == "here":
+            await self._app(scope, receive, send)
+            return
+        refused = http.refusal(
+            421, "another-host", "another host owns this key, and websockets are not forwarded"
+        )
+        await receive()  # websocket.connect
+        if "websocket.http.response" in scope.get("extensions", {}):
+            await _send(send, refused, prefix="websocket.")
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "another host owns it"})
+
+
+def _without_mark(scope: Scope) -> tuple[Scope, str]:
+    """Return *scope* without the secret, which the application may show to anybody; and it."""
+    [*_, mark] = [value for name, value in scope["headers"] if name == _MARK]
+    left = [pair for pair in scope["headers"] if pair[0] != _MARK]
+    return {**scope, "headers": left}, mark.decode("latin-1")
+
+
+def incoming_of(scope: Scope) -> Incoming:
+    """Return what of a request a key may stand in."""
+    headers = [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
+    query = scope["query_string"].decode("latin-1")
+    return Incoming(scope.get("method", "GET"), _path(scope), query, headers)
+
+
+def _path(scope: Scope) -> str:
+    raw: bytes | None = scope.get("raw_path")
+    # Some servers leave the query in it.
+    return quote(scope["path"]) if raw is None else raw.partition(b"?")[0].decode("latin-1")
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+async def answered(
+    scope: Scope, receive: Receive, send: Send, forward: Forward, options: http.Options
+) -> Receive | None:
+    """Forward a request, and send what came of it; return None then.
+
+    Returns:
+        If this host is to answer: what gives the application the body, which was read.
+    """
+    body = await _body(receive, options.body_bytes_max)
+    if body is None:
+        await _send(send, http.too_long(options.body_bytes_max))
+        return None
+    asked = incoming_of(scope)
+    client = (scope.get("client") or ("",))[0] or ""
+    target = f"{asked.path}?{asked.query}" if asked.query else asked.path
+    try:
+        request = http.to_forward(
+            asked.method, target, asked.headers, body, client=client, scheme=scope["scheme"]
+        )
+    except ConfigError as error:
+        await _send(send, http.refusal_of(error))
+        return None
+    outcome = await _unless_gone(receive, partial(forward, request))
+    if outcome is _Caller.GONE:
+        return None
+    if isinstance(outcome, RingpopError):
+        if not http.may_be_answered_here(outcome, options.away):
+            await _send(send, http.refusal_of(outcome))
+            return None
+        outcome = None
+    if outcome is None:
+        return _again(body, receive)
+    headers = http.reply_headers(outcome, asked.method)
+    await _send(send, http.Refusal(outcome.status, headers, outcome.body))
+    return None
+
+
+class _Caller(Enum):
+    """What comes of a request, instead of a reply."""
+
+    GONE = "gone"
+
+
+async def _unless_gone(
+    receive: Receive, forward: Callable[[], Awaitable[HttpReply | None]]
+) -> HttpReply | RingpopError | _Caller | None:
+    """Return what *forward* does, or raises; it is cancelled if the caller goes away."""
+    outcome: HttpReply | RingpopError | _Caller | None = _Caller.GONE
+    async with anyio.create_task_group() as tasks:
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(watch)
+        try:
+            outcome = await forward()
+        except RingpopError as error:
+            outcome = error
+        tasks.cancel_scope.cancel()
+    return outcome
+
+
+async def _body(receive: Receive, most: int) -> bytes | None:
+    """Return the body; None if it is longer than *most*, or its sender has gone away."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        body += message.get("body", b"")
+        if len(body) > most:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Return what gives *body*, and then what *receive* does."""
+    left = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return left.pop() if left else await receive()
+
+    return again
+
+
+async def _send(send: Send, answer: http.Refusal, prefix: str = "") -> None:
+    headers = [(name.lower().encode("latin-1"), value.encode()) for name, value in answer.headers]
+    kind = f"{prefix}http.response"
+    await send({"type": f"{kind}.start", "status": answer.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": answer.body})

@@ -1,0 +1,113 @@
+"""Who owns keys, as the daemon of this host tells an application: asked once, told of changes.
+
+A thread waits for the daemon's word with a client without trio. So this serves under any server:
+asyncio, trio, threads, processes that fork.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ringpop_py.client.client import Client
+from ringpop_py.dialect import dialect_named
+from ringpop_py.errors import BodyError, CallError, ConfigError, NoOwner
+from ringpop_py.forks import FORKS
+from ringpop_py.logs import log
+from ringpop_py.proxy.entry import FOLLOW_ENDPOINT, Follow, RingTold
+from ringpop_py.ring.hashring import HashRing
+from ringpop_py.values.declared import decode, encode
+from ringpop_py.wire.calls import NODE_SERVICE, Call
+
+if TYPE_CHECKING:
+    from ringpop_py.address import Address
+
+WAIT_S: Final = 40.0
+"""A daemon answers before that, also if nothing has changed."""
+RETRY_S: Final = 0.5
+"""After a failure, so long passes until the daemon is asked again."""
+
+
+class Ring(NamedTuple):
+    """The ring, in the eyes of the member *local*; *mark* is in what its daemon replays here."""
+
+    local: str
+    mark: str
+    ring: HashRing
+
+    def is_here(self, key: str) -> bool:
+        """Return whether this host owns *key*; not if nobody does."""
+        try:
+            return self.ring.lookup(key) == self.local
+        except NoOwner:
+            return False
+
+
+class Follower:
+    """Follows the ring of the daemon at *peer*. Threads may share it, and forks have their own.
+
+    Attributes:
+        ring: what was told last; None before the first word, and while the daemon is away.
+    """
+
+    def __init__(self, peer: Address | str) -> None:
+        self._client = Client(peer)
+        self.ring: Ring | None = None
+        self._told = threading.Event()
+        self._lock = threading.Lock()
+        self._forks_count = -1
+
+    def start(self) -> None:
+        """Follow, if this process does not yet."""
+        if self._forks_count == FORKS.count:
+            return
+        with self._lock:
+            if self._forks_count != FORKS.count:
+                self._forks_count = FORKS.count
+                self.ring, self._told = None, threading.Event()
+                threading.Thread(target=self._run, name="ringpop ring", daemon=True).start()
+
+    def wait(self, seconds: float) -> Ring | None:
+        """Return the ring; wait for it at most *seconds*."""
+        self.start()
+        self._told.wait(seconds)
+        return self.ring
+
+    def asked_now(self) -> Ring | None:
+        """Ask the daemon, without waiting for a change; return the ring, None if it is away."""
+        try:
+            self.ring = self._asked(None)
+        except (CallError, BodyError, ConfigError):
+            return None
+        return self.ring
+
+    def _run(self) -> None:
+        pause = threading.Event()
+        while True:
+            known = self.ring
+            try:
+                self.ring = self._asked(known)
+                self._told.set()
+            except (CallError, BodyError, ConfigError) as error:
+                if known is not None or not self._told.is_set():
+                    log.warning("ring-not-followed", text=f"{self._client.peer}: {error}")
+                self.ring = None
+                self._told.set()
+                pause.wait(RETRY_S)
+            except Exception:  # a bug must not leave an old ring in force
+                self.ring = None
+                log.exception("ring-not-followed")
+                pause.wait(RETRY_S)
+
+    def _asked(self, known: Ring | None) -> Ring:
+        asked = Follow(None if known is None else known.ring.checksum)
+        call = Call(NODE_SERVICE, FOLLOW_ENDPOINT, b"", encode(asked), ttl_s=WAIT_S)
+        answer = self._client.call(call)
+        if not answer.ok:
+            raise BodyError("the daemon does not tell its ring")
+        told = decode(RingTold, answer.arg3)
+        if known is not None and (known.ring.checksum, known.mark) == (told.checksum, told.mark):
+            return known
+        owners = {owner.name: owner.identity for owner in told.owners}
+        ring = HashRing(owners, dialect=dialect_named(told.dialect), points_count=told.points_count)
+        return Ring(told.name, told.mark, ring)

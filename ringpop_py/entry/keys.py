@@ -1,0 +1,138 @@
+"""Where the key of an HTTP request stands (pure): in a header, its path, its query or a cookie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+from ringpop_py.errors import ConfigError
+
+KINDS: Final = ("header:NAME", "path:/TEMPLATE/WITH/{key}", "query:NAME", "cookie:NAME")
+KEY_PART: Final = "{key}"
+ANY_PART: Final = "*"
+
+
+class Incoming(NamedTuple):
+    """What of a request a key may stand in.
+
+    Attributes:
+        path: as it came, percent-encoded.
+        query: the same, without the question mark.
+        headers: pairs; names of any case.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: Sequence[tuple[str, str]]
+
+
+KeyRule = Callable[[Incoming], str | None]
+"""Returns the key of a request; None if it has none, so that any host may answer."""
+
+
+def key_rule(given: str | KeyRule | Sequence[str | KeyRule]) -> KeyRule:
+    """Return the rule that *given* stands for; of several, the first that finds a key decides.
+
+    Raises:
+        ConfigError: a text is none of the `KINDS`.
+    """
+    if callable(given):
+        return given
+    if isinstance(given, str):
+        return _rule_in(given)
+    if not isinstance(given, Sequence) or not given:
+        raise ConfigError(f"a key is one of {', '.join(KINDS)}, a function or a list of them")
+    rules = [key_rule(each) for each in given]
+    if len(rules) == 1:
+        return rules[0]
+
+    def first(request: Incoming) -> str | None:
+        return next((key for rule in rules if (key := rule(request)) is not None), None)
+
+    return first
+
+
+def _rule_in(text: str) -> KeyRule:
+    kind, colon, what = text.partition(":")
+    if colon and what:
+        match kind:
+            case "header":
+                return _Header(what.lower())
+            case "query":
+                return _Query(what)
+            case "cookie":
+                return _Cookie(what)
+            case "path":
+                return _path_rule(text, what)
+            case _:
+                pass
+    raise ConfigError(f"key {text!r} is none of: {', '.join(KINDS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    name: str
+
+    def __call__(self, request: Incoming) -> str | None:
+        return _header(request, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    name: str
+
+    def __call__(self, request: Incoming) -> str | None:
+        pairs = parse_qsl(request.query, keep_blank_values=True)
+        return next((value for name, value in pairs if name == self.name and value), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cookie:
+    name: str
+
+    def __call__(self, request: Incoming) -> str | None:
+        cookie = SimpleCookie()
+        try:
+            cookie.load(_header(request, "cookie") or "")
+        except CookieError:
+            return None
+        return cookie[self.name].value or None if self.name in cookie else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """A path whose first parts are *parts*; what follows may be anything."""
+
+    parts: tuple[str, ...]
+
+    def __call__(self, request: Incoming) -> str | None:
+        found = request.path.removeprefix("/").split("/")
+        if len(found) < len(self.parts):
+            return None
+        key = None
+        for wanted, part in zip(self.parts, found, strict=False):
+            if wanted == KEY_PART:
+                key = unquote(part)
+            elif wanted not in (ANY_PART, unquote(part)):
+                return None
+        return key or None
+
+
+def _path_rule(text: str, template: str) -> _Path:
+    parts = tuple(template.removeprefix("/").split("/"))
+    if not template.startswith("/") or parts.count(KEY_PART) != 1:
+        raise ConfigError(f"key {text!r}: a path begins with / and has one part {KEY_PART}")
+    if any("{" in part and part != KEY_PART for part in parts):
+        raise ConfigError(f"key {text!r}: the only name is {KEY_PART}; * stands for any part")
+    return _Path(parts)
+
+
+def _header(request: Incoming, name: str) -> str | None:
+    for each, value in request.headers:
+        if each.lower() == name and value:
+            return value
+    return None

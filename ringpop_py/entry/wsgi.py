@@ -1,0 +1,141 @@
+"""The entry of WSGI applications (Flask, Django), under servers of threads or of processes."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from io import BytesIO
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from ringpop_py.client.client import Client
+from ringpop_py.entry import http
+from ringpop_py.entry.following import Follower
+from ringpop_py.entry.keys import Incoming, key_rule
+from ringpop_py.errors import ConfigError, RingpopError
+from ringpop_py.proxy.entry import MARK
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from ringpop_py.address import Address
+    from ringpop_py.entry.keys import KeyRule
+
+_MARK: Final = f"HTTP_{MARK.upper().replace('-', '_')}"
+_UNPREFIXED: Final = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content-length"}
+
+
+class RingpopWSGI:
+    """Has each request answered by the host that owns its key; wraps the WSGI application *app*.
+
+    See `ringpop_py.entry.asgi.RingpopMiddleware`, also for the arguments.
+    """
+
+    def __init__(
+        self,
+        app: WSGIApplication,
+        *,
+        key: str | KeyRule | Sequence[str | KeyRule],
+        daemon: Address | str = http.DAEMON,
+        away: http.Elsewhere = "here",
+        body_bytes_max: int = http.BODY_BYTES_MAX,
+        timeout_s: float = http.TIMEOUT_S,
+        idempotent: Collection[str] = http.IDEMPOTENT,
+    ) -> None:
+        self._app = app
+        self._rule = key_rule(key)
+        self._options = http.Options(away, body_bytes_max, timeout_s, idempotent).checked()
+        self._follower = Follower(daemon)
+        self._client = Client(daemon, timeout_s=timeout_s)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve one request of the WSGI interface."""
+        asked = _incoming_of(environ)
+        key = self._rule(asked)
+        mark = environ.pop(_MARK, None)  # the application may show what it gets to anybody
+        if key is not None and not self._is_here(key, mark):
+            answer = self._answer(key, asked, environ)
+            if answer is not None:
+                return _started(answer, start_response)
+        return self._app(environ, start_response)
+
+    def _is_here(self, key: str, mark: str | None) -> bool:
+        self._follower.start()
+        ring = self._follower.ring or self._follower.wait(http.RING_S)
+        if mark is not None:
+            # A daemon that was started anew just now has another mark than the one that is known.
+            if ring is None or ring.mark != mark:
+                ring = self._follower.asked_now()
+            if ring is not None and ring.mark == mark:
+                return True
+        return ring is not None and ring.is_here(key)
+
+    def _answer(self, key: str, asked: Incoming, environ: WSGIEnvironment) -> http.Refusal | None:
+        """Return what is answered; None if it is the application here that answers."""
+        body = _body(environ, self._options.body_bytes_max)
+        if body is None:
+            return http.too_long(self._options.body_bytes_max)
+        target = f"{asked.path}?{asked.query}" if asked.query else asked.path
+        client, scheme = environ.get("REMOTE_ADDR", ""), environ["wsgi.url_scheme"]
+        try:
+            request = http.to_forward(
+                asked.method, target, asked.headers, body, client=client, scheme=scheme
+            )
+            reply = self._client.handle_or_proxy(
+                key, request, idempotent=asked.method in self._options.idempotent
+            )
+        except ConfigError as error:
+            return http.refusal_of(error)
+        except RingpopError as error:
+            if not http.may_be_answered_here(error, self._options.away):
+                return http.refusal_of(error)
+            reply = None
+        if reply is None:
+            environ["wsgi.input"] = BytesIO(body)
+            environ["CONTENT_LENGTH"] = str(len(body))
+            return None
+        return http.Refusal(reply.status, http.reply_headers(reply, asked.method), reply.body)
+
+
+def _incoming_of(environ: WSGIEnvironment) -> Incoming:
+    headers = [
+        (name[5:].replace("_", "-").lower(), _text(value))
+        for name, value in environ.items()
+        if name.startswith("HTTP_")
+    ]
+    headers += [(name, environ[key]) for key, name in _UNPREFIXED.items() if environ.get(key)]
+    raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")  # as it came, of most servers
+    if raw is None or not raw.startswith("/"):
+        path = quote((environ.get("SCRIPT_NAME", "") + environ["PATH_INFO"]).encode("latin-1"))
+    else:
+        path = raw.partition("?")[0]
+    return Incoming(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", ""), headers)
+
+
+def _text(value: str) -> str:
+    """Return a header as text; WSGI has each of its bytes as a character."""
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
+
+
+def _body(environ: WSGIEnvironment, most: int) -> bytes | None:
+    """Return the body; None if it is longer than *most*."""
+    stream, text = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
+    if text.isdecimal():
+        return None if int(text) > most else stream.read(int(text))
+    if not environ.get("wsgi.input_terminated"):
+        return b""  # without a length, there is no body
+    body: bytes = stream.read(most + 1)
+    return body if len(body) <= most else None
+
+
+def _started(answer: http.Refusal, start_response: StartResponse) -> Iterable[bytes]:
+    try:
+        phrase = HTTPStatus(answer.status).phrase
+    except ValueError:
+        phrase = "Unknown"
+    headers = [(name, value.encode().decode("latin-1")) for name, value in answer.headers]
+    start_response(f"{answer.status} {phrase}", headers)
+    return [answer.body]
