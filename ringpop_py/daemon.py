@@ -42,9 +42,13 @@ if TYPE_CHECKING:
     from ringpop_py.stores.rocks import RocksDatabase
     from ringpop_py.stores.store import Store
     from ringpop_py.transport.network import Network
-    from ringpop_py.web.server import HttpServer
+    from ringpop_py.web.server import HttpServer, Served
+
+    _Http = tuple[HttpServer, Callable[[Ringpop], Served]]
 
 TIME_HEADER: Final = "time_ms"
+HTTP_FLAG: Final = "--http"
+HTTP_IN_FLAG: Final = "--http-in"
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - to refuse them
 
 
@@ -89,9 +93,7 @@ async def open_ringpop(
 
     with ExitStack() as closing:
         opened = await _open_store(config, store, closing)
-        http = _http_for(config)
-        if http is not None:
-            closing.callback(http.close)
+        http = _http_for(config, closing)
         watch = _Signals() if signals else None
         running = _running(config, hosts, network, opened, http, watch, wait_ready=wait_ready)
         async with running as ringpop:
@@ -104,7 +106,7 @@ async def _running(
     hosts: Sequence[Address],
     network: Network | None,
     opened: OpenedStore | None,
-    http: HttpServer | None,
+    http: Sequence[_Http],
     signals: _Signals | None,
     *,
     wait_ready: bool,
@@ -132,8 +134,8 @@ async def _running(
             hosts = await ringpop.seeds.resolved(tuple(hosts))
             _tell_hosts(config, advertised, hosts)
             await nursery.start(ringpop.keyspaces_on_demand.run)
-            if http is not None:
-                await nursery.start(http.run, ringpop)
+            for server, app_of in http:
+                await nursery.start(server.run, app_of(ringpop))
             # Last: nobody calls a node that has not joined. So a block entered before the join
             # (*wait_ready*) can add its handlers before the first call comes.
             ringpop.driver.submit(lambda now: ringpop.node.start(hosts, now))
@@ -207,12 +209,15 @@ def _until_signalled(signals: _Signals | None) -> trio.CancelScope:
     return signals.scope
 
 
-def _serve_beside(ringpop: Ringpop, http: HttpServer | None) -> None:
+def _serve_beside(ringpop: Ringpop, http: Sequence[_Http]) -> None:
     """Serve what is not the protocol: administration, and HTTP if it is wanted."""
     serve_admin(ringpop)
-    if http is not None:
-        ringpop.http_address = http.address
-        ringpop.ending.http = http
+    for server, _ in http:
+        ringpop.ending.http.append(server)
+        if server.flag == HTTP_FLAG:
+            ringpop.http_address = server.address
+        else:
+            ringpop.http_in_address = server.address
 
 
 def _check_shuffles(folder: str, *, has_store: bool) -> None:
@@ -271,17 +276,27 @@ def _channel_for(
     return channel
 
 
-def _http_for(config: Config) -> HttpServer | None:
-    if config.http is None:
-        return None
+def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
+    """Return what serves HTTP beside the node, which *closing* closes. Raises ConfigError."""
+    if config.http is None and config.http_in is None and config.http_in_key is None:
+        return []
     try:
-        from ringpop_py.web.server import HttpServer  # noqa: PLC0415 - an extra
+        from ringpop_py.web.entry import EntryApp, rule_of  # noqa: PLC0415 - an extra
+        from ringpop_py.web.server import App, HttpServer  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise ConfigError(f"--http needs {error.name}: pip install 'ringpop_py[http]'") from None
-    server = HttpServer(config.http)
-    if not _is_loopback(server.address):
-        log.warning("no authentication: anybody who reaches the HTTP port can change keyspaces")
-    return server
+        flag = HTTP_FLAG if config.http is not None else HTTP_IN_FLAG
+        raise ConfigError(f"{flag} needs {error.name}: pip install 'ringpop_py[http]'") from None
+    rule = rule_of(config)
+    served: list[_Http] = []
+    if config.http is not None:
+        served.append((HttpServer(config.http, HTTP_FLAG), App))
+        closing.callback(served[-1][0].close)
+        if not _is_loopback(served[-1][0].address):
+            log.warning("no authentication: anybody who reaches the HTTP port can change keyspaces")
+    if config.http_in is not None and rule is not None:
+        served.append((HttpServer(config.http_in, HTTP_IN_FLAG), partial(EntryApp, rule=rule)))
+        closing.callback(served[-1][0].close)
+    return served
 
 
 async def _listening(channel: Channel, config: Config) -> Address:

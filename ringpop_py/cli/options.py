@@ -32,7 +32,7 @@ GROUPS: Final[dict[str, Any]] = {
     "wire": WireLimits(),
 }
 SETTINGS: Final = {f.name for f in fields(Config)} - {"hosts", "labels", *GROUPS}
-ADDRESSES: Final = {"listen", "advertise", "http"}
+ADDRESSES: Final = {"listen", "advertise", "http", "http_in"}
 PERIODS: Final = ("suspect", "faulty", "tombstone")
 KNOWN: Final = {
     "": ("preset", *(f.name for f in fields(Config))),
@@ -44,6 +44,7 @@ NAMED_OTHERWISE: Final = {
     "consistency": "proxy.consistency",
     "drain_timeout": "drain_timeout_s",
     "identity": "name",
+    "key": "http_in_key",
     "label": "labels, a table",
     "shuffle_disk": "shuffle.disk_bytes",
     "shuffle_folder": "shuffle.folder",
@@ -60,6 +61,7 @@ FLAGS: Final = (
     ("--service", "NAME", "the application's service name (app)"),
     ("--http", "HOST:PORT", "serve keyspaces and health over HTTP"),
     ("--app-url", "URL", "replay forwarded HTTP requests there"),
+    ("--http-in", "HOST:PORT", "take HTTP requests there, for the owners of their keys; see --key"),
     ("--store", "URL|FOLDER", "where durable keyspaces live; see below (nowhere)"),
     ("--config", "FILE", "TOML file; flags override it"),
 )
@@ -74,6 +76,8 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--name", "--identity", metavar="NAME", help="the node's name (its address)")
     for flag, metavar, text in FLAGS:
         add(flag, metavar=metavar, help=text)
+    text = "where their key stands: header:NAME, path:/PART/{key}, query:NAME or cookie:NAME"
+    add("--key", dest="http_in_key", metavar="RULE", help=text)
     text = "make the store if it does not exist; without this flag, the node does not start then"
     add("--create-store", action="store_true", default=None, help=text)
     add("--ring-points", type=int, metavar="N", help="points of each member on the ring (100)")
@@ -127,7 +131,7 @@ def _with_flags(config: Config, flags: dict[str, Any], *, names_cluster: bool) -
     if not names_cluster:
         given.setdefault("cluster", None)  # the dialect's, which a flag may have changed
     for name in ADDRESSES & given.keys():
-        given[name] = Address.parse(given[name], what=f"--{name}")
+        given[name] = Address.parse(given[name], what=f"--{name.replace('_', '-')}")
     for group in GROUPS:
         values = {
             name.removeprefix(f"{group}."): value

@@ -391,6 +391,9 @@ class Config(_Checked):
             not in memory. No other process may use the folder; it is emptied at each start.
         drain_timeout_s: how long a node that ends waits for open requests before it aborts them; 0
             aborts them immediately.
+        http_in: the address at which requests for the application come in, to be answered by the
+            owners of their keys; port 0 picks a free one. It needs *app_url* and *http_in_key*.
+        http_in_key: where the key of such a request stands (`ringpop_py.entry.keys.KINDS`).
         http: the address to serve keyspaces over HTTP at; port 0 picks a free one. By default
             keyspaces are not served over HTTP.
     """
@@ -407,6 +410,8 @@ class Config(_Checked):
     service: str = field(default="app", metadata=SERVICE)
     app_url: str | None = field(default=None, metadata=HTTP_URL)
     http: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
+    http_in: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
+    http_in_key: str | None = field(default=None, metadata=TEXT)
     store: str | None = field(default=None, metadata=TEXT)
     create_store: bool = field(default=False, metadata=SWITCH)
     entries_folder: str | None = field(default=None, metadata=TEXT)

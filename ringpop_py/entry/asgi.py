@@ -128,11 +128,16 @@ class RingpopMiddleware:
         refused = http.refusal(
             421, "another-host", "another host owns this key, and websockets are not forwarded"
         )
-        await receive()  # websocket.connect
-        if "websocket.http.response" in scope.get("extensions", {}):
-            await _send(send, refused, prefix="websocket.")
-        else:
-            await send({"type": "websocket.close", "code": 1008, "reason": "another host owns it"})
+        await refuse_websocket(scope, receive, send, refused)
+
+
+async def refuse_websocket(scope: Scope, receive: Receive, send: Send, why: http.Refusal) -> None:
+    """Refuse a websocket, with an answer where the server can send one."""
+    await receive()  # websocket.connect
+    if "websocket.http.response" in scope.get("extensions", {}):
+        await refuse(send, why, prefix="websocket.")
+    else:
+        await send({"type": "websocket.close", "code": 1008, "reason": "it is refused"})
 
 
 def _without_mark(scope: Scope) -> tuple[Scope, str]:
@@ -172,7 +177,7 @@ async def answered(
     """
     body = await _body(receive, options.body_bytes_max)
     if body is None:
-        await _send(send, http.too_long(options.body_bytes_max))
+        await refuse(send, http.too_long(options.body_bytes_max))
         return None
     asked = incoming_of(scope)
     client = (scope.get("client") or ("",))[0] or ""
@@ -182,20 +187,20 @@ async def answered(
             asked.method, target, asked.headers, body, client=client, scheme=scope["scheme"]
         )
     except ConfigError as error:
-        await _send(send, http.refusal_of(error))
+        await refuse(send, http.refusal_of(error))
         return None
     outcome = await _unless_gone(receive, partial(forward, request))
     if outcome is _Caller.GONE:
         return None
     if isinstance(outcome, RingpopError):
         if not http.may_be_answered_here(outcome, options.away):
-            await _send(send, http.refusal_of(outcome))
+            await refuse(send, http.refusal_of(outcome))
             return None
         outcome = None
     if outcome is None:
         return _again(body, receive)
     headers = http.reply_headers(outcome, asked.method)
-    await _send(send, http.Refusal(outcome.status, headers, outcome.body))
+    await refuse(send, http.Refusal(outcome.status, headers, outcome.body))
     return None
 
 
@@ -250,7 +255,8 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def _send(send: Send, answer: http.Refusal, prefix: str = "") -> None:
+async def refuse(send: Send, answer: http.Refusal, prefix: str = "") -> None:
+    """Send an answer of ours, or that of an owner."""
     headers = [(name.lower().encode("latin-1"), value.encode()) for name, value in answer.headers]
     kind = f"{prefix}http.response"
     await send({"type": f"{kind}.start", "status": answer.status, "headers": headers})

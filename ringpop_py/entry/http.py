@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from ringpop_py.arguments import checked_seconds, wrong
 from ringpop_py.config.settings import ProxyConfig
+from ringpop_py.entry.keys import KINDS as KINDS
 from ringpop_py.errors import CallError, ConfigError, ConnectFailed, RingpopError
 from ringpop_py.proxy.entry import MARK
 from ringpop_py.proxy.request import HttpRequest

@@ -38,7 +38,7 @@ class Ending:
     """Takes a node out of the ring, and ends it.
 
     Attributes:
-        http: the HTTP server; None if there is none.
+        http: the HTTP servers.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Ending:
         keyspaces: KeyspacesOnDemand,
         timeout_s: float,
     ) -> None:
-        self.http: HttpSide | None = None
+        self.http: list[HttpSide] = []
         self._node = node
         self._driver = driver
         self._channel = channel
@@ -97,7 +97,7 @@ class Ending:
                 serving[work],  # includes clients' requests that wait for their next try
                 under_way.get(work, 0),
                 self._proxying.counts.in_flight if work is Work.REQUESTS else 0,
-                self.http.under_way if work is Work.HTTP_REQUESTS and self.http else 0,
+                sum(http.under_way for http in self.http) if work is Work.HTTP_REQUESTS else 0,
                 sending if work is Work.UNSENT_ANSWERS else 0,
             )
             for work in Work
@@ -201,7 +201,7 @@ class Ending:
         with trio.move_on_after(FAREWELL_S_MAX):
             await self._keyspaces.close()
         await self._tell_members()
-        if self.http is not None:
-            await self.http.end()
+        for http in self.http:
+            await http.end()
         # Last: the farewell, and requests over HTTP, need the connections that this ends.
         await self._channel.say_goodbye("this node has ended")

@@ -95,6 +95,7 @@ class Ringpop:
         self.node: Node = node
         self.started_at = time.time()
         self.http_address: Address | None = None
+        self.http_in_address: Address | None = None
         self._placement = Placement(node)
         self.ring = self._placement.ring
         self.reporter = Reporter(node.local.name, config.cluster)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import quote
 
 import trio
@@ -147,13 +147,31 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     return refused(HttpRefusal(error.status_code, kind, message, headers))
 
 
-class HttpServer:
-    """Serves HTTP; listens from its construction. Raises ConfigError if it cannot listen."""
+class Served(Protocol):
+    """An ASGI application.
 
-    def __init__(self, address: Address) -> None:
-        self._socket = _listening(address)
+    Attributes:
+        under_way: the number of open requests.
+    """
+
+    under_way: int
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of the ASGI interface."""
+
+
+class HttpServer:
+    """Serves HTTP; listens from its construction. Raises ConfigError if it cannot listen.
+
+    Args:
+        flag: which asks for *address*, for errors.
+    """
+
+    def __init__(self, address: Address, flag: str = "--http") -> None:
+        self.flag = flag
+        self._socket = _listening(address, flag)
         self.address = Address(*self._socket.getsockname()[:2])
-        self._app: App | None = None
+        self._app: Served | None = None
         self._told_to_end = trio.Event()
         self._ended = trio.Event()
 
@@ -163,16 +181,16 @@ class HttpServer:
         return self._app.under_way if self._app is not None else 0
 
     async def run(
-        self, ringpop: Ringpop, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self, app: Served, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Serve until `end`."""
+        """Serve *app* until `end`."""
         config = HypercornConfig()
         config.bind = [f"fd://{self._socket.detach()}"]  # hypercorn's from here on
         config.backlog = BACKLOG
         config.accesslog = config.errorlog = None  # what goes wrong, our application logs
         config.include_server_header = False
         config.graceful_timeout = FAREWELL_S
-        self._app = App(ringpop)
+        self._app = app
         log.info("serving http", address=str(self.address))
         try:
             async with trio.open_nursery() as nursery:
@@ -200,7 +218,7 @@ class HttpServer:
         self._socket.close()
 
 
-def _listening(address: Address) -> socket.socket:
+def _listening(address: Address, flag: str) -> socket.socket:
     try:
         family, kind, number, _, where = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM
@@ -218,5 +236,5 @@ def _listening(address: Address) -> socket.socket:
             raise
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"--http {address}: cannot listen there: {reason}") from None
+        raise ConfigError(f"{flag} {address}: cannot listen there: {reason}") from None
     return sock

@@ -31,7 +31,7 @@ async def a_node() -> AsyncIterator[tuple[Ringpop, httpx.AsyncClient]]:
     async with open_ringpop(Config(), network=MemoryNetwork(), store=MemoryStore()) as node:
         await all_online(await node.open_keyspace("k", partitions=4), node.name)
         app = App(node)
-        node.ending.http = _Http(app)
+        node.ending.http = [_Http(app)]
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://node") as http:
             yield node, http

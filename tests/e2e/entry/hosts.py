@@ -25,6 +25,7 @@ SERVERS: Final = {
     "django": ("gunicorn", "with_django:app", "--threads", "4", "-b", "{host}:{port}"),
 }
 """Each framework, as its users start it."""
+PLAIN: Final = (str(APPS / "plain.py"), "{host}", "{port}")
 START_S: Final = 30.0
 END_S: Final = 10.0
 
@@ -48,8 +49,8 @@ class Hosts(LocalCluster):
             wait_until(lambda app=app: _answers(app), START_S, f"the application at {app}")  # type: ignore[misc]
 
     def _started(self, daemon: str, app: Address) -> subprocess.Popen[bytes]:
-        module, *arguments = SERVERS[self._kind]
-        command = [sys.executable, "-m", module]
+        module, *arguments = SERVERS.get(self._kind, PLAIN)
+        command = [sys.executable, *([module] if module.endswith(".py") else ["-m", module])]
         command += [each.format(host=app.host, port=app.port) for each in arguments]
         paths = [str(APPS), *sys.path]
         environment = {

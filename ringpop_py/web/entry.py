@@ -1,0 +1,98 @@
+"""Requests of HTTP that come in at a node (`Config.http_in`), for the owners of their keys."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ringpop_py.entry import http
+from ringpop_py.entry.asgi import answered, incoming_of, refuse, refuse_websocket
+from ringpop_py.entry.keys import key_rule
+from ringpop_py.errors import ConfigError
+from ringpop_py.node.end import ENDING_TEXT
+from ringpop_py.proxy.request import HttpReply
+
+if TYPE_CHECKING:
+    from ringpop_py.config.settings import Config
+    from ringpop_py.entry.asgi import Receive, Scope, Send
+    from ringpop_py.entry.keys import KeyRule
+    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.proxy.request import HttpRequest
+
+
+def rule_of(config: Config) -> KeyRule | None:
+    """Return where the key of a request that comes in stands; None if none come in.
+
+    Raises:
+        ConfigError: the settings do not fit together.
+    """
+    if config.http_in is None:
+        if config.http_in_key is not None:
+            raise ConfigError("--key needs --http-in HOST:PORT, where requests come in")
+        return None
+    if config.app_url is None:
+        raise ConfigError("--http-in needs --app-url URL, the application that answers requests")
+    if config.http_in_key is None:
+        raise ConfigError(f"--http-in needs --key: {', '.join(http.KINDS)}")
+    return key_rule(config.http_in_key)
+
+
+class EntryApp:
+    """The ASGI application that forwards each request to the owner of its key.
+
+    A request without a key goes to the application of this host.
+
+    Attributes:
+        under_way: the number of open requests.
+    """
+
+    def __init__(self, ringpop: Ringpop, rule: KeyRule) -> None:
+        self.under_way = 0
+        self._ringpop = ringpop
+        self._rule = rule
+        config = ringpop.config.proxy
+        self._options = http.Options(body_bytes_max=config.body_bytes_max).checked()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of the ASGI interface."""
+        match scope["type"]:
+            case "http":
+                self.under_way += 1
+                try:
+                    await self._http(scope, receive, send)
+                finally:
+                    self.under_way -= 1
+            case "websocket":
+                why = http.refusal(501, "no-websockets", "websockets are not forwarded")
+                await refuse_websocket(scope, receive, send, why)
+            case _:
+                await _lifespan(receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._ringpop.ending.closing:
+            await refuse(send, http.refusal(http.UNAVAILABLE, "ending", ENDING_TEXT))
+            return
+        forward = partial(self._forward, self._rule(incoming_of(scope)))
+        here = await answered(scope, receive, send, forward, self._options)
+        assert here is None, "the node answers for its own host as well"
+
+    async def _forward(self, key: str | None, request: HttpRequest) -> HttpReply:
+        if key is None:
+            reply = await self._ringpop.application.handle((), request)
+        else:
+            reply = await self._ringpop.proxy(
+                key,
+                request,
+                idempotent=request.method in self._options.idempotent,
+                deadline_s=self._options.timeout_s,
+            )
+        assert isinstance(reply, HttpReply)
+        return reply
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return
