@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ringpop_py.errors import ConfigError
 
@@ -49,3 +49,28 @@ class Address(NamedTuple):
 
 NOWHERE = Address("", 0)
 """Stands for the address of a peer that does not say who it is. Nobody can be reached there."""
+
+
+class Lookup(NamedTuple):
+    """Hosts that DNS knows, as they are whenever they are looked up.
+
+    Attributes:
+        kind: ``dns`` for all addresses behind *name*, at *port*; ``srv`` for the targets of the
+            service *name*, at ports of their own.
+        server: the DNS server that is asked; None for those of the system.
+    """
+
+    kind: Literal["dns", "srv"]
+    name: str
+    port: int = 0
+    server: Address | None = None
+
+    def __str__(self) -> str:
+        """As in a bootstrap file."""
+        port = f":{self.port}" if self.port else ""
+        server = f"?server={self.server}" if self.server is not None else ""
+        return f"{self.kind}://{self.name}{port}{server}"
+
+
+Host = Address | Lookup
+"""What a bootstrap file lists."""

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ringpop_py.address import Lookup
 from ringpop_py.admin.endpoints import serve_admin
 from ringpop_py.dialect import dialect_named
 from ringpop_py.discovery.hosts import read_hosts_file
 from ringpop_py.discovery.names import resolver_for
+from ringpop_py.discovery.seeds import Resolving
 from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.logs import log
 from ringpop_py.node.ringpop import Ringpop
@@ -34,7 +36,7 @@ from ringpop_py.wire.init import HOST_PORT, PROTOCOL, PROTOCOL_VERSION, protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from ringpop_py.address import Address
+    from ringpop_py.address import Address, Host
     from ringpop_py.catalog.catalog import Catalog
     from ringpop_py.config.settings import Config
     from ringpop_py.keyspaces.stored import OpenedStore
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     _Http = tuple[HttpServer, Callable[[Ringpop], Served]]
 
 TIME_HEADER: Final = "time_ms"
+NO_DNS: Final = "dns:// and srv:// need dnspython: pip install 'ringpop_py[dns]'"
 HTTP_FLAG: Final = "--http"
 HTTP_IN_FLAG: Final = "--http-in"
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - to refuse them
@@ -91,6 +94,8 @@ async def open_ringpop(
     if config.hosts_file is not None:
         hosts = tuple(dict.fromkeys([*hosts, *read_hosts_file(config.hosts_file)]))
 
+    if any(isinstance(host, Lookup) for host in hosts) and find_spec("dns") is None:
+        raise ConfigError(NO_DNS)
     with ExitStack() as closing:
         opened = await _open_store(config, store, closing)
         http = _http_for(config, closing)
@@ -103,7 +108,7 @@ async def open_ringpop(
 @asynccontextmanager
 async def _running(
     config: Config,
-    hosts: Sequence[Address],
+    hosts: Sequence[Host],
     network: Network | None,
     opened: OpenedStore | None,
     http: Sequence[_Http],
@@ -124,21 +129,21 @@ async def _running(
     advertised = await _listening(channel, config)
     channel.host_port = advertised
     # A network of the caller's own has names of its own.
-    resolve = resolver_for(advertised.host) if network is None else None
-    ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened, resolve)
+    resolving = _resolving_for(advertised.host) if network is None else None
+    ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened, resolving)
     _serve_beside(ringpop, http)
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
             await _begin_tasks(nursery, ringpop, signals)
-            hosts = await ringpop.seeds.resolved(tuple(hosts))
-            _tell_hosts(config, advertised, hosts)
+            found = await ringpop.seeds.resolved(tuple(hosts))
+            _tell_hosts(config, advertised, found)
             await nursery.start(ringpop.keyspaces_on_demand.run)
             for server, app_of in http:
                 await nursery.start(server.run, app_of(ringpop))
             # Last: nobody calls a node that has not joined. So a block entered before the join
             # (*wait_ready*) can add its handlers before the first call comes.
-            ringpop.driver.submit(lambda now: ringpop.node.start(hosts, now))
+            ringpop.driver.submit(lambda now: ringpop.node.start(found, now))
             try:
                 with _until_signalled(signals):
                     if wait_ready:
@@ -235,6 +240,17 @@ def _check_addresses(config: Config) -> None:
             f"{host} stands for all addresses of this machine: "
             "name the one that others use with --advertise HOST:PORT"
         )
+
+
+def _resolving_for(own: str) -> Resolving:
+    async def look_up(lookup: Lookup) -> Sequence[Address]:
+        try:
+            from ringpop_py.discovery.lookups import lookups_for  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError:
+            raise OSError(NO_DNS) from None
+        return await lookups_for(own)(lookup)
+
+    return Resolving(resolver_for(own), look_up)
 
 
 def _channel_for(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.address import Address
+from ringpop_py.address import Address, Host
 from ringpop_py.cli.commands import period, seconds, size
 from ringpop_py.config.settings import (
     PRESETS,
@@ -16,7 +17,7 @@ from ringpop_py.config.settings import (
     StateConfig,
     WireLimits,
 )
-from ringpop_py.discovery.hosts import parse_hosts, read_hosts_file
+from ringpop_py.discovery.hosts import SCHEMES, parse_hosts, read_hosts_file
 from ringpop_py.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ NAMED_OTHERWISE: Final = {
 """Flags whose settings have other names."""
 FLAGS_ALONE: Final = {"app", "log_format", "log_level"}
 """Flags that a file cannot set, because they are not part of a `Config`."""
+HOSTS_VARIABLE: Final = "RINGPOP_HOSTS"
+HOSTS_HELP: Final = (
+    "bootstrap file: a JSON array, or lines; or dns://NAME:PORT, srv://_SERVICE._tcp.NAME or "
+    f"statefulset://APP.NAMESPACE:PORT (${HOSTS_VARIABLE})"
+)
 FLAGS: Final = (
     ("--advertise", "HOST:PORT", "the address at which members reach this node"),
     ("--cluster", "NAME", "name of the cluster (default; in the ringpop dialect ringpop)"),
@@ -72,7 +78,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of one node; `dest` is the path of the setting in a `Config`."""
     add = parser.add_argument
     add("--listen", metavar="HOST:PORT", help="where to accept connections")
-    add("--hosts", dest="hosts_file", metavar="FILE", help="bootstrap file: a JSON array, or lines")
+    add("--hosts", dest="hosts_file", metavar="FILE|URL", help=HOSTS_HELP)
     add("--name", "--identity", metavar="NAME", help="the node's name (its address)")
     for flag, metavar, text in FLAGS:
         add(flag, metavar=metavar, help=text)
@@ -120,6 +126,11 @@ def config_from(options: argparse.Namespace) -> Config:
         listens, names_cluster = listens or "listen" in named, "cluster" in named
     if not listens:
         raise ConfigError("--listen HOST:PORT is missing (for example --listen 127.0.0.1:3000)")
+    where = flags.get("hosts_file") or os.environ.get(HOSTS_VARIABLE)
+    if where is not None and (below.hosts_file is None or "hosts_file" in flags):
+        flags["hosts_file"] = where
+    if flags.get("hosts_file", "").startswith(SCHEMES):
+        below = replace(below, hosts=(*below.hosts, *parse_hosts(flags.pop("hosts_file"))))
     config = _with_flags(below, flags, names_cluster=names_cluster)
     if config.hosts_file is not None:
         read_hosts_file(config.hosts_file)  # an error ends the command before anything is started
@@ -193,7 +204,7 @@ def _named_otherwise(name: str) -> str:
     return NAMED_OTHERWISE.get(flag, flag if known else "")
 
 
-def _hosts(value: object) -> tuple[Address, ...]:
+def _hosts(value: object) -> tuple[Host, ...]:
     if not isinstance(value, list):
         raise ConfigError(f"hosts is a list of addresses, not {value!r}")
     return tuple(host for text in value for host in parse_hosts(str(text)))

@@ -97,12 +97,17 @@ class Room:
     def _scanned(self, state: KeyedState, start: str) -> Columns:
         everything = None if start else state.all_packed(ROWS_MAX)
         if everything is not None:
-            size = sum(map(len, everything[1])) + sum(map(len, everything[0]))
+            size = sum(map(len, everything[1])) + _bytes_of(everything[0])
             if size <= self._part_bytes_max:
                 # A whole partition needs no order: no scan continues after it. It is not cut if
                 # only the parts before it leave too little room: the next answer has it whole.
                 return _joined(*everything) if self._first or size <= self._left else _NOT_NOW
         return _ordered(state, start, min(self._part_bytes_max, self._left))
+
+
+def _bytes_of(keys: Sequence[str]) -> int:
+    joined = "".join(keys)
+    return len(joined) if joined.isascii() else len(joined.encode())
 
 
 def _named(state: KeyedState, keys: tuple[str, ...], room: int) -> Columns:

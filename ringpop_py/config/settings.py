@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 from urllib.parse import urlsplit
 
-from ringpop_py.address import Address
+from ringpop_py.address import Address, Host, Lookup
 from ringpop_py.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -111,7 +111,10 @@ ADDRESS: Final = _rule("is an Address (Address.parse reads 'HOST:PORT')", _is_ad
 ADDRESS_OR_NONE: Final = _rule(ADDRESS["text"], lambda v: v is None or _is_address(v))
 ADDRESSES: Final = _rule(
     "are a tuple, each an Address (Address.parse reads 'HOST:PORT')",
-    lambda value: isinstance(value, tuple) and all(map(_is_address, value)),
+    lambda value: (
+        isinstance(value, tuple)
+        and all(_is_address(each) or isinstance(each, Lookup) for each in value)
+    ),
 )
 LABELS: Final = _rule("are a tuple of (key, value), each text", _are_labels)
 
@@ -380,7 +383,8 @@ class Config(_Checked):
         name: the member's name; by default the advertised address.
         cluster: the cluster's name; nodes of other clusters are refused. By default that of
             `CLUSTERS` for the dialect.
-        hosts: the seeds, besides those in *hosts_file*, which is read again while the node runs.
+        hosts: the seeds, besides those in *hosts_file*, which is read again while the node runs:
+            addresses, or a `Lookup` of what DNS knows.
         service: the name under which the application's handlers are called.
         app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP.
         store: the store of durable keyspaces: a folder or a URL (`ringpop_py.stores`), the same
@@ -403,7 +407,7 @@ class Config(_Checked):
     name: str | None = field(default=None, metadata=printable(NAME_CHARACTERS_MAX, or_none=True))
     cluster: str = field(default=None, metadata=printable(CLUSTER_CHARACTERS_MAX))  # type: ignore[assignment] # never once it is made
     dialect: DialectName = field(default="native", metadata=DIALECT)
-    hosts: tuple[Address, ...] = field(default=(), metadata=ADDRESSES)
+    hosts: tuple[Host, ...] = field(default=(), metadata=ADDRESSES)
     hosts_file: str | None = field(default=None, metadata=TEXT)
     labels: tuple[tuple[str, str], ...] = field(default=(), metadata=LABELS)
     ring_points: int = field(default=100, metadata=between(1, RING_POINTS_MAX))

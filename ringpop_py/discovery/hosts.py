@@ -1,4 +1,4 @@
-"""Hosts as text: an address, all hosts of a StatefulSet in Kubernetes, or a file of these."""
+"""Hosts as text: an address, what DNS knows, a StatefulSet in Kubernetes, or a file of these."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import json
 import re
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from ringpop_py.address import PORT_MAX, Address
+from ringpop_py.address import HOST_CHARACTERS_MAX, PORT_MAX, Address, Host, Lookup
 from ringpop_py.errors import ConfigError, HostsFileError
 
 FILE_BYTES_MAX: Final = 4 << 20
 SCHEME: Final = "statefulset://"
 REPLICAS_MAX: Final = 1_000  # each is a host to try
-EXAMPLE: Final = "statefulset://APP.NAMESPACE:3000?replicas=3"
+EXAMPLE: Final = "statefulset://APP.NAMESPACE:3000, with ?replicas=3 or without"
+DNS_EXAMPLE: Final = (
+    "dns://NAME:PORT or srv://_SERVICE._tcp.NAME, with ?server=HOST:PORT or without"
+)
+SCHEMES: Final = (SCHEME, "dns://", "srv://")
+"""Hosts that begin so are looked up whenever a node looks for others."""
 
+_DNS_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[-A-Za-z0-9._]*[A-Za-z0-9])?\.?")
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -41,30 +47,72 @@ def statefulset_hosts(app: str, namespace: str, replicas: int, port: int) -> tup
     return tuple(Address(f"{app}-{ordinal}.{domain}", port) for ordinal in range(replicas))
 
 
-def parse_hosts(text: str, *, what: str = "hosts") -> tuple[Address, ...]:
-    """Return the hosts in *text*: an address, or a StatefulSet as in `EXAMPLE`.
+def parse_hosts(text: str, *, what: str = "hosts") -> tuple[Host, ...]:
+    """Return the hosts in *text*: an address, or as in `EXAMPLE` and `DNS_EXAMPLE`.
 
     Raises:
-        ConfigError: *text* is neither; the message begins with *what*.
+        ConfigError: *text* is none of these; the message begins with *what*.
     """
-    if not text.startswith(SCHEME):
-        return (Address.parse(text, what=what),)
+    if text.startswith(SCHEME):
+        return _statefulset(text, what)
+    if text.startswith(SCHEMES):
+        return (_lookup(text, what),)
+    return (Address.parse(text, what=what),)
+
+
+def _statefulset(text: str, what: str) -> tuple[Host, ...]:
     try:
         parts = urlsplit(text)
         app, _, namespace = (parts.hostname or "").partition(".")
-        query = parse_qs(parts.query, strict_parsing=True, max_num_fields=1)
-        replicas = int(query["replicas"][0])
-        port = parts.port or 0
+        port, replicas = parts.port or 0, None
+        if parts.query:
+            query = parse_qs(parts.query, strict_parsing=True, max_num_fields=1)
+            replicas = int(query["replicas"][0])
     except (ValueError, KeyError):
         raise ConfigError(f"{what} {text!r} is not {EXAMPLE}") from None
     try:
-        return statefulset_hosts(app, namespace, replicas, port)
+        hosts = statefulset_hosts(app, namespace, 1 if replicas is None else replicas, port)
     except ConfigError as error:
         raise ConfigError(f"{what} {text!r}: {error}") from None
+    if replicas is not None:
+        return hosts
+    # The headless service has an address for each that runs, however many these are.
+    return (Lookup("dns", f"{app}-headless.{namespace}.svc", port),)
 
 
-def read_hosts_file(path: str) -> tuple[Address, ...]:
-    """Return the addresses in the file at *path*, each once, in their order.
+def _lookup(text: str, what: str) -> Lookup:
+    wrong = ConfigError(f"{what} {text!r} is not {DNS_EXAMPLE}")
+    try:
+        parts = urlsplit(text)
+        query = parse_qs(parts.query, strict_parsing=bool(parts.query), max_num_fields=1)
+        name, port = parts.hostname or "", parts.port or 0
+    except ValueError:
+        raise wrong from None
+    kind: Literal["dns", "srv"] = "dns" if parts.scheme == "dns" else "srv"
+    has_port = port > 0
+    sound = _DNS_NAME.fullmatch(name) and len(name) <= HOST_CHARACTERS_MAX
+    if not sound or parts.path or has_port != (kind == "dns") or query.keys() - {"server"}:
+        raise wrong
+    server = None
+    if "server" in query:
+        server = Address.parse(query["server"][0], what=f"{what} {text!r}: server")
+    return Lookup(kind, name, port, server)
+
+
+def listed_addresses(path: str) -> tuple[Address, ...]:
+    """Return the hosts in a file, for a program that looks nothing up. Raises ConfigError."""
+    hosts = read_hosts_file(path)
+    addresses = tuple(host for host in hosts if isinstance(host, Address))
+    if len(addresses) < len(hosts):
+        other = next(host for host in hosts if not isinstance(host, Address))
+        raise ConfigError(
+            f"hosts file {path}: {other} is for daemons, which look it up; list HOST:PORT here"
+        )
+    return addresses
+
+
+def read_hosts_file(path: str) -> tuple[Host, ...]:
+    """Return the hosts in the file at *path*, each once, in their order.
 
     The file is a JSON array, or has one entry on each line; blank lines and text after a ``#`` are
     skipped.
@@ -117,11 +165,11 @@ def _in_json(text: str, path: str) -> list[str]:
     return value
 
 
-def _parse(item: str, what: str) -> tuple[Address, ...]:
+def _parse(item: str, what: str) -> tuple[Host, ...]:
     try:
         hosts = parse_hosts(item, what=what)
     except ConfigError as error:
         raise HostsFileError(str(error)) from None
-    if any(host.port == 0 for host in hosts):
+    if any(host.port == 0 for host in hosts if isinstance(host, Address)):
         raise HostsFileError(f"{what} {item!r}: no host can be reached at port 0")
     return hosts

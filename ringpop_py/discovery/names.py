@@ -44,13 +44,18 @@ def resolver_for(own: str) -> Resolve:
     return resolve
 
 
+def _nobody(_address: Address) -> bool:
+    return False
+
+
 async def resolved(
-    hosts: Sequence[Address], resolve: Resolve
+    hosts: Sequence[Address], resolve: Resolve, is_member: Callable[[Address], bool] = _nobody
 ) -> tuple[tuple[Address, ...], Mapping[str, str]]:
     """Return *hosts*, with all addresses in the place of a name that has several.
 
-    A name with one address stays a name, under which its member may be known. So does one that
-    cannot be resolved now; the second result says for each why.
+    A name with one address stays a name, under which its member may be known, unless *is_member*
+    says that a member has the address and none has the name. A name stays as well that cannot be
+    resolved now; the second result says for each why.
     """
     names = dict.fromkeys(host.host for host in hosts if not is_numeric(host.host))
     found: dict[str, Sequence[str]] = {}
@@ -72,5 +77,6 @@ async def resolved(
     for host in hosts:
         addresses = found.get(host.host, ())
         several = [host._replace(host=address) for address in addresses]
-        every += several if len(several) > 1 else [host]
+        is_known_by_address = bool(several) and is_member(several[0]) and not is_member(host)
+        every += several if len(several) > 1 or is_known_by_address else [host]
     return tuple(dict.fromkeys(every)), unknown

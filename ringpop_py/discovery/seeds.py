@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
 
+from ringpop_py.address import Address, Lookup
 from ringpop_py.discovery.hosts import read_hosts_file
-from ringpop_py.discovery.names import resolved
+from ringpop_py.discovery.names import RESOLVE_S_MAX, resolved
 from ringpop_py.errors import HostsFileError
 from ringpop_py.logs import log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from ringpop_py.address import Address
+    from ringpop_py.address import Host
     from ringpop_py.discovery.names import Resolve
 
 
 REFRESH_S_MAX: Final = 2.0
+
+
+class Resolving(NamedTuple):
+    """How what stands behind hosts is found.
+
+    Attributes:
+        resolve: returns the addresses of a name.
+        look_up: returns the hosts of a lookup, or raises OSError.
+    """
+
+    resolve: Resolve
+    look_up: Callable[[Lookup], Awaitable[Sequence[Address]]]
+
+
+class Resolver(NamedTuple):
+    """The same, as `Resolving`, and whether a member is known under an address."""
+
+    resolve: Resolve
+    look_up: Callable[[Lookup], Awaitable[Sequence[Address]]]
+    is_member: Callable[[Address], bool]
 
 
 class Seeds:
@@ -31,47 +52,76 @@ class Seeds:
         static: hosts that need not be in the file.
         file: the path of the hosts file, if there is one.
         tell: called with all hosts after they were read.
-        resolve: returns the addresses of a name; None leaves names as they are.
+        resolver: finds what stands behind names and lookups; None leaves names as they are.
 
     Attributes:
-        unknown: names of hosts that could not be resolved the last time, and why.
+        unknown: names and lookups that could not be resolved the last time, and why.
     """
 
     def __init__(
         self,
-        static: Sequence[Address],
+        static: Sequence[Host],
         file: str | None,
         tell: Callable[[tuple[Address, ...]], None],
-        resolve: Resolve | None = None,
+        resolver: Resolver | None = None,
     ) -> None:
         self.unknown: Mapping[str, str] = {}
-        self._resolve = resolve
+        self._resolver = resolver
         self._static = tuple(static)
         self._file = file
         self._tell = tell
         self._wanted = trio.Event()
         self._waiting: list[trio.Event] = []
         self._trouble = ""
+        self._looked_up: dict[Lookup, Sequence[Address]] = {}
+        """What was found the last time that something was."""
 
-    def read(self) -> tuple[Address, ...]:
+    def read(self) -> tuple[Host, ...]:
         """Return all hosts as they are now, each once. Raises HostsFileError."""
         listed = read_hosts_file(self._file) if self._file is not None else ()
         return tuple(dict.fromkeys([*self._static, *listed]))
 
-    async def resolved(self, hosts: tuple[Address, ...]) -> tuple[Address, ...]:
-        """Return *hosts* with all addresses in the place of a name that has several.
+    async def resolved(self, hosts: tuple[Host, ...]) -> tuple[Address, ...]:
+        """Return *hosts* with addresses in the place of lookups, and of names that have several.
 
-        A name that is new among those that cannot be resolved is logged.
+        What cannot be looked up now is as it was; that is logged once.
         """
-        if self._resolve is None:
-            return hosts
-        found, unknown = await resolved(hosts, self._resolve)
+        addresses = [host for host in hosts if isinstance(host, Address)]
+        lookups = [host for host in hosts if isinstance(host, Lookup)]
+        if self._resolver is None:
+            return tuple(addresses)
+        named, unknown = await resolved(addresses, self._resolver.resolve, self._resolver.is_member)
+        unknown = {**unknown, **await self._look_up(lookups)}
         for name, why in unknown.items():
             if name not in self.unknown:
                 text = f"the host {name} is not tried: {why}"
+                if any(str(lookup) == name and lookup in self._looked_up for lookup in lookups):
+                    text = f"the hosts of {name} are as before: {why}"
                 log.warning("host-unknown", text=text, host=name, why=why)
         self.unknown = unknown
-        return found
+        found = (each for lookup in lookups for each in self._looked_up.get(lookup, ()))
+        return tuple(dict.fromkeys([*named, *found]))
+
+    async def _look_up(self, lookups: Sequence[Lookup]) -> dict[str, str]:
+        """Look up all of *lookups*; return which could not be, and why."""
+        assert self._resolver is not None
+        look_up = self._resolver.look_up
+        why = f"it was not resolved within {RESOLVE_S_MAX:g} s"
+        unknown = {str(lookup): why for lookup in lookups}
+
+        async def one(lookup: Lookup) -> None:
+            try:
+                found = await look_up(lookup)
+                self._looked_up[lookup] = found
+                del unknown[str(lookup)]
+            except OSError as error:
+                unknown[str(lookup)] = str(error)
+
+        with trio.move_on_after(2 * RESOLVE_S_MAX):
+            async with trio.open_nursery() as nursery:
+                for lookup in lookups:
+                    nursery.start_soon(one, lookup)
+        return unknown
 
     def want(self) -> None:
         """Request a reading of the file."""
@@ -101,7 +151,7 @@ class Seeds:
                 done.set()
 
     async def _read_again(self) -> None:
-        if self._file is None and self._resolve is None:
+        if self._file is None and self._resolver is None:
             return
         hosts = self._static
         if self._file is not None:

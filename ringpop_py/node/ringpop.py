@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 import trio
 
 from ringpop_py.arguments import checked_callable
-from ringpop_py.discovery.seeds import Seeds
+from ringpop_py.discovery.seeds import Resolver, Seeds
 from ringpop_py.errors import ConfigError, HostsFileError
 from ringpop_py.faults import is_fault
 from ringpop_py.keyspaces.on_demand import KeyspacesOnDemand
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.columns.batches import BatchFunction
     from ringpop_py.config.settings import Config
-    from ringpop_py.discovery.names import Resolve
+    from ringpop_py.discovery.seeds import Resolving
     from ringpop_py.keyed.aggregations import Aggregation
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.keyspaces.registry import Keyspaces
@@ -88,7 +88,7 @@ class Ringpop:
         channel: Channel,
         node: Node,
         store: OpenedStore | None = None,
-        resolve: Resolve | None = None,
+        resolving: Resolving | None = None,
     ) -> None:
         self.config = config
         self.channel = channel
@@ -102,7 +102,8 @@ class Ringpop:
         self.events = self.reporter.events
         self.readiness = Readiness(node)
         self.driver = NodeDriver(node, channel, self._observe)
-        self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read, resolve)
+        resolver = None if resolving is None else Resolver(*resolving, self._has_address)
+        self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read, resolver)
         mark = secrets.token_hex(16)
         self.application = Application(
             node.local.name, config.proxy, config.app_url, config.wire.message_bytes_max, mark
@@ -386,6 +387,9 @@ class Ringpop:
         hosts = self.seeds.read()
         self.seeds.want()  # which also resolves them
         return len(hosts)
+
+    def _has_address(self, address: Address) -> bool:
+        return any(member.address == address for member in self.node.members)
 
     def _hosts_read(self, hosts: tuple[Address, ...]) -> None:
         self.driver.submit(lambda now: self.node.hosts_read(hosts, now))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address
 from ringpop_py.config.document import Document, TomlTable, read_document
-from ringpop_py.discovery.hosts import read_hosts_file
+from ringpop_py.discovery.hosts import listed_addresses
 from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.aggregations import BUILT_IN
 from ringpop_py.placing.definition import Definition, Settings
@@ -254,7 +254,7 @@ def _peers(top: TomlTable, peer: str) -> tuple[str, ...]:
         top.problem("hosts", "peers and hosts both say where daemons are: say one")
     try:
         if hosts is not None:
-            listed = tuple(str(address) for address in read_hosts_file(hosts))
+            listed = tuple(str(address) for address in listed_addresses(hosts))
             if not listed:
                 top.problem("hosts", f"{hosts} lists no daemon")
         return tuple(str(Address.parse(text)) for text in listed or (peer,))

@@ -12,11 +12,14 @@ from ringpop_py.errors import (
     ApplicationError,
     BadRequest,
     BodyError,
+    CallError,
     ConfigError,
     HandlerFailed,
     NoOwner,
     PeerDeclined,
+    PeerFailed,
     ProxyError,
+    Refused,
 )
 from ringpop_py.logs import log
 from ringpop_py.proxy.head import (
@@ -54,6 +57,8 @@ class ProxyServer:
 
     def _serve(self, incoming: IncomingCall) -> Answer | Awaitable[Answer]:
         """Serve an application's call; a handler that is a plain function is called inline."""
+        if incoming.shard_key is not None:
+            return self._serve_sharded(incoming.shard_key, incoming)
         head = Head.decode(incoming.arg2)
         if head.route:
             return self._serve_client(head, incoming)
@@ -115,6 +120,27 @@ class ProxyServer:
             kind = f"{PROXY_ERROR_PREFIX}{type(error).__name__}"
             return Answer(ok=False, arg2=encode_error(kind, str(error)))
         return Answer(ok=True, arg2=encode(AnswerHead(reply.owner)), arg3=reply.body)
+
+    async def _serve_sharded(self, key: str, incoming: IncomingCall) -> Answer:
+        """Route a plain call of TChannel, of a program that knows nothing of us, by its shard key.
+
+        Its arg2 is of its own encoding; handlers do not get it.
+        """
+        try:
+            request = Request(incoming.endpoint, incoming.arg3)
+        except ConfigError as error:
+            raise BadRequest(str(error)) from None
+        deadline_s = incoming.deadline - trio.current_time()
+        try:
+            reply = await self._proxy.proxy(key, request, deadline_s=deadline_s)
+        except ApplicationError as error:
+            return _answer_of(error)
+        except (ProxyError, NoOwner) as error:
+            # As an error of TChannel, whose codes say whether the call may be repeated.
+            kind: type[CallError] = PeerDeclined if error.took_effect == "no" else PeerFailed
+            kind = BadRequest if isinstance(error, Refused) else kind
+            raise kind(f"{type(error).__name__}: {error}") from None
+        return Answer(ok=True, arg3=reply.body)
 
     async def _serve_http(self, incoming: IncomingCall) -> Answer:
         try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, Typ
 
 from ringpop_py.address import Address
 from ringpop_py.config.settings import check_schedule
-from ringpop_py.discovery.hosts import read_hosts_file
+from ringpop_py.discovery.hosts import listed_addresses
 from ringpop_py.errors import BodyError, ConfigError
 from ringpop_py.placing.definition import NAME_CHARACTERS_MAX, NAME_QUOTED_MAX, is_name
 from ringpop_py.placing.keys import PARTITIONS_MAX
@@ -300,7 +300,7 @@ def _peers(text: str) -> tuple[str, ...]:
 
 
 def _peers_in_file(path: str) -> tuple[str, ...]:
-    peers = tuple(str(address) for address in read_hosts_file(path))
+    peers = tuple(str(address) for address in listed_addresses(path))
     if not peers:
         raise ConfigError(f"bootstrap file {path} lists no daemon")
     return peers

@@ -2,7 +2,7 @@
 //
 //   node rpc_npm.js server                            prints its port
 //   node rpc_npm.js client HOST:PORT CALLERS SECONDS  prints {"rate": ..., "p50_us": ...}
-//   node rpc_npm.js call HOST:PORT BODY CHECKSUM      prints {"ok": ..., "body": ...}
+//   node rpc_npm.js call HOST:PORT BODY CHECKSUM [SERVICE SHARD_KEY]  prints {"ok": ..., "body": ...}
 'use strict';
 
 const {createRequire} = require('module');
@@ -10,6 +10,8 @@ const TChannel = createRequire(process.env.TCHANNEL_HOME + '/')('tchannel');
 
 const [mode, hostPort, ...rest] = process.argv.slice(2);
 const headers = {as: 'raw', cn: 'bench'};
+const service = rest[2] || 'bench';
+if (rest[3]) headers.sk = rest[3];
 
 function serve() {
     const channel = new TChannel();
@@ -23,14 +25,14 @@ function serve() {
 function connect(checksumType, then) {
     const channel = new TChannel();
     const bench = channel.makeSubChannel({
-        serviceName: 'bench',
+        serviceName: service,
         peers: [hostPort],
         requestDefaults: {hasNoParent: true, headers, checksumType},
     });
     bench.waitForIdentified({host: hostPort}, (error) => {
         if (error) throw error;
         then((body, done) => bench.request({
-            serviceName: 'bench', timeout: 10000, checksumType,
+            serviceName: service, timeout: 10000, checksumType,
         }).send('/echo', '', body, done), () => channel.close());
     });
 }

@@ -24,9 +24,12 @@ def npm_side(home: Path) -> Side:
     return Side((*start, "server"), (*start, "client"), {"TCHANNEL_HOME": str(home)})
 
 
-def npm_call(home: Path, port: int, body: str, checksum_type: int) -> dict[str, object]:
-    """What npm's tchannel gets for a call of ``bench /echo``."""
+def npm_call(
+    home: Path, port: int, body: str, checksum_type: int, *service_and_key: str
+) -> dict[str, object]:
+    """What npm's tchannel gets for a call of ``/echo``, of the service ``bench`` by default."""
     command = ["node", str(SCRIPT), "call", f"127.0.0.1:{port}", body, str(checksum_type)]
+    command += service_and_key
     answer: dict[str, object] = json.loads(output(command, {"TCHANNEL_HOME": str(home)}))
     return answer
 

@@ -9,11 +9,11 @@ import pytest
 import trio
 
 from ringpop_py import Config, open_ringpop
-from ringpop_py.address import Address
+from ringpop_py.address import Address, Lookup
 from ringpop_py.config.settings import PRESETS
 from ringpop_py.discovery import names
 from ringpop_py.discovery.names import resolved
-from ringpop_py.discovery.seeds import Seeds
+from ringpop_py.discovery.seeds import Resolver, Seeds
 from tests.e2e.local_cluster import free_addresses
 from tests.logged import events_in
 
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
 
 BOTH = pytest.mark.parametrize("dialect", ["native", "ringpop"])
+
+
+async def nothing(_lookup: Lookup) -> Sequence[Address]:
+    raise AssertionError
+
+
+def never(_address: Address) -> bool:
+    return False
 
 
 class Names:
@@ -52,6 +60,16 @@ async def test_a_name_with_several_addresses_is_all_of_them_and_others_stay_as_t
     assert sorted(several.asked) == ["all", "none", "one"]
 
 
+async def test_a_name_gives_way_to_the_address_by_which_a_member_is_known() -> None:
+    hosts = [Address(host, 3000) for host in ("one", "two")]
+    known = Names({"one": ["10.0.0.1"], "two": ["10.0.0.2"]})
+    members = {Address("10.0.0.1", 3000), Address("two", 3000), Address("10.0.0.2", 3000)}
+
+    found, _ = await resolved(hosts, known, members.__contains__)
+
+    assert found == (Address("10.0.0.1", 3000), Address("two", 3000))
+
+
 async def test_a_name_that_takes_too_long_stays_a_name(autojump_clock: object) -> None:
     del autojump_clock
 
@@ -70,7 +88,7 @@ async def test_names_are_resolved_at_each_reading_and_an_unknown_one_is_told_onc
 ) -> None:
     told: list[tuple[Address, ...]] = []
     some = Names({})
-    seeds = Seeds([Address("late", 1)], None, told.append, some)
+    seeds = Seeds([Address("late", 1)], None, told.append, Resolver(some, nothing, never))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(seeds.run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py import Address
+from ringpop_py import Address, Lookup
 from ringpop_py.discovery.hosts import parse_hosts, statefulset_hosts
 from ringpop_py.errors import ConfigError
 
@@ -38,7 +38,6 @@ def test_a_statefulset_stands_for_its_hosts_and_an_address_for_itself() -> None:
         "statefulset://volley:3000?replicas=2",
         "statefulset://volley.a.b:3000?replicas=2",
         "statefulset://volley.streams?replicas=2",
-        "statefulset://volley.streams:3000",
         "statefulset://volley.streams:3000?replicas=0",
         "statefulset://volley.streams:3000?replicas=many",
         "statefulset://volley.streams:3000?replicas=1001",
@@ -50,4 +49,45 @@ def test_a_statefulset_stands_for_its_hosts_and_an_address_for_itself() -> None:
 )
 def test_what_is_no_statefulset_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError, match="hosts 'statefulset://"):
+        parse_hosts(text)
+
+
+def test_a_statefulset_without_a_count_is_looked_up() -> None:
+    [lookup] = parse_hosts("statefulset://volley.streams:3000")
+    assert lookup == Lookup("dns", "volley-headless.streams.svc", 3000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dns://all.example:3000",
+        "dns://all.example:3000?server=10.0.0.53:53",
+        "srv://_ringpop._tcp.example.org",
+        "srv://_ringpop._tcp.example.org?server=10.0.0.53:5353",
+    ],
+)
+def test_a_lookup_is_read_and_said_as_it_was_written(text: str) -> None:
+    [lookup] = parse_hosts(text)
+    assert isinstance(lookup, Lookup)
+    assert str(lookup) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dns://all.example",
+        "dns://all.example:0",
+        "dns://:3000",
+        "dns://all example:3000",
+        "dns://all.example:3000/path",
+        "dns://all.example:3000?servers=1",
+        "dns://all.example:3000?server=x",
+        "dns://all.example:99999",
+        "srv://_ringpop._tcp.example.org:3000",
+        "srv://",
+        "srv://[",
+    ],
+)
+def test_what_is_no_lookup_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"hosts '(dns|srv)://"):
         parse_hosts(text)
