@@ -35,7 +35,7 @@ from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_head, encode_http_
 from ringpop_py.proxy.owners import REFUSED_CHECKSUM
 from ringpop_py.proxy.request import AppCall, Request
 from ringpop_py.values.declared import decode, encode
-from ringpop_py.wire.calls import NODE_SERVICE, Answer
+from ringpop_py.wire.calls import NODE_SERVICE, SHARD_KEY_HEADER, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -57,8 +57,9 @@ class ProxyServer:
 
     def _serve(self, incoming: IncomingCall) -> Answer | Awaitable[Answer]:
         """Serve an application's call; a handler that is a plain function is called inline."""
-        if incoming.shard_key is not None:
-            return self._serve_sharded(incoming.shard_key, incoming)
+        transport_headers = incoming.event.head.headers
+        if SHARD_KEY_HEADER in transport_headers:
+            return self._serve_sharded(transport_headers[SHARD_KEY_HEADER], incoming)
         head = Head.decode(incoming.arg2)
         if head.route:
             return self._serve_client(head, incoming)

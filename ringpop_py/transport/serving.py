@@ -22,7 +22,7 @@ from ringpop_py.errors import (
     WireError,
 )
 from ringpop_py.transport.deadlines import Timed
-from ringpop_py.wire.calls import SHARD_KEY_HEADER, Answer
+from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.frames import ErrorCode
 
 if TYPE_CHECKING:
@@ -74,11 +74,6 @@ class IncomingCall(Timed):
     def scheme(self) -> str:
         """How the arguments are encoded; an answer has the same scheme unless it names another."""
         return self.event.head.scheme
-
-    @property
-    def shard_key(self) -> str | None:
-        """The key by which any client of TChannel may have a call routed; None if it has none."""
-        return self.event.head.headers.get(SHARD_KEY_HEADER)
 
     @property
     def caller(self) -> str:

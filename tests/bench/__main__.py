@@ -30,6 +30,7 @@ BENCHMARKS: Final = {
     "simulator": "tests.bench.simulator",
     "state": "tests.bench.state",
     "shuffle": "tests.bench.shuffle",
+    "entry": "tests.bench.entry",
 }
 """What can be run, and the module whose ``run()`` yields its rows; each is imported on use."""
 

@@ -55,6 +55,13 @@ MEASURES: Final = {
         "ringpop_py/sorting",
         "ringpop_py/spark/shuffles.py",
     ),
+    "entry": (
+        *(
+            f"ringpop_py/{name}"
+            for name in ("entry", "proxy", "ring", "transport", "values", "wire")
+        ),
+        *("ringpop_py/client/aio.py", "ringpop_py/client/proxying.py"),
+    ),
     "demo": ("ringpop_py", "demo"),
 }
 """For each benchmark the sources that it measures: a change of them makes its rows stale."""

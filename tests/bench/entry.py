@@ -1,0 +1,117 @@
+"""Requests that come in through the middleware, beside the bare application and beside httpx.
+
+The application is Starlette under uvicorn, one process on each of two hosts. All ways take turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import httpx
+
+from tests.bench.report import larger_is_better, smaller_is_better
+from tests.e2e.local_cluster import LocalCluster, free_addresses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringpop_py.address import Address
+    from tests.bench.report import Row
+
+HERE: Final = Path(__file__).parent / "entries"
+CALLERS: Final = 16
+SECONDS: Final = 4.0
+ROUNDS: Final = 5
+START_S: Final = 20.0
+BARE: Final = "the bare application"
+HTTPX: Final = "httpx to a second uvicorn"
+RATE_HERE: Final = 0.9
+P99_HERE: Final = 1 / 1.2
+
+
+class Load(NamedTuple):
+    """Requests a second, and within how many milliseconds 99 of 100 were answered."""
+
+    rate: float
+    p99_ms: float
+
+
+def run() -> Iterator[Row]:
+    """The rows of `entry`."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as stack:
+        cluster = LocalCluster(Path(folder), 2)
+        behind = free_addresses(2)
+        for node, app in zip(cluster.nodes, behind, strict=True):
+            node.command += ["--app-url", f"http://{app}"]
+        stack.enter_context(cluster)
+        cluster.wait_converged()
+        for node, app in zip(cluster.nodes, behind, strict=True):
+            _serve(stack, app, MODE="middleware", DAEMON=node.name)
+        bare, passed_on = free_addresses(2)
+        _serve(stack, bare, MODE="bare")
+        _serve(stack, passed_on, MODE="httpx", OTHER=f"http://{bare}")
+        here, elsewhere = (_key_of(cluster, place) for place in (0, 1))
+        ways = {
+            "bare": (bare, here),
+            "here": (behind[0], here),
+            "elsewhere": (behind[0], elsewhere),
+            "httpx": (passed_on, here),
+        }
+        loads: dict[str, list[Load]] = {name: [] for name in ways}
+        for _ in range(ROUNDS):
+            for name, (app, key) in ways.items():
+                loads[name].append(_load(app, key))
+        rate = {name: median(load.rate for load in all_of) for name, all_of in loads.items()}
+        p99 = {name: median(load.p99_ms for load in all_of) for name, all_of in loads.items()}
+        yield larger_is_better("entry.here", rate["here"], "1/s", BARE, rate["bare"], RATE_HERE)
+        yield smaller_is_better("entry.here.p99", p99["here"], "ms", BARE, p99["bare"], P99_HERE)
+        yield larger_is_better(
+            "entry.elsewhere", rate["elsewhere"], "1/s", HTTPX, rate["httpx"], 1.0
+        )
+        yield smaller_is_better(
+            "entry.elsewhere.p99", p99["elsewhere"], "ms", HTTPX, p99["httpx"], 1.0
+        )
+
+
+def _serve(stack: ExitStack, address: Address, **environment: str) -> None:
+    command = [sys.executable, "-m", "uvicorn", "app:app", "--no-access-log"]
+    command += ["--log-level", "warning", "--host", address.host, "--port", str(address.port)]
+    paths = [str(HERE), *filter(None, sys.path)]
+    process = subprocess.Popen(
+        command, env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)}
+    )
+    stack.callback(process.wait, 10)
+    stack.callback(process.terminate)
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            httpx.get(f"http://{address}/", timeout=1)
+        except httpx.HTTPError:
+            assert time.monotonic() < end, f"no answer from {address}"
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _key_of(cluster: LocalCluster, place: int) -> str:
+    names = (f"k{number}" for number in range(10_000))
+    owner = cluster[place].name
+    return next(
+        key for key in names if cluster[0].admin("/admin/lookup", {"key": key})["dest"] == owner
+    )
+
+
+def _load(app: Address, key: str) -> Load:
+    command = [sys.executable, str(HERE / "load.py"), app.host, str(app.port), f"/carts/{key}"]
+    command += [str(CALLERS), str(SECONDS)]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return Load(**json.loads(done.stdout))
