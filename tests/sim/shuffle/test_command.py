@@ -28,3 +28,12 @@ def test_it_runs_a_part_of_all_deaths(capsys: pytest.CaptureFixture[str]) -> Non
     assert "10 schedules" in said.out
     assert "every invariant held in every schedule" in said.out
     assert "is killed" in said.err
+
+
+def test_it_runs_shuffles_with_a_store_and_not_both_kinds_at_a_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["shuffle", "--store", "--schedules", "5"]) == 0
+    assert "every invariant held in every schedule" in capsys.readouterr().out
+    assert main(["shuffle", "--store", "--deaths"]) != 0
+    assert "--deaths or --store, not both" in capsys.readouterr().err
