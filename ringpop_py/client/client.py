@@ -40,7 +40,7 @@ from ringpop_py.errors import (
     WireError,
 )
 from ringpop_py.forks import FORKS
-from ringpop_py.proxy.head import RELAY_ENDPOINT, RelayHead
+from ringpop_py.proxy.head import RELAY_ENDPOINT, Head, RelayHead
 from ringpop_py.proxy.request import Reply, Request
 from ringpop_py.values.declared import Named, Natural, Text, convert, encode
 from ringpop_py.values.packed import decode_value, encode_value
@@ -495,7 +495,8 @@ class Client(Closing):
             ApplicationError: if the handler answered with it.
             CallError: if there was no answer.
         """
-        answer = self._begin(service, request, b"", timeout_s).result()
+        head = Head(headers=checked_request(request).headers).encode()
+        answer = self._begin(service, request, head, timeout_s).result()
         if not answer.ok:
             raise error_in(answer)
         return answer.arg3

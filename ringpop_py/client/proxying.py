@@ -56,7 +56,9 @@ def proxy_call(
         )
     keys = (key,) if isinstance(key, str) else keys_of(key)
     try:
-        head = Head(keys, route=True, idempotent=idempotent).encode()
+        head = Head(
+            keys, route=True, idempotent=idempotent, headers=checked_request(request).headers
+        ).encode()
     except UnicodeEncodeError:
         for each in keys:
             sendable_text(each, "key")

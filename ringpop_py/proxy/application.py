@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -115,8 +116,14 @@ class Application:
             raise BadRequest(f"{self.local} has no HTTP application (start it with --app-url)")
         return await self._http.replay(request)
 
-    async def handle(self, keys: tuple[str, ...], request: AnyRequest) -> AnyReply:
-        """Have the handler, or the HTTP application, of this node answer *request*."""
+    async def handle(
+        self, keys: tuple[str, ...], request: AnyRequest, deadline: float = math.inf
+    ) -> AnyReply:
+        """Have the handler, or the HTTP application, of this node answer *request*.
+
+        Args:
+            deadline: see `AppCall`.
+        """
         if isinstance(request, HttpRequest):
             status, headers, body = await self.replay(request)
             return HttpReply(status, headers, body, self.local)
@@ -124,7 +131,8 @@ class Application:
         self.refuse_too_many()
         self.counts.in_flight += 1
         try:
-            result = handler(AppCall(request.endpoint, request.body, keys))
+            call = AppCall(request.endpoint, request.body, keys, "", request.headers, deadline)
+            result = handler(call)
             if not isinstance(result, bytes) and inspect.isawaitable(result):
                 result = await result
             return Reply(self.body_of(result, request.endpoint), self.local)

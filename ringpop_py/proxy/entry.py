@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 from ringpop_py.errors import BodyError
-from ringpop_py.proxy.head import AnyKey  # noqa: TC001 - read at run time
-from ringpop_py.proxy.http import STATUS_MAX, HeaderText, end_to_end
+from ringpop_py.proxy.head import AnyKey, HeaderText  # noqa: TC001 - read at run time
+from ringpop_py.proxy.http import STATUS_MAX, end_to_end
 from ringpop_py.proxy.request import HttpReply, HttpRequest
 from ringpop_py.values.declared import Checksum, Meta, Named, Natural, Text, decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, Call

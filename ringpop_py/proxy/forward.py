@@ -197,11 +197,15 @@ class Proxy:
         **options: Unpack[RequestOptions],
     ) -> AnyReply:
         """As `handle_or_proxy`, but call this node's handler if it is the owner."""
+        began_at = trio.current_time()
         reply = await self.handle_or_proxy(key, request, owners=owners, **options)
         if reply is not None:
             return reply
         keys = (key,) if isinstance(key, str) else tuple(key)
-        return await self.application.handle(keys, request)
+        deadline = math.inf
+        if "deadline_s" in options:  # checked there
+            deadline = began_at + options["deadline_s"]
+        return await self.application.handle(keys, request, deadline)
 
     async def _wait_to_retry(
         self, errand: Errand[str], owners: KeyOwners, ask: Ask[str], error: CallError
@@ -240,7 +244,8 @@ class Proxy:
                 raise ConfigError(f"an HTTP body has at most {self._config.body_bytes_max} bytes")
             service, endpoint, arg2 = NODE_SERVICE, PROXY_ENDPOINT, encode_http_head(request, head)
         else:
-            service, endpoint, arg2 = self.service, request.endpoint, head.encode()
+            service, endpoint = self.service, request.endpoint
+            arg2 = head.with_headers(request.headers).encode() if request.headers else head.encode()
         return Call(service, endpoint, arg2, body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
 
     async def relay(self, owner: str, endpoint: str, body: bytes, ttl_s: float) -> Answer:

@@ -20,6 +20,7 @@ from ringpop_py.values.declared import (
     decode,
     encode,
     reader,
+    replace,
 )
 
 APPLICATION_SCHEME: Final = "raw"
@@ -30,9 +31,12 @@ HANDLER_FAILED_PREFIX: Final = "ringpop.handler."
 RELAY_ENDPOINT: Final = "/proxy/relay"
 """The node's endpoint that passes a call on to the member that arg2 names."""
 KEY_CHARACTERS_MAX: Final = 1 << 16
+HEADER_CHARACTERS_MAX: Final = 1 << 17
+"""The longest header. HTTP/1.1 clients such as httpx accept less for all headers together."""
 ERROR_CHARACTERS_MAX: Final = 1 << 16
 """The longest kind, and the longest message, of an error; longer ones are cut by the sender."""
 
+HeaderText = Annotated[str, Meta(max_length=HEADER_CHARACTERS_MAX)]
 AnyKey = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
 ErrorText = Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
 
@@ -60,6 +64,7 @@ class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
             call, so that none is forwarded twice.
         idempotent: only with *route*: whether the request may run more than once.
         keyspace: the keyspace of the keys; None if the ring owns them.
+        headers: those of the application.
     """
 
     keys: tuple[AnyKey, ...] = ()
@@ -68,6 +73,11 @@ class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
     route: bool = False
     idempotent: bool = False
     keyspace: KeyspaceBelief | None = None
+    headers: tuple[tuple[HeaderText, HeaderText], ...] = ()
+
+    def with_headers(self, headers: tuple[tuple[str, str], ...]) -> Head:
+        """Return the head with *headers* of the application."""
+        return replace(self, headers=headers) if headers else self
 
     def encode(self) -> bytes:
         """Return the head as bytes: a msgpack map without fields that have their default."""

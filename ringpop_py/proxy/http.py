@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 from ringpop_py.errors import BodyError
-from ringpop_py.proxy.head import AnyKey, Head, KeyspaceBelief
+from ringpop_py.proxy.head import AnyKey, Head, HeaderText, KeyspaceBelief
 from ringpop_py.proxy.request import Headers, HttpReply, HttpRequest
 from ringpop_py.values.declared import Checksum, Meta, Text, astuple
 from ringpop_py.values.go_json import GoObject, decode_go_json, go_reader
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 PROXY_ENDPOINT: Final = "/proxy/req"
 STATUS_MAX: Final = 999
 URL_CHARACTERS_MAX: Final = 16_384
-HEADER_CHARACTERS_MAX: Final = 1 << 17
-"""The longest header. HTTP/1.1 clients such as httpx accept less for all headers together."""
 
 # Headers about one connection and not about the message (RFC 9110, 7.6.1), and two that the
 # client writes itself when it replays a request.
@@ -41,7 +39,6 @@ _DROPPED_HEADERS: Final = frozenset(
         "upgrade",
     }
 )
-HeaderText = Annotated[str, Meta(max_length=HEADER_CHARACTERS_MAX)]
 
 HeaderMap = dict[str, HeaderText | list[HeaderText | None] | None]
 

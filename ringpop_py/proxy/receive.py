@@ -66,7 +66,10 @@ class ProxyServer:
         handler = self._application.handler_for(incoming.endpoint)
         self._check_ownership(head)
         # All refusals come before the handler, so that a refused request certainly did not run.
-        call = AppCall(incoming.endpoint, incoming.arg3, head.keys, head.sender)
+        deadline = incoming.deadline
+        call = AppCall(
+            incoming.endpoint, incoming.arg3, head.keys, head.sender, head.headers, deadline
+        )
         self._application.admit()
         try:
             result = handler(call)
@@ -102,7 +105,7 @@ class ProxyServer:
         if not head.keys:
             raise BadRequest("a request to be routed needs a key")
         try:
-            request = Request(incoming.endpoint, incoming.arg3)
+            request = Request(incoming.endpoint, incoming.arg3, head.headers)
         except ConfigError as error:
             raise BadRequest(str(error)) from None
         try:

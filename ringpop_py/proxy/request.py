@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
@@ -15,16 +16,32 @@ HTTP_METHODS_MAX_LENGTH = 32
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A call of the application's handler at *endpoint*."""
+    """A call of the application's handler at *endpoint*.
+
+    Attributes:
+        headers: pairs of texts that travel along, such as the ids of a trace, or a tenant.
+    """
 
     endpoint: str
     body: bytes = b""
+    headers: Headers = ()
 
     def __post_init__(self) -> None:
         if not (isinstance(self.endpoint, str) and self.endpoint.startswith("/")):
             raise ConfigError(f"endpoint {self.endpoint!r} is not text that begins with '/'")
         if not isinstance(self.body, bytes):  # not by a call: a request is made for each key
             raise ConfigError(_not_bytes(self.body))
+        if self.headers:
+            _check_headers(self.headers)
+
+
+def _check_headers(headers: object) -> None:
+    """Raise ConfigError unless *headers* are pairs of texts."""
+    sound = isinstance(headers, tuple) and all(
+        isinstance(pair, tuple) and list(map(type, pair)) == [str, str] for pair in headers
+    )
+    if not sound:
+        raise ConfigError(f"headers are a tuple of (name, value), each text, not {headers!r:.200}")
 
 
 def _not_bytes(body: object) -> str:
@@ -86,12 +103,17 @@ class AppCall(NamedTuple):
     Attributes:
         keys: those that the sender looked up; empty if a client called the handler directly.
         sender: the member that forwarded it; empty for a request from here or from a client.
+        headers: those of the request.
+        deadline: when its sender stops waiting, on the scale of `trio.current_time`; infinity if
+            nobody has said.
     """
 
     endpoint: str
     body: bytes
     keys: tuple[str, ...] = ()
     sender: str = ""
+    headers: Headers = ()
+    deadline: float = math.inf
 
 
 Handler = Callable[[AppCall], bytes | Awaitable[bytes | None] | None]

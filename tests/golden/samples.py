@@ -332,7 +332,15 @@ def _proxy() -> dict[str, Kind]:
                 "checked": Head(("k",), 0),
                 "forwarded": Head(("é" * 300,), CHECKSUM_MAX, "sénder"),
                 "client": Head(("k",), route=True, idempotent=True),
-                "full": Head(("k", "é"), 7, "s", route=True, idempotent=True, keyspace=BELIEF),
+                "full": Head(
+                    ("k", "é"),
+                    7,
+                    "s",
+                    route=True,
+                    idempotent=True,
+                    keyspace=BELIEF,
+                    headers=(("a", "é"), ("a", "")),
+                ),
             },
         ),
         "proxy.error": Kind(
