@@ -226,6 +226,8 @@ def _with_second_holder(record: Record, number: int, interval: Interval) -> Inte
         return interval if holders == interval.holders else replace(interval, holders=holders)
     if len(holders) == 1 and interval.fetched_by is None:
         return replace(interval, fetched_by=record.next_of(holders[0]))
+    if not holders and interval.fetched_by is not None:
+        return replace(interval, fetched_by=None)  # it is lost
     return interval
 
 

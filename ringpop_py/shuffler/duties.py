@@ -63,7 +63,7 @@ class Duties:
         self._fetching: defaultdict[MemberId, trio.CapacityLimiter] = defaultdict(
             partial(trio.CapacityLimiter, FETCHES)
         )
-        """Intervals come from a member one after the other, in the order in which it merges."""
+        """So many intervals come from a member at a time."""
 
     def forget(self) -> None:
         """Forget unfinished pushes: a life has ended, or the rows are merged."""
@@ -150,8 +150,7 @@ class Duties:
         here, record = self._here, self._here.record
         path = here.folder.new()
         call = c.FetchInterval(here.name, record.uid, record.version, duty.interval)
-        async with self._fetching[duty.source]:
-            file = await self._merged_file(duty.source, call, path)
+        file = await self._merged_file(duty.source, call, path)
         if await trio.to_thread.run_sync(checksum_of, path) != file.checksum:
             await trio.Path(path).unlink(missing_ok=True)
             raise BodyError(f"interval {duty.interval} was damaged on its way")
@@ -164,11 +163,13 @@ class Duties:
         """Fetch an interval as soon as its owner has merged it, by the record as it is now."""
         record = self._here.record
         while True:
-            try:
-                return await self._fetch(source, call, path)
-            except _NotYet:
-                if self._here.record is not record:
-                    raise
+            # In turns: whichever is merged first is fetched first.
+            async with self._fetching[source]:
+                try:
+                    return await self._fetch(source, call, path)
+                except _NotYet:
+                    if self._here.record is not record:
+                        raise
             await trio.sleep(MERGE_PAUSE_S)
 
     async def _fetch(self, source: MemberId, call: c.Call, path: Path) -> c.File:

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CALLS_MAX: Final = 16
-"""So many calls of the store are at work at a time."""
+PUTS_MAX: Final = 16
+OTHERS_MAX: Final = 4
+"""So many puts, and so many other calls, which take long, are at work at a time."""
 DELETED_AT_A_TIME: Final = 1_000
 
 
@@ -58,7 +59,8 @@ class FrameStore:
     def __init__(self, store: Store | None, cluster: str) -> None:
         self._store = store
         self._prefix = shuffles_prefix(cluster)
-        self._limiter = trio.CapacityLimiter(CALLS_MAX)
+        self._puts = trio.CapacityLimiter(PUTS_MAX)
+        self._others = trio.CapacityLimiter(OTHERS_MAX)
 
     def check(self) -> None:
         """Raise ShuffleRefused if no frames can be put into a store here."""
@@ -78,12 +80,12 @@ class FrameStore:
         """Put a frame, which has this content only, into a segment; when it returns, it is there.
 
         Raises:
-            ShuffleFull: the store has no room.
-            ShuffleRefused: there is no store, or it refuses values so long.
-            ShuffleUnavailable: it does not answer; whether it was put is open.
+            ShuffleFull: the store has no room, or none for values so long.
+            ShuffleRefused: there is no store here.
+            ShuffleUnavailable: it does not answer, or refuses; whether it was put is open.
         """
         key = f"{self._of_segment(place)}{frame[0]:010}-{frame[1]:010}"
-        await self._run(lambda store: store.put_if_absent(key, bytes(body)))
+        await self._run(lambda store: store.put_if_absent(key, bytes(body)), self._puts)
 
     async def copy(self, place: Place, path: Path) -> None:
         """Write all frames of a segment to *path*. Raises OSError, ShuffleUnavailable."""
@@ -91,10 +93,15 @@ class FrameStore:
         def copied(store: Store) -> None:
             with path.open("wb") as file:
                 for key in store.list(self._of_segment(place)):
+                    trio.from_thread.check_cancelled()  # it may take minutes
                     # One that was deleted: the shuffle is over, and its segments count no more.
                     file.write(store.get(key) or b"")
 
-        await self._run(copied)
+        try:
+            await self._run(copied)
+        except BaseException:
+            path.unlink(missing_ok=True)  # noqa: ASYNC240 - also if this is cancelled
+            raise
 
     async def remove(self, name: str, uid: int) -> None:
         """Delete all frames of a shuffle. Raises ShuffleUnavailable."""
@@ -118,15 +125,18 @@ class FrameStore:
         left = [key for key in keys if not key.startswith(needed)]
         await self._run(lambda store: _delete(store, left))
 
-    async def _run(self, work: Callable[[Store], T]) -> T:
+    async def _run(
+        self, work: Callable[[Store], T], limiter: trio.CapacityLimiter | None = None
+    ) -> T:
         self.check()
         assert self._store is not None
         try:
-            return await trio.to_thread.run_sync(work, self._store, limiter=self._limiter)
+            limiter = limiter or self._others
+            return await trio.to_thread.run_sync(work, self._store, limiter=limiter)
         except StoreFull as error:
             raise ShuffleFull(f"the store has no room for more rows: {error}") from error
-        except StoreRefused as error:
-            raise ShuffleRefused(f"the store takes no rows: {error}") from error
+        except StoreRefused as error:  # it may take them from another node
+            raise ShuffleUnavailable(f"the store refuses this node: {error}") from error
         except StoreUnavailable as error:
             raise ShuffleUnavailable(f"the store of rows does not answer: {error}") from error
 

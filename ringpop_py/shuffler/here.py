@@ -34,6 +34,7 @@ class Process:
         sort_bytes: how many bytes of rows may be sorted at a time.
         disk: how much of it is in use.
         frames: those in the store.
+        nursery: for what goes on when a shuffle has ended.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Process:
     sort_bytes: int
     disk: Disk
     frames: FrameStore
+    nursery: trio.Nursery
 
 
 class Here:

@@ -12,6 +12,7 @@ import trio
 from ringpop_py.errors import (
     ShuffleConflict,
     ShuffleEnded,
+    ShuffleError,
     ShuffleRefused,
     ShuffleUnavailable,
     ShuffleUnknown,
@@ -66,6 +67,8 @@ class Host:
             ShuffleUnavailable: if its record cannot be read.
         """
         shuffle = self._shuffles.get(name)
+        if shuffle is not None and shuffle.has_ended:
+            raise _ending(name)
         if shuffle is None:
             began = now_us()
             stored = await self._register.read(name)
@@ -82,6 +85,8 @@ class Host:
             shuffle.go_by(stored, asked_at)
             self._shuffles[name] = shuffle
             self._nursery.start_soon(self._run, shuffle)
+        elif shuffle.has_ended:
+            raise _ending(name)
         else:
             shuffle.go_by(stored, asked_at)
         return shuffle
@@ -98,6 +103,10 @@ class Host:
             except ShuffleUnavailable as error:
                 log.info("shuffle-retries", why=str(error), duty="tidy the store")
                 await trio.sleep(SCAN_S)
+            except ShuffleError as error:
+                text = f"what is left of shuffles stays in the store: {error}"
+                log.warning("shuffle-trouble", text=text)
+                return
             else:
                 return
 
@@ -113,6 +122,8 @@ class Host:
                     continue
                 try:
                     self._known(name, stored, began)
+                except ShuffleUnavailable:
+                    continue  # until the former one of that name has ended
                 except Exception:  # the others go on
                     log.exception("shuffle-failed", shuffle=name)
             await trio.sleep(SCAN_S)
@@ -162,8 +173,9 @@ class Host:
             if stored is not None and former is not None and former.state is not State.DELETED:
                 if (former.definition, former.interval_count) != (definition, call.interval_count):
                     raise ShuffleConflict(
-                        f"shuffle {call.name!r} exists with another schema, other keys or another "
-                        "number of intervals: delete it first, or choose another name"
+                        f"shuffle {call.name!r} exists with another schema, other keys, another "
+                        "number of intervals or another durability: delete it first, or choose "
+                        "another name"
                     )
                 return self._known(call.name, stored, began)
             record = created(
@@ -215,6 +227,10 @@ class Host:
         there = {host: each.incarnation for host, each in self._watch.shufflers.items()}
         there[self._process.name] = self._process.incarnation
         return [MemberId(host, incarnation) for host, incarnation in there.items()]
+
+
+def _ending(name: str) -> ShuffleUnavailable:
+    return ShuffleUnavailable(f"the former shuffle {name!r}, which was deleted, still ends here")
 
 
 def _next_entries(

@@ -120,6 +120,7 @@ async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore)
             min(memory // SORTED_SHARE, SORTED_BYTES_MAX),
             disk,
             frames,
+            nursery,
         )
         host = Host(here, data, nursery)
         listeners = await trio.open_tcp_listeners(0, host=options.listen)

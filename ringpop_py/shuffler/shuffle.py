@@ -63,6 +63,7 @@ NAMED_MAX: Final = 5
 ASK_S: Final = 5.0
 TRIES: Final = 20
 """How often a change of the record is tried, if others change it at the same time."""
+_DONE_WITH_FRAMES: Final = (State.GET, State.DELETED)
 WISH_S: Final = 30.0
 """After this long, an end or a deletion is unavailable; the client asks again."""
 
@@ -78,7 +79,11 @@ def now_ms() -> int:
 
 
 class Shuffle:
-    """See the module."""
+    """See the module.
+
+    Attributes:
+        has_ended: whether it was deleted. What goes on in threads may still have to end.
+    """
 
     def __init__(self, name: str, process: Process, path: Path) -> None:
         self.here = Here(name, process, path)
@@ -90,7 +95,7 @@ class Shuffle:
         self._stored: Stored | None = None
         self._reading = trio.Lock()
         self._read_began = 0
-        self._has_ended = False
+        self.has_ended = False
         self._changed = trio.Event()
         self._wishing = trio.Lock()
         self._refused: Refused | None = None
@@ -120,13 +125,13 @@ class Shuffle:
 
     async def _read(self) -> bool:
         began = now_us()
-        if self._has_ended:
+        if self.has_ended:
             return False
         try:
             stored = await self._process.register.read(self.name)
         except ShuffleUnavailable:
             return False
-        if stored is None or self._has_ended:
+        if stored is None or self.has_ended:
             return False
         self._read_began = began
         self.go_by(stored, began)
@@ -134,6 +139,8 @@ class Shuffle:
 
     def go_by(self, stored: Stored, asked_at: int) -> None:
         """Go by a record that was asked for at *asked_at*."""
+        if self.has_ended:
+            return  # it may be of another shuffle of that name, which another object serves
         former = self.member.record
         changes = self.member.apply(stored.record, asked_at, now_ms())
         if self.member.record is former:
@@ -169,11 +176,13 @@ class Shuffle:
             return self._said(store)
         life = self.member.life
         failures = await self._store(uid, store, entry, body)
-        for failure in failures:
-            if isinstance(failure, ShuffleFull | ShuffleRefused):
-                raise failure
         if failures:
             self.here.nudge()
+        for failure in failures:
+            # What the store says is told: no other member knows better.
+            if isinstance(failure, ShuffleFull | ShuffleRefused) or store.replica == STORE:
+                raise failure
+        if failures:
             return self._said(Answer.NOT_NOW)
         return self._said(self.member.stored(life, store, entry.id, now_us()))
 
@@ -342,7 +351,7 @@ class Shuffle:
                     await self.here.nudged.wait()
                 self.here.nudged = trio.Event()
             # If it is created again, a new object serves it. This one reads no more records.
-            self._has_ended = True
+            self.has_ended = True
             nursery.cancel_scope.cancel()
         self._folder.remove()
 
@@ -397,16 +406,15 @@ class Shuffle:
                 self._changed.set()
                 self._changed = trio.Event()
             else:
-                if was_set and following.is_stored:
-                    await self._remove_frames(following)
+                if was_set and following.is_stored and following.state in _DONE_WITH_FRAMES:
+                    # Beside what goes on here, and after its end.
+                    self._process.nursery.start_soon(self._remove_frames, following.uid)
             self.here.nudge()
 
-    async def _remove_frames(self, record: Record) -> None:
-        """Remove from the store what *record*, which was set just now, needs no more."""
-        if record.state not in (State.GET, State.DELETED):
-            return
+    async def _remove_frames(self, uid: int) -> None:
+        """Remove from the store what is needed no more."""
         try:
-            await self._process.frames.remove(self.name, record.uid)
+            await self._process.frames.remove(self.name, uid)
         except ShuffleError as error:
             text = f"frames of shuffle {self.name!r} stay in the store, up to the next start of"
             text = f"{text} a process for shuffles: {error}"

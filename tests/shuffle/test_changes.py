@@ -143,3 +143,15 @@ def test_after_a_death_members_own_equal_shares_of_what_they_hold() -> None:
 
     assert owners_of(after) == [6, 6]
     assert all({*each.holders} == {A, C} for each in after.intervals)
+
+
+def test_what_is_lost_is_fetched_by_nobody() -> None:
+    record = changes.created(None, 7, b"", 2, [A, B, C])
+    readable = changes.published(ended(record), [(1, 1)] * 2)
+
+    after = changes.parted(changes.parted(readable, A), B)
+
+    assert [(each.holders, each.fetched_by) for each in after.intervals] == [
+        ((), None),
+        ((C,), None),
+    ]

@@ -37,7 +37,7 @@ class Failing(MemoryStore):
     ("error", "told"),
     [
         (StoreFull("no space"), ShuffleFull),
-        (StoreRefused("too long"), ShuffleRefused),
+        (StoreRefused("no permission"), ShuffleUnavailable),
         (StoreUnavailable("down"), ShuffleUnavailable),
     ],
 )
@@ -74,3 +74,17 @@ async def test_removing_one_shuffle_keeps_those_that_had_its_name() -> None:
     keys: Sequence[str] = store.list("")
     assert len(keys) == 1
     assert "/11/" in keys[0]
+
+
+async def test_a_copy_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    class Away(MemoryStore):
+        def get(self, key: str) -> bytes | None:  # noqa: ARG002 - as in `Store`
+            raise StoreUnavailable("down")
+
+    frames = FrameStore(Away(), "main")
+    await frames.put(FIRST, (1, 0), b"frame")
+
+    with pytest.raises(ShuffleUnavailable):
+        await frames.copy(FIRST, tmp_path / "copy")
+
+    assert not list(tmp_path.iterdir())
