@@ -126,11 +126,12 @@ def config_from(options: argparse.Namespace) -> Config:
         listens, names_cluster = listens or "listen" in named, "cluster" in named
     if not listens:
         raise ConfigError("--listen HOST:PORT is missing (for example --listen 127.0.0.1:3000)")
-    where = flags.get("hosts_file") or os.environ.get(HOSTS_VARIABLE)
-    if where is not None and (below.hosts_file is None or "hosts_file" in flags):
-        flags["hosts_file"] = where
+    variable = os.environ.get(HOSTS_VARIABLE)
+    if variable and "hosts_file" not in flags and not (below.hosts_file or below.hosts):
+        flags["hosts_file"] = variable
     if flags.get("hosts_file", "").startswith(SCHEMES):
-        below = replace(below, hosts=(*below.hosts, *parse_hosts(flags.pop("hosts_file"))))
+        hosts = parse_hosts(flags.pop("hosts_file"))
+        below = replace(below, hosts=(*below.hosts, *hosts), hosts_file=None)
     config = _with_flags(below, flags, names_cluster=names_cluster)
     if config.hosts_file is not None:
         read_hosts_file(config.hosts_file)  # an error ends the command before anything is started

@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 from collections import deque
+from itertools import count
 from typing import TYPE_CHECKING, Final, Self
 
 import anyio
@@ -27,6 +28,7 @@ from ringpop_py.errors import (
     ConfigError,
     ConnectFailed,
     ConnectionLost,
+    ConnectRefused,
     PeerFailed,
     WireError,
 )
@@ -44,11 +46,14 @@ if TYPE_CHECKING:
 
 IDLE_MAX: Final = 64
 """So many connections without a call are kept."""
+_NUMBERS: Final = count()
 _LOST: Final = (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 
 
 class AsyncClient:
     """Calls to the daemon at *peer*. Each event loop has connections of its own.
+
+    A loop that ends before the program does has to close them: use the client in an ``async with``.
 
     Args:
         peer: ``host:port``, or an `Address`.
@@ -67,7 +72,8 @@ class AsyncClient:
             raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
         self.timeout_s = timeout_s
         self._limits = limits or WireLimits()
-        self._idle: RunVar[deque[_Line]] = RunVar("idle lines")
+        # Older ones of anyio know such a variable by its name.
+        self._idle: RunVar[deque[_Line]] = RunVar(f"idle lines {next(_NUMBERS)}")
 
     async def __aenter__(self) -> Self:
         return self
@@ -125,7 +131,11 @@ class AsyncClient:
                 return made
         except TimeoutError:
             why = "no answer in time"
-        except (OSError, CallError) as error:
+        except OSError as error:
+            if _is_refused(error):
+                raise ConnectRefused(f"cannot reach {self.peer}: connection refused") from None
+            why = str(error)
+        except CallError as error:
             why = str(error)  # no call was sent yet, so this is safe to retry
         finally:
             if made is not None and not made.is_introduced:
@@ -176,6 +186,12 @@ class AsyncClient:
 
     def _ttl_s(self, given: float | None) -> float:
         return self.timeout_s if given is None else checked_seconds(given, "deadline_s")
+
+
+def _is_refused(error: OSError) -> bool:
+    cause = error.__cause__  # anyio has tried all addresses of the name
+    causes = cause.exceptions if isinstance(cause, BaseExceptionGroup) else [cause or error]
+    return all(isinstance(each, ConnectionRefusedError) for each in causes)
 
 
 class _Line:

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from ringpop_py.address import HOST_CHARACTERS_MAX, PORT_MAX, Address, Host, Lookup
+from ringpop_py.discovery.names import is_numeric
 from ringpop_py.errors import ConfigError, HostsFileError
 
 FILE_BYTES_MAX: Final = 4 << 20
@@ -96,6 +97,8 @@ def _lookup(text: str, what: str) -> Lookup:
     server = None
     if "server" in query:
         server = Address.parse(query["server"][0], what=f"{what} {text!r}: server")
+        if not is_numeric(server.host):
+            raise ConfigError(f"{what} {text!r}: a server is an IP address and a port")
     return Lookup(kind, name, port, server)
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import dns.asyncresolver
 import dns.exception
+import dns.name
 import dns.rdatatype
 import dns.resolver
+import trio
+from dns.asyncresolver import Resolver
 
 from ringpop_py.address import Address
 from ringpop_py.discovery.names import RESOLVE_S_MAX, is_numeric
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+
+    from dns.rdatatype import RdataType
 
     from ringpop_py.address import Lookup
 
@@ -33,8 +37,8 @@ def lookups_for(own: str) -> LookUp:
         kinds = [dns.rdatatype.AAAA if ":" in own else dns.rdatatype.A]
 
     async def look_up(lookup: Lookup) -> Sequence[Address]:
-        resolver = _resolver(lookup)
         try:
+            resolver = _resolver(lookup)
             if lookup.kind == "dns":
                 found = [
                     Address(host, lookup.port)
@@ -44,14 +48,16 @@ def lookups_for(own: str) -> LookUp:
                 found = await _targets(resolver, lookup.name, kinds)
         except dns.exception.DNSException as error:
             raise OSError(_reason(error)) from None
+        except ValueError as error:
+            raise OSError(f"it cannot be asked for: {error}") from None
         return list(dict.fromkeys(found))[:ADDRESSES_MAX]
 
     return look_up
 
 
-def _resolver(lookup: Lookup) -> dns.asyncresolver.Resolver:
+def _resolver(lookup: Lookup) -> Resolver:
     try:
-        resolver = dns.asyncresolver.Resolver(configure=lookup.server is None)
+        resolver = Resolver(configure=lookup.server is None)
     except dns.resolver.NoResolverConfiguration as error:
         raise OSError(str(error)) from None
     if lookup.server is not None:
@@ -62,38 +68,47 @@ def _resolver(lookup: Lookup) -> dns.asyncresolver.Resolver:
 
 
 async def _hosts(
-    resolver: dns.asyncresolver.Resolver, name: str, kinds: Sequence[dns.rdatatype.RdataType]
+    resolver: Resolver, name: str | dns.name.Name, kinds: Sequence[RdataType]
 ) -> list[str]:
-    """Return the addresses of *name*, of all *kinds* that it has."""
-    hosts: list[str] = []
-    trouble: dns.exception.DNSException | None = None
-    for kind in kinds:
+    """Return the addresses of *name*, of all *kinds* that it has; a `Name` is not searched for."""
+    hosts: dict[RdataType, list[str]] = {}
+    trouble: list[dns.exception.DNSException] = []
+
+    async def one(kind: RdataType) -> None:
         try:
-            answer = await resolver.resolve(name, kind, search=True)
-            hosts += sorted(record.address for record in answer)
+            answer = await resolver.resolve(name, kind, search=isinstance(name, str))
+            hosts[kind] = sorted(record.address for record in answer)
         except dns.exception.DNSException as error:
-            trouble = error
-    if not hosts and trouble is not None:
-        raise trouble
-    return hosts
+            trouble.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for kind in kinds:
+            nursery.start_soon(one, kind)
+    if not hosts:
+        raise trouble[0]
+    return [host for kind in kinds for host in hosts.get(kind, ())]
 
 
-async def _targets(
-    resolver: dns.asyncresolver.Resolver, name: str, kinds: Sequence[dns.rdatatype.RdataType]
-) -> list[Address]:
+async def _targets(resolver: Resolver, name: str, kinds: Sequence[RdataType]) -> list[Address]:
     """Return the addresses of all targets of the service *name*; those of low priority first."""
     answer = await resolver.resolve(name, dns.rdatatype.SRV, search=True)
-    found: list[Address] = []
-    trouble: dns.exception.DNSException | None = None
-    for record in sorted(answer, key=lambda each: (each.priority, each.target, each.port)):
+    records = sorted(answer, key=lambda each: (each.priority, each.target, each.port))
+    found: dict[int, list[Address]] = {}
+    trouble: list[dns.exception.DNSException] = []
+
+    async def one(place: int, target: dns.name.Name, port: int) -> None:
         try:
-            target = record.target.to_text(omit_final_dot=True)
-            found += [Address(host, record.port) for host in await _hosts(resolver, target, kinds)]
+            hosts = await _hosts(resolver, target, kinds)
+            found[place] = [Address(host, port) for host in hosts]
         except dns.exception.DNSException as error:
-            trouble = error  # the others may have addresses
-    if not found and trouble is not None:
-        raise trouble
-    return found
+            trouble.append(error)  # the others may have addresses
+
+    async with trio.open_nursery() as nursery:
+        for place, record in enumerate(records):
+            nursery.start_soon(one, place, record.target, record.port)
+    if not found:
+        raise trouble[0]
+    return [address for place in sorted(found) for address in found[place]]
 
 
 def _reason(error: dns.exception.DNSException) -> str:

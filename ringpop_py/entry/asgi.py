@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from ringpop_py.client.aio import AsyncClient
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ringpop_py.address import Address
-    from ringpop_py.entry.following import Ring
     from ringpop_py.entry.keys import KeyRule
     from ringpop_py.proxy.request import HttpReply, HttpRequest
 
@@ -86,10 +86,11 @@ class RingpopMiddleware:
         if kind not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        key, mark = self._rule(incoming_of(scope)), None
+        is_routed = False
         if any(name == _MARK for name, _ in scope["headers"]):
-            scope, mark = _without_mark(scope)
-        if key is None or await self._is_here(key, mark):
+            scope, is_routed = await self._checked(scope)
+        key = None if is_routed else self._rule(incoming_of(scope))
+        if key is None or await self._is_here(key):
             await self._app(scope, receive, send)
         elif kind == "websocket":
             await self._websocket(scope, receive, send)
@@ -99,22 +100,36 @@ class RingpopMiddleware:
             if here is not None:
                 await self._app(scope, here, send)
 
-    async def _is_here(self, key: str, mark: str | None) -> bool:
+    async def _is_here(self, key: str) -> bool:
         ring = self._follower.ring
         if ring is None:
             ring = await anyio.to_thread.run_sync(self._follower.wait, http.RING_S)
-        if mark is not None and await self._was_routed(ring, mark):
-            return True
         return ring is not None and ring.is_here(key)
 
-    async def _was_routed(self, ring: Ring | None, mark: str) -> bool:
-        """Return whether the daemon has replayed this request, which must not be forwarded again.
+    async def _checked(self, scope: Scope) -> tuple[Scope, bool]:
+        """Return *scope* without the mark, and whether the daemon here has replayed the request.
 
-        A daemon that was started anew just now has another mark than the one that is known.
+        The application never sees the mark, which it might show to anybody. It sees who asked at
+        the other host, as if the request had come to this one.
         """
-        if ring is None or ring.mark != mark:
-            ring = await anyio.to_thread.run_sync(self._follower.asked_now)
-        return ring is not None and ring.mark == mark
+        [*_, mark] = [value for name, value in scope["headers"] if name == _MARK]
+        headers = [pair for pair in scope["headers"] if pair[0] != _MARK]
+        known, text = self._follower.ring, mark.decode("latin-1")
+        is_routed = known is not None and known.mark == text
+        if not is_routed:
+            is_routed = await anyio.to_thread.run_sync(self._follower.knows_mark, text)
+        if not is_routed:
+            return {**scope, "headers": headers}, False
+        asker = http.asker_of((name.decode(), _text(value)) for name, value in headers)
+        changed: dict[str, Any] = {}
+        if asker.host:
+            headers = [pair for pair in headers if pair[0] != b"host"]
+            headers.insert(0, (b"host", asker.host.encode()))
+        if asker.client:
+            changed["client"] = asker.client, 0
+        if asker.scheme:
+            changed["scheme"] = asker.scheme
+        return {**scope, **changed, "headers": headers}, True
 
     async def _forward(self, key: str, request: HttpRequest) -> HttpReply | None:
         return await self._client.handle_or_proxy(
@@ -138,13 +153,6 @@ async def refuse_websocket(scope: Scope, receive: Receive, send: Send, why: http
         await refuse(send, why, prefix="websocket.")
     else:
         await send({"type": "websocket.close", "code": 1008, "reason": "it is refused"})
-
-
-def _without_mark(scope: Scope) -> tuple[Scope, str]:
-    """Return *scope* without the secret, which the application may show to anybody; and it."""
-    [*_, mark] = [value for name, value in scope["headers"] if name == _MARK]
-    left = [pair for pair in scope["headers"] if pair[0] != _MARK]
-    return {**scope, "headers": left}, mark.decode("latin-1")
 
 
 def incoming_of(scope: Scope) -> Incoming:
@@ -177,17 +185,10 @@ async def answered(
     """
     body = await _body(receive, options.body_bytes_max)
     if body is None:
-        await refuse(send, http.too_long(options.body_bytes_max))
-        return None
-    asked = incoming_of(scope)
-    client = (scope.get("client") or ("",))[0] or ""
-    target = f"{asked.path}?{asked.query}" if asked.query else asked.path
-    try:
-        request = http.to_forward(
-            asked.method, target, asked.headers, body, client=client, scheme=scope["scheme"]
-        )
-    except ConfigError as error:
-        await refuse(send, http.refusal_of(error))
+        return None  # its sender has gone away
+    request = _request_in(scope, body, options)
+    if isinstance(request, http.Refusal):
+        await refuse(send, request)
         return None
     outcome = await _unless_gone(receive, partial(forward, request))
     if outcome is _Caller.GONE:
@@ -199,9 +200,29 @@ async def answered(
         outcome = None
     if outcome is None:
         return _again(body, receive)
-    headers = http.reply_headers(outcome, asked.method)
+    headers = http.reply_headers(outcome, request.method)
     await refuse(send, http.Refusal(outcome.status, headers, outcome.body))
     return None
+
+
+def _request_in(scope: Scope, body: bytes, options: http.Options) -> HttpRequest | http.Refusal:
+    if len(body) > options.body_bytes_max:
+        return http.too_long(options.body_bytes_max)
+    asked = incoming_of(scope)
+    client = (scope.get("client") or ("",))[0] or ""
+    target = f"{asked.path}?{asked.query}" if asked.query else asked.path
+    try:
+        return http.to_forward(
+            asked.method,
+            target,
+            asked.headers,
+            body,
+            client=client,
+            scheme=scope["scheme"],
+            keeps=options.keeps,
+        )
+    except ConfigError as error:
+        return http.refusal_of(error)
 
 
 class _Caller(Enum):
@@ -219,7 +240,7 @@ async def _unless_gone(
 
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":
-                pass
+                await anyio.lowlevel.checkpoint()  # some have an answer each time
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(watch)
@@ -232,7 +253,7 @@ async def _unless_gone(
 
 
 async def _body(receive: Receive, most: int) -> bytes | None:
-    """Return the body; None if it is longer than *most*, or its sender has gone away."""
+    """Return the body, or more than *most* bytes of it; None if its sender has gone away."""
     body = bytearray()
     while True:
         message = await receive()
@@ -240,7 +261,7 @@ async def _body(receive: Receive, most: int) -> bytes | None:
             return None
         body += message.get("body", b"")
         if len(body) > most:
-            return None
+            return bytes(body)
         if not message.get("more_body", False):
             return bytes(body)
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 WAIT_S: Final = 40.0
 """A daemon answers before that, also if nothing has changed."""
+MARK_S: Final = 2.0
+"""So long a question for the mark alone waits."""
 RETRY_S: Final = 0.5
 """After a failure, so long passes until the daemon is asked again."""
 
@@ -55,6 +57,7 @@ class Follower:
         self.ring: Ring | None = None
         self._told = threading.Event()
         self._lock = threading.Lock()
+        self._asking = threading.Lock()
         self._forks_count = -1
 
     def start(self) -> None:
@@ -73,13 +76,23 @@ class Follower:
         self._told.wait(seconds)
         return self.ring
 
-    def asked_now(self) -> Ring | None:
-        """Ask the daemon, without waiting for a change; return the ring, None if it is away."""
+    def knows_mark(self, mark: str) -> bool:
+        """Return whether *mark* is that of the daemon; ask it if it is not the one known here.
+
+        A daemon that was started anew just now has another one. One question at a time: anybody can
+        send a wrong mark.
+        """
+        ring = self.ring
+        if ring is not None and ring.mark == mark:
+            return True
+        if not self._asking.acquire(blocking=False):
+            return False
         try:
-            self.ring = self._asked(None)
+            return self._told_now(None, MARK_S).mark == mark
         except (CallError, BodyError, ConfigError):
-            return None
-        return self.ring
+            return False
+        finally:
+            self._asking.release()
 
     def _run(self) -> None:
         pause = threading.Event()
@@ -96,16 +109,19 @@ class Follower:
                 pause.wait(RETRY_S)
             except Exception:  # a bug must not leave an old ring in force
                 self.ring = None
+                self._told.set()
                 log.exception("ring-not-followed")
                 pause.wait(RETRY_S)
 
-    def _asked(self, known: Ring | None) -> Ring:
-        asked = Follow(None if known is None else known.ring.checksum)
-        call = Call(NODE_SERVICE, FOLLOW_ENDPOINT, b"", encode(asked), ttl_s=WAIT_S)
-        answer = self._client.call(call)
+    def _told_now(self, checksum: int | None, ttl_s: float) -> RingTold:
+        body = encode(Follow(checksum))
+        answer = self._client.call(Call(NODE_SERVICE, FOLLOW_ENDPOINT, b"", body, ttl_s=ttl_s))
         if not answer.ok:
             raise BodyError("the daemon does not tell its ring")
-        told = decode(RingTold, answer.arg3)
+        return decode(RingTold, answer.arg3)
+
+    def _asked(self, known: Ring | None) -> Ring:
+        told = self._told_now(None if known is None else known.ring.checksum, WAIT_S)
         if known is not None and (known.ring.checksum, known.mark) == (told.checksum, told.mark):
             return known
         owners = {owner.name: owner.identity for owner in told.owners}

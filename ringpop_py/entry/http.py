@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from ringpop_py.arguments import checked_seconds, wrong
 from ringpop_py.config.settings import ProxyConfig
 from ringpop_py.entry.keys import KINDS as KINDS
-from ringpop_py.errors import CallError, ConfigError, ConnectFailed, RingpopError
+from ringpop_py.errors import ConfigError, ConnectRefused, PeerDeclined, RingpopError
 from ringpop_py.proxy.entry import MARK
+from ringpop_py.proxy.http import end_to_end
 from ringpop_py.proxy.request import HttpRequest
 from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from ringpop_py.proxy.request import HttpReply
 
@@ -27,6 +28,9 @@ RING_S: Final = 2.0
 UNAVAILABLE: Final = 503
 Elsewhere = Literal["here", "refuse"]
 """What becomes of what cannot be forwarded: this host's application answers, or nobody."""
+FORWARDED_FOR: Final = "x-forwarded-for"
+FORWARDED_PROTO: Final = "x-forwarded-proto"
+FORWARDED_HOST: Final = "x-forwarded-host"
 _NO_LENGTH: Final = (204, 304)
 _SERVERS_OWN: Final = ("date", "server")
 
@@ -39,16 +43,22 @@ class Options(NamedTuple):
         body_bytes_max: of a request; longer ones are refused with 413.
         timeout_s: for the answer of an owner, with all that is repeated.
         idempotent: the methods whose requests may be repeated.
+        keeps: see `to_forward`.
     """
 
     away: Elsewhere = "here"
     body_bytes_max: int = BODY_BYTES_MAX
     timeout_s: float = TIMEOUT_S
     idempotent: Collection[str] = IDEMPOTENT
+    keeps: bool = False
 
     def checked(self) -> Options:
         """Return the options themselves. Raises ConfigError."""
         checked_elsewhere(self.away, "away")
+        if type(self.body_bytes_max) is not int or self.body_bytes_max < 0:
+            raise wrong("body_bytes_max", "a whole number, 0 or more", self.body_bytes_max)
+        if isinstance(self.idempotent, str):
+            raise wrong("idempotent", "a list of methods", self.idempotent)
         if checked_seconds(self.timeout_s, "timeout_s") <= 0:
             raise ConfigError(f"timeout_s is above 0, not {self.timeout_s!r}")
         return self
@@ -88,45 +98,70 @@ def too_long(most: int) -> Refusal:
 
 
 def may_be_answered_here(error: RingpopError, away: Elsewhere) -> bool:
-    """Return whether this host may answer, after the daemon could not be asked: nothing has run."""
-    return away == "here" and isinstance(error, ConnectFailed) and isinstance(error, CallError)
+    """Return whether this host may answer: its daemon is away or ends, so nothing has run."""
+    return away == "here" and isinstance(error, ConnectRefused | PeerDeclined)
 
 
 def to_forward(
     method: str,
     target: str,
-    headers: Iterable[tuple[str, str]],
+    headers: Sequence[tuple[str, str]],
     body: bytes,
     *,
     client: str,
     scheme: str,
+    keeps: bool = False,
 ) -> HttpRequest:
     """Return a request as it is forwarded: who asked stands in its ``X-Forwarded`` headers.
 
     Args:
         target: path and query.
-        client: the address of the caller; empty if it is not known.
+        client: the address of the caller, as far as the server here believes what it was told.
+        keeps: whether what proxies before us have said stays, as with any reverse proxy; by default
+            it does not: the server of the owner believes us, and may not believe the caller.
 
     Raises:
         ConfigError: it has no method or path that can be forwarded.
     """
-    pairs = [(name, value) for name, value in headers if name.lower() != MARK]
-    known = {name.lower(): value for name, value in pairs}
-    if client:
-        before = known.get("x-forwarded-for")
-        pairs = [pair for pair in pairs if pair[0].lower() != "x-forwarded-for"]
-        pairs.append(("x-forwarded-for", f"{before}, {client}" if before else client))
-    if "x-forwarded-proto" not in known:
-        pairs.append(("x-forwarded-proto", scheme))
-    if "host" in known and "x-forwarded-host" not in known:
-        pairs.append(("x-forwarded-host", known["host"]))
-    return HttpRequest(method, target, tuple(pairs), body)
+    # First without those about the connection: a caller could have ours removed by naming them.
+    # One with an underscore would be another one to servers that write hyphens so.
+    pairs = [pair for pair in end_to_end(headers) if "_" not in pair[0] and pair[0].lower() != MARK]
+    cookies = [value for name, value in pairs if name.lower() == "cookie"]
+    said = {name.lower(): value for name, value in headers} if keeps else {}
+    host = next((value for name, value in headers if name.lower() == "host"), "")
+    ours = {
+        FORWARDED_FOR: ", ".join(filter(None, (said.get(FORWARDED_FOR), client))),
+        FORWARDED_PROTO: said.get(FORWARDED_PROTO, scheme),
+        FORWARDED_HOST: said.get(FORWARDED_HOST, host),
+    }
+    kept = [pair for pair in pairs if pair[0].lower() not in (*ours, "cookie")]
+    if cookies:  # HTTP/2 has one in each field; applications read the first field only
+        kept.append(("cookie", "; ".join(cookies)))
+    kept += [pair for pair in ours.items() if pair[1]]
+    return HttpRequest(method, target, tuple(kept), body)
+
+
+class Asker(NamedTuple):
+    """Who sent a request that another host has forwarded, as that host believes."""
+
+    client: str
+    scheme: str
+    host: str
+
+
+def asker_of(headers: Iterable[tuple[str, str]]) -> Asker:
+    """Return what the headers of a request with the daemon's mark say of its sender."""
+    said = {name.lower(): value for name, value in headers}
+    client = said.get(FORWARDED_FOR, "").rpartition(",")[2].strip()
+    return Asker(client, said.get(FORWARDED_PROTO, ""), said.get(FORWARDED_HOST, ""))
 
 
 def reply_headers(reply: HttpReply, method: str) -> tuple[tuple[str, str], ...]:
     """Return the headers of a forwarded *reply*, with its length where it has one."""
     # The server here writes its own of the others.
-    kept = tuple(pair for pair in reply.headers if pair[0].lower() not in _SERVERS_OWN)
-    if method == "HEAD" or reply.status in _NO_LENGTH:
+    kept = tuple(p for p in end_to_end(reply.headers) if p[0].lower() not in _SERVERS_OWN)
+    if method == "HEAD":
+        return kept + tuple(p for p in reply.headers if p[0].lower() == "content-length")
+    if reply.status in _NO_LENGTH:
         return kept
     return (*kept, ("content-length", str(len(reply.body))))

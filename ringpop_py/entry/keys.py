@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
@@ -95,12 +94,14 @@ class _Cookie:
     name: str
 
     def __call__(self, request: Incoming) -> str | None:
-        cookie = SimpleCookie()
-        try:
-            cookie.load(_header(request, "cookie") or "")
-        except CookieError:
-            return None
-        return cookie[self.name].value or None if self.name in cookie else None
+        # Lenient, as frameworks are: what others have set beside it may be malformed.
+        for header, text in request.headers:
+            if header.lower() == "cookie":
+                for part in text.split(";"):
+                    name, equals, value = part.strip().partition("=")
+                    if equals and name == self.name:
+                        return value.strip().strip('"') or None
+        return None
 
 
 @dataclass(frozen=True, slots=True)

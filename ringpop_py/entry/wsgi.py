@@ -50,31 +50,28 @@ class RingpopWSGI:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request of the WSGI interface."""
-        asked = _incoming_of(environ)
-        key = self._rule(asked)
+        self._follower.start()
         mark = environ.pop(_MARK, None)  # the application may show what it gets to anybody
-        if key is not None and not self._is_here(key, mark):
+        asked = _incoming_of(environ)
+        if mark is not None and self._follower.knows_mark(mark):
+            _set_asker(environ, http.asker_of(asked.headers))
+            return self._app(environ, start_response)
+        key = self._rule(asked)
+        if key is not None and not self._is_here(key):
             answer = self._answer(key, asked, environ)
             if answer is not None:
                 return _started(answer, start_response)
         return self._app(environ, start_response)
 
-    def _is_here(self, key: str, mark: str | None) -> bool:
-        self._follower.start()
+    def _is_here(self, key: str) -> bool:
         ring = self._follower.ring or self._follower.wait(http.RING_S)
-        if mark is not None:
-            # A daemon that was started anew just now has another mark than the one that is known.
-            if ring is None or ring.mark != mark:
-                ring = self._follower.asked_now()
-            if ring is not None and ring.mark == mark:
-                return True
         return ring is not None and ring.is_here(key)
 
     def _answer(self, key: str, asked: Incoming, environ: WSGIEnvironment) -> http.Refusal | None:
         """Return what is answered; None if it is the application here that answers."""
         body = _body(environ, self._options.body_bytes_max)
-        if body is None:
-            return http.too_long(self._options.body_bytes_max)
+        if isinstance(body, http.Refusal):
+            return body
         target = f"{asked.path}?{asked.query}" if asked.query else asked.path
         client, scheme = environ.get("REMOTE_ADDR", ""), environ["wsgi.url_scheme"]
         try:
@@ -120,15 +117,34 @@ def _text(value: str) -> str:
         return value
 
 
-def _body(environ: WSGIEnvironment, most: int) -> bytes | None:
-    """Return the body; None if it is longer than *most*."""
+def _set_asker(environ: WSGIEnvironment, asker: http.Asker) -> None:
+    """Have the application see who asked at the other host, as if it had been this one."""
+    if asker.host:
+        environ["HTTP_HOST"] = asker.host
+    if asker.client:
+        environ["REMOTE_ADDR"] = asker.client
+    if asker.scheme:
+        environ["wsgi.url_scheme"] = asker.scheme
+
+
+def _body(environ: WSGIEnvironment, most: int) -> bytes | http.Refusal:
+    """Return the body, or why it cannot be forwarded."""
     stream, text = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
+    body: bytes
     if text.isdecimal():
-        return None if int(text) > most else stream.read(int(text))
-    if not environ.get("wsgi.input_terminated"):
-        return b""  # without a length, there is no body
-    body: bytes = stream.read(most + 1)
-    return body if len(body) <= most else None
+        size = int(text)
+        if size > most:
+            return http.too_long(most)
+        body = stream.read(size)
+        if len(body) < size:
+            return http.refusal(400, "body-cut-off", "the body ended early")
+        return body
+    if environ.get("wsgi.input_terminated"):
+        body = stream.read(most + 1)
+        return body if len(body) <= most else http.too_long(most)
+    if environ.get("HTTP_TRANSFER_ENCODING"):
+        return http.refusal(411, "length-required", "this server does not say where a body ends")
+    return b""  # without a length, there is none
 
 
 def _started(answer: http.Refusal, start_response: StartResponse) -> Iterable[bytes]:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.drain import Work
-from ringpop_py.errors import BodyError, ConfigError, NoOwner, ProxyError
+from ringpop_py.errors import (
+    ApplicationError,
+    BadRequest,
+    BodyError,
+    ConfigError,
+    NoOwner,
+    PeerFailed,
+    ProxyError,
+)
 from ringpop_py.proxy.entry import (
     FOLLOW_ENDPOINT,
     FORWARD_ENDPOINT,
@@ -18,7 +26,7 @@ from ringpop_py.proxy.entry import (
     RingTold,
     forwarded_in,
 )
-from ringpop_py.proxy.head import PROXY_ERROR_PREFIX, encode_error
+from ringpop_py.proxy.head import PROXY_ERROR_PREFIX, encode_application_error, encode_error
 from ringpop_py.proxy.request import HttpReply
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, Answer
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
 
 FOLLOW_S: Final = 30.0
 """A question for the ring is answered after this long, also if nothing has changed."""
+STATUS_MIN: Final = 200
 SHARE: Final = 0.8
 """Or after this share of the time that its asker grants."""
 
@@ -91,11 +100,17 @@ class EntryServer:
                 idempotent=head.idempotent,
                 deadline_s=incoming.deadline - trio.current_time(),
             )
+        except ConfigError as error:
+            raise BadRequest(str(error)) from None  # a body that is too long here
+        except ApplicationError as error:
+            return Answer(ok=False, arg2=encode_application_error(error))
         except (ProxyError, NoOwner) as error:
             kind = f"{PROXY_ERROR_PREFIX}{type(error).__name__}"
             return Answer(ok=False, arg2=encode_error(kind, str(error)))
         if reply is None:
             return Answer(ok=True, arg2=encode(ReplyHead(self._proxy.application.local, HERE)))
         assert isinstance(reply, HttpReply)
+        if reply.status < STATUS_MIN:
+            raise PeerFailed(f"{reply.owner} has answered with the status {reply.status}")
         told = ReplyHead(reply.owner, reply.status, reply.headers)
         return Answer(ok=True, arg2=encode(told), arg3=reply.body)

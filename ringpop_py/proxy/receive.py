@@ -161,6 +161,8 @@ class ProxyServer:
         self._counts.in_flight += 1
         try:
             status, headers, body = await self._application.replay(request)
+        except ApplicationError as error:
+            return _answer_of(error)
         finally:
             self._counts.in_flight -= 1
         return Answer(ok=True, arg2=encode_http_reply_head(status, headers), arg3=body)

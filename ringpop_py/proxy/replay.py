@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
-from ringpop_py.errors import BadRequest, CallTimeout, PeerBusy, PeerFailed
+from ringpop_py.errors import ApplicationError, BadRequest, CallTimeout, PeerBusy, PeerFailed
 from ringpop_py.proxy.entry import MARK
 from ringpop_py.proxy.http import end_to_end
 
@@ -54,7 +54,8 @@ class HttpReplayer:
                 have; it did not see this one.
             BadRequest: the request cannot be written as HTTP, or its path leaves that of
                 *app_url*; nothing was sent.
-            PeerFailed: the application broke off, or its response is larger than the limit.
+            PeerFailed: the application broke off.
+            ApplicationError: its response is larger than the limit.
             CallTimeout: httpx gave up waiting.
         """
         target = self._target(request.path)
@@ -109,7 +110,9 @@ class HttpReplayer:
                 body += piece
                 if len(body) > self._body_bytes_max:
                     # While it is read: a response without an end must not fill the memory.
-                    raise PeerFailed(f"the response is larger than {self._body_bytes_max} bytes")
+                    # Final: the application has run, and would say the same again.
+                    text = f"the response is larger than {self._body_bytes_max} bytes"
+                    raise ApplicationError("response-too-large", text)
             pairs = response.headers.multi_items()
             headers_back = end_to_end(pairs)
             if request.method == "HEAD":  # of a body that is not there, so it cannot be counted

@@ -5,12 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import trio
+
 from ringpop_py.entry import http
 from ringpop_py.entry.asgi import answered, incoming_of, refuse, refuse_websocket
 from ringpop_py.entry.keys import key_rule
-from ringpop_py.errors import ConfigError
+from ringpop_py.errors import ConfigError, DeadlineExceeded
 from ringpop_py.node.end import ENDING_TEXT
 from ringpop_py.proxy.request import HttpReply
+from ringpop_py.web.refusals import HttpRefusal
+from ringpop_py.web.server import REQUESTS_MAX, in_time, with_close
 
 if TYPE_CHECKING:
     from ringpop_py.config.settings import Config
@@ -51,7 +55,9 @@ class EntryApp:
         self._ringpop = ringpop
         self._rule = rule
         config = ringpop.config.proxy
-        self._options = http.Options(body_bytes_max=config.body_bytes_max).checked()
+        most = config.body_bytes_max
+        # As any reverse proxy: whoever reaches this port is believed.
+        self._options = http.Options(body_bytes_max=most, keeps=True).checked()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI interface."""
@@ -69,25 +75,37 @@ class EntryApp:
                 await _lifespan(receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["http_version"].startswith("1"):  # HTTP/2 has no such header
+            send = with_close(send, self._ringpop.ending)
         if self._ringpop.ending.closing:
             await refuse(send, http.refusal(http.UNAVAILABLE, "ending", ENDING_TEXT))
             return
+        if self.under_way > REQUESTS_MAX:
+            text = f"{REQUESTS_MAX} requests are open here already"
+            await refuse(send, http.refusal(http.UNAVAILABLE, "busy", text))
+            return
         forward = partial(self._forward, self._rule(incoming_of(scope)))
-        here = await answered(scope, receive, send, forward, self._options)
-        assert here is None, "the node answers for its own host as well"
+        try:
+            here = await answered(scope, in_time(receive), send, forward, self._options)
+        except HttpRefusal as error:  # of the body
+            await refuse(send, http.refusal(error.status, error.kind, str(error)))
+        else:
+            assert here is None, "the node answers for its own host as well"
 
     async def _forward(self, key: str | None, request: HttpRequest) -> HttpReply:
-        if key is None:
-            reply = await self._ringpop.application.handle((), request)
-        else:
-            reply = await self._ringpop.proxy(
-                key,
-                request,
-                idempotent=request.method in self._options.idempotent,
-                deadline_s=self._options.timeout_s,
-            )
-        assert isinstance(reply, HttpReply)
-        return reply
+        seconds = self._options.timeout_s
+        # Also for what the application of this host answers.
+        with trio.move_on_after(seconds):
+            if key is None:
+                reply = await self._ringpop.application.handle((), request)
+            else:
+                is_idempotent = request.method in self._options.idempotent
+                reply = await self._ringpop.proxy(
+                    key, request, idempotent=is_idempotent, deadline_s=seconds
+                )
+            assert isinstance(reply, HttpReply)
+            return reply
+        raise DeadlineExceeded(f"there was no answer within {seconds:g} s")
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

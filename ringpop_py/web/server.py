@@ -66,10 +66,10 @@ class App:
         raw = scope.get("raw_path") or quote(scope["path"]).encode()
         scope = {**scope, "path": raw.decode("latin-1")}
         if scope["http_version"].startswith("1"):  # HTTP/2 has no such header
-            send = _with_close(send, self._ending)
+            send = with_close(send, self._ending)
         self.under_way += 1  # until the last byte is sent: a node that ends waits for that
         try:
-            await self._starlette(scope, _in_time(receive), send)
+            await self._starlette(scope, in_time(receive), send)
         finally:
             self.under_way -= 1
 
@@ -105,7 +105,7 @@ class App:
             raise HttpRefusal(503, "Ending", ENDING_TEXT)
 
 
-def _with_close(send: Send, ending: Ending) -> Send:
+def with_close(send: Send, ending: Ending) -> Send:
     """Return *send* with `Connection: close` added to replies while the node drains."""
 
     async def closing(message: Message) -> None:
@@ -116,7 +116,7 @@ def _with_close(send: Send, ending: Ending) -> Send:
     return closing
 
 
-def _in_time(receive: Receive) -> Receive:
+def in_time(receive: Receive) -> Receive:
     """Return *receive* such that it refuses a body that takes longer than `BODY_S_MAX`."""
     deadline = trio.current_time() + BODY_S_MAX
     complete = False

@@ -82,6 +82,7 @@ def test_a_lookup_is_read_and_said_as_it_was_written(text: str) -> None:
         "dns://all.example:3000/path",
         "dns://all.example:3000?servers=1",
         "dns://all.example:3000?server=x",
+        "dns://all.example:3000?server=localhost:53",
         "dns://all.example:99999",
         "srv://_ringpop._tcp.example.org:3000",
         "srv://",

@@ -7,31 +7,54 @@ import json
 import pytest
 
 from ringpop_py.entry import http
-from ringpop_py.errors import ConfigError, ConnectFailed, ConnectionLost, MaxRetriesExceeded
+from ringpop_py.errors import (
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    ConnectRefused,
+    MaxRetriesExceeded,
+    PeerDeclined,
+)
 from ringpop_py.proxy.request import HttpReply
 
-HEADERS = (("Host", "shop.example"), ("Cookie", "a=1"), ("Cookie", "b=2"))
+HEADERS = (("Host", "shop.example"), ("accept", "x"), ("Cookie", "a=1"), ("Cookie", "b=2"))
 
 
-def forwarded(*headers: tuple[str, str]) -> tuple[tuple[str, str], ...]:
-    return http.to_forward("GET", "/x?y", headers, b"", client="10.0.0.9", scheme="https").headers
+def forwarded(*headers: tuple[str, str], keeps: bool = False) -> tuple[tuple[str, str], ...]:
+    request = http.to_forward(
+        "GET", "/x?y", headers, b"", client="10.0.0.9", scheme="https", keeps=keeps
+    )
+    return request.headers
 
 
-def test_who_asked_stands_in_headers_and_the_others_are_kept_in_order() -> None:
+def test_who_asked_stands_in_headers_and_cookies_in_one() -> None:
     assert forwarded(*HEADERS) == (
-        *HEADERS,
+        ("accept", "x"),
+        ("cookie", "a=1; b=2"),
         ("x-forwarded-for", "10.0.0.9"),
         ("x-forwarded-proto", "https"),
         ("x-forwarded-host", "shop.example"),
     )
 
 
-def test_what_proxies_before_us_have_said_is_kept() -> None:
-    known = (("X-Forwarded-For", "10.0.0.1"), ("X-Forwarded-Proto", "http"))
-    assert forwarded(*known) == (
-        ("X-Forwarded-Proto", "http"),
+def test_what_proxies_before_us_have_said_is_kept_if_they_are_believed() -> None:
+    said = (("X-Forwarded-For", "10.0.0.1"), ("X-Forwarded-Proto", "http"))
+    assert forwarded(*said, keeps=True) == (
         ("x-forwarded-for", "10.0.0.1, 10.0.0.9"),
+        ("x-forwarded-proto", "http"),
     )
+    assert forwarded(*said) == (("x-forwarded-for", "10.0.0.9"), ("x-forwarded-proto", "https"))
+
+
+def test_nobody_removes_what_we_say_and_no_name_stands_for_another() -> None:
+    tricks = (("Connection", "x-forwarded-for, x-forwarded-proto"), ("X_Forwarded_For", "1"))
+    names = [name for name, _ in forwarded(*tricks)]
+    assert names == ["x-forwarded-for", "x-forwarded-proto"]
+
+
+def test_who_asked_is_read_from_what_the_other_host_has_said() -> None:
+    assert http.asker_of(forwarded(*HEADERS)) == ("10.0.0.9", "https", "shop.example")
+    assert http.asker_of([("X-Forwarded-For", "1.1.1.1, 2.2.2.2")]) == ("2.2.2.2", "", "")
 
 
 def test_a_mark_of_somebody_else_goes_no_further() -> None:
@@ -43,7 +66,8 @@ def test_a_mark_of_somebody_else_goes_no_further() -> None:
     ("status", "method", "length"), [(200, "GET", "3"), (200, "HEAD", None), (304, "GET", None)]
 )
 def test_a_reply_has_the_length_of_its_body(status: int, method: str, length: str | None) -> None:
-    reply = HttpReply(status, (("date", "now"), ("Server", "x"), ("set-cookie", "a")), b"abc", "n")
+    said = (("date", "now"), ("Server", "x"), ("set-cookie", "a"), ("Transfer-Encoding", "chunked"))
+    reply = HttpReply(status, said, b"abc", "n")
     headers = dict(http.reply_headers(reply, method))
     assert headers.pop("content-length", None) == length
     assert headers == {"set-cookie": "a"}
@@ -57,9 +81,17 @@ def test_a_refusal_says_why_and_when_it_passes() -> None:
     assert ("retry-after", "1") in http.refusal(503, "any", "any").headers
 
 
-def test_this_host_answers_only_what_certainly_has_not_run() -> None:
-    assert http.may_be_answered_here(ConnectFailed("refused"), "here")
-    assert not http.may_be_answered_here(ConnectFailed("refused"), "refuse")
+def test_a_head_keeps_the_length_that_the_application_has_said() -> None:
+    reply = HttpReply(200, (("content-length", "77"),), b"", "n")
+    assert http.reply_headers(reply, "HEAD") == (("content-length", "77"),)
+    assert http.reply_headers(reply, "GET") == (("content-length", "0"),)
+
+
+def test_this_host_answers_only_while_its_daemon_is_away_or_ends() -> None:
+    assert http.may_be_answered_here(ConnectRefused("refused"), "here")
+    assert http.may_be_answered_here(PeerDeclined("ends"), "here")
+    assert not http.may_be_answered_here(ConnectRefused("refused"), "refuse")
+    assert not http.may_be_answered_here(ConnectFailed("too many"), "here")
     assert not http.may_be_answered_here(ConnectionLost("after it was sent"), "here")
 
 

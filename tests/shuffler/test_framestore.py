@@ -87,4 +87,4 @@ async def test_a_copy_that_fails_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ShuffleUnavailable):
         await frames.copy(FIRST, tmp_path / "copy")
 
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())  # noqa: ASYNC240
