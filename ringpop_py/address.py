@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Literal, NamedTuple
 
@@ -49,6 +50,15 @@ class Address(NamedTuple):
 
 NOWHERE = Address("", 0)
 """Stands for the address of a peer that does not say who it is. Nobody can be reached there."""
+
+
+def is_numeric(host: str) -> bool:
+    """Return whether *host* is an IP address, and no name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class Lookup(NamedTuple):

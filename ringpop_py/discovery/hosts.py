@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from ringpop_py.address import HOST_CHARACTERS_MAX, PORT_MAX, Address, Host, Lookup
-from ringpop_py.discovery.names import is_numeric
+from ringpop_py.address import HOST_CHARACTERS_MAX, PORT_MAX, Address, Host, Lookup, is_numeric
 from ringpop_py.errors import ConfigError, HostsFileError
 
 FILE_BYTES_MAX: Final = 4 << 20

@@ -11,8 +11,8 @@ import dns.resolver
 import trio
 from dns.asyncresolver import Resolver
 
-from ringpop_py.address import Address
-from ringpop_py.discovery.names import RESOLVE_S_MAX, is_numeric
+from ringpop_py.address import Address, is_numeric
+from ringpop_py.discovery.names import RESOLVE_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from typing import TYPE_CHECKING, Final
 
 import trio
+
+from ringpop_py.address import is_numeric
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,15 +18,6 @@ if TYPE_CHECKING:
 
 RESOLVE_S_MAX: Final = 2.0
 """How long names are resolved, in seconds; a name that takes longer stays a name for this time."""
-
-
-def is_numeric(host: str) -> bool:
-    """Return whether *host* is an IP address, and no name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def resolver_for(own: str) -> Resolve:
