@@ -94,7 +94,8 @@ async def test_a_request_is_replayed_at_the_owners_application(
             assert isinstance(missing, HttpReply)
             assert isinstance(other, HttpReply)
             # No cookie that the first reply set, and nothing that nobody sent.
-            assert json.loads(other.body)["headers"].keys() == {"host", "content-length", "x"}
+            seen_at_all = {"host", "content-length", "x", "ringpop-forwarded"}
+            assert json.loads(other.body)["headers"].keys() == seen_at_all
             seen = json.loads(reply.body)
             assert (reply.status, reply.owner, missing.status) == (201, str(first), 404)
             assert (seen["path"], seen["body"]) == ("/users/42?x=%20y", "hello")
