@@ -14,7 +14,7 @@ __all__ += errors.__all__
 if TYPE_CHECKING:
     from ringpop_py.actors.actors import Actor as Actor
     from ringpop_py.address import Address as Address
-    from ringpop_py.address import Lookup as Lookup
+    from ringpop_py.address import DnsLookup as DnsLookup
     from ringpop_py.client.aio import AsyncClient as AsyncClient
     from ringpop_py.client.client import Client as Client
     from ringpop_py.client.client import RingSnapshot as RingSnapshot
@@ -77,7 +77,7 @@ else:
         __name__,
         {
             "actors.actors": "Actor",
-            "address": "Address Lookup",
+            "address": "Address DnsLookup",
             "client.aio": "AsyncClient",
             "client.client": "Client RingSnapshot",
             "client.keyspace_client": "KeyspaceClient",

@@ -61,7 +61,7 @@ def is_numeric(host: str) -> bool:
     return True
 
 
-class Lookup(NamedTuple):
+class DnsLookup(NamedTuple):
     """Hosts that DNS knows, as they are whenever they are looked up.
 
     Attributes:
@@ -82,5 +82,5 @@ class Lookup(NamedTuple):
         return f"{self.kind}://{self.name}{port}{server}"
 
 
-Host = Address | Lookup
+Host = Address | DnsLookup
 """What a bootstrap file lists."""

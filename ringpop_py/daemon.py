@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.address import Lookup
+from ringpop_py.address import DnsLookup
 from ringpop_py.admin.endpoints import serve_admin
 from ringpop_py.dialect import dialect_named
 from ringpop_py.discovery.hosts import read_hosts_file
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from ringpop_py.stores.rocks import RocksDatabase
     from ringpop_py.stores.store import Store
     from ringpop_py.transport.network import Network
-    from ringpop_py.web.server import HttpServer, Served
+    from ringpop_py.web.server import HttpApp, HttpServer
 
-    _Http = tuple[HttpServer, Callable[[Ringpop], Served]]
+    _Http = tuple[HttpServer, Callable[[Ringpop], HttpApp]]
 
 TIME_HEADER: Final = "time_ms"
 NO_DNS: Final = "dns:// and srv:// need dnspython: pip install 'ringpop_py[dns]'"
@@ -94,7 +94,7 @@ async def open_ringpop(
     if config.hosts_file is not None:
         hosts = tuple(dict.fromkeys([*hosts, *read_hosts_file(config.hosts_file)]))
 
-    if any(isinstance(host, Lookup) for host in hosts) and find_spec("dns") is None:
+    if any(isinstance(host, DnsLookup) for host in hosts) and find_spec("dns") is None:
         raise ConfigError(NO_DNS)
     with ExitStack() as closing:
         opened = await _open_store(config, store, closing)
@@ -243,7 +243,7 @@ def _check_addresses(config: Config) -> None:
 
 
 def _resolving_for(own: str) -> Resolving:
-    async def look_up(lookup: Lookup) -> Sequence[Address]:
+    async def look_up(lookup: DnsLookup) -> Sequence[Address]:
         try:
             from ringpop_py.discovery.lookups import lookups_for  # noqa: PLC0415 - an extra
         except ModuleNotFoundError:

@@ -274,7 +274,7 @@ class _Line:
         return ConnectionLost(f"{self._peer} {why}")
 
     async def aclose(self) -> None:
-        """Close it, at once."""
+        """Close it immediately."""
         self._connection.close()
         with anyio.CancelScope(shield=True):
             await anyio.aclose_forcefully(self._stream)

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from ringpop_py.address import Address
 from ringpop_py.arguments import checked_seconds, sendable_text
-from ringpop_py.client.outcomes import Lost, Outcomes, take_in
+from ringpop_py.client.outcomes import LineEnd, Outcomes, take_in
 from ringpop_py.client.proxying import (
     application_call,
     checked_request,
@@ -251,7 +251,7 @@ class _Line:
     def _lose(self, why: str, kind: type[CallError] = ConnectionLost) -> None:
         # Before `close`, which begins new outcomes: pending calls look into these.
         if not self._ends:
-            self.outcomes.lost = Lost(kind, why)
+            self.outcomes.lost = LineEnd(kind, why)
         self._ends = False
         self.close()
 
@@ -471,7 +471,7 @@ class Client(Closing):
         idempotent: bool = False,
         deadline_s: float | None = None,
     ) -> HttpReply | None:
-        """Return None if the host of this daemon owns *key*, and else as `proxy` does.
+        """Return None if the host of this daemon owns *key*, and otherwise as `proxy` does.
 
         Only of HTTP: the application that asks is the one that answers on its own host.
         """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ringpop_py.wire.connection import Connection
 
 
-class Lost(NamedTuple):
+class LineEnd(NamedTuple):
     """The error of the calls that have no outcome when their connection ends."""
 
     kind: type[CallError]
@@ -26,10 +26,10 @@ class Outcomes(dict[int, Answer | CallError]):
         lost: what the calls get that have none when it ends.
     """
 
-    lost = Lost(ConnectionLost, "is not connected: this client closed the connection")
+    lost = LineEnd(ConnectionLost, "is not connected: this client closed the connection")
 
 
-def take_in(connection: Connection, data: bytes, outcomes: Outcomes) -> Lost | None:
+def take_in(connection: Connection, data: bytes, outcomes: Outcomes) -> LineEnd | None:
     """Add to *outcomes* what *data* says; return what ends the connection, if that is in it.
 
     Raises:
@@ -46,7 +46,7 @@ def take_in(connection: Connection, data: bytes, outcomes: Outcomes) -> Lost | N
                 connection.send_error(call_id, ErrorCode.BAD_REQUEST, "this end serves nothing")
             case Ended(reason, refused):
                 kind = PeerDeclined if refused else ConnectionLost
-                return Lost(kind, f"ended the connection: {reason}")
+                return LineEnd(kind, f"ended the connection: {reason}")
             case _:
                 pass  # `Initialised`; or the peer cancels a call that we have refused
     return None

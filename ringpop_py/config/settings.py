@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 from urllib.parse import urlsplit
 
-from ringpop_py.address import Address, Host, Lookup
+from ringpop_py.address import Address, DnsLookup, Host
 from ringpop_py.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ ADDRESSES: Final = _rule(
     "are a tuple, each an Address (Address.parse reads 'HOST:PORT')",
     lambda value: (
         isinstance(value, tuple)
-        and all(_is_address(each) or isinstance(each, Lookup) for each in value)
+        and all(_is_address(each) or isinstance(each, DnsLookup) for each in value)
     ),
 )
 LABELS: Final = _rule("are a tuple of (key, value), each text", _are_labels)
@@ -384,7 +384,7 @@ class Config(_Checked):
         cluster: the cluster's name; nodes of other clusters are refused. By default that of
             `CLUSTERS` for the dialect.
         hosts: the seeds, besides those in *hosts_file*, which is read again while the node runs:
-            addresses, or a `Lookup` of what DNS knows.
+            addresses, or a `DnsLookup` of what DNS knows.
         service: the name under which the application's handlers are called.
         app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP.
         store: the store of durable keyspaces: a folder or a URL (`ringpop_py.stores`), the same

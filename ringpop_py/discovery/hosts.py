@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from ringpop_py.address import HOST_CHARACTERS_MAX, PORT_MAX, Address, Host, Lookup, is_numeric
+from ringpop_py.address import HOST_CHARACTERS_MAX, PORT_MAX, Address, DnsLookup, Host, is_numeric
 from ringpop_py.errors import ConfigError, HostsFileError
 
 FILE_BYTES_MAX: Final = 4 << 20
@@ -77,10 +77,10 @@ def _statefulset(text: str, what: str) -> tuple[Host, ...]:
     if replicas is not None:
         return hosts
     # The headless service has an address for each that runs, however many these are.
-    return (Lookup("dns", f"{app}-headless.{namespace}.svc", port),)
+    return (DnsLookup("dns", f"{app}-headless.{namespace}.svc", port),)
 
 
-def _lookup(text: str, what: str) -> Lookup:
+def _lookup(text: str, what: str) -> DnsLookup:
     wrong = ConfigError(f"{what} {text!r} is not {DNS_EXAMPLE}")
     try:
         parts = urlsplit(text)
@@ -98,7 +98,7 @@ def _lookup(text: str, what: str) -> Lookup:
         server = Address.parse(query["server"][0], what=f"{what} {text!r}: server")
         if not is_numeric(server.host):
             raise ConfigError(f"{what} {text!r}: a server is an IP address and a port")
-    return Lookup(kind, name, port, server)
+    return DnsLookup(kind, name, port, server)
 
 
 def listed_addresses(path: str) -> tuple[Address, ...]:

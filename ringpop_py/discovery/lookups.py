@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from dns.rdatatype import RdataType
 
-    from ringpop_py.address import Lookup
+    from ringpop_py.address import DnsLookup
 
-    LookUp = Callable[[Lookup], Awaitable[Sequence[Address]]]
+    LookUp = Callable[[DnsLookup], Awaitable[Sequence[Address]]]
 
 ADDRESSES_MAX: Final = 1_000
 """So many hosts are taken of an answer."""
@@ -36,7 +36,7 @@ def lookups_for(own: str) -> LookUp:
     if is_numeric(own):
         kinds = [dns.rdatatype.AAAA if ":" in own else dns.rdatatype.A]
 
-    async def look_up(lookup: Lookup) -> Sequence[Address]:
+    async def look_up(lookup: DnsLookup) -> Sequence[Address]:
         try:
             resolver = _resolver(lookup)
             if lookup.kind == "dns":
@@ -55,7 +55,7 @@ def lookups_for(own: str) -> LookUp:
     return look_up
 
 
-def _resolver(lookup: Lookup) -> Resolver:
+def _resolver(lookup: DnsLookup) -> Resolver:
     try:
         resolver = Resolver(configure=lookup.server is None)
     except dns.resolver.NoResolverConfiguration as error:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
 
-from ringpop_py.address import Address, Lookup
+from ringpop_py.address import Address, DnsLookup
 from ringpop_py.discovery.hosts import read_hosts_file
 from ringpop_py.discovery.names import RESOLVE_S_MAX, resolved
 from ringpop_py.errors import HostsFileError
@@ -31,14 +31,14 @@ class Resolving(NamedTuple):
     """
 
     resolve: Resolve
-    look_up: Callable[[Lookup], Awaitable[Sequence[Address]]]
+    look_up: Callable[[DnsLookup], Awaitable[Sequence[Address]]]
 
 
 class Resolver(NamedTuple):
     """The same, as `Resolving`, and whether a member is known under an address."""
 
     resolve: Resolve
-    look_up: Callable[[Lookup], Awaitable[Sequence[Address]]]
+    look_up: Callable[[DnsLookup], Awaitable[Sequence[Address]]]
     is_member: Callable[[Address], bool]
 
 
@@ -73,7 +73,7 @@ class Seeds:
         self._wanted = trio.Event()
         self._waiting: list[trio.Event] = []
         self._trouble = ""
-        self._looked_up: dict[Lookup, Sequence[Address]] = {}
+        self._looked_up: dict[DnsLookup, Sequence[Address]] = {}
         """What was found the last time that something was."""
 
     def read(self) -> tuple[Host, ...]:
@@ -87,7 +87,7 @@ class Seeds:
         What cannot be looked up now is as it was; that is logged once.
         """
         addresses = [host for host in hosts if isinstance(host, Address)]
-        lookups = [host for host in hosts if isinstance(host, Lookup)]
+        lookups = [host for host in hosts if isinstance(host, DnsLookup)]
         if self._resolver is None:
             return tuple(addresses)
         named, unknown = await resolved(addresses, self._resolver.resolve, self._resolver.is_member)
@@ -102,14 +102,14 @@ class Seeds:
         found = (each for lookup in lookups for each in self._looked_up.get(lookup, ()))
         return tuple(dict.fromkeys([*named, *found]))
 
-    async def _look_up(self, lookups: Sequence[Lookup]) -> dict[str, str]:
+    async def _look_up(self, lookups: Sequence[DnsLookup]) -> dict[str, str]:
         """Look up all of *lookups*; return which could not be, and why."""
         assert self._resolver is not None
         look_up = self._resolver.look_up
         why = f"it was not resolved within {RESOLVE_S_MAX:g} s"
         unknown = {str(lookup): why for lookup in lookups}
 
-        async def one(lookup: Lookup) -> None:
+        async def one(lookup: DnsLookup) -> None:
             try:
                 found = await look_up(lookup)
                 self._looked_up[lookup] = found

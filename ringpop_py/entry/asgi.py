@@ -146,7 +146,7 @@ class RingpopMiddleware:
         await refuse_websocket(scope, receive, send, refused)
 
 
-async def refuse_websocket(scope: Scope, receive: Receive, send: Send, why: http.Refusal) -> None:
+async def refuse_websocket(scope: Scope, receive: Receive, send: Send, why: http.OwnAnswer) -> None:
     """Refuse a websocket, with an answer where the server can send one."""
     await receive()  # websocket.connect
     if "websocket.http.response" in scope.get("extensions", {}):
@@ -187,7 +187,7 @@ async def answered(
     if body is None:
         return None  # its sender has gone away
     request = _request_in(scope, body, options)
-    if isinstance(request, http.Refusal):
+    if isinstance(request, http.OwnAnswer):
         await refuse(send, request)
         return None
     outcome = await _unless_gone(receive, partial(forward, request))
@@ -201,11 +201,11 @@ async def answered(
     if outcome is None:
         return _again(body, receive)
     headers = http.reply_headers(outcome, request.method)
-    await refuse(send, http.Refusal(outcome.status, headers, outcome.body))
+    await refuse(send, http.OwnAnswer(outcome.status, headers, outcome.body))
     return None
 
 
-def _request_in(scope: Scope, body: bytes, options: http.Options) -> HttpRequest | http.Refusal:
+def _request_in(scope: Scope, body: bytes, options: http.Options) -> HttpRequest | http.OwnAnswer:
     if len(body) > options.body_bytes_max:
         return http.too_long(options.body_bytes_max)
     asked = incoming_of(scope)
@@ -276,7 +276,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def refuse(send: Send, answer: http.Refusal, prefix: str = "") -> None:
+async def refuse(send: Send, answer: http.OwnAnswer, prefix: str = "") -> None:
     """Send an answer of ours, or that of an owner."""
     headers = [(name.lower().encode("latin-1"), value.encode()) for name, value in answer.headers]
     kind = f"{prefix}http.response"

@@ -70,7 +70,7 @@ def checked_elsewhere(value: object, what: str) -> None:
         raise wrong(what, "'here' or 'refuse'", value)
 
 
-class Refusal(NamedTuple):
+class OwnAnswer(NamedTuple):
     """An answer of ours, in place of the application's."""
 
     status: int
@@ -78,21 +78,21 @@ class Refusal(NamedTuple):
     body: bytes
 
 
-def refusal(status: int, code: str, message: str) -> Refusal:
+def refusal(status: int, code: str, message: str) -> OwnAnswer:
     """Return an answer in JSON that says why there is no other one."""
     body = encode_value("json", {"error": code, "message": message, "status": status}) + b"\n"
     headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
     if status == UNAVAILABLE:  # the cause usually goes away within a second
         headers.append(("retry-after", "1"))
-    return Refusal(status, tuple(headers), body)
+    return OwnAnswer(status, tuple(headers), body)
 
 
-def refusal_of(error: RingpopError) -> Refusal:
+def refusal_of(error: RingpopError) -> OwnAnswer:
     """Return the answer for an *error* of forwarding."""
     return refusal(error.http_status, error.code, str(error))
 
 
-def too_long(most: int) -> Refusal:
+def too_long(most: int) -> OwnAnswer:
     """Return the answer to a request whose body is longer than *most* bytes."""
     return refusal(413, "body-too-long", f"what is forwarded has at most {most} bytes")
 

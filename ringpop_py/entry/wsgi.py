@@ -67,10 +67,10 @@ class RingpopWSGI:
         ring = self._follower.ring or self._follower.wait(http.RING_S)
         return ring is not None and ring.is_here(key)
 
-    def _answer(self, key: str, asked: Incoming, environ: WSGIEnvironment) -> http.Refusal | None:
+    def _answer(self, key: str, asked: Incoming, environ: WSGIEnvironment) -> http.OwnAnswer | None:
         """Return what is answered; None if it is the application here that answers."""
         body = _body(environ, self._options.body_bytes_max)
-        if isinstance(body, http.Refusal):
+        if isinstance(body, http.OwnAnswer):
             return body
         target = f"{asked.path}?{asked.query}" if asked.query else asked.path
         client, scheme = environ.get("REMOTE_ADDR", ""), environ["wsgi.url_scheme"]
@@ -91,7 +91,7 @@ class RingpopWSGI:
             environ["wsgi.input"] = BytesIO(body)
             environ["CONTENT_LENGTH"] = str(len(body))
             return None
-        return http.Refusal(reply.status, http.reply_headers(reply, asked.method), reply.body)
+        return http.OwnAnswer(reply.status, http.reply_headers(reply, asked.method), reply.body)
 
 
 def _incoming_of(environ: WSGIEnvironment) -> Incoming:
@@ -127,7 +127,7 @@ def _set_asker(environ: WSGIEnvironment, asker: http.Asker) -> None:
         environ["wsgi.url_scheme"] = asker.scheme
 
 
-def _body(environ: WSGIEnvironment, most: int) -> bytes | http.Refusal:
+def _body(environ: WSGIEnvironment, most: int) -> bytes | http.OwnAnswer:
     """Return the body, or why it cannot be forwarded."""
     stream, text = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
     body: bytes
@@ -147,7 +147,7 @@ def _body(environ: WSGIEnvironment, most: int) -> bytes | http.Refusal:
     return b""  # without a length, there is none
 
 
-def _started(answer: http.Refusal, start_response: StartResponse) -> Iterable[bytes]:
+def _started(answer: http.OwnAnswer, start_response: StartResponse) -> Iterable[bytes]:
     try:
         phrase = HTTPStatus(answer.status).phrase
     except ValueError:

@@ -147,7 +147,7 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     return refused(HttpRefusal(error.status_code, kind, message, headers))
 
 
-class Served(Protocol):
+class HttpApp(Protocol):
     """An ASGI application.
 
     Attributes:
@@ -171,7 +171,7 @@ class HttpServer:
         self.flag = flag
         self._socket = _listening(address, flag)
         self.address = Address(*self._socket.getsockname()[:2])
-        self._app: Served | None = None
+        self._app: HttpApp | None = None
         self._told_to_end = trio.Event()
         self._ended = trio.Event()
 
@@ -181,7 +181,7 @@ class HttpServer:
         return self._app.under_way if self._app is not None else 0
 
     async def run(
-        self, app: Served, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self, app: HttpApp, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Serve *app* until `end`."""
         config = HypercornConfig()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from ringpop_py.address import Address, Lookup
+from ringpop_py.address import Address, DnsLookup
 from ringpop_py.discovery import lookups
 from ringpop_py.discovery.lookups import lookups_for
 from ringpop_py.discovery.names import RESOLVE_S_MAX
@@ -53,11 +53,11 @@ class Dns:
         new.write_text(json.dumps(zone))
         new.replace(self._zone)
 
-    def dns(self, name: str, port: int = 3000) -> Lookup:
-        return Lookup("dns", name, port, self.address)
+    def dns(self, name: str, port: int = 3000) -> DnsLookup:
+        return DnsLookup("dns", name, port, self.address)
 
-    def srv(self, name: str) -> Lookup:
-        return Lookup("srv", name, 0, self.address)
+    def srv(self, name: str) -> DnsLookup:
+        return DnsLookup("srv", name, 0, self.address)
 
     def close(self) -> None:
         self._process.kill()
@@ -73,7 +73,7 @@ def dns(tmp_path: Path) -> Iterator[Dns]:
     server.close()
 
 
-async def found(lookup: Lookup, own: str = "127.0.0.1") -> list[str]:
+async def found(lookup: DnsLookup, own: str = "127.0.0.1") -> list[str]:
     return [str(address) for address in await lookups_for(own)(lookup)]
 
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from ringpop_py import Config, open_ringpop
-from ringpop_py.address import Address, Lookup
+from ringpop_py.address import Address, DnsLookup
 from ringpop_py.config.settings import PRESETS
 from ringpop_py.discovery import names
 from ringpop_py.discovery.names import resolved
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 BOTH = pytest.mark.parametrize("dialect", ["native", "ringpop"])
 
 
-async def nothing(_lookup: Lookup) -> Sequence[Address]:
+async def nothing(_lookup: DnsLookup) -> Sequence[Address]:
     raise AssertionError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py import Address, Lookup
+from ringpop_py import Address, DnsLookup
 from ringpop_py.discovery.hosts import parse_hosts, statefulset_hosts
 from ringpop_py.errors import ConfigError
 
@@ -54,7 +54,7 @@ def test_what_is_no_statefulset_is_refused_by_name(text: str) -> None:
 
 def test_a_statefulset_without_a_count_is_looked_up() -> None:
     [lookup] = parse_hosts("statefulset://volley.streams:3000")
-    assert lookup == Lookup("dns", "volley-headless.streams.svc", 3000)
+    assert lookup == DnsLookup("dns", "volley-headless.streams.svc", 3000)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_statefulset_without_a_count_is_looked_up() -> None:
 )
 def test_a_lookup_is_read_and_said_as_it_was_written(text: str) -> None:
     [lookup] = parse_hosts(text)
-    assert isinstance(lookup, Lookup)
+    assert isinstance(lookup, DnsLookup)
     assert str(lookup) == text
 
 

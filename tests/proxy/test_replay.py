@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.errors import BadRequest, PeerBusy
+from ringpop_py.errors import ApplicationError, BadRequest, PeerBusy
 from ringpop_py.proxy.replay import HttpReplayer
 from ringpop_py.proxy.request import HttpRequest
 
@@ -111,3 +111,16 @@ async def test_a_request_beyond_the_limit_is_declined_at_once_and_others_do_not_
             assert done == [200] * 150
             assert (await replayer.replay(HttpRequest("GET", "/after")))[2] == b"ok"
         await replayer.aclose()
+
+
+@pytest.mark.filterwarnings("ignore:Async generator 'http:ResourceWarning")  # httpx leaves its own
+async def test_a_response_that_is_too_large_is_final_because_the_application_has_run() -> None:
+    async with _an_application() as application:
+        application.go.set()
+        replayer = HttpReplayer(f"http://127.0.0.1:{application.port}", 1, 10)
+        try:
+            with pytest.raises(ApplicationError, match="larger than 1 bytes") as refused:
+                await replayer.replay(HttpRequest("GET", "/"))
+        finally:
+            await replayer.aclose()
+    assert (refused.value.took_effect, refused.value.passes) == ("unknown", False)

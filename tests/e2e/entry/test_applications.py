@@ -46,6 +46,8 @@ def test_each_host_answers_with_what_the_owner_says(hosts: Hosts) -> None:
                     assert said["headers"]["x-forwarded-proto"] == "http"
                     assert said["headers"]["x-forwarded-host"] == str(hosts.apps[asked])
                 assert "ringpop-forwarded" not in said["headers"]
+                # As if it had come to the owner.
+                assert said["headers"]["host"] == str(hosts.apps[asked])
 
 
 def test_a_head_has_the_length_of_what_a_get_brings(hosts: Hosts) -> None:
