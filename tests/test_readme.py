@@ -17,13 +17,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
-from socket import socket
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
+from ringpop_demo.cluster import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,11 +147,7 @@ def run(tmp_path: Path, unused_ports: list[int]) -> Iterator[Callable[..., str]]
 
 @pytest.fixture
 def unused_ports() -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket()) for _ in range(10)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
+    return free_ports(10)
 
 
 def spark_is_missing() -> str:

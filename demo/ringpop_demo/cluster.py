@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ringpop_py.client.client import Client
@@ -17,7 +19,6 @@ from ringpop_py.errors import RingpopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from ringpop_py.client.client import RingSnapshot
 
@@ -25,6 +26,10 @@ POLL_S: Final = 0.02
 ASK_TIMEOUT_S: Final = 2.0
 END_S_MAX: Final = 8.0
 LOG_LINES: Final = 15
+EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+PORT_MIN: Final = 10_000
+PORT_TOP: Final = 32_768  # Linux' first ephemeral port, unless it is set otherwise
+PORT_TRIES: Final = 1_000
 
 
 class ClusterError(RingpopError):
@@ -222,13 +227,32 @@ class Cluster:
 
 
 def free_addresses(count: int) -> list[str]:
-    """Return unused loopback addresses; another process may take one before we do."""
-    with ExitStack() as stack:
-        # All are open at the same time, so that no port is found twice.
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for taken in sockets:
-            taken.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{taken.getsockname()[1]}" for taken in sockets]
+    """Return loopback addresses that nobody listens at."""
+    return [f"127.0.0.1:{port}" for port in free_ports(count)]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 that nobody listens at.
+
+    They are below those that the kernel gives to outgoing connections, any of which could have
+    taken one before its server starts. Raises OSError if there are too few.
+    """
+    found: set[int] = set()
+    for port in random.sample(range(PORT_MIN, _first_ephemeral()), k=PORT_TRIES):
+        with socket.socket() as taken, suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            found.add(port)
+        if len(found) == count:
+            return list(found)
+    raise OSError(f"of {PORT_TRIES} ports of 127.0.0.1, only {len(found)} are free")
+
+
+def _first_ephemeral() -> int:
+    try:
+        first = int(EPHEMERAL.read_text(encoding="ascii").split()[0])
+    except OSError:
+        first = 0  # no Linux
+    return first if first >= PORT_MIN + PORT_TRIES else PORT_TOP
 
 
 def _holds(holds: Callable[[NodeProcess], bool], node: NodeProcess) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
+from ringpop_demo.cluster import free_ports
 from ringpop_py.address import Address
 from ringpop_py.client.client import Client
 from ringpop_py.errors import ApplicationError, CallError
@@ -24,11 +23,7 @@ END_TIMEOUT_S = 30.0
 
 def free_addresses(count: int) -> list[Address]:
     """Loopback addresses that nobody listens at now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [Address("127.0.0.1", sock.getsockname()[1]) for sock in sockets]
+    return [Address("127.0.0.1", port) for port in free_ports(count)]
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from ringpop_demo.cluster import free_ports
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -31,7 +32,7 @@ def s3_server() -> Iterator[str]:
     """The endpoint of a server of S3, with nothing in it but the bucket ``bucket``."""
     if find_spec("moto") is None:
         pytest.skip("moto is not installed: it is in the extra dev")
-    at = f"127.0.0.1:{free_port()}"
+    at = f"127.0.0.1:{free_ports(1)[0]}"
     command = [sys.executable, str(Path(__file__).with_name("moto_s3.py")), at.partition(":")[2]]
     with running(command, at, "/"):
         httpx.put(f"http://{at}/bucket", trust_env=False).raise_for_status()
@@ -44,7 +45,7 @@ def etcd_server(folder: Path, *options: str) -> Iterator[str]:
     binary = program_named("etcd")
     if binary is None:
         pytest.skip("no etcd on the PATH: bin/test brings it, or apt-get install etcd-server")
-    at, peers_at = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    at, peers_at = (f"127.0.0.1:{port}" for port in free_ports(2))
     command = [
         *(binary, "--name", "alone", "--data-dir", str(folder), "--log-level", "error"),
         *("--listen-client-urls", f"http://{at}", "--advertise-client-urls", f"http://{at}"),
@@ -82,12 +83,6 @@ def answers(url: str) -> bool:
         return httpx.get(url, trust_env=False, timeout=5).is_success
     except httpx.HTTPError:
         return False
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 @dataclass(frozen=True)

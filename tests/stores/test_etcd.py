@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from ringpop_demo.cluster import free_ports
 from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
 from ringpop_py.stores import etcd, open_store
 from ringpop_py.stores.etcd import EtcdStore
@@ -17,7 +18,7 @@ from tests.stores.conformance import (
     name_of,
     of_racing_processes_one_wins_each_key,
 )
-from tests.stores.servers import Proxy, Spoilt, etcd_server, free_port, proxy_before
+from tests.stores.servers import Proxy, Spoilt, etcd_server, proxy_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +107,7 @@ def test_a_put_without_a_good_answer_is_open_and_not_repeated(
 
 
 def test_the_next_endpoint_is_asked_if_one_is_away(endpoint: str) -> None:
-    away = f"127.0.0.1:{free_port()}"
+    away = f"127.0.0.1:{free_ports(1)[0]}"
     store = EtcdStore([away, endpoint], secrets.token_hex(4))
 
     assert store.put_if_absent("a", b"1")
@@ -186,7 +187,7 @@ def test_what_is_not_etcd_is_refused(proxy: Proxy) -> None:
 
 
 def test_nobody_there_is_unavailable() -> None:
-    away = f"127.0.0.1:{free_port()}"
+    away = f"127.0.0.1:{free_ports(1)[0]}"
 
     with pytest.raises(StoreUnavailable, match=f"etcd store {away}: "):
         EtcdStore([away], "p")

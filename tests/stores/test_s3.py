@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_demo.cluster import free_ports
+
 pytest.importorskip("obstore", reason="obstore is an extra: pip install 'ringpop_py[s3]'")
 
 from ringpop_py.errors import ConfigError, StoreFull, StoreUnavailable
@@ -18,7 +20,7 @@ from tests.stores.conformance import (
     name_of,
     of_racing_processes_one_wins_each_key,
 )
-from tests.stores.servers import Proxy, Spoilt, free_port, proxy_before, s3_server
+from tests.stores.servers import Proxy, Spoilt, proxy_before, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,7 +170,7 @@ def test_a_bucket_that_is_missing_is_no_empty_store(endpoint: str, proxy: Proxy)
 def test_a_service_that_is_away_is_unavailable(endpoint: str) -> None:
     assert endpoint
     with pytest.raises(StoreUnavailable, match="s3 store bucket/"):
-        open_at(f"127.0.0.1:{free_port()}")
+        open_at(f"127.0.0.1:{free_ports(1)[0]}")
 
 
 def test_an_endpoint_without_tls_needs_leave() -> None:

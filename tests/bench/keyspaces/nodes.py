@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from ringpop_demo.cluster import free_ports
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config.settings import StateConfig
 from ringpop_py.logs import NAME
@@ -125,7 +125,7 @@ def processes(
     folder: Path, names: Sequence[str], *, partitions: int, hosts: Sequence[Address] = ()
 ) -> Iterator[list[Process]]:
     """Nodes in processes of their own, started at once; killed at the end."""
-    addresses = free_addresses(len(names))
+    addresses = [Address("127.0.0.1", port) for port in free_ports(len(names))]
     started: list[Process] = []
     try:
         for name, address in zip(names, addresses, strict=True):
@@ -139,16 +139,6 @@ def processes(
             one.process.kill()
         for one in started:
             one.process.communicate()
-
-
-def free_addresses(count: int) -> list[Address]:
-    """Where nobody listens at the moment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [Address("127.0.0.1", one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def resident_bytes(pid: int | str = "self") -> int:

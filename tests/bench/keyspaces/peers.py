@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from tests.bench.keyspaces.nodes import a_keyspace, free_addresses, keys_of
+from ringpop_demo.cluster import free_ports
+from ringpop_py import Address
+from tests.bench.keyspaces.nodes import a_keyspace, keys_of
 from tests.bench.report import larger_is_better, without_peer
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from ringpop_py import Address
     from ringpop_py.keyspaces.keyspace import Keyspace
     from tests.bench.report import Row
 
@@ -114,7 +115,7 @@ def _entries(keys: Sequence[str], turn: int) -> Entries:
 @contextmanager
 def redis_server(folder: Path) -> Iterator[Address]:
     """Where a Redis with ``appendfsync always`` answers, which keeps its file in *folder*."""
-    (address,) = free_addresses(1)
+    address = Address("127.0.0.1", free_ports(1)[0])
     command = ["redis-server", "--port", str(address.port), "--bind", address.host]
     command += ["--dir", str(folder), "--save", "", "--appendonly", "yes"]
     command += ["--appendfsync", "always"]

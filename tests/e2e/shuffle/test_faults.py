@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.errors import ShuffleDamaged, ShuffleFull
+from ringpop_py.shuffler.framestore import name_in_files
+from ringpop_py.shuffler.process import DATA
 from ringpop_py.shuffling.client import ShuffleClient
 from tests.e2e.local_cluster import free_addresses
 from tests.e2e.shuffle.cluster import ShuffleCluster, child_of, until
@@ -153,15 +155,20 @@ def test_a_damaged_file_is_not_served_and_its_replica_is(cluster: ShuffleCluster
         files = {node.name: path for node, path in zip(cluster.nodes, cluster.folders, strict=True)}
         assert owner is not None
         assert replica is not None
-        (file,) = (files[owner] / "data").rglob("intervals/0")
+        (file,) = folder_of("damaged", files[owner]).rglob("intervals/0")
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
         assert client.reader().read_all().column("key").to_pylist() == keys_of(rows(1))
 
-        (file,) = (files[replica] / "data").rglob("intervals/0")
+        (file,) = folder_of("damaged", files[replica]).rglob("intervals/0")
         os.truncate(file, file.stat().st_size // 2)
         with pytest.raises(ShuffleDamaged, match=r"interval 0 .* is damaged at .* and "):
             client.interval(0)
         assert client.interval(1).num_rows == client.intervals[1].rows
         client.delete()
+
+
+def folder_of(name: str, of_node: Path) -> Path:
+    """Where a node keeps one shuffle. Those deleted before may be there for some seconds."""
+    return of_node / DATA / name_in_files(name)
