@@ -11,19 +11,31 @@ network: instants are whole microseconds of its driver's clock. A driver is a lo
 Parts for one owner travel as one call. What follows a failure is a policy. With a `DeadlinePolicy`
 (requests to keyspaces, whose writes have ids, so that a repetition does no harm) each part goes on
 by itself until the deadline. With a `SchedulePolicy` (`handle_or_proxy`) the parts are the keys of
-one request, which needs one owner, and a request that may have run is repeated only with leave.
+one request, which needs one owner, and a request that may have run is repeated only with leave. It
+may also go to the members after the owner (`failover`), which are asked one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 from ringpop_py.config.settings import check_schedule
 from ringpop_py.errors import (
     BadOperation,
     BodyError,
+    ConfigError,
     DeadlineExceeded,
     KeysDiverged,
     KeyspaceError,
@@ -76,6 +88,14 @@ class PartRoutes(Protocol[P_contra]):
         """Return why there is no member to ask."""
 
 
+@runtime_checkable
+class SuccessorRoutes(Protocol[P_contra]):
+    """Routes that know who may stand in for an owner."""
+
+    def successors(self, part: P_contra, count: int) -> Sequence[str]:
+        """Return up to *count* members that may be asked about *part*, the best one first."""
+
+
 class LearningRoutes(PartRoutes[P_contra], Protocol[P_contra]):
     """Routes that answers of owners correct."""
 
@@ -108,6 +128,7 @@ class Tried:
             did nothing says nothing about an earlier one.
         last, to: the error of the last one that did not end in a redirect, and whom it asked.
         history: a line for each failure, if the policy keeps them.
+        passed_over: the members that failed since the last pause, while another one can be asked.
     """
 
     attempts_count: int = 0
@@ -116,6 +137,7 @@ class Tried:
     last: RingpopError | None = None
     to: str = ""
     history: list[str] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
 
     @property
     def was_redirected_once(self) -> bool:
@@ -159,6 +181,7 @@ class DeadlinePolicy:
     relays: bool = False
     straight_us: int = NEVER
     asked: str = "owner"
+    failover: ClassVar = 1
 
     def pause_us(self, pauses_count: int) -> int:
         """Return how long to pause after as many pauses: 2 to that power ms, plus jitter.
@@ -216,6 +239,8 @@ class SchedulePolicy:
         schedule_s: the wait before each retry; an index past the end uses the last.
         idempotent: whether the request may run more than once.
         attempt_us: how long one attempt may take, so that a silent owner leaves time for another.
+        failover: how many members may handle the request, the owner and those after it on the ring.
+            A retry goes to the next of them, at once; only after the last the schedule waits.
 
     Raises:
         ConfigError: when it is made, if the schedule cannot be followed.
@@ -225,11 +250,21 @@ class SchedulePolicy:
     schedule_s: tuple[float, ...]
     idempotent: bool = False
     attempt_us: int = NEVER
+    failover: int = 1
     relays: ClassVar = False
     straight_us: ClassVar = NEVER
 
     def __post_init__(self) -> None:
         check_schedule(self.max_retries, self.schedule_s)
+        if self.failover == 1:
+            return
+        if not isinstance(self.failover, int) or not 1 < self.failover <= self.max_retries + 1:
+            raise ConfigError(
+                f"failover is 1 to max_retries + 1 ({self.max_retries + 1}) members, "
+                f"not {self.failover!r}"
+            )
+        if not self.idempotent:
+            raise ConfigError("failover needs idempotent=True: the request may run at each of them")
 
     def pause_us(self, retries_count: int) -> int:
         """Return how long to wait before the next retry, after as many."""
@@ -260,7 +295,7 @@ class SchedulePolicy:
             message = f"gave up after {self.max_retries} retries"
             end = _ended(MaxRetriesExceeded, message, tried)
         # Already now: the caller need not wait for a retry that would come too late.
-        elif now + self.pause_us(retries_count) >= deadline:
+        elif now + (0 if tried.passed_over else self.pause_us(retries_count)) >= deadline:
             end = _ended(DeadlineExceeded, "the next retry would come too late", tried)
         return end
 
@@ -268,6 +303,8 @@ class SchedulePolicy:
         self, owners: Iterable[str], nobody: Sequence[RingpopError], tried: Tried
     ) -> RingpopError:
         """Return the error of a request whose keys have several *owners*, or *nobody*."""
+        if nobody and isinstance(nobody[0], KeysDiverged):  # found by a driver: it has one part
+            return _ended(KeysDiverged, str(nobody[0]), tried)
         if nobody:
             error = nobody[0]
             error.took_effect = tried.took_effect  # it alone would say that nothing was sent
@@ -322,7 +359,7 @@ class Errand(Generic[P]):
         assert not self.under_way, "a round ends when all its asks have ended"
         policy, deadline = self.policy, self.deadline
         if self._troubled or now >= deadline:
-            until = self._follow(now)
+            until = self._follow(routes, now)
             if until is not None:
                 return until
         if not self.open:
@@ -333,7 +370,7 @@ class Errand(Generic[P]):
         for part in self.open:
             # Looked up for each attempt: another member may own it by now.
             straight = not relays or part not in tried or tried[part].was_redirected_once
-            groups.setdefault(routes.destination(part) if straight else RELAY, []).append(part)
+            groups.setdefault(self._next_to(part, routes) if straight else RELAY, []).append(part)
         if RELAY in groups or len(groups) > 1:
             self._sift(groups, routes)
             if not (groups and self.open):
@@ -342,6 +379,8 @@ class Errand(Generic[P]):
             wait_us = min(deadline - now, policy.attempt_us)
             if relays and to:
                 wait_us = min(wait_us // 2, policy.straight_us)
+            elif policy.failover > 1:  # those after it need time, too
+                wait_us = min(wait_us, (deadline - now) // self._left_to_ask(parts[0]))
             self._asks_count += 1
             self.under_way.append(Ask(to, parts, self._asks_count, wait_us))
         return self.under_way.copy()
@@ -403,6 +442,8 @@ class Errand(Generic[P]):
         if isinstance(policy, SchedulePolicy):
             line = f"to {ask.to}: {type(error).__name__}: {error}"
             tried.history.append(f"attempt {tried.attempts_count} {line}")
+            if policy.failover > 1:
+                tried.passed_over.append(ask.to)
         self._troubled = True
         self._hurries |= policy.relays and not by_relay
 
@@ -436,10 +477,33 @@ class Errand(Generic[P]):
 
     # Between attempts.
 
-    def _follow(self, now: int) -> int | None:
+    def _next_to(self, part: P, routes: PartRoutes[P]) -> str:
+        """Return the member to ask about *part* now; empty if there is none."""
+        if self.policy.failover == 1:
+            return routes.destination(part)
+        untried = self._untried(part, routes)
+        return untried[0] if untried else RELAY
+
+    def _untried(self, part: P, routes: PartRoutes[P]) -> list[str]:
+        assert isinstance(routes, SuccessorRoutes)
+        passed_over = self._tried.get(part, NOT_TRIED).passed_over
+        found = routes.successors(part, self.policy.failover)
+        return [name for name in found if name not in passed_over]
+
+    def _left_to_ask(self, part: P) -> int:
+        passed_over = self._tried.get(part, NOT_TRIED).passed_over
+        return max(self.policy.failover - len(passed_over), 1)
+
+    def _follow(self, routes: PartRoutes[P], now: int) -> int | None:
         """End the parts that are not to be tried again; return until when to pause, if at all."""
         for part in self.open:
             tried = self._tried.get(part, NOT_TRIED)
+            if tried.passed_over:
+                if self._untried(part, routes):
+                    self._hurries = True
+                    self._pauses_count += 1  # the schedule counts retries, also those without one
+                else:
+                    tried.passed_over.clear()
             error = self.policy.end(tried, now, self.deadline)
             if error is not None:
                 self.results[part] = error

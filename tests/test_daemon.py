@@ -47,7 +47,8 @@ from ringpop_py.errors import (
 )
 from ringpop_py.keyspaces.registry import CATALOG_WAIT_S
 from ringpop_py.placing.definition import Definition
-from ringpop_py.proxy.head import ERROR_CHARACTERS_MAX, RELAY_ENDPOINT, Head, RelayHead
+from ringpop_py.proxy.failures import ERROR_CHARACTERS_MAX
+from ringpop_py.proxy.head import RELAY_ENDPOINT, Head, RelayHead
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.effects import AnswerPeer, Healed, NameTaken, StatusChanged, StrangerRefused
 from ringpop_py.swim.member import Member, Status

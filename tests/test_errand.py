@@ -175,7 +175,8 @@ def test_its_repr_says_what_is_open_and_why() -> None:
 
     assert repr(errand) == (
         "<Errand: 0 done, [1, 2] open, asks [[2] at c], {1: Tried(attempts_count=1, "
-        "redirects_count=0, may_have_run=True, last=CallTimeout('late'), to='b', history=[])}>"
+        "redirects_count=0, may_have_run=True, last=CallTimeout('late'), to='b', history=[], "
+        "passed_over=[])}>"
     )
 
 

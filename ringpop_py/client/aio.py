@@ -10,7 +10,7 @@ import select
 import socket
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 import anyio
 from anyio.abc import SocketAttribute
@@ -18,9 +18,15 @@ from anyio.lowlevel import RunVar
 
 from ringpop_py.address import Address
 from ringpop_py.arguments import checked_seconds
-from ringpop_py.client.client import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, GRACE_S
+from ringpop_py.client.client import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, GRACE_S, MESSAGES_MAX
 from ringpop_py.client.outcomes import Outcomes, take_in
-from ringpop_py.client.proxying import proxy_call, proxy_reply
+from ringpop_py.client.proxying import (
+    ManyCalls,
+    all_owners_call,
+    owner_replies,
+    proxy_call,
+    proxy_reply,
+)
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     CallError,
@@ -32,16 +38,25 @@ from ringpop_py.errors import (
     PeerFailed,
     WireError,
 )
-from ringpop_py.proxy.request import Reply
+from ringpop_py.proxy.request import ManyRequest, Reply
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from anyio.abc import SocketStream
 
-    from ringpop_py.proxy.request import AnyReply, AnyRequest, HttpReply, HttpRequest
+    from ringpop_py.errors import RingpopError
+    from ringpop_py.proxy.request import (
+        AnyReply,
+        AnyRequest,
+        Headers,
+        HttpReply,
+        HttpRequest,
+        OwnerReply,
+        RequestOptions,
+    )
     from ringpop_py.wire.calls import Answer, Call
 
 IDLE_MAX: Final = 64
@@ -155,37 +170,60 @@ class AsyncClient:
         request: AnyRequest,
         *,
         service: str = "app",
-        idempotent: bool = False,
-        deadline_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> AnyReply:
         """Have this daemon forward *request* to the owner of *key*; see `Client.proxy`."""
-        call = proxy_call(
-            key, request, service=service, idempotent=idempotent, ttl_s=self._ttl_s(deadline_s)
-        )
+        call = proxy_call(key, request, service=service, options=options, timeout_s=self.timeout_s)
         reply = proxy_reply(await self.call(call), request, self.peer)
         if reply is None:
             raise PeerFailed(f"{self.peer} leaves the answer to us, and was not asked to")
         return reply
 
-    async def handle_or_proxy(
+    async def proxy_many(
         self,
-        key: str,
-        request: HttpRequest,
+        endpoint: str,
+        keys: Iterable[str],
+        bodies: Iterable[bytes],
         *,
-        idempotent: bool = False,
-        deadline_s: float | None = None,
+        service: str = "app",
+        headers: Headers = (),
+        **options: Unpack[RequestOptions],
+    ) -> list[bytes | RingpopError]:
+        """Have the owner of each key answer the request with its body; see `Client.proxy_many`."""
+        request = ManyRequest(endpoint, [*bodies], headers)
+        many = ManyCalls(request, keys, service=service, options=options, peer=self.peer)
+        deadline_at = anyio.current_time() + options.get("deadline_s", self.timeout_s)
+
+        async def send() -> None:
+            for message in many.messages:  # of which the other tasks take, too
+                try:
+                    call = many.call_for(message, deadline_at - anyio.current_time())
+                    many.answered(message, await self.call(call))
+                except CallError as error:
+                    many.failed(message, error)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(MESSAGES_MAX):
+                group.start_soon(send)
+        return many.results
+
+    async def handle_or_proxy(
+        self, key: str, request: HttpRequest, **options: Unpack[RequestOptions]
     ) -> HttpReply | None:
         """Return None if the host of this daemon owns *key*; see `Client.handle_or_proxy`."""
-        ttl_s = self._ttl_s(deadline_s)
         call = proxy_call(
-            key, request, service="", idempotent=idempotent, ttl_s=ttl_s, may_be_here=True
+            key, request, service="", options=options, timeout_s=self.timeout_s, may_be_here=True
         )
         reply = proxy_reply(await self.call(call), request, self.peer)
         assert not isinstance(reply, Reply)
         return reply
 
-    def _ttl_s(self, given: float | None) -> float:
-        return self.timeout_s if given is None else checked_seconds(given, "deadline_s")
+    async def handle_or_proxy_all(
+        self, keys: Iterable[str], request: AnyRequest, **options: Unpack[RequestOptions]
+    ) -> list[OwnerReply]:
+        """Have this daemon ask each owner of *keys*; see `Client.handle_or_proxy_all`."""
+        wanted, call = all_owners_call(keys, request, options=options, timeout_s=self.timeout_s)
+        return owner_replies(await self.call(call), wanted, request, self.peer)
 
 
 def _is_refused(error: OSError) -> bool:

@@ -9,20 +9,24 @@ from __future__ import annotations
 import socket
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import RLock, local
-from typing import TYPE_CHECKING, Any, Final, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
 from weakref import WeakSet
 
 from ringpop_py.address import Address
 from ringpop_py.arguments import checked_seconds, sendable_text
 from ringpop_py.client.outcomes import LineEnd, Outcomes, take_in
 from ringpop_py.client.proxying import (
+    ManyCalls,
+    all_owners_call,
     application_call,
     checked_request,
     error_in,
+    owner_replies,
     proxy_call,
     proxy_reply,
 )
@@ -41,7 +45,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.forks import FORKS
 from ringpop_py.proxy.head import RELAY_ENDPOINT, Head, RelayHead
-from ringpop_py.proxy.request import Reply, Request
+from ringpop_py.proxy.request import ManyRequest, Reply, Request
 from ringpop_py.values.declared import Named, Natural, Text, convert, encode
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
@@ -49,9 +53,19 @@ from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ringpop_py.proxy.request import AnyReply, AnyRequest, HttpReply, HttpRequest
+    from ringpop_py.errors import RingpopError
+    from ringpop_py.proxy.many import Message
+    from ringpop_py.proxy.request import (
+        AnyReply,
+        AnyRequest,
+        Headers,
+        HttpReply,
+        HttpRequest,
+        OwnerReply,
+        RequestOptions,
+    )
     from ringpop_py.ring.hashring import HashRing
 
 RECEIVE_BYTES: Final = 1 << 16
@@ -61,6 +75,8 @@ WAIT_S_MAX: Final = 3600.0
 """The most seconds of one wait at the socket, which refuses waits of more than some days."""
 GRACE_S: Final = 0.25
 """The seconds that we wait longer than the peer, so that its own time-out error can arrive."""
+MESSAGES_MAX: Final = 4
+"""So many messages of `Client.proxy_many` are under way at a time."""
 
 
 class Closing(ABC):
@@ -425,18 +441,12 @@ class Client(Closing):
         request: Request,
         *,
         service: str = ...,
-        idempotent: bool = ...,
-        deadline_s: float | None = ...,
+        **options: Unpack[RequestOptions],
     ) -> Reply: ...
 
     @overload
     def proxy(
-        self,
-        key: str,
-        request: HttpRequest,
-        *,
-        idempotent: bool = ...,
-        deadline_s: float | None = ...,
+        self, key: str, request: HttpRequest, **options: Unpack[RequestOptions]
     ) -> HttpReply: ...
 
     def proxy(
@@ -445,43 +455,93 @@ class Client(Closing):
         request: AnyRequest,
         *,
         service: str = "app",
-        idempotent: bool = False,
-        deadline_s: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> AnyReply:
         """Have this daemon forward *request* to the owner of *key*; return the owner's reply.
+
+        Args:
+            options: see `RequestOptions`; the deadline is `timeout_s` if there is none.
 
         Raises:
             ApplicationError: if the owner's handler answered with it.
             ProxyError: if the daemon could not forward it; as in `Proxy.handle_or_proxy`.
             CallError: if the daemon itself did not answer.
         """
-        call = proxy_call(
-            key, request, service=service, idempotent=idempotent, ttl_s=self._ttl_s(deadline_s)
-        )
+        call = proxy_call(key, request, service=service, options=options, timeout_s=self.timeout_s)
         reply = proxy_reply(self.call(call), request, self.peer)
         if reply is None:
             raise PeerFailed(f"{self.peer} leaves the answer to us, and was not asked to")
         return reply
 
-    def handle_or_proxy(
+    def proxy_many(
         self,
-        key: str,
-        request: HttpRequest,
+        endpoint: str,
+        keys: Iterable[str],
+        bodies: Iterable[bytes],
         *,
-        idempotent: bool = False,
-        deadline_s: float | None = None,
+        service: str = "app",
+        headers: Headers = (),
+        **options: Unpack[RequestOptions],
+    ) -> list[bytes | RingpopError]:
+        """Have the owner of each key answer the request with its body; many travel as one.
+
+        See `Ringpop.proxy_many`. If this daemon cannot be reached, that is the result of each.
+
+        Raises:
+            ConfigError: an argument or an option is not what it has to be.
+        """
+        request = ManyRequest(endpoint, [*bodies], headers)
+        many = ManyCalls(request, keys, service=service, options=options, peer=self.peer)
+        deadline_at = time.monotonic() + options.get("deadline_s", self.timeout_s)
+        under_way: deque[tuple[Message, Pending]] = deque()
+
+        def take_one() -> None:
+            message, pending = under_way.popleft()
+            try:
+                many.answered(message, pending.result())
+            except CallError as error:
+                many.failed(message, error)
+
+        for message in many.messages:
+            if len(under_way) == MESSAGES_MAX:
+                take_one()
+            try:
+                call = many.call_for(message, deadline_at - time.monotonic())
+                under_way.append((message, self.begin(call)))
+            except CallError as error:
+                many.failed(message, error)
+        while under_way:
+            take_one()
+        return many.results
+
+    def handle_or_proxy(
+        self, key: str, request: HttpRequest, **options: Unpack[RequestOptions]
     ) -> HttpReply | None:
         """Return None if the host of this daemon owns *key*, and otherwise as `proxy` does.
 
         Only of HTTP: the application that asks is the one that answers on its own host.
         """
-        ttl_s = self._ttl_s(deadline_s)
         call = proxy_call(
-            key, request, service="", idempotent=idempotent, ttl_s=ttl_s, may_be_here=True
+            key, request, service="", options=options, timeout_s=self.timeout_s, may_be_here=True
         )
         reply = proxy_reply(self.call(call), request, self.peer)
         assert not isinstance(reply, Reply)
         return reply
+
+    def handle_or_proxy_all(
+        self, keys: Iterable[str], request: AnyRequest, **options: Unpack[RequestOptions]
+    ) -> list[OwnerReply]:
+        """Have this daemon ask each owner of *keys*, all at the same time.
+
+        An `HttpRequest` has no reply where the daemon's own host is the owner: the application
+        that asks answers for these keys. A `Request` is answered there by the daemon's handler.
+
+        Raises:
+            NoOwner: if no key has an owner.
+            CallError: if the daemon itself did not answer.
+        """
+        wanted, call = all_owners_call(keys, request, options=options, timeout_s=self.timeout_s)
+        return owner_replies(self.call(call), wanted, request, self.peer)
 
     def _ttl_s(self, given: float | None) -> float:
         return self.timeout_s if given is None else checked_seconds(given, "deadline_s")

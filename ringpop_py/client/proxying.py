@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ringpop_py import errors
-from ringpop_py.arguments import keys_of, sendable_text, wrong
-from ringpop_py.errors import ApplicationError, BodyError, PeerFailed, ProxyError
-from ringpop_py.proxy.entry import forward_call, reply_in
+from ringpop_py.arguments import checked_texts, keys_of, sendable_text, wrong
+from ringpop_py.errors import BodyError, ConfigError, PeerFailed
+from ringpop_py.proxy.entry import all_call, decode_replies, forward_call, reply_in
+from ringpop_py.proxy.failures import decode_failure, decode_results
 from ringpop_py.proxy.head import (
     APPLICATION_SCHEME,
-    PROXY_ERROR_PREFIX,
     AnswerHead,
     Head,
-    decode_error,
 )
-from ringpop_py.proxy.request import HttpRequest, Reply, Request
-from ringpop_py.values.declared import decode
+from ringpop_py.proxy.many import checked_many, messages_of
+from ringpop_py.proxy.request import AnyRequest, HttpRequest, Reply, Request
+from ringpop_py.proxy.tries import sent_options
+from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ringpop_py.address import Address
-    from ringpop_py.proxy.request import AnyReply, AnyRequest
+    from ringpop_py.errors import RingpopError
+    from ringpop_py.proxy.failures import Failure
+    from ringpop_py.proxy.many import Message
+    from ringpop_py.proxy.request import AnyReply, ManyRequest, OwnerReply, RequestOptions
     from ringpop_py.wire.calls import Answer
 
 
@@ -32,38 +35,134 @@ def proxy_call(
     request: AnyRequest,
     *,
     service: str,
-    idempotent: bool,
-    ttl_s: float,
+    options: RequestOptions,
+    timeout_s: float,
     may_be_here: bool = False,
 ) -> Call:
     """Return the call that has a daemon forward *request* to the owner of *key*.
 
     Args:
+        timeout_s: how long it may take, unless *options* have a deadline.
         may_be_here: only of HTTP: whether the answer may be that the daemon's own host owns it.
 
     Raises:
         ConfigError: an argument is not what it has to be.
     """
+    sent = sent_options(options)
+    ttl_s = options.get("deadline_s", timeout_s)
     if isinstance(request, HttpRequest):
         if not isinstance(key, str):
             raise wrong("key", "text: an HTTP request has one key", key)
-        return forward_call(
-            sendable_text(key, "key"),
-            request,
-            may_be_here=may_be_here,
-            idempotent=idempotent,
-            ttl_s=ttl_s,
-        )
+        key = sendable_text(key, "key")
+        return forward_call(key, request, may_be_here=may_be_here, options=sent, ttl_s=ttl_s)
     keys = (key,) if isinstance(key, str) else keys_of(key)
+    if len(keys) > 1 and "failover" in sent:
+        raise ConfigError("failover is for requests of one key")
+    head = Head(keys, route=True, headers=checked_request(request).headers, **sent)
+    return application_call(service, request, _encoded(head), ttl_s)
+
+
+def _encoded(head: Head) -> bytes:
     try:
-        head = Head(
-            keys, route=True, idempotent=idempotent, headers=checked_request(request).headers
-        ).encode()
+        return head.encode()
     except UnicodeEncodeError:
-        for each in keys:
+        for each in head.keys:
             sendable_text(each, "key")
         raise
-    return application_call(service, request, head, ttl_s)
+
+
+def all_owners_call(
+    keys: Iterable[str], request: AnyRequest, *, options: RequestOptions, timeout_s: float
+) -> tuple[tuple[str, ...], Call]:
+    """Return the keys, and the call that has a daemon ask each of their owners.
+
+    Raises:
+        ConfigError: an argument is not what it has to be.
+    """
+    if not isinstance(request, AnyRequest):
+        raise wrong("request", "a Request or an HttpRequest", request)
+    wanted = tuple(dict.fromkeys(checked_texts(keys, "keys", "key")))
+    for key in wanted:
+        sendable_text(key, "key")
+    ttl_s = options.get("deadline_s", timeout_s)
+    return wanted, all_call(wanted, request, options=sent_options(options), ttl_s=ttl_s)
+
+
+def owner_replies(
+    answer: Answer, keys: Sequence[str], request: AnyRequest, peer: Address
+) -> list[OwnerReply]:
+    """Return what is in the *answer* to an `all_owners_call`.
+
+    Raises:
+        NoOwner: no key has an owner.
+        PeerFailed: the answer cannot be read.
+    """
+    if not answer.ok:
+        raise error_in(answer)
+    try:
+        return decode_replies(answer.arg3, keys, request)
+    except BodyError as error:
+        raise PeerFailed(f"{peer}: the answer: {error}") from None
+
+
+class ManyCalls:
+    """Requests of many keys on their way through a daemon: the calls to send, and the results.
+
+    Raises:
+        ConfigError: when it is made, if an argument is not what it has to be.
+
+    Attributes:
+        messages: each is to be sent (`call_for`), and its end reported (`answered`, `failed`).
+        results: of each request, in their order.
+    """
+
+    def __init__(
+        self,
+        request: ManyRequest,
+        keys: Iterable[str],
+        *,
+        service: str,
+        options: RequestOptions,
+        peer: Address,
+    ) -> None:
+        wanted, bodies = checked_many(keys, request.bodies)
+        Request(request.endpoint, b"", request.headers)  # raises ConfigError
+        if "failover" in options:
+            raise ConfigError("failover is for requests of one key")
+        self._service = sendable_text(service, "service")
+        self._request = request
+        self._sent = sent_options(options)
+        self._peer = peer
+        self.messages = messages_of(wanted, bodies, range(len(wanted)))
+        self.results: list[bytes | RingpopError] = [b""] * len(wanted)
+
+    def call_for(self, message: Message, ttl_s: float) -> Call:
+        """Return the call with *message*. Raises ConfigError if a key cannot be sent."""
+        head = Head(
+            message.keys, route=True, many=True, headers=self._request.headers, **self._sent
+        )
+        body, scheme = encode(message.bodies), APPLICATION_SCHEME
+        return Call(
+            self._service, self._request.endpoint, _encoded(head), body, ttl_s=ttl_s, scheme=scheme
+        )
+
+    def answered(self, message: Message, answer: Answer) -> None:
+        """Take the results of *message*, or its error."""
+        try:
+            if not answer.ok:
+                self.failed(message, error_in(answer))
+                return
+            results = decode_results(answer.arg3, len(message.keys))
+        except BodyError as error:
+            self.failed(message, PeerFailed(f"{self._peer}: the answer: {error}"))
+            return
+        for place, result in zip(message.places, results, strict=True):
+            self.results[place] = result
+
+    def failed(self, message: Message, error: RingpopError) -> None:
+        """Take *error* as the result of each request in *message*."""
+        for place in message.places:
+            self.results[place] = error
 
 
 def application_call(service: str, request: Request, head: bytes, ttl_s: float) -> Call:
@@ -89,9 +188,7 @@ def proxy_reply(answer: Answer, request: AnyRequest, peer: Address) -> AnyReply 
         PeerFailed: the answer cannot be read.
     """
     if not answer.ok:
-        error = error_in(answer)
-        kind = _PROXY_ERRORS.get(error.kind)
-        raise kind(error.message) if kind is not None else error
+        raise error_in(answer)
     try:
         if isinstance(request, HttpRequest):
             return reply_in(answer.arg2, answer.arg3)
@@ -100,22 +197,9 @@ def proxy_reply(answer: Answer, request: AnyRequest, peer: Address) -> AnyReply 
         raise PeerFailed(f"{peer}: the head of the answer: {error}") from None
 
 
-def error_in(answer: Answer) -> ApplicationError:
+def error_in(answer: Answer) -> Failure:
     """Return the error in *answer*. Raises PeerFailed if it is malformed: the handler has run."""
     try:
-        return decode_error(answer.arg2)
+        return decode_failure(answer.arg2)
     except BodyError as error:
         raise PeerFailed(str(error)) from None
-
-
-_PROXY_ERRORS: Final[dict[str, Callable[[str], ProxyError | errors.NoOwner]]] = {
-    PROXY_ERROR_PREFIX + kind.__name__: kind
-    for kind in (
-        errors.MaxRetriesExceeded,
-        errors.KeysDiverged,
-        errors.Refused,
-        errors.MayHaveRun,
-        errors.DeadlineExceeded,
-        errors.NoOwner,
-    )
-}

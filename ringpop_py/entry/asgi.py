@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
 import anyio
@@ -20,7 +20,7 @@ from ringpop_py.errors import ConfigError, RingpopError
 from ringpop_py.proxy.entry import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.entry.keys import KeyRule
@@ -47,13 +47,9 @@ class RingpopMiddleware:
             ``"query:user"``, ``"cookie:sid"``, a function of an `Incoming`, or a list of these, of
             which the first that finds a key decides. A request without a key is answered here.
         daemon: the address of this host's daemon.
-        away: whether requests are answered ``"here"`` while the daemon is away, whoever owns their
-            keys, or refused with 503 (``"refuse"``).
-        websockets: the same for connections of websockets whose key another host owns; refused
-            with 421. They are not forwarded.
-        body_bytes_max: of a request; a longer one for another host is refused with 413.
-        timeout_s: for the answer of an owner.
-        idempotent: the methods whose requests may be repeated after they may have run.
+        websockets: whether connections of websockets whose key another host owns are answered
+            ``"here"``, or refused with 421 (``"refuse"``). They are not forwarded.
+        options: see `ForwardOptions`.
 
     Raises:
         ConfigError: an argument is not what it has to be.
@@ -65,19 +61,16 @@ class RingpopMiddleware:
         *,
         key: str | KeyRule | Sequence[str | KeyRule],
         daemon: Address | str = http.DAEMON,
-        away: http.Elsewhere = "here",
         websockets: http.Elsewhere = "here",
-        body_bytes_max: int = http.BODY_BYTES_MAX,
-        timeout_s: float = http.TIMEOUT_S,
-        idempotent: Collection[str] = http.IDEMPOTENT,
+        **options: Unpack[http.ForwardOptions],
     ) -> None:
         self._app = app
         self._rule = key_rule(key)
-        self._options = http.Options(away, body_bytes_max, timeout_s, idempotent).checked()
+        self._options = http.Options(**options).checked()
         http.checked_elsewhere(websockets, "websockets")
         self._websockets = websockets
         self._follower = Follower(daemon)
-        self._client = AsyncClient(daemon, timeout_s=timeout_s)
+        self._client = AsyncClient(daemon, timeout_s=self._options.timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI interface."""
@@ -133,7 +126,7 @@ class RingpopMiddleware:
 
     async def _forward(self, key: str, request: HttpRequest) -> HttpReply | None:
         return await self._client.handle_or_proxy(
-            key, request, idempotent=request.method in self._options.idempotent
+            key, request, **self._options.tries(request.method)
         )
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypedDict
 
 from ringpop_py.arguments import checked_seconds, wrong
 from ringpop_py.config.settings import ProxyConfig
@@ -10,7 +10,8 @@ from ringpop_py.entry.keys import KINDS as KINDS
 from ringpop_py.errors import ConfigError, ConnectRefused, PeerDeclined, RingpopError
 from ringpop_py.proxy.entry import MARK
 from ringpop_py.proxy.http import end_to_end
-from ringpop_py.proxy.request import HttpRequest
+from ringpop_py.proxy.request import HttpRequest, RequestOptions
+from ringpop_py.proxy.tries import check_options
 from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
@@ -35,21 +36,34 @@ _NO_LENGTH: Final = (204, 304)
 _SERVERS_OWN: Final = ("date", "server")
 
 
-class Options(NamedTuple):
-    """How requests are forwarded.
+class ForwardOptions(TypedDict, total=False):
+    """How a middleware forwards requests.
 
     Attributes:
-        away: what becomes of requests while the daemon of this host is away.
-        body_bytes_max: of a request; longer ones are refused with 413.
+        away: whether requests are answered ``"here"`` while the daemon is away (the default),
+            whoever owns their keys, or refused with 503 (``"refuse"``).
+        body_bytes_max: of a request; a longer one for another host is refused with 413.
         timeout_s: for the answer of an owner, with all that is repeated.
-        idempotent: the methods whose requests may be repeated.
-        keeps: see `to_forward`.
+        idempotent: the methods whose requests may be repeated after they may have run.
+        failover: how many hosts may answer these: the owner of the key, and the next ones on the
+            ring while it does not answer. For what all hosts can say, such as what a cache holds.
     """
+
+    away: Elsewhere
+    body_bytes_max: int
+    timeout_s: float
+    idempotent: Collection[str]
+    failover: int
+
+
+class Options(NamedTuple):
+    """`ForwardOptions`, with what holds without them; *keeps*: see `to_forward`."""
 
     away: Elsewhere = "here"
     body_bytes_max: int = BODY_BYTES_MAX
     timeout_s: float = TIMEOUT_S
     idempotent: Collection[str] = IDEMPOTENT
+    failover: int = 1
     keeps: bool = False
 
     def checked(self) -> Options:
@@ -61,7 +75,16 @@ class Options(NamedTuple):
             raise wrong("idempotent", "a list of methods", self.idempotent)
         if checked_seconds(self.timeout_s, "timeout_s") <= 0:
             raise ConfigError(f"timeout_s is above 0, not {self.timeout_s!r}")
+        check_options(RequestOptions(idempotent=True, failover=self.failover))
         return self
+
+    def tries(self, method: str) -> RequestOptions:
+        """Return how a request with *method* is tried."""
+        if method not in self.idempotent:
+            return RequestOptions()
+        if self.failover == 1:
+            return RequestOptions(idempotent=True)
+        return RequestOptions(idempotent=True, failover=self.failover)
 
 
 def checked_elsewhere(value: object, what: str) -> None:

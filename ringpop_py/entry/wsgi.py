@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from io import BytesIO
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 from urllib.parse import quote
 
 from ringpop_py.client.client import Client
@@ -15,7 +15,7 @@ from ringpop_py.errors import ConfigError, RingpopError
 from ringpop_py.proxy.entry import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from ringpop_py.address import Address
@@ -37,16 +37,13 @@ class RingpopWSGI:
         *,
         key: str | KeyRule | Sequence[str | KeyRule],
         daemon: Address | str = http.DAEMON,
-        away: http.Elsewhere = "here",
-        body_bytes_max: int = http.BODY_BYTES_MAX,
-        timeout_s: float = http.TIMEOUT_S,
-        idempotent: Collection[str] = http.IDEMPOTENT,
+        **options: Unpack[http.ForwardOptions],
     ) -> None:
         self._app = app
         self._rule = key_rule(key)
-        self._options = http.Options(away, body_bytes_max, timeout_s, idempotent).checked()
+        self._options = http.Options(**options).checked()
         self._follower = Follower(daemon)
-        self._client = Client(daemon, timeout_s=timeout_s)
+        self._client = Client(daemon, timeout_s=self._options.timeout_s)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request of the WSGI interface."""
@@ -78,9 +75,7 @@ class RingpopWSGI:
             request = http.to_forward(
                 asked.method, target, asked.headers, body, client=client, scheme=scheme
             )
-            reply = self._client.handle_or_proxy(
-                key, request, idempotent=asked.method in self._options.idempotent
-            )
+            reply = self._client.handle_or_proxy(key, request, **self._options.tries(asked.method))
         except ConfigError as error:
             return http.refusal_of(error)
         except RingpopError as error:

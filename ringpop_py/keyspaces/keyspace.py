@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import Table
-    from ringpop_py.proxy.request import AnyReply, AnyRequest, RequestOptions
+    from ringpop_py.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
     from ringpop_py.shares.copies import StaleRequest
     from ringpop_py.shares.host import Host
     from ringpop_py.shares.rescale_events import RescaleListener
@@ -450,6 +450,21 @@ class Keyspace:
         """
         return await self._node.proxying.handle_or_proxy(
             key, request, owners=self.owners, **options
+        )
+
+    async def handle_or_proxy_all(
+        self, keys: Iterable[str], request: AnyRequest, **options: Unpack[RequestOptions]
+    ) -> list[OwnerReply]:
+        """Call `handle_or_proxy` for each owner of *keys*, all at the same time.
+
+        As `Ringpop.handle_or_proxy_all`. Keys whose partitions nobody serves have an `OwnerReply`
+        of their own, with an empty owner and the error.
+
+        Raises:
+            NoOwner: if nobody serves any of the keys' partitions.
+        """
+        return await self._node.proxying.handle_or_proxy_all(
+            keys, request, owners=self.owners, **options
         )
 
     async def proxy(

@@ -48,6 +48,15 @@ class KeyspaceOwners:
         # them, without the state.
         return "" if owner == self._node.name and not self._is_here(row) else owner
 
+    @property
+    def owned_by(self) -> object:
+        """See `KeyOwners`. Each look may find another table."""
+        return object()
+
+    def owners_of(self, keys: Sequence[str]) -> list[str]:
+        """See `KeyOwners`."""
+        return [*map(self.destination, keys)]
+
     def why_nobody(self, key: str) -> NoOwner:
         """See `KeyOwners`."""
         number = self._row(key).partition

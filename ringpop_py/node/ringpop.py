@@ -25,11 +25,13 @@ from ringpop_py.node.reporter import Reporter
 from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.entering import EntryServer
 from ringpop_py.proxy.forward import Proxy
+from ringpop_py.proxy.many import checked_many
 from ringpop_py.proxy.owners import RingOwners
 from ringpop_py.proxy.receive import ProxyServer
-from ringpop_py.proxy.request import Handler
+from ringpop_py.proxy.request import Handler, ManyHandler, ManyRequest, Request
 from ringpop_py.ring.placement import Placement
 from ringpop_py.swim import effects as fx
+from ringpop_py.swim.member import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,18 +40,20 @@ if TYPE_CHECKING:
     from ringpop_py.columns.batches import BatchFunction
     from ringpop_py.config.settings import Config
     from ringpop_py.discovery.seeds import Resolving
+    from ringpop_py.errors import RingpopError
     from ringpop_py.keyed.aggregations import Aggregation
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.keyspaces.registry import Keyspaces
     from ringpop_py.keyspaces.stored import OpenedStore
     from ringpop_py.placing.definition import Settings
-    from ringpop_py.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
-    from ringpop_py.swim.member import Labels, Member, Status
+    from ringpop_py.proxy.request import AnyReply, AnyRequest, Headers, OwnerReply, RequestOptions
+    from ringpop_py.swim.member import Labels, Member
     from ringpop_py.swim.node import Node
     from ringpop_py.swim.records import Record
     from ringpop_py.transport.channel import Channel
 
 H = TypeVar("H", bound=Handler)
+M = TypeVar("M", bound=ManyHandler)
 A = TypeVar("A", bound="Aggregation")
 RECONCILE_S_MAX: Final = 0.1
 
@@ -111,7 +115,13 @@ class Ringpop:
         self.proxying = Proxy(
             channel,
             self.application,
-            RingOwners(self.name, lambda: self.ring, self._reconcile, config.proxy.consistency),
+            RingOwners(
+                self.name,
+                lambda: self.ring,
+                self._reconcile,
+                config.proxy.consistency,
+                is_doubtful=lambda name: self.status_of(name) is not Status.ALIVE,
+            ),
             service=config.service,
             address_of=self.address_of,
         )
@@ -228,6 +238,19 @@ class Ringpop:
 
         return add
 
+    def many_handler(self, endpoint: str) -> Callable[[M], M]:
+        """Decorate a function or coroutine function to serve *endpoint* for many keys at a time.
+
+        It gets a `ManyCall` and returns a list of bytes, one for each key in it. Requests of single
+        keys come to it as well.
+        """
+
+        def add(handler: M) -> M:
+            self.application.add_many_handler(endpoint, handler)
+            return handler
+
+        return add
+
     def batch_handler(
         self, endpoint: str, *, key: str, answers: bool = False
     ) -> Callable[[BatchFunction], BatchFunction]:
@@ -279,6 +302,37 @@ class Ringpop:
     ) -> AnyReply:
         """Return the owner's reply, also if the owner is this node."""
         return await self.proxying.proxy(key, request, **options)
+
+    async def proxy_many(
+        self,
+        endpoint: str,
+        keys: Iterable[str],
+        bodies: Iterable[bytes],
+        *,
+        headers: Headers = (),
+        **options: Unpack[RequestOptions],
+    ) -> list[bytes | RingpopError]:
+        """Have the owner of each key answer the request with its body, also this node.
+
+        The requests of one owner travel together, up to `KEYS_MAX` in a message: that is many
+        times faster than a call for each, most of all if a `many_handler` serves *endpoint*. They
+        may arrive in any order.
+
+        Args:
+            keys, bodies: the requests: *bodies* has one for each of *keys*.
+            headers: see `Request`; they are those of each request.
+
+        Returns:
+            The answer to each request, in their order: a body, or the error with which it ended
+            (see `ringpop_py.proxy.forward.Proxy.handle_or_proxy`).
+
+        Raises:
+            ConfigError: an argument or an option is not what it has to be.
+        """
+        wanted, listed = checked_many(keys, bodies)
+        Request(endpoint, b"", headers)  # raises ConfigError
+        request = ManyRequest(endpoint, listed, headers)
+        return await self.proxying.proxy_many(wanted, request, **options)
 
     # Keyed state.
 
@@ -463,6 +517,9 @@ class Ringpop:
         if changes:
             self._placement.follow([change.member.name for change in changes])
             self.ring = self._placement.ring
+            for change in changes:
+                if change.member.status in (Status.SUSPECT, Status.FAULTY):
+                    self.proxying.doubt(change.member)
         is_burst = self.reporter.is_burst(changes)
         for effect in effects:
             if isinstance(effect, fx.Healed) and effect.is_run:

@@ -18,17 +18,31 @@ from ringpop_py.errors import (
     HandlerFailed,
     PeerBusy,
     PeerDeclined,
+    RingpopError,
     TooManyInFlight,
 )
 from ringpop_py.faults import is_fault, text_of
-from ringpop_py.proxy.request import AppCall, Handler, HttpReply, HttpRequest, Reply, Request
+from ringpop_py.proxy.request import (
+    AppCall,
+    Handler,
+    HttpReply,
+    HttpRequest,
+    ManyCall,
+    ManyReply,
+    Reply,
+    Request,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
     from ringpop_py.config.settings import ProxyConfig
     from ringpop_py.proxy.replay import HttpReplayer
-    from ringpop_py.proxy.request import AnyReply, AnyRequest, Headers
+    from ringpop_py.proxy.request import AnyReply, AnyRequest, Headers, ManyHandler, ManyRequest
 
 
+RESULT_BYTES: Final = 5
+"""The most bytes that msgpack adds to one of many results."""
 REPLY_BYTES_MAX: Final = WireLimits().message_bytes_max
 
 
@@ -75,6 +89,7 @@ class Application:
         self.counts = ProxyCounts()
         self.starting = False
         self._handlers: dict[str, Handler] = {}
+        self._many_handlers: dict[str, ManyHandler] = {}
         self._http: HttpReplayer | None = None
         if app_url is not None:
             from ringpop_py.proxy.replay import HttpReplayer  # noqa: PLC0415 - httpx loads slowly
@@ -99,6 +114,98 @@ class Application:
             raise ConfigError(f"endpoint {endpoint!r} has a handler already")
         self._handlers[endpoint] = handler
 
+    def add_many_handler(self, endpoint: str, handler: ManyHandler) -> None:
+        """As `add_handler`, of a handler that gets many requests at a time."""
+        checked_callable(handler, "handler")
+
+        def single(call: AppCall) -> Awaitable[bytes]:
+            if len(call.keys) != 1:
+                raise BadRequest(f"{endpoint} takes one body a key")
+            many = ManyCall(endpoint, call.keys, (call.body,), *call[3:])
+            return self._only_result(many)
+
+        self.add_handler(endpoint, single)
+        self._many_handlers[endpoint] = handler
+
+    async def _only_result(self, call: ManyCall) -> bytes:
+        [result] = await self.results_of(call)
+        if isinstance(result, bytes):
+            return result
+        raise result
+
+    async def results_of(self, call: ManyCall) -> Sequence[bytes | RingpopError]:
+        """Have the handler answer each of many requests; the errors of single ones are results.
+
+        Raises:
+            ApplicationError: a handler of many has raised it, or has failed.
+            BadRequest: no handler serves the endpoint, or one of many has raised it.
+        """
+        handler = self._many_handlers.get(call.endpoint)
+        if handler is None:
+            return await self._each_by_itself(call)
+        try:
+            results = handler(call)
+            if inspect.isawaitable(results):
+                results = await results
+            return self._checked_results(results, call)
+        except BaseException as error:
+            failure = self.failure(error, call.endpoint)
+            if failure is error:
+                raise
+            raise failure from error
+
+    def _checked_results(self, results: object, call: ManyCall) -> Sequence[bytes]:
+        where = self._where(call.endpoint)
+        if not isinstance(results, list | tuple) or not {*map(type, results)} <= {bytes}:
+            raise HandlerFailed("TypeError", f"it returned no list of bytes {where}")
+        if len(results) != len(call.keys):
+            why = f"it returned {len(results)} bodies for {len(call.keys)} keys"
+            raise HandlerFailed("ValueError", f"{why} {where}")
+        size = sum(map(len, results)) + RESULT_BYTES * len(results)
+        if size > self.reply_bytes_max:
+            why = f"it returned {size} bytes for {len(call.keys)} keys"
+            raise HandlerFailed("ValueError", f"{why}, more than {self.reply_bytes_max} {where}")
+        return results
+
+    async def _each_by_itself(self, call: ManyCall) -> list[bytes | RingpopError]:
+        """Call a handler of single requests for each key, all at the same time."""
+        handler = self.handler_for(call.endpoint)
+        found: dict[int, bytes | RingpopError] = {}
+        left = self.reply_bytes_max - RESULT_BYTES * len(call.keys)
+
+        def note(place: int, result: object) -> None:
+            nonlocal left
+            body = self.body_of(result, call.endpoint)
+            left -= len(body)
+            if left < 0:
+                why = f"the answers of {len(call.keys)} keys are too large together"
+                raise HandlerFailed("ValueError", f"{why} {self._where(call.endpoint)}")
+            found[place] = body
+
+        def fail(place: int, error: BaseException) -> None:
+            failure = self.failure(error, call.endpoint)
+            if not isinstance(failure, RingpopError):
+                raise failure
+            found[place] = failure
+
+        async def finish(place: int, result: Awaitable[object]) -> None:
+            try:
+                note(place, await result)
+            except BaseException as error:  # noqa: BLE001 - looked at there
+                fail(place, error)
+
+        async with trio.open_nursery() as nursery:
+            for place, (key, body) in enumerate(zip(call.keys, call.bodies, strict=True)):
+                try:
+                    result = handler(AppCall(call.endpoint, body, (key,), *call[3:]))
+                    if not isinstance(result, bytes) and inspect.isawaitable(result):
+                        nursery.start_soon(finish, place, result)
+                    else:
+                        note(place, result)
+                except BaseException as error:  # noqa: BLE001 - looked at there
+                    fail(place, error)
+        return [found[place] for place in range(len(call.keys))]
+
     def handler_for(self, endpoint: str) -> Handler:
         """Return the handler of *endpoint*. Raises BadRequest, or PeerDeclined if `starting`."""
         handler = self._handlers.get(endpoint)
@@ -115,6 +222,18 @@ class Application:
         if self._http is None:
             raise BadRequest(f"{self.local} has no HTTP application (start it with --app-url)")
         return await self._http.replay(request)
+
+    async def handle_many(
+        self, keys: tuple[str, ...], request: ManyRequest, deadline: float
+    ) -> ManyReply:
+        """Have the handlers of this node answer *request*. See `results_of`."""
+        self.refuse_too_many()
+        self.counts.in_flight += 1
+        try:
+            call = ManyCall(request.endpoint, keys, request.bodies, "", request.headers, deadline)
+            return ManyReply(await self.results_of(call), self.local)
+        finally:
+            self.counts.in_flight -= 1
 
     async def handle(
         self, keys: tuple[str, ...], request: AnyRequest, deadline: float = math.inf

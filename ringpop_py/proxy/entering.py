@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -15,8 +16,10 @@ from ringpop_py.errors import (
     NoOwner,
     PeerFailed,
     ProxyError,
+    RingpopError,
 )
 from ringpop_py.proxy.entry import (
+    ALL_ENDPOINT,
     FOLLOW_ENDPOINT,
     FORWARD_ENDPOINT,
     HERE,
@@ -24,17 +27,22 @@ from ringpop_py.proxy.entry import (
     ReplyHead,
     RingOwner,
     RingTold,
+    encode_replies,
     forwarded_in,
+    request_for_all,
 )
-from ringpop_py.proxy.head import PROXY_ERROR_PREFIX, encode_application_error, encode_error
+from ringpop_py.proxy.failures import encode_failure
 from ringpop_py.proxy.request import HttpReply
+from ringpop_py.proxy.tries import received_options
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ringpop_py.proxy.entry import AllHead, ForwardHead
     from ringpop_py.proxy.forward import Proxy
+    from ringpop_py.proxy.request import AnyRequest, OwnerReply, RequestOptions
     from ringpop_py.ring.hashring import HashRing
     from ringpop_py.transport.channel import Channel, IncomingCall
 
@@ -68,6 +76,7 @@ class EntryServer:
         self._wait_for_change = wait_for_change
         channel.serve(NODE_SERVICE, FOLLOW_ENDPOINT, self._follow)
         channel.serve(NODE_SERVICE, FORWARD_ENDPOINT, self._forward, work=Work.REQUESTS)
+        channel.serve(NODE_SERVICE, ALL_ENDPOINT, self._ask_all, work=Work.REQUESTS)
 
     async def _follow(self, incoming: IncomingCall) -> Answer:
         asked = decode(Follow, incoming.arg3)
@@ -93,20 +102,13 @@ class EntryServer:
         except ConfigError as error:
             raise BodyError(str(error)) from None  # it is the sender's fault
         ask = self._proxy.handle_or_proxy if head.may_be_here else self._proxy.proxy
+        options = _options_of(head, incoming)
         try:
-            reply = await ask(
-                head.key,
-                request,
-                idempotent=head.idempotent,
-                deadline_s=incoming.deadline - trio.current_time(),
-            )
+            reply = await ask(head.key, request, **options)
         except ConfigError as error:
-            raise BadRequest(str(error)) from None  # a body that is too long here
-        except ApplicationError as error:
-            return Answer(ok=False, arg2=encode_application_error(error))
-        except (ProxyError, NoOwner) as error:
-            kind = f"{PROXY_ERROR_PREFIX}{type(error).__name__}"
-            return Answer(ok=False, arg2=encode_error(kind, str(error)))
+            raise BadRequest(str(error)) from None  # a body that is too long here, or its options
+        except (ApplicationError, ProxyError, NoOwner) as error:
+            return Answer(ok=False, arg2=encode_failure(error))
         if reply is None:
             return Answer(ok=True, arg2=encode(ReplyHead(self._proxy.application.local, HERE)))
         assert isinstance(reply, HttpReply)
@@ -114,3 +116,40 @@ class EntryServer:
             raise PeerFailed(f"{reply.owner} has answered with the status {reply.status}")
         told = ReplyHead(reply.owner, reply.status, reply.headers)
         return Answer(ok=True, arg2=encode(told), arg3=reply.body)
+
+    async def _ask_all(self, incoming: IncomingCall) -> Answer:
+        try:
+            head, request = request_for_all(incoming.arg2, incoming.arg3)
+        except ConfigError as error:
+            raise BodyError(str(error)) from None  # it is the sender's fault
+        options = _options_of(head, incoming)
+        try:
+            replies = await self._proxy.handle_or_proxy_all(head.keys, request, **options)
+        except ConfigError as error:
+            raise BadRequest(str(error)) from None
+        except NoOwner as error:
+            return Answer(ok=False, arg2=encode_failure(error))
+        if not head.may_be_here:
+            replies = [await self._answered_here(reply, request, incoming) for reply in replies]
+        return Answer(ok=True, arg3=encode_replies(replies, head.keys))
+
+    async def _answered_here(
+        self, reply: OwnerReply, request: AnyRequest, incoming: IncomingCall
+    ) -> OwnerReply:
+        """Return *reply*, with the answer of this node's own handler if it is to be given here."""
+        if reply.reply is not None or reply.error is not None:
+            return reply
+        try:
+            handle = self._proxy.application.handle
+            return replace(reply, reply=await handle(reply.keys, request, incoming.deadline))
+        except RingpopError as error:
+            return replace(reply, error=error)
+
+
+def _options_of(head: ForwardHead | AllHead, incoming: IncomingCall) -> RequestOptions:
+    return received_options(
+        head.tries,
+        incoming.deadline - trio.current_time(),
+        idempotent=head.idempotent,
+        failover=head.failover,
+    )

@@ -3,46 +3,80 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Unpack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import trio
 
-from ringpop_py.arguments import (
-    check_names,
-    checked_kind,
-    checked_seconds,
-    checked_texts,
-    keys_of,
-    wrong,
+from ringpop_py.arguments import check_names, checked_seconds, checked_texts, keys_of, wrong
+from ringpop_py.errand import (
+    MICROSECONDS,
+    NEVER,
+    Errand,
+    SchedulePolicy,
+    SuccessorRoutes,
+    instant_us,
 )
-from ringpop_py.errand import MICROSECONDS, NEVER, Errand, SchedulePolicy, instant_us
 from ringpop_py.errors import (
     BodyError,
     CallError,
     ConfigError,
     ConnectFailed,
+    KeysDiverged,
     PeerDeclined,
     PeerFailed,
     RingpopError,
     TooManyInFlight,
 )
-from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
+from ringpop_py.proxy.failures import decode_failure, decode_results
+from ringpop_py.proxy.head import APPLICATION_SCHEME
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_reply, encode_http_head
-from ringpop_py.proxy.request import AnyRequest, HttpRequest, OwnerReply, Reply, RequestOptions
+from ringpop_py.proxy.many import UNDER_WAY, Together, by_owner, messages_of
+from ringpop_py.proxy.request import (
+    AnyRequest,
+    HttpRequest,
+    ManyReply,
+    ManyRequest,
+    OwnerReply,
+    Reply,
+    RequestOptions,
+)
+from ringpop_py.proxy.tries import schedule_in
+from ringpop_py.values.declared import encode, replace
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ringpop_py.address import Address
-    from ringpop_py.config.settings import ProxyConfig
-    from ringpop_py.errand import Ask
+    from ringpop_py.errand import PartRoutes
     from ringpop_py.proxy.application import Application
     from ringpop_py.proxy.head import Head
+    from ringpop_py.proxy.many import Message
     from ringpop_py.proxy.owners import KeyOwners, RingOwners
     from ringpop_py.proxy.request import AnyReply
+    from ringpop_py.swim.member import Member
     from ringpop_py.transport.channel import Channel
+
+_SCHEDULING: Final = {"max_retries", "retry_schedule", "failover"}
+_SPLITS_MAX: Final = 3
+"""So often the requests of one message that has several owners by now are grouped anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Many:
+    """Many requests under way.
+
+    Attributes:
+        results: of each request, as soon as it has one.
+    """
+
+    keys: Sequence[str]
+    request: ManyRequest
+    owners: KeyOwners
+    policy: SchedulePolicy
+    deadline_at: float
+    results: list[bytes | RingpopError]
 
 
 class Proxy:
@@ -85,6 +119,7 @@ class Proxy:
             for idempotent in (False, True)
         )
         self._address_of = address_of
+        self._replaceable: set[int] = set()  # calls that another member may answer as well
 
     async def handle_or_proxy(
         self,
@@ -111,22 +146,47 @@ class Proxy:
         keys = (key,) if isinstance(key, str) else keys_of(key)
         if not isinstance(request, AnyRequest):
             raise _no_request(request)
-        policy = self._policy_for(options) if options else self._policy
-        deadline_at, deadline = math.inf, NEVER
-        if "deadline_s" in options:
-            deadline_at = trio.current_time() + checked_seconds(options["deadline_s"], "deadline_s")
-            deadline = instant_us(deadline_at)
         owners = self._ring_owners if owners is None else owners
-        errand = Errand(keys if len(keys) == 1 else tuple(dict.fromkeys(keys)), policy, deadline)
-        owner = ""
-        while True:
-            await owners.settle(keys, deadline_at)
-            # Without a deadline, an attempt needs no clock.
-            step = errand.next(owners, 0 if deadline == NEVER else _now())
-            if step is None:
-                self.counts.failures += 1
-                raise errand.results[keys[0]]
-            assert not isinstance(step, int), "pauses come after failures"
+        reply: AnyReply | None
+        if not options:
+            reply = await self._ask(keys, request, owners, self._policy, math.inf)
+            return reply
+        policy = self._policy_for(options)
+        if policy.failover > 1 and (len(keys) > 1 or not isinstance(owners, SuccessorRoutes)):
+            raise ConfigError("failover is for one key, which the ring owns and no keyspace")
+        reply = await self._ask(keys, request, owners, policy, _deadline_in(options))
+        return reply
+
+    async def _ask(
+        self,
+        keys: tuple[str, ...],
+        request: AnyRequest | ManyRequest,
+        owners: KeyOwners,
+        policy: SchedulePolicy,
+        deadline_at: float,
+        routes: PartRoutes[str] | None = None,
+    ) -> Any:  # noqa: ANN401 - as the request is
+        """Return None if this node is to handle *request*, and the owner's reply otherwise.
+
+        Args:
+            routes: say where all *keys* go, as one part.
+        """
+        deadline = instant_us(deadline_at)
+        if routes is None:
+            routes = owners if len(keys) == 1 else Together(owners, keys)
+        errand = Errand(keys[:1], policy, deadline)
+        owner, failure = "", None
+        await owners.settle(keys, deadline_at)
+        # Without a deadline, a first attempt needs no clock.
+        step = errand.next(routes, 0 if deadline == NEVER else _now())
+        while step is not None:
+            if isinstance(step, int):
+                if isinstance(failure, PeerDeclined):
+                    await owners.reconcile(owner, keys)  # its time counts as part of the wait
+                await trio.sleep_until(step / MICROSECONDS)
+                await owners.settle(keys, deadline_at)
+                step = errand.next(routes, _now())
+                continue
             (ask,) = step
             self.counts.reroutes += owner not in ("", ask.to)  # the first owner is not a change
             owner = ask.to
@@ -134,28 +194,37 @@ class Proxy:
                 self.counts.handled_here += 1
                 return None
             try:
-                return await self._send(owner, owners.head(keys), request, ask.wait_us)
+                head = owners.head(keys)
+                return await self._send(owner, head, request, ask.wait_us, policy.failover)
             except TooManyInFlight:  # back-pressure is for the caller
                 raise
             except CallError as error:
-                await self._wait_to_retry(errand, owners, ask, error)
+                failure = error
+            errand.failed(ask, failure)
+            step = errand.next(routes, _now())
+            self.counts.retries += step is not None
+        self.counts.failures += 1
+        raise errand.results[keys[0]] from failure
 
     def _policy_for(self, options: RequestOptions) -> SchedulePolicy:
         check_names(options, RequestOptions.__annotations__, "option")
         idempotent = options.get("idempotent", False)
-        if "max_retries" not in options and "retry_schedule" not in options:
+        if options.keys().isdisjoint(_SCHEDULING):
             return self._policy_idempotent if idempotent else self._policy  # were checked before
         return SchedulePolicy(
             options.get("max_retries", self._config.max_retries),
-            _schedule_in(options, self._config),
+            schedule_in(options, self._config.retry_schedule_s),
             idempotent,
             self._attempt_us,
+            options.get("failover", 1),
         )
 
     async def handle_or_proxy_all(
         self,
         keys: Iterable[str],
         request: AnyRequest,
+        *,
+        owners: KeyOwners | None = None,
         **options: Unpack[RequestOptions],
     ) -> list[OwnerReply]:
         """Call `handle_or_proxy` for each owner of *keys*, all at the same time.
@@ -163,30 +232,99 @@ class Proxy:
         If one owner's part fails, the error is in its `OwnerReply.error`; the others go on.
 
         Raises:
-            NoOwner: the ring is empty.
+            NoOwner: no key has an owner.
         """
         if not isinstance(request, AnyRequest):
             raise _no_request(request)
-        self._policy_for(options)  # raises ConfigError for all of them, and not for each owner
-        # One ring for all keys, so that the groups fit together.
-        ring = self._ring_owners.ring()
-        groups: dict[str, list[str]] = {}
-        for key in dict.fromkeys(checked_texts(keys, "keys", "key")):  # once, in the order given
-            groups.setdefault(ring.lookup(key), []).append(key)
+        owners = self._ring_owners if owners is None else owners
+        policy, deadline_at = self._policy_for_many(options), _deadline_in(options)
+        wanted = tuple(dict.fromkeys(checked_texts(keys, "keys", "key")))  # in the order given
+        await owners.settle(wanted, deadline_at)
+        # One view of all keys, so that the groups fit together.
+        groups = by_owner(owners, wanted, range(len(wanted)))
+        if [*groups] == [""]:
+            raise owners.why_nobody(wanted[0])
         replies: dict[str, OwnerReply] = {}
 
         async def ask(owner: str, group: tuple[str, ...]) -> None:
             try:
-                reply = await self.handle_or_proxy(group, request, **options)
+                reply = await self._ask(group, request, owners, policy, deadline_at)
                 replies[owner] = OwnerReply(owner, group, reply)
             except RingpopError as error:
                 replies[owner] = OwnerReply(owner, group, error=error)
 
         async with trio.open_nursery() as nursery:
-            for owner, group in groups.items():
-                nursery.start_soon(ask, owner, tuple(group))
+            for owner, places in groups.items():
+                nursery.start_soon(ask, owner, tuple(wanted[place] for place in places))
         # In the order of the keys, not in that of the answers.
         return [replies[owner] for owner in groups]
+
+    async def proxy_many(
+        self,
+        keys: Sequence[str],
+        request: ManyRequest,
+        *,
+        owners: KeyOwners | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> list[bytes | RingpopError]:
+        """Have the owner of each key answer its request, also this node; many travel as one.
+
+        Returns:
+            The body of each answer, or an error, in the order of *keys*.
+
+        Raises:
+            ConfigError: an argument or an option is not what it has to be.
+        """
+        owners = self._ring_owners if owners is None else owners
+        policy, deadline_at = self._policy_for_many(options), _deadline_in(options)
+        await owners.settle(keys, deadline_at)
+        results: list[bytes | RingpopError] = [b""] * len(keys)
+        many = _Many(keys, request, owners, policy, deadline_at, results)
+        await self._scatter(many, range(len(keys)), _SPLITS_MAX)
+        return results
+
+    async def _scatter(self, many: _Many, places: Sequence[int], splits_left: int) -> None:
+        """Have each owner answer its part of the requests at *places*."""
+        owned_by = many.owners.owned_by
+        async with trio.open_nursery() as nursery:
+            for owner, group in by_owner(many.owners, many.keys, places).items():
+                messages = messages_of(many.keys, many.request.bodies, group)
+                for _ in range(UNDER_WAY if len(group) > 1 else 1):
+                    known = owned_by, owner
+                    nursery.start_soon(self._send_messages, many, messages, known, splits_left)
+
+    async def _send_messages(
+        self,
+        many: _Many,
+        messages: Iterator[Message],
+        known: tuple[object, str],
+        splits_left: int,
+    ) -> None:
+        for places, keys, bodies in messages:  # which another task takes from, too
+            request = ManyRequest(many.request.endpoint, bodies, many.request.headers)
+            routes = Together(many.owners, keys, known)
+            try:
+                reply = await self._ask(
+                    keys, request, many.owners, many.policy, many.deadline_at, routes
+                )
+                if reply is None:
+                    reply = await self.application.handle_many(keys, request, many.deadline_at)
+            except RingpopError as error:
+                divided = isinstance(error, KeysDiverged) and splits_left
+                if divided and (error.took_effect == "no" or many.policy.idempotent):
+                    await self._scatter(many, places, splits_left - 1)
+                else:
+                    for place in places:
+                        many.results[place] = error
+            else:
+                for place, result in zip(places, reply.results, strict=True):
+                    many.results[place] = result
+
+    def _policy_for_many(self, options: RequestOptions) -> SchedulePolicy:
+        policy = self._policy_for(options) if options else self._policy
+        if policy.failover > 1:
+            raise ConfigError("failover is for requests of one key")
+        return policy
 
     async def proxy(
         self,
@@ -207,46 +345,50 @@ class Proxy:
             deadline = began_at + options["deadline_s"]
         return await self.application.handle(keys, request, deadline)
 
-    async def _wait_to_retry(
-        self, errand: Errand[str], owners: KeyOwners, ask: Ask[str], error: CallError
-    ) -> None:
-        errand.failed(ask, error)
-        until = errand.next(owners, _now())
-        if until is None:
-            self.counts.failures += 1
-            raise errand.results[ask.parts[0]] from error
-        assert isinstance(until, int)
-        self.counts.retries += 1
-        if isinstance(error, PeerDeclined):
-            await owners.reconcile(ask.to, ask.parts)  # its time counts as part of the wait
-        await trio.sleep_until(until / MICROSECONDS)
-
-    async def _send(self, owner: str, head: Head, request: AnyRequest, wait_us: int) -> AnyReply:
+    async def _send(
+        self, owner: str, head: Head, request: AnyRequest | ManyRequest, wait_us: int, failover: int
+    ) -> AnyReply | ManyReply:
         self.application.refuse_too_many()
         address = self._address_of(owner)
         if address is None:
             raise ConnectFailed(f"{owner} is no longer a member")
         if address == self._channel.host_port:  # whose process had this address before
             raise ConnectFailed(f"{owner} has the address of this node; it is probably gone")
+        if failover > 1:
+            head = replace(head, failover=failover)
         call = self._call_for(request, head, wait_us / MICROSECONDS)
         self.counts.proxied += 1
         self.counts.in_flight += 1
+        if failover > 1:
+            self._replaceable.add(id(call))
         try:
             answer = await self._channel.call(address, call)
         finally:
             self.counts.in_flight -= 1
+            if failover > 1:
+                self._replaceable.discard(id(call))
         return _reply_from(answer, request, owner)
 
-    def _call_for(self, request: AnyRequest, head: Head, ttl_s: float) -> Call:
-        body = request.body
+    def doubt(self, member: Member) -> None:
+        """Have requests that another member may handle, too, go there: *member* may be gone."""
+        if self._replaceable:
+            which, why = self._replaceable, f"{member.name} is {member.status.label}"
+            self._channel.give_up_calls(member.address, lambda call: id(call) in which, why)
+
+    def _call_for(self, request: AnyRequest | ManyRequest, head: Head, ttl_s: float) -> Call:
         if isinstance(request, HttpRequest):
-            if len(body) > self._config.body_bytes_max:
+            if len(request.body) > self._config.body_bytes_max:
                 raise ConfigError(f"an HTTP body has at most {self._config.body_bytes_max} bytes")
-            service, endpoint, arg2 = NODE_SERVICE, PROXY_ENDPOINT, encode_http_head(request, head)
+            arg2, arg3 = encode_http_head(request, head), request.body
+            service, endpoint = NODE_SERVICE, PROXY_ENDPOINT
         else:
             service, endpoint = self.service, request.endpoint
-            arg2 = head.with_headers(request.headers).encode() if request.headers else head.encode()
-        return Call(service, endpoint, arg2, body, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
+            if isinstance(request, ManyRequest):
+                head, arg3 = replace(head, many=True), encode(request.bodies)
+            else:
+                arg3 = request.body
+            arg2 = (replace(head, headers=request.headers) if request.headers else head).encode()
+        return Call(service, endpoint, arg2, arg3, ttl_s=ttl_s, scheme=APPLICATION_SCHEME)
 
     async def relay(self, owner: str, endpoint: str, body: bytes, ttl_s: float) -> Answer:
         """Pass a call on to the member *owner*, unchanged and once. Raises PeerDeclined."""
@@ -278,22 +420,26 @@ def _no_request(given: object) -> ConfigError:
     return wrong("request", "a Request or an HttpRequest", given)
 
 
-def _schedule_in(options: RequestOptions, config: ProxyConfig) -> tuple[float, ...]:
-    schedule_s = options.get("retry_schedule", config.retry_schedule_s)
-    checked_kind(schedule_s, Sequence, "retry_schedule", "a list of seconds")
-    return tuple(schedule_s)
+def _deadline_in(options: RequestOptions) -> float:
+    if "deadline_s" not in options:
+        return math.inf
+    return trio.current_time() + checked_seconds(options["deadline_s"], "deadline_s")
 
 
 def _now() -> int:
     return round(trio.current_time() * MICROSECONDS)
 
 
-def _reply_from(answer: Answer, request: AnyRequest, owner: str) -> AnyReply:
+def _reply_from(
+    answer: Answer, request: AnyRequest | ManyRequest, owner: str
+) -> AnyReply | ManyReply:
     try:
         if not answer.ok:
-            raise decode_error(answer.arg2)
+            raise decode_failure(answer.arg2)
         if isinstance(request, HttpRequest):
             return decode_http_reply(answer.arg2, answer.arg3, owner)
+        if isinstance(request, ManyRequest):
+            return ManyReply(decode_results(answer.arg3, len(request.bodies)), owner)
     except BodyError as error:
         # BodyError would say that the request was refused, but it has run.
         raise PeerFailed(f"the answer cannot be read: {error}") from None

@@ -1,15 +1,14 @@
-"""The head of a call to an application: what its sender believed, and how errors travel.
+"""The head of a call to an application: what its sender believed.
 
 arg2 of a request holds the `Head`, arg3 the application's bytes. An error of the application
-is an answer that is not ok, its kind and message in arg2.
+is an answer that is not ok, its kind and message in arg2 (`failures`).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, TypedDict
 
-from ringpop_py.errors import ApplicationError, BodyError, HandlerFailed
-from ringpop_py.faults import sendable
+from ringpop_py.errors import BodyError
 from ringpop_py.values.declared import (
     Checksum,
     Declared,
@@ -17,28 +16,21 @@ from ringpop_py.values.declared import (
     Named,
     Natural,
     Text,
-    decode,
     encode,
     reader,
-    replace,
 )
+from ringpop_py.values.packed import INTEGER_MAX
 
 APPLICATION_SCHEME: Final = "raw"
-PROXY_ERROR_PREFIX: Final = "ringpop.proxy."
-"""Begins the kind of an error of the daemon itself while it routed a client's request."""
-HANDLER_FAILED_PREFIX: Final = "ringpop.handler."
-"""Begins the kind of a `HandlerFailed`."""
 RELAY_ENDPOINT: Final = "/proxy/relay"
 """The node's endpoint that passes a call on to the member that arg2 names."""
 KEY_CHARACTERS_MAX: Final = 1 << 16
 HEADER_CHARACTERS_MAX: Final = 1 << 17
 """The longest header. HTTP/1.1 clients such as httpx accept less for all headers together."""
-ERROR_CHARACTERS_MAX: Final = 1 << 16
-"""The longest kind, and the longest message, of an error; longer ones are cut by the sender."""
 
 HeaderText = Annotated[str, Meta(max_length=HEADER_CHARACTERS_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
 AnyKey = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
-ErrorText = Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
 
 
 class KeyspaceBelief(Declared, frozen=True):
@@ -53,6 +45,28 @@ class KeyspaceBelief(Declared, frozen=True):
     epochs: tuple[Natural, ...]
 
 
+class Tries(Named, frozen=True):
+    """How a client wants its request to be tried; what is None is as its daemon is configured.
+
+    Attributes:
+        schedule_s: see `RequestOptions.retry_schedule`.
+    """
+
+    max_retries: Natural | None = None
+    schedule_s: tuple[float, ...] | None = None
+
+
+NO_TRIES: Final = Tries()
+
+
+class HeadOptions(TypedDict, total=False):
+    """The fields of a head that say how to try its request."""
+
+    idempotent: bool
+    failover: int
+    tries: Tries
+
+
 class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
     """What travels with a request for an owner.
 
@@ -65,6 +79,9 @@ class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
         idempotent: only with *route*: whether the request may run more than once.
         keyspace: the keyspace of the keys; None if the ring owns them.
         headers: those of the application.
+        failover: how many members may handle it: the owner, and those after it on the ring.
+        tries: only with *route*: how often, and when, the request is tried.
+        many: whether arg3 is `encode_many`, with a body for each key.
     """
 
     keys: tuple[AnyKey, ...] = ()
@@ -74,10 +91,9 @@ class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
     idempotent: bool = False
     keyspace: KeyspaceBelief | None = None
     headers: tuple[tuple[HeaderText, HeaderText], ...] = ()
-
-    def with_headers(self, headers: tuple[tuple[str, str], ...]) -> Head:
-        """Return the head with *headers* of the application."""
-        return replace(self, headers=headers) if headers else self
+    failover: Positive = 1
+    tries: Tries = NO_TRIES
+    many: bool = False
 
     def encode(self) -> bytes:
         """Return the head as bytes: a msgpack map without fields that have their default."""
@@ -110,28 +126,3 @@ class RelayHead(AnswerHead, frozen=True):
     """What travels with a call to be passed on: the member that it is for, and its endpoint."""
 
     endpoint: Text
-
-
-class _SentError(Declared, frozen=True):
-    kind: ErrorText
-    message: ErrorText
-
-
-def encode_error(kind: str, message: str) -> bytes:
-    """Return an application's error as arg2 of an answer that is not ok."""
-    # Cut here: the receiver would refuse a longer one, and lose the error.
-    return encode([sendable(text[:ERROR_CHARACTERS_MAX]) for text in (kind, message)])
-
-
-def encode_application_error(error: ApplicationError) -> bytes:
-    """Return *error* as `encode_error` does, so that `decode_error` makes the same class of it."""
-    prefix = HANDLER_FAILED_PREFIX if isinstance(error, HandlerFailed) else ""
-    return encode_error(f"{prefix}{error.kind}", str(error.message))
-
-
-def decode_error(data: bytes) -> ApplicationError:
-    """Return the application's error in arg2. Raises BodyError."""
-    error = decode(_SentError, data)
-    if error.kind.startswith(HANDLER_FAILED_PREFIX):
-        return HandlerFailed(error.kind.removeprefix(HANDLER_FAILED_PREFIX), error.message)
-    return ApplicationError(error.kind, error.message)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 from ringpop_py.errors import BodyError
-from ringpop_py.proxy.head import AnyKey, Head, HeaderText, KeyspaceBelief
+from ringpop_py.proxy.head import AnyKey, Head, HeaderText, KeyspaceBelief, Positive
 from ringpop_py.proxy.request import Headers, HttpReply, HttpRequest
 from ringpop_py.values.declared import Checksum, Meta, Text, astuple
 from ringpop_py.values.go_json import GoObject, decode_go_json, go_reader
@@ -50,6 +50,7 @@ class _RequestHead(GoObject, frozen=True):
     ringpop_checksum: Checksum | None = None
     ringpop_keys: tuple[AnyKey | None, ...] = ()
     ringpop_keyspace: KeyspaceBelief | None = None
+    ringpop_failover: Positive = 1
 
 
 class _ReplyHead(GoObject, frozen=True):
@@ -87,6 +88,8 @@ def encode_http_head(request: HttpRequest, head: Head) -> bytes:
     }
     if head.keyspace is not None:
         value["ringpopKeyspace"] = astuple(head.keyspace)
+    if head.failover > 1:
+        value["ringpopFailover"] = head.failover
     return encode_value("json", value)
 
 
@@ -100,7 +103,12 @@ def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, Head]:
     said = _read_request_head(decode_go_json(arg2))
     request = HttpRequest(said.method, said.url, end_to_end(_pairs(said.headers)), body)
     keys = tuple(key or "" for key in said.ringpop_keys)
-    head = Head(keys, said.ringpop_checksum, keyspace=said.ringpop_keyspace)
+    head = Head(
+        keys,
+        said.ringpop_checksum,
+        keyspace=said.ringpop_keyspace,
+        failover=said.ringpop_failover,
+    )
     return request, head.checked()
 
 

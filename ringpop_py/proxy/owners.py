@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ringpop_py.ring.hashring import HashRing
 
 
+TOGETHER_MIN: Final = 16
+"""So many keys and more are looked up together, which takes a third of the time then."""
 REFUSED_KEYS: Final = "ringpop.request-proxy.invalid-key"
 REFUSED_CHECKSUM: Final = "ringpop.request-proxy.invalid-checksum"
 
@@ -26,24 +28,52 @@ def refusal(
     local: str,
     ring: HashRing,
     consistency: Consistency,
+    failover: int = 1,
 ) -> str:
     """Return why *local*, whose ring is *ring*, refuses a request for *keys*; empty if it does not.
 
-    *believed* is the checksum of the sender's ring; None if it is not known.
+    Args:
+        believed: the checksum of the sender's ring; None if it is not known.
+        failover: how many members may handle it, the owner and those after it on the ring.
     """
-    if consistency == "keys":
+    if consistency == "keys" and failover > 1:
         for key in keys:
-            owner = ring.lookup(key) if len(ring) else "nobody"
+            may = ring.lookup_n(key, failover) if len(ring) else ()
+            if local not in may:
+                return f"{REFUSED_KEYS}: {local} has {', '.join(may) or 'nobody'} for the key"
+    elif consistency == "keys":
+        for owner in owners_in(ring, keys):
             if owner != local:
-                return f"{REFUSED_KEYS}: {local} has {owner} as the key's owner"
+                return f"{REFUSED_KEYS}: {local} has {owner or 'nobody'} as the key's owner"
     # A sender that has no ring, such as a client, has nothing to compare.
     elif consistency == "checksum" and believed not in (None, ring.checksum):
         return f"{REFUSED_CHECKSUM}: the ring is {ring.checksum} here, not {believed}"
     return ""
 
 
+def owners_in(ring: HashRing, keys: Sequence[str]) -> Sequence[str]:
+    """Return the owner of each of *keys*; empty texts if there is none."""
+    if not len(ring):
+        return [""] * len(keys)
+    return ring.lookup_many(keys) if len(keys) >= TOGETHER_MIN else [*map(ring.lookup, keys)]
+
+
+def successors_in(
+    ring: HashRing, key: str, count: int, is_doubtful: Callable[[str], bool]
+) -> list[str]:
+    """Return the owner of *key* and those after it, *count* members: the doubtful ones last."""
+    return sorted(ring.lookup_n(key, count), key=is_doubtful) if len(ring) else []
+
+
 class KeyOwners(PartRoutes[str], Protocol):
     """What handle_or_proxy needs to know about keys, as one node sees it."""
+
+    @property
+    def owned_by(self) -> object:
+        """What decides now: while it is the same object, each key has the same owner."""
+
+    def owners_of(self, keys: Sequence[str]) -> Sequence[str]:
+        """Return `destination` of each of *keys*."""
 
     async def settle(self, keys: Sequence[str], deadline_at: float) -> None:
         """Wait until `destination` knows the owners of all *keys*, or for too long."""
@@ -66,6 +96,16 @@ class RingOwners:
     ring: Callable[[], HashRing]
     reconcile: Callable[[str, Sequence[str]], Awaitable[None]]
     consistency: Consistency
+    is_doubtful: Callable[[str], bool] = lambda _member: False
+
+    @property
+    def owned_by(self) -> object:
+        """See `KeyOwners`."""
+        return self.ring()
+
+    def owners_of(self, keys: Sequence[str]) -> Sequence[str]:
+        """See `KeyOwners`."""
+        return owners_in(self.ring(), keys)
 
     def destination(self, key: str) -> str:
         """Return the member whose point is next on the ring; empty if the ring is empty."""
@@ -77,6 +117,10 @@ class RingOwners:
     def why_nobody(self, _key: str) -> NoOwner:
         """See `KeyOwners`."""
         return NoOwner("no member is in the ring")
+
+    def successors(self, key: str, count: int) -> list[str]:
+        """See `SuccessorRoutes`. Members that do not answer come last."""
+        return successors_in(self.ring(), key, count, self.is_doubtful)
 
     async def settle(self, keys: Sequence[str], deadline_at: float) -> None:
         """See `KeyOwners`: the ring always knows."""
@@ -93,4 +137,5 @@ class RingOwners:
             local=self.local,
             ring=self.ring(),
             consistency=self.consistency,
+            failover=head.failover,
         )

@@ -22,18 +22,17 @@ from ringpop_py.errors import (
     Refused,
 )
 from ringpop_py.logs import log
+from ringpop_py.proxy.failures import decode_bodies, encode_failure, encode_results
 from ringpop_py.proxy.head import (
-    PROXY_ERROR_PREFIX,
     RELAY_ENDPOINT,
     AnswerHead,
     Head,
     RelayHead,
-    encode_application_error,
-    encode_error,
 )
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_head, encode_http_reply_head
 from ringpop_py.proxy.owners import REFUSED_CHECKSUM
-from ringpop_py.proxy.request import AppCall, Request
+from ringpop_py.proxy.request import AppCall, ManyCall, ManyRequest, Request
+from ringpop_py.proxy.tries import received_options
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, SHARD_KEY_HEADER, Answer
 
@@ -61,8 +60,9 @@ class ProxyServer:
         if SHARD_KEY_HEADER in transport_headers:
             return self._serve_sharded(transport_headers[SHARD_KEY_HEADER], incoming)
         head = Head.decode(incoming.arg2)
-        if head.route:
-            return self._serve_client(head, incoming)
+        if head.route or head.many:
+            serve = self._serve_client if head.route else self._serve_many
+            return serve(head, incoming)
         handler = self._application.handler_for(incoming.endpoint)
         self._check_ownership(head)
         # All refusals come before the handler, so that a refused request certainly did not run.
@@ -83,6 +83,23 @@ class ProxyServer:
         except BaseException as error:  # noqa: BLE001 - looked at there
             return self._failed(error, call.endpoint)
 
+    async def _serve_many(self, head: Head, incoming: IncomingCall) -> Answer:
+        """Serve requests of many keys, all of which this node owns."""
+        self._check_ownership(head)
+        bodies = decode_bodies(incoming.arg3, len(head.keys))
+        call = ManyCall(
+            incoming.endpoint, head.keys, bodies, head.sender, head.headers, incoming.deadline
+        )
+        self._application.admit()
+        self._counts.in_flight += 1
+        try:
+            results = await self._application.results_of(call)
+        except BaseException as error:  # noqa: BLE001 - looked at there
+            return self._failed(error, call.endpoint)
+        finally:
+            self._counts.in_flight -= 1
+        return Answer(ok=True, arg3=encode_results(results))
+
     async def _finish(self, result: Awaitable[bytes | None], endpoint: str) -> Answer:
         try:
             return Answer(ok=True, arg3=self._application.body_of(await result, endpoint))
@@ -98,7 +115,7 @@ class ProxyServer:
             raise failure
         if isinstance(failure, HandlerFailed):
             log.error("a handler failed", endpoint=endpoint, exc_info=error)
-        return _answer_of(failure)
+        return Answer(ok=False, arg2=encode_failure(failure))
 
     async def _serve_client(self, head: Head, incoming: IncomingCall) -> Answer:
         """Route a client's request to the owner."""
@@ -108,21 +125,27 @@ class ProxyServer:
             request = Request(incoming.endpoint, incoming.arg3, head.headers)
         except ConfigError as error:
             raise BadRequest(str(error)) from None
+        owners = self._proxy.owners_for(head)
+        # The client waits no longer, so a retry after that would be wasted.
+        options = received_options(
+            head.tries,
+            incoming.deadline - trio.current_time(),
+            idempotent=head.idempotent,
+            failover=head.failover,
+        )
         try:
-            reply = await self._proxy.proxy(
-                head.keys,
-                request,
-                owners=self._proxy.owners_for(head),
-                idempotent=head.idempotent,
-                # The client waits no longer, so a retry after that would be wasted.
-                deadline_s=incoming.deadline - trio.current_time(),
-            )
-        except ApplicationError as error:
-            return _answer_of(error)
-        except (ProxyError, NoOwner) as error:
+            if head.many:
+                many = ManyRequest(
+                    incoming.endpoint, decode_bodies(incoming.arg3, len(head.keys)), head.headers
+                )
+                results = await self._proxy.proxy_many(head.keys, many, owners=owners, **options)
+                return Answer(ok=True, arg3=encode_results(results))
+            reply = await self._proxy.proxy(head.keys, request, owners=owners, **options)
+        except ConfigError as error:  # its options
+            raise BadRequest(str(error)) from None
+        except (ApplicationError, ProxyError, NoOwner) as error:
             # By its kind, the client knows which of our errors it is.
-            kind = f"{PROXY_ERROR_PREFIX}{type(error).__name__}"
-            return Answer(ok=False, arg2=encode_error(kind, str(error)))
+            return Answer(ok=False, arg2=encode_failure(error))
         return Answer(ok=True, arg2=encode(AnswerHead(reply.owner)), arg3=reply.body)
 
     async def _serve_sharded(self, key: str, incoming: IncomingCall) -> Answer:
@@ -138,7 +161,7 @@ class ProxyServer:
         try:
             reply = await self._proxy.proxy(key, request, deadline_s=deadline_s)
         except ApplicationError as error:
-            return _answer_of(error)
+            return Answer(ok=False, arg2=encode_failure(error))
         except (ProxyError, NoOwner) as error:
             # As an error of TChannel, whose codes say whether the call may be repeated.
             kind: type[CallError] = PeerDeclined if error.took_effect == "no" else PeerFailed
@@ -162,7 +185,7 @@ class ProxyServer:
         try:
             status, headers, body = await self._application.replay(request)
         except ApplicationError as error:
-            return _answer_of(error)
+            return Answer(ok=False, arg2=encode_failure(error))
         finally:
             self._counts.in_flight -= 1
         return Answer(ok=True, arg2=encode_http_reply_head(status, headers), arg3=body)
@@ -182,7 +205,3 @@ class ProxyServer:
             self._counts.refused_checksum += checksums_differ
             self._counts.refused_keys += not checksums_differ
             raise PeerDeclined(message)
-
-
-def _answer_of(error: ApplicationError) -> Answer:
-    return Answer(ok=False, arg2=encode_application_error(error))

@@ -95,6 +95,22 @@ class HttpReply:
     owner: str
 
 
+@dataclass(frozen=True, slots=True)
+class ManyRequest:
+    """Requests of several keys of one owner: *bodies* has one for each key."""
+
+    endpoint: str
+    bodies: Sequence[bytes]
+    headers: Headers = ()
+
+
+class ManyReply(NamedTuple):
+    """The answers to a `ManyRequest`: a body or an error for each key."""
+
+    results: Sequence[bytes | RingpopError]
+    owner: str
+
+
 class AppCall(NamedTuple):
     """A request as an application's handler sees it.
 
@@ -119,6 +135,28 @@ class AppCall(NamedTuple):
 Handler = Callable[[AppCall], bytes | Awaitable[bytes | None] | None]
 """A function or coroutine function that returns bytes; None stands for no bytes. It raises
 `ApplicationError` for an error of its own, which the caller gets."""
+
+
+class ManyCall(NamedTuple):
+    """Requests of many keys as a handler of many sees them (`Ringpop.many_handler`).
+
+    Attributes:
+        keys: one for each request; a key may stand here several times.
+        bodies: the body of each.
+        sender, headers, deadline: see `AppCall`.
+    """
+
+    endpoint: str
+    keys: tuple[str, ...]
+    bodies: Sequence[bytes]
+    sender: str = ""
+    headers: Headers = ()
+    deadline: float = math.inf
+
+
+ManyHandler = Callable[[ManyCall], Sequence[bytes] | Awaitable[Sequence[bytes]]]
+"""A function or coroutine function that returns the answer of each key, in the order of the keys.
+It raises `ApplicationError` for an error of its own, which each of the keys gets."""
 
 AnyRequest = Request | HttpRequest
 AnyReply = Reply | HttpReply
@@ -147,9 +185,13 @@ class RequestOptions(TypedDict, total=False):
         retry_schedule: seconds before each retry; an index past the end uses the last.
         idempotent: whether a request that may have run may run again; by default it may not.
         deadline_s: for the whole request with its retries; by default only attempts are limited.
+        failover: how many members may handle a request that may run more than once, of one key: its
+            owner (1 is the default, and means it alone), and those after it on the ring
+            (`lookup_n`). A retry goes to the next of them, at once.
     """
 
     max_retries: int
     retry_schedule: Sequence[float]
     idempotent: bool
     deadline_s: float
+    failover: int

@@ -44,7 +44,8 @@ from ringpop_py.errors import (
     RingpopError,
     WireError,
 )
-from ringpop_py.proxy.head import APPLICATION_SCHEME, decode_error
+from ringpop_py.proxy.failures import decode_failure
+from ringpop_py.proxy.head import APPLICATION_SCHEME
 from ringpop_py.proxy.request import Request
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark.keys import key_texts, refuse_null_keys
@@ -295,7 +296,7 @@ class Sender(Closing):
             raise pending
         answer = pending.result()
         if not answer.ok:
-            raise decode_error(answer.arg2)
+            raise decode_failure(answer.arg2)
         return decode(BatchReply, answer.arg3)
 
     def _again(self, message: Message, reason: str) -> None:

@@ -25,7 +25,8 @@ from ringpop_py.errors import (
     PeerFailed,
     RingpopError,
 )
-from ringpop_py.proxy.head import PROXY_ERROR_PREFIX, Head, encode_error
+from ringpop_py.proxy.failures import encode_failure
+from ringpop_py.proxy.head import Head
 from ringpop_py.proxy.request import Request
 from ringpop_py.values.packed import encode_value
 from ringpop_py.wire.calls import Answer, Call, CallReceived
@@ -334,7 +335,7 @@ def test_what_the_daemon_met_on_our_behalf_comes_back_as_its_own_class(kind: str
     expected: type[RingpopError] = getattr(errors, kind)
 
     def fail(connection: Connection, call: CallReceived) -> None:
-        error = encode_error(f"{PROXY_ERROR_PREFIX}{kind}", "what happened")
+        error = encode_failure(expected("what happened"))
         connection.send_answer(call.id, Answer(ok=False, arg2=error))
 
     with peer_that(fail) as peer, Client(peer.address) as client:
@@ -346,7 +347,7 @@ def test_what_the_daemon_met_on_our_behalf_comes_back_as_its_own_class(kind: str
 
 def test_an_application_error_comes_back_whole() -> None:
     def fail(connection: Connection, call: CallReceived) -> None:
-        error = encode_error("kind", "m" * 10_000)
+        error = encode_failure(ApplicationError("kind", "m" * 10_000))
         connection.send_answer(call.id, Answer(ok=False, arg2=error))
 
     with peer_that(fail) as peer, Client(peer.address) as client:

@@ -26,6 +26,7 @@ from ringpop_py.catalog.manifests import EpochFile, Manifest, read_manifest
 from ringpop_py.client.messages import Description, Routes, decode_answer, encode_answer
 from ringpop_py.columns.pages import MISSING, Columns, ColumnsRequest, columns_in
 from ringpop_py.errors import (
+    ApplicationError,
     BodyError,
     OutcomeUnknown,
     PartitionFull,
@@ -63,7 +64,8 @@ from ringpop_py.partition.checkpoints import Checkpoint, decode_checkpoint, enco
 from ringpop_py.placing import table
 from ringpop_py.placing.assignment import Assignment
 from ringpop_py.placing.definition import Definition
-from ringpop_py.proxy.head import Head, KeyspaceBelief, decode_error, encode_error
+from ringpop_py.proxy.failures import decode_failure, encode_failure
+from ringpop_py.proxy.head import Head, KeyspaceBelief, Tries
 from ringpop_py.proxy.http import (
     decode_http_head,
     decode_http_reply,
@@ -312,7 +314,8 @@ ROUTED = Head(("k", "é"), CHECKSUM_MAX, keyspace=BELIEF)
 
 
 def _error_in(body: bytes) -> tuple[str, str]:
-    error = decode_error(body)
+    error = decode_failure(body)
+    assert isinstance(error, ApplicationError)
     return error.kind, error.message
 
 
@@ -340,11 +343,14 @@ def _proxy() -> dict[str, Kind]:
                     idempotent=True,
                     keyspace=BELIEF,
                     headers=(("a", "é"), ("a", "")),
+                    failover=2,
+                    tries=Tries(0, (0.0, 1.5)),
+                    many=True,
                 ),
             },
         ),
         "proxy.error": Kind(
-            lambda said: encode_error(*said),
+            lambda said: encode_failure(ApplicationError(*said)),
             _error_in,
             {"empty": ("", ""), "full": ("k.é", "中" * 100)},
         ),
@@ -353,6 +359,7 @@ def _proxy() -> dict[str, Kind]:
             lambda body: decode_http_head(body, b""),
             {
                 "bare": (HttpRequest("GET", "/"), Head()),
+                "failover": (HttpRequest("GET", "/"), Head(("k",), failover=2)),
                 "full": (HttpRequest("POST", "/p?q=%20", headers), ROUTED),
             },
             scheme="json",

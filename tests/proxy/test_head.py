@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.errors import BodyError
-from ringpop_py.proxy.head import Head, KeyspaceBelief, decode_error, encode_error
+from ringpop_py.errors import ApplicationError, BodyError
+from ringpop_py.proxy.failures import decode_failure, encode_failure
+from ringpop_py.proxy.head import Head, KeyspaceBelief
 from ringpop_py.values.packed import encode_value
 
 
@@ -45,6 +46,7 @@ def test_a_head_of_another_shape_is_refused(value: object) -> None:
 
 
 def test_an_application_error_comes_back_as_it_went() -> None:
-    error = decode_error(encode_error("not-found", "no such user"))
+    error = decode_failure(encode_failure(ApplicationError("not-found", "no such user")))
+    assert isinstance(error, ApplicationError)
 
     assert (error.kind, error.message) == ("not-found", "no such user")

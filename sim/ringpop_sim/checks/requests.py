@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from ringpop_py.errors import RingpopError
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.swim import effects as fx
+from ringpop_py.swim.member import Status
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.calm import CalmCheck
 from ringpop_sim.checks.liveness import agree
@@ -34,6 +35,9 @@ class OwnersHandle(Check):
     The check computes ownership anew from the rows. A forwarded request is handled if it passes the
     receiver's configured check: of the keys, of the checksum, or none. So with ``checksum`` and
     ``none`` the keys of forwarded requests are not checked at the receiver.
+
+    With failover, the first so many members after a key may have it: each is asked only after those
+    before it have failed, or while they are not alive in the caller's eyes.
     """
 
     invariants: ClassVar = ("S10",)
@@ -47,6 +51,9 @@ class OwnersHandle(Check):
         traffic = self.world.plan.traffic
         assert traffic is not None
         ring, caller = self._ring(request.caller), request.caller.name
+        if traffic.failover > 1:
+            self._asked_one_of_several(request, ask, ring)
+            return
         # The keys of one request are handled together, or not at all.
         for key in ask.parts if traffic.each_for_us else request.keys:
             owner = ring.lookup(key) if len(ring) else "nobody"
@@ -54,6 +61,19 @@ class OwnersHandle(Check):
                 self.broke(
                     "S10", f"{caller} sent {key} to {ask.to}, by its own list {owner} has it"
                 )
+
+    def _asked_one_of_several(self, request: TrafficRequest, ask: Ask[str], ring: HashRing) -> None:
+        traffic, (key,) = self.world.plan.traffic, request.keys
+        assert traffic is not None
+        may = ring.lookup_n(key, traffic.failover) if len(ring) else ()
+        name, members = request.caller.name, request.caller.node.members
+        if ask.to not in may:
+            self.broke("S10", f"{name} sent {key} to {ask.to}, which is none of {may}")
+            return
+        is_alive = {each.name: each.status is Status.ALIVE for each in members}
+        for before in may[: may.index(ask.to)]:
+            if is_alive[before] and before not in request.asked:
+                self.broke("S10", f"{name} sent {key} to {ask.to}, and did not ask {before} first")
 
     def attempt(self, attempt: RequestAttempt) -> None:
         traffic = self.world.plan.traffic
@@ -66,9 +86,9 @@ class OwnersHandle(Check):
                 self.broke("S10", f"{at} handled {keys[0]}, sent with another ring's checksum")
             return
         for key in keys:
-            owner = ring.lookup(key) if len(ring) else "nobody"
-            if owner != at:
-                self.broke("S10", f"{at} handled {key}, which belongs to {owner} by its own list")
+            owners = ring.lookup_n(key, traffic.failover) if len(ring) else ()
+            if at not in owners:
+                self.broke("S10", f"{at} handled {key}, which belongs to {owners} by its own list")
 
     def _ring(self, process: Process) -> HashRing:
         members = process.node.members

@@ -109,6 +109,7 @@ class Traffic:
         idempotent: whether a request that may have run is tried again.
         each_for_us: how long each key is tried by itself, as in requests to keyspaces, which may
             run twice; 0: the keys of one owner are one request, on the retry schedule.
+        failover: how many members may handle a request (of one key): see `RequestOptions`.
     """
 
     keys: int = 1000
@@ -121,8 +122,20 @@ class Traffic:
     idempotent: bool = False
     consistency: Consistency = "keys"
     each_for_us: int = 0
+    failover: int = 1
 
     def __post_init__(self) -> None:
+        _require(
+            ok=self.failover == 1
+            or (
+                1 < self.failover <= len(self.retry_schedule_us) + 1
+                and self.idempotent
+                and self.keys_each == 1
+                and not self.each_for_us
+            ),
+            message="failover is for requests of one key that are idempotent, up to as many "
+            "members as there are attempts",
+        )
         _require(ok=self.keys > 0, message="keys must be 1 or more")
         _require(ok=self.keys_each > 0, message="keys_each must be 1 or more")
         ok = 0 < self.per_second <= 100_000  # noqa: PLR2004

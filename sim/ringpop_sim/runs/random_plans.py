@@ -162,8 +162,9 @@ class _Draw:
             retry_schedule_us=(0, 300 * ms, 1 * s),
             timeout_us=700 * ms,
             service_us=self.rng.choice((0, 5 * ms)),
-            idempotent=self.chance(0.3),
+            idempotent=(idempotent := self.chance(0.3)),
             consistency=self.rng.choice(("keys", "keys", "checksum")),
+            failover=self.rng.choice((1, 2, 3)) if idempotent else 1,
         )
 
     def keyspace(self) -> p.KeyspacePlan:

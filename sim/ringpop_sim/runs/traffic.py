@@ -16,9 +16,10 @@ from ringpop_py.errors import (
     PeerDeclined,
     RingpopError,
 )
-from ringpop_py.proxy.owners import refusal
+from ringpop_py.proxy.owners import refusal, successors_in
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.ring.placement import Placement
+from ringpop_py.swim.member import Status
 from ringpop_py.values.requests import Moved
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
@@ -93,6 +94,16 @@ class CallerRoutes:
         checksum, owner = self._request.redirects.get(key, (None, ""))
         return owner if checksum == ring.checksum else ring.lookup(key)
 
+    def successors(self, key: str, count: int) -> list[str]:
+        """Return the owner and those after it, as `RingOwners.successors` does."""
+        caller = self._request.caller
+
+        def is_doubtful(name: str) -> bool:
+            row = caller.node.members.get(name)
+            return row is None or row.status is not Status.ALIVE
+
+        return successors_in(self._rings.of(caller), key, count, is_doubtful)
+
     def why_nobody(self, key: str) -> RingpopError:
         """Return why no member owns *key*."""
         return NoOwner(f"no member is in the ring, so nobody owns {key}")
@@ -122,7 +133,11 @@ class TrafficSource:
             DeadlinePolicy(jitter, changes_state=True, attempt_us=traffic.timeout_us)
             if self._each_alone
             else SchedulePolicy(
-                len(schedule_s), schedule_s, traffic.idempotent, attempt_us=traffic.timeout_us
+                len(schedule_s),
+                schedule_s,
+                traffic.idempotent,
+                attempt_us=traffic.timeout_us,
+                failover=traffic.failover,
             )
         )
         self.counts = {"sent": 0, "answered": 0, "failed": 0, "abandoned": 0, "retries": 0}
@@ -181,7 +196,7 @@ class TrafficSource:
             errors = [result for result in results if isinstance(result, RingpopError)]
             self._end(request, type(errors[0]).__name__ if errors else "")
             return
-        if declined_by:
+        if declined_by and isinstance(step, int):
             self._reconcile(request, declined_by)
         if isinstance(step, int):
             self.counts["retries"] += 1
@@ -190,6 +205,7 @@ class TrafficSource:
             for ask in step:
                 for check in self._world.checks:
                     check.asked(request, ask)
+                request.asked.add(ask.to)
             for ask in step:
                 self._send((request, ask))
 
@@ -272,7 +288,14 @@ class TrafficSource:
 
     def _accepts(self, owner: Process, ring: HashRing, keys: Sequence[str], believed: int) -> bool:
         rule = self._traffic.consistency
-        return not refusal(keys, believed, local=owner.name, ring=ring, consistency=rule)
+        return not refusal(
+            keys,
+            believed,
+            local=owner.name,
+            ring=ring,
+            consistency=rule,
+            failover=self._traffic.failover,
+        )
 
     def _served(self, arguments: tuple[TrafficRequest, Ask[str], Process, list[Any]]) -> None:
         request, ask, owner, results = arguments

@@ -26,6 +26,7 @@ class TrafficRequest:
         runs: by key, how often a handler ran for it.
         lost: by key, how many attempts ended such that they may have run.
         ended: the numbers of the asks that have ended for the caller.
+        asked: the members that were asked.
     """
 
     number: int
@@ -37,6 +38,7 @@ class TrafficRequest:
     runs: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     ended: set[int] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)
     attempt_count: int = 0
     over: bool = False
 

@@ -140,6 +140,50 @@ def test_a_request_that_fails_for_nothing_is_found() -> None:
     assert "L6" in broken_of(checks)
 
 
+FAILOVER = replace(TRAFFIC, idempotent=True, failover=2)
+
+
+def test_a_request_that_goes_past_an_owner_that_is_alive_is_found() -> None:
+    checks, seen = under_way_with(replace(CALM, traffic=FAILOVER))
+    request = seen.last_attempt.request
+    owner, second = ring_of_caller(seen).lookup_n(request.keys[0], 2)
+    request.asked.clear()
+
+    for check in checks:
+        check.asked(request, Ask(owner, request.keys, 1, s))
+    assert broken_of(checks) == set()
+    for check in checks:
+        check.asked(request, Ask(second, request.keys, 2, s))
+    assert broken_of(checks) == {"S10"}
+
+
+def ring_of_caller(seen: Recorder) -> HashRing:
+    return seen._ring(seen.last_attempt.request.caller)
+
+
+def test_a_member_that_is_too_far_from_the_owner_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TrafficSource, "_accepts", lambda *_: True)
+    plan = replace(CALM, nodes=6, traffic=FAILOVER)
+    plan = replace(plan, operations=(Leave(at_us=10 * s, nodes=(1,)),))
+    rings: dict[Process, HashRing] = {}
+    of = Rings.of
+    monkeypatch.setattr(Rings, "of", lambda self, p: rings.setdefault(p, of(self, p)))
+
+    assert "S10" in broken_in(plan)
+
+
+def test_while_an_owner_is_gone_the_next_member_answers() -> None:
+    crash = Crash(at_us=20 * s, nodes=(1,))
+    plans = [
+        replace(CALM, operations=(crash,), traffic=replace(traffic, retry_schedule_us=(100 * ms,)))
+        for traffic in (replace(TRAFFIC, idempotent=True), FAILOVER)
+    ]
+    alone, together = (Run(plan, 1, CHECKS).finish() for plan in plans)
+
+    assert not together.broken
+    assert together.traffic["failed"] == 0 < alone.traffic["failed"]
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "traffic",
@@ -148,15 +192,19 @@ def test_a_request_that_fails_for_nothing_is_found() -> None:
         Traffic(consistency="checksum"),
         Traffic(consistency="none"),
         Traffic(keys_each=3, each_for_us=3 * s),
+        Traffic(idempotent=True, failover=2),
+        Traffic(idempotent=True, failover=3, consistency="checksum"),
     ],
-    ids=["keys", "checksum", "none", "each key alone"],
+    ids=["keys", "checksum", "none", "each key alone", "failover", "failover by checksum"],
 )
 def test_hard_faults_break_nothing(seed: int, traffic: Traffic) -> None:
     plan = Plan(
         nodes=6,
         until_us=60 * s,
         link=Link(loss=0.05),
-        traffic=replace(traffic, per_second=50, service_us=20 * ms, idempotent=seed != 0),
+        traffic=replace(
+            traffic, per_second=50, service_us=20 * ms, idempotent=traffic.failover > 1 or seed != 0
+        ),
         operations=(
             Cut(at_us=10 * s, for_us=15 * s, left=(0, 1, 2), right=(3, 4, 5), refuse=seed == 1),
             Crash(at_us=12 * s, for_us=20 * s, nodes=(1, 4)),

@@ -1,0 +1,117 @@
+"""How the errors of forwarded requests travel, in answers that are not ok and in those of many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+from ringpop_py import errors
+from ringpop_py.errors import (
+    ApplicationError,
+    BodyError,
+    HandlerFailed,
+    NoOwner,
+    ProxyError,
+    RingpopError,
+    TooManyInFlight,
+)
+from ringpop_py.faults import sendable
+from ringpop_py.values.declared import Declared, Meta, decode, encode, reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PROXY_ERROR_PREFIX: Final = "ringpop.proxy."
+"""Begins the kind of an error of the daemon itself while it routed a request."""
+HANDLER_FAILED_PREFIX: Final = "ringpop.handler."
+"""Begins the kind of a `HandlerFailed`."""
+ERROR_CHARACTERS_MAX: Final = 1 << 16
+"""The longest kind, and the longest message, of an error; longer ones are cut by the sender."""
+
+ErrorText = Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
+Failure = ApplicationError | ProxyError | NoOwner | TooManyInFlight
+"""What a forwarded request may end with."""
+
+_KINDS: Final[dict[str, Callable[[str], Failure]]] = {
+    PROXY_ERROR_PREFIX + kind.__name__: kind
+    for kind in (
+        errors.MaxRetriesExceeded,
+        errors.KeysDiverged,
+        errors.Refused,
+        errors.MayHaveRun,
+        errors.DeadlineExceeded,
+        errors.NoOwner,
+        errors.TooManyInFlight,
+    )
+}
+
+
+class _SentError(Declared, frozen=True):
+    kind: ErrorText
+    message: ErrorText
+
+
+def _sent(error: RingpopError) -> _SentError:
+    match error:
+        case HandlerFailed(kind=kind):
+            kind, message = f"{HANDLER_FAILED_PREFIX}{kind}", str(error.message)
+        case ApplicationError(kind=kind):
+            message = str(error.message)
+        case _:
+            kind, message = f"{PROXY_ERROR_PREFIX}{type(error).__name__}", str(error)
+            if kind not in _KINDS:
+                known = errors.Refused if error.took_effect == "no" else errors.MayHaveRun
+                kind = f"{PROXY_ERROR_PREFIX}{known.__name__}"
+                message = f"{type(error).__name__}: {error}"
+    # Cut here: the receiver would refuse a longer one, and lose the error.
+    return _SentError(*(sendable(text[:ERROR_CHARACTERS_MAX]) for text in (kind, message)))
+
+
+def _came(error: _SentError) -> Failure:
+    if error.kind in _KINDS:
+        return _KINDS[error.kind](error.message)
+    if error.kind.startswith(HANDLER_FAILED_PREFIX):
+        return HandlerFailed(error.kind.removeprefix(HANDLER_FAILED_PREFIX), error.message)
+    return ApplicationError(error.kind, error.message)
+
+
+def encode_failure(error: RingpopError) -> bytes:
+    """Return *error* as arg2 of an answer that is not ok."""
+    return encode(_sent(error))
+
+
+def decode_failure(data: bytes) -> Failure:
+    """Return the error in arg2, of the class that it had. Raises BodyError."""
+    return _came(decode(_SentError, data))
+
+
+# Of many requests in one message: a body, or an error, for each.
+
+_read_bodies: Final = reader(list[bytes])
+_read_results: Final = reader(list[bytes | _SentError])
+
+
+def encode_results(results: Sequence[bytes | RingpopError]) -> bytes:
+    """Return *results*, a body or an error for each request, as arg3."""
+    try:
+        return encode(results)
+    except TypeError:  # it has errors, which are few
+        return encode([_sent(r) if isinstance(r, RingpopError) else r for r in results])
+
+
+def decode_results(data: bytes, count: int) -> list[bytes | RingpopError]:
+    """Return the *count* results in arg3. Raises BodyError."""
+    results = _read_results(data)
+    _check_count(results, count)
+    return [_came(each) if isinstance(each, _SentError) else each for each in results]
+
+
+def decode_bodies(data: bytes, count: int) -> list[bytes]:
+    """Return the bodies in arg3, one for each of *count* keys. Raises BodyError."""
+    bodies = _read_bodies(data)
+    _check_count(bodies, count)
+    return bodies
+
+
+def _check_count(found: Sequence[object], count: int) -> None:
+    if len(found) != count:
+        raise BodyError(f"{len(found)} bodies for {count} keys")
