@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.request import AppCall as AppCall
     from ringpop_py.proxy.request import HttpReply as HttpReply
     from ringpop_py.proxy.request import HttpRequest as HttpRequest
+    from ringpop_py.proxy.request import ManyCall as ManyCall
     from ringpop_py.proxy.request import OwnerReply as OwnerReply
     from ringpop_py.proxy.request import Reply as Reply
     from ringpop_py.proxy.request import Request as Request
@@ -98,7 +99,7 @@ else:
             "placing.keys": "partition_of",
             "placing.presets": "KeyspacePreset keyspace_preset",
             "placing.table": "Table",
-            "proxy.request": "AppCall HttpReply HttpRequest OwnerReply Reply Request",
+            "proxy.request": "AppCall HttpReply HttpRequest ManyCall OwnerReply Reply Request",
             "ring.hashring": "HashRing moved",
             "shares.rescale_events": "Gained Lost",
             "shuffling.client": "Interval RandomOrder ShuffleClient list_shuffles random_order",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -529,6 +529,88 @@ def test_a_request_that_was_given_up_took_no_effect_if_no_attempt_can_have_run(
     end = failing(schedule(1, idempotent=True), error, REFUSED)
 
     assert (type(end), end.took_effect) == (MaxRetriesExceeded, took_effect)
+
+
+# With failover.
+
+
+class Neighbours(Owners):
+    """Each part's members, the best one first."""
+
+    def successors(self, part: Any, count: int) -> list[str]:  # noqa: ANN401 - of any kind
+        return self.owners.get(part, "").split()[:count]
+
+
+def failover(count: int, max_retries: int = 3) -> SchedulePolicy:
+    policy = SchedulePolicy(max_retries, SCHEDULE_S, idempotent=True, failover=count)
+    return replace(policy, attempt_us=8 * s)
+
+
+def test_each_of_the_members_is_asked_at_once_and_then_the_schedule_waits() -> None:
+    errand, routes = Errand(["k"], failover(2)), Neighbours({"k": "b c d"})
+    asked = []
+    for _ in range(2):
+        for _ in range(2):
+            ask = ask_of(errand, routes)
+            asked.append(ask.to)
+            errand.failed(ask, LOST)
+        if len(asked) < 4:
+            assert pause_of(errand, routes) == SCHEDULE_S[1] * s
+
+    error = ended(errand, routes)
+    assert asked == ["b", "c", "b", "c"]
+    assert isinstance(error, MaxRetriesExceeded)
+    assert len(error.history) == 4
+
+
+def test_the_answer_of_the_next_member_is_the_result() -> None:
+    errand, routes = Errand(["k"], failover(3)), Neighbours({"k": "b c d"})
+    errand.failed(ask_of(errand, routes), LOST)
+    errand.answered(ask_of(errand, routes), ["of c"], routes)
+
+    assert errand.next(routes, 0) is None
+    assert errand.results == {"k": "of c"}
+
+
+def test_a_silent_member_leaves_time_for_those_after_it() -> None:
+    errand, routes = Errand(["k"], failover(2), 4 * s), Neighbours({"k": "b c"})
+    ask = ask_of(errand, routes)
+    assert ask.wait_us == 2 * s
+    errand.failed(ask, CallTimeout("late"))
+    ask = ask_of(errand, routes, 2 * s)
+    assert (ask.to, ask.wait_us) == ("c", 2 * s)
+
+
+def test_members_that_have_come_are_asked_and_without_any_there_is_no_owner() -> None:
+    errand, routes = Errand(["k"], failover(2)), Neighbours({"k": "b"})
+    errand.failed(ask_of(errand, routes), LOST)
+    assert pause_of(errand, routes) == SCHEDULE_S[0] * s
+    routes.owners["k"] = "c b"
+    errand.failed(ask_of(errand, routes), LOST)
+    routes.owners["k"] = ""
+
+    assert pause_of(errand, routes) == SCHEDULE_S[1] * s
+    assert isinstance(ended(errand, routes), NoOwner)
+
+
+def test_a_member_is_asked_at_once_though_a_pause_would_last_too_long() -> None:
+    policy = SchedulePolicy(2, (10.0,), idempotent=True, failover=2)
+    errand, routes = Errand(["k"], policy, 5 * s), Neighbours({"k": "b c"})
+    errand.failed(ask_of(errand, routes), LOST)
+    errand.failed(ask_of(errand, routes), LOST)
+
+    assert isinstance(ended(errand, routes), DeadlineExceeded)
+
+
+@pytest.mark.parametrize("count", [0, -1, 5, 1.5, "2"])
+def test_there_cannot_be_more_members_than_attempts(count: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ConfigError, match="failover is 1 to max_retries \\+ 1 \\(4\\) members"):
+        failover(count)
+
+
+def test_what_may_not_run_twice_has_no_failover() -> None:
+    with pytest.raises(ConfigError, match="failover needs idempotent=True"):
+        SchedulePolicy(3, SCHEDULE_S, failover=2)
 
 
 # Whatever happens.

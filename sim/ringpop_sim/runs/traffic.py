@@ -335,7 +335,11 @@ class TrafficSource:
         else:
             errand.answered(ask, end, CallerRoutes(self._rings, request))
         request.ended.add(ask.number)
-        if not errand.under_way:
+        if errand.under_way:
+            return
+        if request.caller.life is Life.PAUSED:  # it decides when it goes on, by what it knows then
+            self._go(request)
+        else:
             self._step(request, ask.to if isinstance(end, PeerDeclined) else "")
 
     def _reconcile(self, request: TrafficRequest, owner: str) -> None:

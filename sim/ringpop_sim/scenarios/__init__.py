@@ -50,6 +50,7 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     ends.die_young,
     ends.leave_and_return,
     ends.crash_under_load,
+    ends.failover_under_load,
     starts.join_storm,
     starts.small_messages,
     starts.growth,

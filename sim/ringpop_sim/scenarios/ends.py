@@ -280,6 +280,33 @@ def leave_and_return(nodes: int | None) -> Plan:
     )
 
 
+def failover_under_load(nodes: int | None) -> Plan:
+    """Nodes crash, hang and leave while requests may go to the member after the owner, too."""
+    count = at_least(4, nodes, 6)
+    return Plan(
+        name="failover-under-load",
+        nodes=count,
+        until_us=60 * s,
+        traffic=Traffic(
+            per_second=60,
+            from_us=5 * s,
+            retry_schedule_us=(100 * ms,),
+            timeout_us=500 * ms,
+            idempotent=True,
+            failover=2,
+        ),
+        # Those for which both members end at the same moment.
+        expect=("failed <= 5",),
+        operations=(
+            Crash(at_us=10 * s, for_us=5 * s, nodes=(2,)),
+            Crash(at_us=25 * s, for_us=5 * s, nodes=(3,), silent=True),
+            Pause(at_us=40 * s, for_us=3 * s, nodes=(1,)),
+            Leave(at_us=50 * s, for_us=3 * s, nodes=(1,)),
+            Crash(at_us=55 * s, nodes=(2, 3)),
+        ),
+    )
+
+
 def crash_under_load(nodes: int | None) -> Plan:
     """Requests have keys of several owners: nodes crash, hang and leave, and answers get lost."""
     count = at_least(4, nodes, 6)
