@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+
+_TEXT: Final = {str}
 
 
 def wrong(what: str, wanted: str, value: object) -> ConfigError:
@@ -43,8 +46,9 @@ def checked_texts(values: Iterable[str], what: str, one: str) -> tuple[str, ...]
     if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
         raise wrong(what, "a list of texts", values)
     found = tuple(values)
-    for value in found:
-        checked_text(value, one)
+    if not {*map(type, found)} <= _TEXT:  # in the usual case without a call for each
+        for value in found:
+            checked_text(value, one)
     return found
 
 

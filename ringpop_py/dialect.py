@@ -8,6 +8,7 @@ bytes is `ringpop_py.wire.codec`, picked by `Dialect.scheme`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import xxhash
@@ -73,6 +74,12 @@ class Dialect:
         """Return the position of *key* on the ring: the hash of its UTF-8 bytes."""
         # A lone surrogate is hashed as three bytes, so that every `str` has a position.
         return self.hash_bytes(key.encode("utf-8", "surrogatepass"))
+
+    def hash_each(self, texts: Iterable[bytes]) -> Iterable[int]:
+        """Return `hash_bytes` of each of *texts*."""
+        if self.hash_bytes is _xxh64:  # without a call in Python for each
+            return map(xxhash.xxh64_intdigest, texts, repeat(HASH_SEED))
+        return map(self.hash_bytes, texts)
 
     def ring_checksum(self, names: Iterable[str]) -> int:
         """Return the checksum of a ring: equal for equal *names*, whatever their order."""

@@ -10,7 +10,7 @@ from ringpop_py.errors import NoOwner
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.placing.table import PartitionStatus
 from ringpop_py.proxy.head import Head, KeyspaceBelief
-from ringpop_py.proxy.owners import REFUSED_KEYS
+from ringpop_py.proxy.owners import REFUSED_KEYS, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +56,10 @@ class KeyspaceOwners:
     def owners_of(self, keys: Sequence[str]) -> list[str]:
         """See `KeyOwners`."""
         return [*map(self.destination, keys)]
+
+    def grouped(self, keys: Sequence[str]) -> dict[str, list[int]]:
+        """See `KeyOwners`."""
+        return grouped(self.owners_of(keys))
 
     def why_nobody(self, key: str) -> NoOwner:
         """See `KeyOwners`."""

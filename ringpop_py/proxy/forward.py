@@ -31,7 +31,7 @@ from ringpop_py.errors import (
 from ringpop_py.proxy.failures import decode_failure, decode_results
 from ringpop_py.proxy.head import APPLICATION_SCHEME
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_reply, encode_http_head
-from ringpop_py.proxy.many import UNDER_WAY, Together, by_owner, messages_of
+from ringpop_py.proxy.many import UNDER_WAY, Together, messages_of
 from ringpop_py.proxy.request import (
     AnyRequest,
     HttpRequest,
@@ -241,7 +241,7 @@ class Proxy:
         wanted = tuple(dict.fromkeys(checked_texts(keys, "keys", "key")))  # in the order given
         await owners.settle(wanted, deadline_at)
         # One view of all keys, so that the groups fit together.
-        groups = by_owner(owners, wanted, range(len(wanted)))
+        groups = owners.grouped(wanted)
         if [*groups] == [""]:
             raise owners.why_nobody(wanted[0])
         replies: dict[str, OwnerReply] = {}
@@ -286,8 +286,10 @@ class Proxy:
     async def _scatter(self, many: _Many, places: Sequence[int], splits_left: int) -> None:
         """Have each owner answer its part of the requests at *places*."""
         owned_by = many.owners.owned_by
+        keys = many.keys if len(places) == len(many.keys) else [many.keys[at] for at in places]
         async with trio.open_nursery() as nursery:
-            for owner, group in by_owner(many.owners, many.keys, places).items():
+            for owner, found in many.owners.grouped(keys).items():
+                group = found if keys is many.keys else [places[at] for at in found]
                 messages = messages_of(many.keys, many.request.bodies, group)
                 for _ in range(UNDER_WAY if len(group) > 1 else 1):
                     known = owned_by, owner

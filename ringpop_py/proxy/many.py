@@ -60,11 +60,13 @@ def messages_of(
             only = part[0]
             yield Message(part, (keys[only],), [bodies[only]])
             return
-        these: tuple[bytes, ...] = itemgetter(*part)(bodies)
+        take = itemgetter(*part)
+        these_keys: tuple[str, ...] = take(keys)
+        these: tuple[bytes, ...] = take(bodies)
         if sum(map(len, these)) > BYTES_MAX:
-            part = part[: _fitting(these)]
-            these = these[: len(part)]
-        yield Message(part, tuple(keys[place] for place in part), these)
+            fitting = _fitting(these)
+            part, these_keys, these = part[:fitting], these_keys[:fitting], these[:fitting]
+        yield Message(part, these_keys, these)
         start += len(part)
 
 
@@ -75,19 +77,6 @@ def _fitting(bodies: Sequence[bytes]) -> int:
         if size > BYTES_MAX:
             return max(count, 1)
     return len(bodies)
-
-
-def by_owner(owners: KeyOwners, keys: Sequence[str], places: Sequence[int]) -> dict[str, list[int]]:
-    """Group *places* by the owners of their keys; empty text stands for nobody."""
-    whole = len(places) == len(keys)
-    names = owners.owners_of(keys if whole else [keys[place] for place in places])
-    found: dict[str, list[int]] = {}
-    for place, name in zip(places, names, strict=True):
-        if name in found:
-            found[name].append(place)
-        else:
-            found[name] = [place]
-    return found
 
 
 class Together:

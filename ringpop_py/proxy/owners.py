@@ -58,6 +58,17 @@ def owners_in(ring: HashRing, keys: Sequence[str]) -> Sequence[str]:
     return ring.lookup_many(keys) if len(keys) >= TOGETHER_MIN else [*map(ring.lookup, keys)]
 
 
+def grouped(owners: Sequence[str]) -> dict[str, list[int]]:
+    """Return the places at which each of *owners* stands, in the order of the first ones."""
+    found: dict[str, list[int]] = {}
+    for place, name in enumerate(owners):
+        if name in found:
+            found[name].append(place)
+        else:
+            found[name] = [place]
+    return found
+
+
 def successors_in(
     ring: HashRing, key: str, count: int, is_doubtful: Callable[[str], bool]
 ) -> list[str]:
@@ -74,6 +85,9 @@ class KeyOwners(PartRoutes[str], Protocol):
 
     def owners_of(self, keys: Sequence[str]) -> Sequence[str]:
         """Return `destination` of each of *keys*."""
+
+    def grouped(self, keys: Sequence[str]) -> dict[str, list[int]]:
+        """Return the places in *keys* of those that each owner has; empty text is nobody."""
 
     async def settle(self, keys: Sequence[str], deadline_at: float) -> None:
         """Wait until `destination` knows the owners of all *keys*, or for too long."""
@@ -113,6 +127,13 @@ class RingOwners:
             return self.ring().lookup(key)
         except NoOwner:
             return ""
+
+    def grouped(self, keys: Sequence[str]) -> dict[str, list[int]]:
+        """See `KeyOwners`."""
+        ring = self.ring()
+        if not len(ring) or len(keys) < TOGETHER_MIN:
+            return grouped(owners_in(ring, keys))
+        return ring.grouped(keys)
 
     def why_nobody(self, _key: str) -> NoOwner:
         """See `KeyOwners`."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from functools import cached_property
+from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -193,7 +194,7 @@ class HashRing:
     def hashes_of(self, keys: Sequence[str]) -> NDArray[np.uint64]:
         """Return the position of each key on the ring."""
         try:
-            hashes = map(self.dialect.hash_bytes, map(str.encode, keys))
+            hashes = self.dialect.hash_each(map(str.encode, keys))
             return np.fromiter(hashes, np.uint64, len(keys))
         except UnicodeEncodeError:
             return np.fromiter(map(self.dialect.hash_key, keys), np.uint64, len(keys))
@@ -225,6 +226,19 @@ class HashRing:
         """
         owners = self.owners
         return [owners[index] for index in self.owner_indexes(keys).tolist()]
+
+    def grouped(self, keys: Sequence[str]) -> dict[str, list[int]]:
+        """Return the places in *keys* of those that each owner has, in the order of its first one.
+
+        Raises:
+            NoOwner: if the ring is empty.
+        """
+        indexes = self.owner_indexes(keys)
+        order = np.argsort(indexes, kind="stable")
+        ends = np.flatnonzero(np.diff(indexes[order], append=-1)) + 1
+        places = np.split(order, ends[:-1])
+        groups = sorted((part.tolist() for part in places if len(part)), key=itemgetter(0))
+        return {self.owners[indexes[group[0]]]: group for group in groups}
 
     def radix_index(self, slots_max: int = SLOTS_MAX) -> RadixIndex:
         """Return the points with a table of at most *slots_max* slots, for lookups elsewhere.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from statistics import median
-from time import process_time
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -20,11 +20,11 @@ from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.forward import Proxy
 from ringpop_py.proxy.owners import RingOwners
 from ringpop_py.proxy.receive import ProxyServer
-from ringpop_py.proxy.request import AppCall, Request
+from ringpop_py.proxy.request import AppCall, ManyCall, ManyRequest, Request
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.transport.channel import Channel, IncomingCall
 from ringpop_py.wire.calls import Answer, Call
-from tests.bench.report import Row, smaller_is_better
+from tests.bench.report import Row, larger_is_better, smaller_is_better
 from tests.bench.sides import output, python_side, serving
 
 if TYPE_CHECKING:
@@ -42,6 +42,12 @@ ENTRY: Final = "entry"
 OWNER: Final = "owner"
 RING: Final = HashRing([ENTRY, OWNER])
 KEY: Final = next(key for key in map(str, range(100)) if RING.lookup(key) == OWNER)
+
+
+MANY: Final = 100_000
+MANY_TARGET: Final = 50.0
+"""Of the requests a second of many keys at a time to those of a call for each."""
+MANY_GOAL: Final = 2e6
 
 
 class CpuTime(NamedTuple):
@@ -71,6 +77,20 @@ def rows() -> Iterator[Row]:
         )
 
 
+def many_rows() -> Iterator[Row]:
+    """Yield the rows of `rpc` about many keys at a time."""
+    side = python_side("tests.bench.hop", "server", "many")
+    taken: dict[str, list[float]] = {"many": [], "each": []}
+    for _ in range(ROUNDS):
+        with serving(side) as port:
+            for mode, rates in taken.items():
+                command = [sys.executable, "-m", "tests.bench.hop", mode, f"127.0.0.1:{port}"]
+                rates.append(float(output(command, side.environment)))
+    many, each = (median(taken[mode]) for mode in ("many", "each"))
+    yield larger_is_better("rpc.many", many, "keys/s", "a call a key", each, MANY_TARGET)
+    yield larger_is_better("rpc.many.goal", many, "keys/s", "goal", MANY_GOAL, 1.0)
+
+
 async def _serve() -> None:
     channel = Channel(process_name="bench")
     proxy = _proxy(channel, OWNER, None)
@@ -86,7 +106,12 @@ async def _serve() -> None:
 
     channel.serve("bench", "/echo", echo)
     channel.serve("bench", "/cpu", cpu_time)
+
+    def handle_many(call: ManyCall) -> Sequence[bytes]:
+        return call.bodies
+
     proxy.application.add_handler("/echo", handle)
+    proxy.application.add_many_handler("/many", handle_many)
     print((await channel.listen(Address("127.0.0.1", 0))).port, flush=True)
     await channel.run()
 
@@ -119,6 +144,33 @@ async def _call(to: Address, mode: str) -> None:
         nursery.cancel_scope.cancel()
 
 
+async def _rate(to: Address, mode: str) -> None:
+    """Print how many requests a second the owner answers, of many keys at a time or of each."""
+    channel = Channel(process_name="bench")
+    proxy = _proxy(channel, ENTRY, to)
+    numbers = map(str, range(10 * MANY))
+    keys = [key for key in numbers if RING.lookup(key) == OWNER][:MANY]
+    bodies = [BODY] * len(keys)
+
+    async def each() -> None:
+        await proxy.handle_or_proxy(KEY, Request("/echo", BODY))
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(channel.run)
+        rates = []
+        for _ in range(3):
+            began_at = perf_counter()
+            if mode == "many":
+                results = await proxy.proxy_many(keys, ManyRequest("/many", bodies))
+                assert results == bodies
+                rates.append(len(keys) / (perf_counter() - began_at))
+            else:
+                await _turns(each, TURNS // 3)
+                rates.append(CALLERS * (TURNS // 3) / (perf_counter() - began_at))
+        print(max(rates))
+        nursery.cancel_scope.cancel()
+
+
 async def _turns(turn: Callable[[], Awaitable[None]], count: int) -> None:
     async def caller() -> None:
         for _ in range(count):
@@ -146,6 +198,8 @@ def _main(mode: str, *rest: str) -> None:
             trio.run(_serve)
         case "plain" | "hop":
             trio.run(_call, Address.parse(rest[0]), mode)
+        case "many" | "each":
+            trio.run(_rate, Address.parse(rest[0]), mode)
         case _:
             sys.exit(f"there is no mode {mode}")
 

@@ -115,6 +115,7 @@ def run() -> Iterator[Row]:
         yield larger_is_better(name, rate, "requests/s", "naive trio", figures[1].rate)
     yield _against_c(ours)
     yield from hop.rows()
+    yield from hop.many_rows()
 
 
 def _against_c(ours: Side) -> Row:
