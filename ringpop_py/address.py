@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from ringpop_py.errors import ConfigError
 
@@ -50,6 +50,34 @@ class Address(NamedTuple):
 
 NOWHERE = Address("", 0)
 """Stands for the address of a peer that does not say who it is. Nobody can be reached there."""
+
+
+UNIX: Final = "unix:"
+"""Begins the path of a Unix socket, where a peer may be one."""
+
+
+class SocketPath(NamedTuple):
+    """The Unix socket of a daemon on this host."""
+
+    path: str
+
+    def __str__(self) -> str:
+        """As `parse_peer` reads it."""
+        return f"{UNIX}{self.path}"
+
+
+Peer = Address | SocketPath
+"""Where a client reaches a daemon."""
+
+
+def parse_peer(text: str, *, what: str = "peer") -> Peer:
+    """Read ``HOST:PORT``, ``unix:PATH``, or a path that begins with ``/``. Raises ConfigError."""
+    path = text.removeprefix(UNIX)
+    if path != text or text.startswith("/"):
+        if not path or "\0" in path:
+            raise ConfigError(f"{what} {text!r} has no path of a socket")
+        return SocketPath(path)
+    return Address.parse(text, what=what)
 
 
 def is_numeric(host: str) -> bool:

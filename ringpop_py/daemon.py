@@ -31,6 +31,7 @@ from ringpop_py.swim.node import Node
 from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.deadlines import now_us
 from ringpop_py.transport.link import CONNECTION
+from ringpop_py.transport.unix import UnixListener
 from ringpop_py.wire.init import HOST_PORT, PROTOCOL, PROTOCOL_VERSION, protocol_refusal
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ringpop_py.partition.tasks import Worker
     from ringpop_py.stores.rocks import RocksDatabase
     from ringpop_py.stores.store import Store
-    from ringpop_py.transport.network import Network
+    from ringpop_py.transport.network import Listener, Network
     from ringpop_py.web.server import HttpApp, HttpServer
 
     _Http = tuple[HttpServer, Callable[[Ringpop], HttpApp]]
@@ -100,7 +101,13 @@ async def open_ringpop(
         opened = await _open_store(config, store, closing)
         http = _http_for(config, closing)
         watch = _Signals() if signals else None
-        running = _running(config, hosts, network, opened, http, watch, wait_ready=wait_ready)
+        beside = None
+        if config.socket is not None:
+            beside = UnixListener(Path(config.socket))
+            closing.callback(beside.close)
+        running = _running(
+            config, hosts, network, opened, http, watch, wait_ready=wait_ready, beside=beside
+        )
         async with running as ringpop:
             yield ringpop
 
@@ -115,6 +122,7 @@ async def _running(
     signals: _Signals | None,
     *,
     wait_ready: bool,
+    beside: Listener | None,
 ) -> AsyncIterator[Ringpop]:
     def refused(address: str, cluster: str) -> None:
         ringpop.reporter.tell_stranger(address, cluster)
@@ -127,6 +135,8 @@ async def _running(
     channel = _channel_for(config, network, refused=refused)
     channel.on_dialed = dialed
     advertised = await _listening(channel, config)
+    if beside is not None:
+        channel.listen_at(beside)
     channel.host_port = advertised
     # A network of the caller's own has names of its own.
     resolving = _resolving_for(advertised.host) if network is None else None
@@ -422,7 +432,8 @@ def _node_for(config: Config, advertised: Address, store: OpenedStore | None) ->
 
 
 def _tell_hosts(config: Config, local: Address, hosts: Sequence[Address]) -> None:
-    log.info("listening", address=str(local), cluster=config.cluster, hosts=len(hosts))
+    beside = {} if config.socket is None else {"socket": config.socket}
+    log.info("listening", address=str(local), cluster=config.cluster, hosts=len(hosts), **beside)
     if not _is_loopback(local):
         log.warning("no authentication: anybody who reaches this port can change the cluster")
     file = config.hosts_file

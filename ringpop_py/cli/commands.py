@@ -19,7 +19,7 @@ from ringpop_py.version import package_version
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ringpop_py.address import Address
+    from ringpop_py.address import Peer
     from ringpop_py.client.client import Client
 
     Command = Callable[[Client, argparse.Namespace], "Output"]
@@ -75,8 +75,8 @@ class Aborted(RingpopError):
     """The user did not confirm the command; the message says why."""
 
 
-def connect(peer: Address | str, *, timeout_s: float = PEER_TIMEOUT_S) -> Client:
-    """Return a client of the node at *peer*. Raises ConfigError if *peer* is not an address."""
+def connect(peer: Peer | str | None, *, timeout_s: float = PEER_TIMEOUT_S) -> Client:
+    """Return a client of the node at *peer*. Raises ConfigError if *peer* is no address."""
     from ringpop_py.client.client import Client  # noqa: PLC0415 - help needs nothing that is installed
 
     return Client(peer, timeout_s=timeout_s)

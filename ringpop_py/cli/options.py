@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address, Host
 from ringpop_py.cli.commands import period, seconds, size
+from ringpop_py.config.places import default_socket
 from ringpop_py.config.settings import (
     PRESETS,
     Config,
@@ -84,6 +85,9 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         add(flag, metavar=metavar, help=text)
     text = "where their key stands: header:NAME, path:/PART/{key}, query:NAME or cookie:NAME"
     add("--key", dest="http_in_key", metavar="RULE", help=text)
+    text = f"a Unix socket for programs on this host ({default_socket()}, if no PATH is given)"
+    usual = str(default_socket())
+    add("--socket", nargs="?", const=usual, metavar="PATH", help=text)
     text = "make the store if it does not exist; without this flag, the node does not start then"
     add("--create-store", action="store_true", default=None, help=text)
     add("--ring-points", type=int, metavar="N", help="points of each member on the ring (100)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,13 +38,13 @@ if TYPE_CHECKING:
     from ringpop_py.cli.commands import Command
     from ringpop_py.client.client import Client
 
-PEER_DEFAULT: Final = "127.0.0.1:3000"
 HEAL_TIMEOUT_S: Final = 30.0
 
 EPILOG: Final = """\
 exit codes: 0 done, 1 the node refused, 2 wrong usage, 3 the members' views differ, or partitions
 are not where they should be or cannot use the store, 4 a node cannot be reached, 5 timed out.
-Without --peer, the environment variable RINGPOP_PEER names the node.
+Without --peer, the environment variable RINGPOP_PEER names the node (HOST:PORT, or unix:PATH); else
+it is the daemon of this host: at its Unix socket if it has one, or at 127.0.0.1:3000.
 """
 
 
@@ -85,10 +84,9 @@ def _parser() -> Parser:
     # before it are not overwritten.
     shared = Parser(add_help=False)
     shared.add_argument("--format", choices=["table", "json"], default=argparse.SUPPRESS)
-    shared.add_argument("--peer", metavar="HOST:PORT", default=argparse.SUPPRESS)
+    shared.add_argument("--peer", metavar="ADDRESS", default=argparse.SUPPRESS)
     parser = command_parser("ringpopctl", description="Show or change a cluster.", epilog=EPILOG)
-    peer = os.environ.get("RINGPOP_PEER", PEER_DEFAULT)
-    parser.add_argument("--peer", metavar="HOST:PORT", default=peer, help="the node (%(default)s)")
+    parser.add_argument("--peer", metavar="ADDRESS", help="the node: HOST:PORT or unix:PATH")
     parser.add_argument("--format", choices=["table", "json"], default="table")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 

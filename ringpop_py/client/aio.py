@@ -16,9 +16,10 @@ import anyio
 from anyio.abc import SocketAttribute
 from anyio.lowlevel import RunVar
 
-from ringpop_py.address import Address
+from ringpop_py.address import SocketPath
 from ringpop_py.arguments import checked_seconds
 from ringpop_py.client.client import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, GRACE_S, MESSAGES_MAX
+from ringpop_py.client.here import peer_of
 from ringpop_py.client.outcomes import Outcomes, take_in
 from ringpop_py.client.proxying import (
     ManyCalls,
@@ -45,8 +46,9 @@ from ringpop_py.wire.init import NO_LISTENER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from anyio.abc import SocketStream
+    from anyio.abc import SocketStream, UNIXSocketStream
 
+    from ringpop_py.address import Peer
     from ringpop_py.errors import RingpopError
     from ringpop_py.proxy.request import (
         AnyReply,
@@ -71,18 +73,18 @@ class AsyncClient:
     A loop that ends before the program does has to close them: use the client in an ``async with``.
 
     Args:
-        peer: ``host:port``, or an `Address`.
+        peer: see `Client`.
         timeout_s: how long an answer may take, unless a call says otherwise.
     """
 
     def __init__(
         self,
-        peer: Address | str,
+        peer: Peer | str | None = None,
         *,
         timeout_s: float = CALL_TIMEOUT_S,
         limits: WireLimits | None = None,
     ) -> None:
-        self.peer = Address.parse(peer, what="peer") if isinstance(peer, str) else peer
+        self.peer = peer_of(peer)
         if not checked_seconds(timeout_s, "timeout_s") > 0:
             raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
         self.timeout_s = timeout_s
@@ -141,7 +143,7 @@ class AsyncClient:
         made: _Line | None = None
         try:
             with anyio.fail_after(timeout_s):
-                made = _Line(self.peer, await anyio.connect_tcp(*self.peer), self._limits)
+                made = _Line(self.peer, await _connected(self.peer), self._limits)
                 await made.introduce()
                 return made
         except TimeoutError:
@@ -226,16 +228,27 @@ class AsyncClient:
         return owner_replies(await self.call(call), wanted, request, self.peer)
 
 
+async def _connected(peer: Peer) -> SocketStream | UNIXSocketStream:
+    if isinstance(peer, SocketPath):
+        return await anyio.connect_unix(peer.path)
+    stream = await anyio.connect_tcp(*peer)
+    raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return stream
+
+
 def _is_refused(error: OSError) -> bool:
     cause = error.__cause__  # anyio has tried all addresses of the name
     causes = cause.exceptions if isinstance(cause, BaseExceptionGroup) else [cause or error]
-    return all(isinstance(each, ConnectionRefusedError) for each in causes)
+    return all(isinstance(each, ConnectionRefusedError | FileNotFoundError) for each in causes)
 
 
 class _Line:
     """A connection to *peer*, for one call at a time."""
 
-    def __init__(self, peer: Address, stream: SocketStream, limits: WireLimits) -> None:
+    def __init__(
+        self, peer: Peer, stream: SocketStream | UNIXSocketStream, limits: WireLimits
+    ) -> None:
         self._peer = peer
         self._stream = stream
         self._outcomes = Outcomes()
@@ -246,7 +259,6 @@ class _Line:
             limits=limits,
         )
         self._socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @property
     def is_introduced(self) -> bool:

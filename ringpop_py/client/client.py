@@ -19,6 +19,7 @@ from weakref import WeakSet
 
 from ringpop_py.address import Address
 from ringpop_py.arguments import checked_seconds, sendable_text
+from ringpop_py.client.here import connected, peer_of
 from ringpop_py.client.outcomes import LineEnd, Outcomes, take_in
 from ringpop_py.client.proxying import (
     ManyCalls,
@@ -55,6 +56,7 @@ from ringpop_py.wire.init import NO_LISTENER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ringpop_py.address import Peer
     from ringpop_py.errors import RingpopError
     from ringpop_py.proxy.many import Message
     from ringpop_py.proxy.request import (
@@ -126,7 +128,7 @@ class _Line:
     whoever reads or writes holds the lock, which usually nobody else wants.
     """
 
-    def __init__(self, peer: Address, timeout_s: float, limits: WireLimits) -> None:
+    def __init__(self, peer: Peer, timeout_s: float, limits: WireLimits) -> None:
         self.peer = peer
         self.forks_count = FORKS.count
         self.connection: Connection | None = None
@@ -193,9 +195,7 @@ class _Line:
     def _connect(self, timeout_s: float) -> None:
         deadline_at = time.monotonic() + timeout_s
         try:
-            self._socket = socket.create_connection(self.peer, timeout=timeout_s)
-            # Whole frames are sent, and a small one must not wait for more.
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = connected(self.peer, timeout_s)
             self.connection = Connection(
                 host_port=NO_LISTENER,
                 process_name="ringpop_py-client",
@@ -205,7 +205,8 @@ class _Line:
             self._socket.sendall(self.connection.take_outgoing())
         except (OSError, UnicodeError) as error:  # UnicodeError: the host cannot be a name
             self.close()
-            kind = ConnectRefused if isinstance(error, ConnectionRefusedError) else ConnectFailed
+            nobody = isinstance(error, ConnectionRefusedError | FileNotFoundError)
+            kind = ConnectRefused if nobody else ConnectFailed
             raise kind(f"cannot reach {self.peer}: {_reason(error)}") from None
         connection, outcomes = self.connection, self.outcomes  # `close` replaces both
         while not connection.initialised:
@@ -315,26 +316,26 @@ class Pending:
 
 
 class Client(Closing):
-    """Calls to the daemon at *peer*.
+    """Calls to the daemon at *peer*; by default to the one of this host.
 
     Threads may share a client: each has a connection of its own. A copy that a fork, pickle or a
     closure of Spark has put into another process has connections of its own, too.
 
     Args:
-        peer: ``host:port``, or an `Address`.
+        peer: ``host:port``, ``unix:PATH`` of a daemon's Unix socket, or an `Address`. Without it,
+            the variable RINGPOP_PEER names it; else it is the daemon whose socket is at its usual
+            place, or the one at 127.0.0.1:3000.
         timeout_s: how long an answer may take, unless a call says otherwise.
     """
 
     def __init__(
         self,
-        peer: Address | str,
+        peer: Peer | str | None = None,
         *,
         timeout_s: float = CALL_TIMEOUT_S,
         limits: WireLimits | None = None,
     ) -> None:
-        if not isinstance(peer, str | Address):
-            raise ConfigError(f"peer is one address, HOST:PORT, not {peer!r}")
-        self.peer = Address.parse(peer, what="peer") if isinstance(peer, str) else peer
+        self.peer = peer_of(peer)
         if not checked_seconds(timeout_s, "timeout_s") > 0:
             raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
         self.timeout_s = timeout_s

@@ -14,8 +14,8 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ringpop_py.address import Address
 from ringpop_py.client.client import Client
+from ringpop_py.client.here import peer_of
 from ringpop_py.client.messages import DESCRIBE, ROUTED, Description, decode_answer
 from ringpop_py.errand import MICROSECONDS, DeadlinePolicy, Errand, instant_us
 from ringpop_py.errors import (
@@ -37,6 +37,7 @@ from ringpop_py.wire.calls import NODE_SERVICE, Call
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from ringpop_py.address import Address, Peer
     from ringpop_py.client.client import Pending
     from ringpop_py.errand import Ask
 
@@ -81,18 +82,18 @@ class ClientCourier:
     """
 
     def __init__(
-        self, client: Client, name: str, *, direct: bool, peers: Iterable[Address | str] = ()
+        self, client: Client, name: str, *, direct: bool, peers: Iterable[Peer | str] = ()
     ) -> None:
         self._client = client
         self._name = name
         self._direct = direct
-        self._peers = [Address.parse(p, what="peer") if isinstance(p, str) else p for p in peers]
+        self._peers = [peer_of(peer) for peer in peers]
         self._description: Description | None = None
         self._destinations: dict[int, tuple[str, int]] = {}
         self._addresses: dict[str, Address] = {}
-        self._clients: dict[Address, Client] = {}
+        self._clients: dict[Peer, Client] = {}
         self._lock = Lock()
-        self._avoid_until: dict[Address, float] = {}
+        self._avoid_until: dict[Peer, float] = {}
         self._daemon_at = 0
         rng = random.Random(secrets.randbits(64))
         self._read, self._write = (
@@ -184,7 +185,7 @@ class ClientCourier:
         rows = from_rows(row, description.partitions_count)
         self._learn({each.partition: (each.owner, each.epoch) for each in rows}, {})
 
-    def _is_avoided(self, address: Address) -> bool:
+    def _is_avoided(self, address: Peer) -> bool:
         return self._avoid_until.get(address, 0) > time.monotonic()
 
     # Asking.
@@ -235,7 +236,7 @@ class ClientCourier:
         for ask in asks:
             errand.answered(ask, results[ask.number], self, request.decode)
 
-    def _begun(self, address: Address, call: Call) -> Pending | CallError:
+    def _begun(self, address: Peer, call: Call) -> Pending | CallError:
         try:
             return self._client_of(address).begin(call)
         except CallError as error:
@@ -316,7 +317,7 @@ class ClientCourier:
 
         Return None if that daemon cannot be reached now; ask any other then.
         """
-        address = self._addresses.get(self._destinations.get(partition, ("", 0))[0])
+        address: Peer | None = self._addresses.get(self._destinations.get(partition, ("", 0))[0])
         if address is None or not self._direct or self._is_avoided(address):
             address = self._daemon().peer
         call = Call(NODE_SERVICE, endpoint, head, body, ttl_s=timeout_s)
@@ -337,7 +338,7 @@ class ClientCourier:
     def _next_daemon(self) -> None:
         self._daemon_at += 1
 
-    def _client_of(self, address: Address) -> Client:
+    def _client_of(self, address: Peer) -> Client:
         if address == self._client.peer:
             return self._client
         client = self._clients.get(address)

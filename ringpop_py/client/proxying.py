@@ -22,7 +22,7 @@ from ringpop_py.wire.calls import Call
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.address import Address
+    from ringpop_py.address import Peer
     from ringpop_py.errors import RingpopError
     from ringpop_py.proxy.failures import Failure
     from ringpop_py.proxy.many import Message
@@ -89,7 +89,7 @@ def all_owners_call(
 
 
 def owner_replies(
-    answer: Answer, keys: Sequence[str], request: AnyRequest, peer: Address
+    answer: Answer, keys: Sequence[str], request: AnyRequest, peer: Peer
 ) -> list[OwnerReply]:
     """Return what is in the *answer* to an `all_owners_call`.
 
@@ -123,7 +123,7 @@ class ManyCalls:
         *,
         service: str,
         options: RequestOptions,
-        peer: Address,
+        peer: Peer,
     ) -> None:
         wanted, bodies = checked_many(keys, request.bodies)
         Request(request.endpoint, b"", request.headers)  # raises ConfigError
@@ -179,7 +179,7 @@ def checked_request(request: object) -> Request:
     return request
 
 
-def proxy_reply(answer: Answer, request: AnyRequest, peer: Address) -> AnyReply | None:
+def proxy_reply(answer: Answer, request: AnyRequest, peer: Peer) -> AnyReply | None:
     """Return the reply in the *answer* to a `proxy_call`; None if the asker's host owns the key.
 
     Raises:

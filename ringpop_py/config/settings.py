@@ -398,6 +398,8 @@ class Config(_Checked):
         http_in: the address at which requests for the application come in, to be answered by the
             owners of their keys; port 0 picks a free one. It needs *app_url* and *http_in_key*.
         http_in_key: where the key of such a request stands (`ringpop_py.entry.keys.KINDS`).
+        socket: the path of a Unix socket at which programs of this user on this host reach the
+            node, besides its address; its mode is 0600.
         http: the address to serve keyspaces over HTTP at; port 0 picks a free one. By default
             keyspaces are not served over HTTP.
     """
@@ -416,6 +418,7 @@ class Config(_Checked):
     http: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
     http_in: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
     http_in_key: str | None = field(default=None, metadata=TEXT)
+    socket: str | None = field(default=None, metadata=TEXT)
     store: str | None = field(default=None, metadata=TEXT)
     create_store: bool = field(default=False, metadata=SWITCH)
     entries_folder: str | None = field(default=None, metadata=TEXT)

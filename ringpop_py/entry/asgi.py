@@ -22,7 +22,7 @@ from ringpop_py.proxy.entry import MARK
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.address import Address
+    from ringpop_py.address import Peer
     from ringpop_py.entry.keys import KeyRule
     from ringpop_py.proxy.request import HttpReply, HttpRequest
 
@@ -46,7 +46,7 @@ class RingpopMiddleware:
         key: where the key of a request stands: ``"header:X-User"``, ``"path:/carts/{key}"``,
             ``"query:user"``, ``"cookie:sid"``, a function of an `Incoming`, or a list of these, of
             which the first that finds a key decides. A request without a key is answered here.
-        daemon: the address of this host's daemon.
+        daemon: the address of this host's daemon, or its Unix socket; see `Client`.
         websockets: whether connections of websockets whose key another host owns are answered
             ``"here"``, or refused with 421 (``"refuse"``). They are not forwarded.
         options: see `ForwardOptions`.
@@ -60,7 +60,7 @@ class RingpopMiddleware:
         app: App,
         *,
         key: str | KeyRule | Sequence[str | KeyRule],
-        daemon: Address | str = http.DAEMON,
+        daemon: Peer | str | None = None,
         websockets: http.Elsewhere = "here",
         **options: Unpack[http.ForwardOptions],
     ) -> None:

@@ -20,7 +20,7 @@ from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
-    from ringpop_py.address import Address
+    from ringpop_py.address import Peer
 
 WAIT_S: Final = 40.0
 """A daemon answers before that, also if nothing has changed."""
@@ -52,7 +52,7 @@ class Follower:
         ring: what was told last; None before the first word, and while the daemon is away.
     """
 
-    def __init__(self, peer: Address | str) -> None:
+    def __init__(self, peer: Peer | str | None) -> None:
         self._client = Client(peer)
         self.ring: Ring | None = None
         self._told = threading.Event()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.proxy.request import HttpReply
 
-DAEMON: Final = "127.0.0.1:3000"
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """The methods whose requests may be repeated (RFC 9110, 9.2.2)."""
 BODY_BYTES_MAX: Final = ProxyConfig().body_bytes_max

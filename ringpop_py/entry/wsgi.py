@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-    from ringpop_py.address import Address
+    from ringpop_py.address import Peer
     from ringpop_py.entry.keys import KeyRule
 
 _MARK: Final = f"HTTP_{MARK.upper().replace('-', '_')}"
@@ -36,7 +36,7 @@ class RingpopWSGI:
         app: WSGIApplication,
         *,
         key: str | KeyRule | Sequence[str | KeyRule],
-        daemon: Address | str = http.DAEMON,
+        daemon: Peer | str | None = None,
         **options: Unpack[http.ForwardOptions],
     ) -> None:
         self._app = app

@@ -137,6 +137,10 @@ class Channel:
         self.host_port = self.host_port or bound
         return bound
 
+    def listen_at(self, listener: Listener) -> None:
+        """Accept connections from *listener*, too. Before `run`."""
+        self._listeners.append(listener)
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept and dial until cancelled; then close everything."""
         try:

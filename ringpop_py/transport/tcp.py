@@ -1,4 +1,4 @@
-"""TCP as a `Network`.
+"""TCP as a `Network`; its streams are those of Unix sockets, too.
 
 A stream is a non-blocking socket that waits through `trio.lowlevel`. So it can also send without
 waiting, and the answers to one receive leave in one system call.
@@ -29,7 +29,7 @@ _OUT_OF_RESOURCES: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOB
 
 
 class TcpStream:
-    """One end of a TCP connection; takes over the socket of *stream*."""
+    """One end of a connection by TCP, or by a Unix socket; takes over the socket of *stream*."""
 
     __slots__ = ("_socket", "remote_host")
 
@@ -37,9 +37,11 @@ class TcpStream:
         # Without trio's wrapper, whose every call is a checkpoint: sending must not wait.
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)  # noqa: FBT003 - the name says what
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
         self.remote_host = ""
+        if sock.family == socket.AF_UNIX:
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with suppress(OSError):  # it is gone already; the first receive will say so
             self.remote_host = str(sock.getpeername()[0])
 
@@ -97,10 +99,9 @@ class TcpStream:
 class TcpListener:
     """Accepts TCP connections; without free file descriptors, it waits for some."""
 
-    def __init__(self, listener: trio.SocketListener) -> None:
+    def __init__(self, listener: trio.SocketListener, address: Address | None = None) -> None:
         self._listener = listener
-        host, port = listener.socket.getsockname()[:2]
-        self.address = Address(host, port)
+        self.address = address or Address(*listener.socket.getsockname()[:2])
 
     async def accept(self) -> Stream:
         """See `Listener`."""
