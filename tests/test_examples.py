@@ -10,12 +10,20 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ENDS = {
+    "carts": "were ordered, none lost, none twice",
     "ripple": "the counts are those of a run in which nobody died",
     "fixed_partitions": "none lost, none twice",
     "training": "the losses are the same as without the kill",
     "volley": "none lost, none twice, nobody restarted",
 }
 TOLD = {
+    "carts": [
+        "the cart of user-7 is at",
+        "byblos is killed, with the carts that it has",
+        "corinth is paused for 4 s",
+        "athens is restarted",
+        "no request failed",
+    ],
     "ripple": ["w2 dies", "goes on at record"],
     "fixed_partitions": [
         "athens     serves [0, 3, 6]",

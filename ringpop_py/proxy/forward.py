@@ -42,6 +42,7 @@ from ringpop_py.proxy.request import (
     RequestOptions,
 )
 from ringpop_py.proxy.tries import schedule_in
+from ringpop_py.swim.member import Status
 from ringpop_py.values.declared import encode, replace
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 
@@ -119,7 +120,7 @@ class Proxy:
             for idempotent in (False, True)
         )
         self._address_of = address_of
-        self._replaceable: set[int] = set()  # calls that another member may answer as well
+        self._repeatable: dict[int, int] = {}  # calls that may run twice, and their failover
 
     async def handle_or_proxy(
         self,
@@ -195,7 +196,7 @@ class Proxy:
                 return None
             try:
                 head = owners.head(keys)
-                return await self._send(owner, head, request, ask.wait_us, policy.failover)
+                return await self._send(owner, head, request, ask.wait_us, policy)
             except TooManyInFlight:  # back-pressure is for the caller
                 raise
             except CallError as error:
@@ -348,7 +349,12 @@ class Proxy:
         return await self.application.handle(keys, request, deadline)
 
     async def _send(
-        self, owner: str, head: Head, request: AnyRequest | ManyRequest, wait_us: int, failover: int
+        self,
+        owner: str,
+        head: Head,
+        request: AnyRequest | ManyRequest,
+        wait_us: int,
+        policy: SchedulePolicy,
     ) -> AnyReply | ManyReply:
         self.application.refuse_too_many()
         address = self._address_of(owner)
@@ -356,25 +362,31 @@ class Proxy:
             raise ConnectFailed(f"{owner} is no longer a member")
         if address == self._channel.host_port:  # whose process had this address before
             raise ConnectFailed(f"{owner} has the address of this node; it is probably gone")
-        if failover > 1:
-            head = replace(head, failover=failover)
+        if policy.failover > 1:
+            head = replace(head, failover=policy.failover)
         call = self._call_for(request, head, wait_us / MICROSECONDS)
         self.counts.proxied += 1
         self.counts.in_flight += 1
-        if failover > 1:
-            self._replaceable.add(id(call))
+        if policy.idempotent:
+            self._repeatable[id(call)] = policy.failover
         try:
             answer = await self._channel.call(address, call)
         finally:
             self.counts.in_flight -= 1
-            if failover > 1:
-                self._replaceable.discard(id(call))
+            if policy.idempotent:
+                del self._repeatable[id(call)]
         return _reply_from(answer, request, owner)
 
     def doubt(self, member: Member) -> None:
-        """Have requests that another member may handle, too, go there: *member* may be gone."""
-        if self._replaceable:
-            which, why = self._replaceable, f"{member.name} is {member.status.label}"
+        """Give up calls to *member*, which may be gone, if their requests may run elsewhere.
+
+        While it is suspect, these are the requests that another member may handle as well. When it
+        is faulty, another member is the owner, and all that may run twice go there.
+        """
+        least = 2 if member.status is Status.SUSPECT else 1
+        which = {call for call, failover in self._repeatable.items() if failover >= least}
+        if which:
+            why = f"{member.name} is {member.status.label}"
             self._channel.give_up_calls(member.address, lambda call: id(call) in which, why)
 
     def _call_for(self, request: AnyRequest | ManyRequest, head: Head, ttl_s: float) -> Call:

@@ -6,18 +6,16 @@ The application is Starlette under uvicorn, one process on each of two hosts. Al
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import httpx
-
+from tests.bench.entries import rolling
+from tests.bench.entries.server import Server
 from tests.bench.report import larger_is_better, smaller_is_better
 from tests.e2e.local_cluster import LocalCluster, free_addresses
 
@@ -25,13 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ringpop_py.address import Address
-    from tests.bench.report import Row
+from tests.bench.report import Row
 
 HERE: Final = Path(__file__).parent / "entries"
 CALLERS: Final = 16
 SECONDS: Final = 4.0
 ROUNDS: Final = 5
-START_S: Final = 20.0
 BARE: Final = "the bare application"
 HTTPX: Final = "httpx to a second uvicorn"
 RATE_HERE: Final = 0.9
@@ -55,10 +52,10 @@ def run() -> Iterator[Row]:
         stack.enter_context(cluster)
         cluster.wait_converged()
         for node, app in zip(cluster.nodes, behind, strict=True):
-            _serve(stack, app, MODE="middleware", DAEMON=node.name)
+            stack.enter_context(Server(app, MODE="middleware", DAEMON=node.name))
         bare, passed_on = free_addresses(2)
-        _serve(stack, bare, MODE="bare")
-        _serve(stack, passed_on, MODE="httpx", OTHER=f"http://{bare}")
+        stack.enter_context(Server(bare, MODE="bare"))
+        stack.enter_context(Server(passed_on, MODE="httpx", OTHER=f"http://{bare}"))
         here, elsewhere = (_key_of(cluster, place) for place in (0, 1))
         ways = {
             "bare": (bare, here),
@@ -80,26 +77,7 @@ def run() -> Iterator[Row]:
         yield smaller_is_better(
             "entry.elsewhere.p99", p99["elsewhere"], "ms", HTTPX, p99["httpx"], 1.0
         )
-
-
-def _serve(stack: ExitStack, address: Address, **environment: str) -> None:
-    command = [sys.executable, "-m", "uvicorn", "app:app", "--no-access-log"]
-    command += ["--log-level", "warning", "--host", address.host, "--port", str(address.port)]
-    paths = [str(HERE), *filter(None, sys.path)]
-    process = subprocess.Popen(
-        command, env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)}
-    )
-    stack.callback(process.wait, 10)
-    stack.callback(process.terminate)
-    end = time.monotonic() + START_S
-    while True:
-        try:
-            httpx.get(f"http://{address}/", timeout=1)
-        except httpx.HTTPError:
-            assert time.monotonic() < end, f"no answer from {address}"
-            time.sleep(0.1)
-        else:
-            return
+    yield from rolling.rows()
 
 
 def _key_of(cluster: LocalCluster, place: int) -> str:

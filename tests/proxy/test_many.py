@@ -434,6 +434,38 @@ async def test_the_next_member_answers_for_an_owner_that_is_silent_or_gone(
         network.resume(names[owner].address)
 
 
+async def test_what_may_run_twice_goes_to_the_next_owner_when_the_last_one_is_faulty(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(3) as (nodes, network):
+        for node in nodes:
+            serve_each(node)
+        asker = nodes[0]
+        key = next(key for key in KEYS if asker.name not in asker.lookup_n(key, 2))
+        owner, second = asker.lookup_n(key, 2)
+        names = {node.name: node for node in nodes}
+        network.hang(names[owner].address)
+        began_at, ends = trio.current_time(), dict[bool, tuple[str, float]]()
+
+        async def ask(*, idempotent: bool) -> None:
+            try:
+                reply = await asker.proxy(key, Request("/tell"), idempotent=idempotent)
+                end = reply.owner
+            except RingpopError as error:
+                end = type(error).__name__
+            ends[idempotent] = end, trio.current_time() - began_at
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(ask, idempotent=True))
+            nursery.start_soon(partial(ask, idempotent=False))
+        (answered_by, soon), (error, later) = ends[True], ends[False]
+        assert (answered_by, error) == (second, "MayHaveRun")
+        # The connection is found to be dead only after that.
+        assert soon < later - 1
+        network.resume(names[owner].address)
+
+
 async def test_a_member_that_is_not_among_the_first_refuses(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
