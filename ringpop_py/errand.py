@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -365,12 +366,13 @@ class Errand(Generic[P]):
         if not self.open:
             return None
         self._troubled = self._hurries = False
-        tried, relays = self._tried, policy.relays
+        tried, relays, is_alone = self._tried, policy.relays, policy.failover == 1
+        destination = routes.destination if is_alone else partial(self._next_to, routes)
         groups: dict[str, list[P]] = {}
         for part in self.open:
             # Looked up for each attempt: another member may own it by now.
             straight = not relays or part not in tried or tried[part].was_redirected_once
-            groups.setdefault(self._next_to(part, routes) if straight else RELAY, []).append(part)
+            groups.setdefault(destination(part) if straight else RELAY, []).append(part)
         if RELAY in groups or len(groups) > 1:
             self._sift(groups, routes)
             if not (groups and self.open):
@@ -379,7 +381,7 @@ class Errand(Generic[P]):
             wait_us = min(deadline - now, policy.attempt_us)
             if relays and to:
                 wait_us = min(wait_us // 2, policy.straight_us)
-            elif policy.failover > 1:  # those after it need time, too
+            elif not is_alone:  # those after it need time, too
                 wait_us = min(wait_us, (deadline - now) // self._left_to_ask(parts[0]))
             self._asks_count += 1
             self.under_way.append(Ask(to, parts, self._asks_count, wait_us))
@@ -477,10 +479,8 @@ class Errand(Generic[P]):
 
     # Between attempts.
 
-    def _next_to(self, part: P, routes: PartRoutes[P]) -> str:
+    def _next_to(self, routes: PartRoutes[P], part: P) -> str:
         """Return the member to ask about *part* now; empty if there is none."""
-        if self.policy.failover == 1:
-            return routes.destination(part)
         untried = self._untried(part, routes)
         return untried[0] if untried else RELAY
 

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import trio
 
@@ -34,7 +34,7 @@ from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.columns.batches import BatchFunction
@@ -273,17 +273,18 @@ class Ringpop:
 
         return add
 
-    async def handle_or_proxy(
+    def handle_or_proxy(
         self,
         key: str | Sequence[str],
         request: AnyRequest,
         **options: Unpack[RequestOptions],
-    ) -> AnyReply | None:
+    ) -> Coroutine[Any, Any, AnyReply | None]:
         """Return None if this node owns *key*, and the owner's reply otherwise.
 
         See `ringpop_py.proxy.forward.Proxy.handle_or_proxy`, also for what it raises.
         """
-        return await self.proxying.handle_or_proxy(key, request, **options)
+        # Passed on as it is: awaiting it here would cost each request.
+        return self.proxying.handle_or_proxy(key, request, **options)
 
     async def handle_or_proxy_all(
         self,
@@ -518,8 +519,7 @@ class Ringpop:
             self._placement.follow([change.member.name for change in changes])
             self.ring = self._placement.ring
             for change in changes:
-                if change.member.status in (Status.SUSPECT, Status.FAULTY):
-                    self.proxying.doubt(change.member)
+                self._doubt(change.member)
         is_burst = self.reporter.is_burst(changes)
         for effect in effects:
             if isinstance(effect, fx.Healed) and effect.is_run:
@@ -536,6 +536,12 @@ class Ringpop:
                     log.exception("an observer failed", effect=type(effect).__name__)
         self._changed.set()
         self._changed = trio.Event()
+
+    def _doubt(self, member: Member) -> None:
+        is_suspect = member.status is Status.SUSPECT
+        if is_suspect or member.status is Status.FAULTY:
+            why = f"{member.name} is {member.status.label}"
+            self.proxying.doubt(member.address, why, is_owner=is_suspect)
 
 
 def _ignore_debug(_on: object) -> None:

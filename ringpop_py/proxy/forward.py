@@ -42,12 +42,11 @@ from ringpop_py.proxy.request import (
     RequestOptions,
 )
 from ringpop_py.proxy.tries import schedule_in
-from ringpop_py.swim.member import Status
 from ringpop_py.values.declared import encode, replace
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.errand import PartRoutes
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.many import Message
     from ringpop_py.proxy.owners import KeyOwners, RingOwners
     from ringpop_py.proxy.request import AnyReply
-    from ringpop_py.swim.member import Member
     from ringpop_py.transport.channel import Channel
 
 _SCHEDULING: Final = {"max_retries", "retry_schedule", "failover"}
@@ -122,14 +120,14 @@ class Proxy:
         self._address_of = address_of
         self._repeatable: dict[int, int] = {}  # calls that may run twice, and their failover
 
-    async def handle_or_proxy(
+    def handle_or_proxy(
         self,
         key: str | Sequence[str],
         request: AnyRequest,
         *,
         owners: KeyOwners | None = None,
         **options: Unpack[RequestOptions],
-    ) -> AnyReply | None:
+    ) -> Coroutine[Any, Any, AnyReply | None]:
         """Return None if this node owns the key, and the owner's reply otherwise.
 
         Args:
@@ -148,15 +146,12 @@ class Proxy:
         if not isinstance(request, AnyRequest):
             raise _no_request(request)
         owners = self._ring_owners if owners is None else owners
-        reply: AnyReply | None
         if not options:
-            reply = await self._ask(keys, request, owners, self._policy, math.inf)
-            return reply
+            return self._ask(keys, request, owners, self._policy, math.inf)
         policy = self._policy_for(options)
         if policy.failover > 1 and (len(keys) > 1 or not isinstance(owners, SuccessorRoutes)):
             raise ConfigError("failover is for one key, which the ring owns and no keyspace")
-        reply = await self._ask(keys, request, owners, policy, _deadline_in(options))
-        return reply
+        return self._ask(keys, request, owners, policy, _deadline_in(options))
 
     async def _ask(
         self,
@@ -172,7 +167,7 @@ class Proxy:
         Args:
             routes: say where all *keys* go, as one part.
         """
-        deadline = instant_us(deadline_at)
+        deadline = NEVER if deadline_at == math.inf else instant_us(deadline_at)
         if routes is None:
             routes = owners if len(keys) == 1 else Together(owners, keys)
         errand = Errand(keys[:1], policy, deadline)
@@ -377,17 +372,16 @@ class Proxy:
                 del self._repeatable[id(call)]
         return _reply_from(answer, request, owner)
 
-    def doubt(self, member: Member) -> None:
-        """Give up calls to *member*, which may be gone, if their requests may run elsewhere.
+    def doubt(self, address: Address, why: str, *, is_owner: bool) -> None:
+        """Give up calls to a member that is believed to be gone, if their requests may run again.
 
-        While it is suspect, these are the requests that another member may handle as well. When it
-        is faulty, another member is the owner, and all that may run twice go there.
+        Args:
+            is_owner: whether it still owns its keys, so that only failover leads elsewhere.
         """
-        least = 2 if member.status is Status.SUSPECT else 1
+        least = 2 if is_owner else 1
         which = {call for call, failover in self._repeatable.items() if failover >= least}
         if which:
-            why = f"{member.name} is {member.status.label}"
-            self._channel.give_up_calls(member.address, lambda call: id(call) in which, why)
+            self._channel.give_up_calls(address, lambda call: id(call) in which, why)
 
     def _call_for(self, request: AnyRequest | ManyRequest, head: Head, ttl_s: float) -> Call:
         if isinstance(request, HttpRequest):

@@ -42,7 +42,9 @@ def refusal(
             if local not in may:
                 return f"{REFUSED_KEYS}: {local} has {', '.join(may) or 'nobody'} for the key"
     elif consistency == "keys":
-        for owner in owners_in(ring, keys):
+        # A few are looked up in place, which the usual request does.
+        few = len(keys) < TOGETHER_MIN and len(ring)
+        for owner in map(ring.lookup, keys) if few else owners_in(ring, keys):
             if owner != local:
                 return f"{REFUSED_KEYS}: {local} has {owner or 'nobody'} as the key's owner"
     # A sender that has no ring, such as a client, has nothing to compare.

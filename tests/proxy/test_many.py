@@ -30,6 +30,7 @@ from ringpop_py.proxy import many
 from ringpop_py.proxy.head import APPLICATION_SCHEME, Head
 from ringpop_py.proxy.many import BYTES_MAX, KEYS_MAX, checked_many, messages_of
 from ringpop_py.proxy.request import AppCall, HttpRequest, ManyCall, Request
+from ringpop_py.swim.member import Status
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.calls import Call
 from tests.e2e.local_cluster import free_addresses
@@ -44,7 +45,10 @@ BODIES = [b"%d" % number for number in range(3000)]
 
 
 @asynccontextmanager
-async def cluster(count: int, **proxy: Any) -> AsyncIterator[tuple[list[Ringpop], MemoryNetwork]]:  # noqa: ANN401
+async def cluster(
+    count: int,
+    **proxy: Any,  # noqa: ANN401
+) -> AsyncIterator[tuple[list[Ringpop], MemoryNetwork]]:
     network = MemoryNetwork()
     hosts = tuple(Address(f"10.0.0.{number}", 3000) for number in range(1, count + 1))
     async with AsyncExitStack() as stack:
@@ -428,6 +432,7 @@ async def test_the_next_member_answers_for_an_owner_that_is_silent_or_gone(
         assert reply.owner == second
         # As soon as membership doubts the owner, and not after its time-out of 30 s.
         assert trio.current_time() - began_at < 5
+        await asker.wait_until(lambda node: node.status_of(owner) is not Status.ALIVE)
         began_at = trio.current_time()
         reply = await asker.proxy(key, Request("/tell"), idempotent=True, failover=2)
         assert (reply.owner, trio.current_time() - began_at < 0.1) == (second, True)
@@ -447,6 +452,12 @@ async def test_what_may_run_twice_goes_to_the_next_owner_when_the_last_one_is_fa
         names = {node.name: node for node in nodes}
         network.hang(names[owner].address)
         began_at, ends = trio.current_time(), dict[bool, tuple[str, float]]()
+        faulty_at = 0.0
+
+        async def look() -> None:
+            nonlocal faulty_at
+            await asker.wait_until(lambda node: node.status_of(owner) is Status.FAULTY)
+            faulty_at = trio.current_time() - began_at
 
         async def ask(*, idempotent: bool) -> None:
             try:
@@ -459,10 +470,12 @@ async def test_what_may_run_twice_goes_to_the_next_owner_when_the_last_one_is_fa
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(ask, idempotent=True))
             nursery.start_soon(partial(ask, idempotent=False))
+            nursery.start_soon(look)
         (answered_by, soon), (error, later) = ends[True], ends[False]
         assert (answered_by, error) == (second, "MayHaveRun")
-        # The connection is found to be dead only after that.
-        assert soon < later - 1
+        # At that moment, after the pause of a retry, and not when a connection is found to be dead.
+        assert 0 <= soon - faulty_at < 1.01
+        assert later > 1
         network.resume(names[owner].address)
 
 
@@ -495,13 +508,13 @@ async def test_failover_is_for_one_key_of_the_ring(autojump_clock: trio.testing.
         keyspace = await node.open_keyspace("k", mode="memory", partitions=4)
         once_more: dict[str, Any] = {"idempotent": True, "failover": 2}
         for ask in (
-            node.handle_or_proxy(["a", "b"], Request("/x"), **once_more),
-            keyspace.handle_or_proxy("a", Request("/x"), **once_more),
-            node.proxy_many("/x", ["a"], [b""], **once_more),
-            node.handle_or_proxy_all(["a"], Request("/x"), **once_more),
+            lambda: node.handle_or_proxy(["a", "b"], Request("/x"), **once_more),
+            lambda: keyspace.handle_or_proxy("a", Request("/x"), **once_more),
+            lambda: node.proxy_many("/x", ["a"], [b""], **once_more),
+            lambda: node.handle_or_proxy_all(["a"], Request("/x"), **once_more),
         ):
             with pytest.raises(ConfigError, match="failover is for"):
-                await ask
+                await ask()
 
 
 # All owners of a keyspace.

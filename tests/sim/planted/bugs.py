@@ -517,8 +517,8 @@ BUGS: Final = (
     _bug(
         "of several keys the first is checked",
         "proxy/owners.py",
-        "        for owner in owners_in(ring, keys):\n",
-        "        for owner in owners_in(ring, keys[:1]):\n",
+        "map(ring.lookup, keys) if few",
+        "map(ring.lookup, keys[:1]) if few",
         "S10",
         "cut-under-load:6:1",
         "cut-under-load:6:2",
@@ -576,8 +576,8 @@ BUGS: Final = (
     _bug(
         "a request goes on to the member that it was sent to first",
         ERRAND,
-        "            groups.setdefault(self._next_to(part, routes) if straight else RELAY, [])",
-        "            kept = tried[part].to if part in tried else routes.destination(part)\n"
+        "            groups.setdefault(destination(part) if straight else RELAY, [])",
+        "            kept = tried[part].to if part in tried else destination(part)\n"
         "            groups.setdefault(kept, [])",
         "S10",
         "crash-under-load:6:1",
