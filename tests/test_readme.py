@@ -271,6 +271,37 @@ def test_the_page_about_http_does_what_it_says(run: Callable[[list[Block]], str]
     assert '{"alive":true}' in output
 
 
+@pytest.mark.e2e
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize(
+    ("heading", "module", "told"),
+    [
+        (
+            "FastAPI: carts in memory, then durable",
+            "fastapi",
+            # Who owns the cart depends on the ports.
+            r'\["tea"\]\n(\["tea","milk"\]\n){2}[^[]*\[("tea","milk",)?"bread"\]\n'
+            r'[^[]*null\n\["tea"\]\n(\["milk","tea"\]\n[^[]*){2}',
+        ),
+        (
+            "Flask: sessions by a cookie",
+            "flask",
+            r'{"visits":0}\n{"visits":1}\n{"visits":2}\n{"visits":3}',
+        ),
+    ],
+    ids=["FastAPI", "Flask"],
+)
+def test_the_tutorials_do_what_they_say(
+    run: Callable[..., str], heading: str, module: str, told: str
+) -> None:
+    pytest.importorskip(module)
+
+    output = run(blocks_under(ROOT / "docs" / "tutorials.md", heading))
+
+    assert re.search(told, output), output
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_what_is_there(document: Path) -> None:
     links = LINK.findall(document.read_text("utf-8"))
