@@ -38,6 +38,11 @@ LAUNCHERS = {
     "ringpop-sim": "ringpop_sim.cli",
     "ringpop-pipeline": "ringpop_py.cli.pipeline",
 }
+FASTAPI_SAYS = (
+    r'\["tea"\]\n(\["tea","milk"\]\n){2}[^[]*'
+    r'\[("tea","milk",)?"bread"\]\n'  # who owns the cart depends on the ports
+    r'[^[]*null\n\["tea"\]\n\["milk","tea"\]\n[^[]*\["milk","tea"\]'
+)
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -280,9 +285,7 @@ def test_the_page_about_http_does_what_it_says(run: Callable[[list[Block]], str]
         (
             "FastAPI: carts in memory, then durable",
             "fastapi",
-            # Who owns the cart depends on the ports.
-            r'\["tea"\]\n(\["tea","milk"\]\n){2}[^[]*\[("tea","milk",)?"bread"\]\n'
-            r'[^[]*null\n\["tea"\]\n(\["milk","tea"\]\n[^[]*){2}',
+            FASTAPI_SAYS,
         ),
         (
             "Flask: sessions by a cookie",
