@@ -35,7 +35,7 @@ from ringpop_py.transport.unix import UnixListener
 from ringpop_py.wire.init import HOST_PORT, PROTOCOL, PROTOCOL_VERSION, protocol_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from ringpop_py.address import Address, Host
     from ringpop_py.catalog.catalog import Catalog
@@ -255,12 +255,19 @@ def _check_addresses(config: Config) -> None:
 def _resolving_for(own: str) -> Resolving:
     async def look_up(lookup: DnsLookup) -> Sequence[Address]:
         try:
-            from ringpop_py.discovery.lookups import lookups_for  # noqa: PLC0415 - an extra
+            # In a thread: it takes a tenth of a second, in which the node would not answer.
+            look_up = await trio.to_thread.run_sync(_dns_lookups, own)
         except ModuleNotFoundError:
             raise OSError(NO_DNS) from None
-        return await lookups_for(own)(lookup)
+        return await look_up(lookup)
 
     return Resolving(resolver_for(own), look_up)
+
+
+def _dns_lookups(own: str) -> Callable[[DnsLookup], Awaitable[Sequence[Address]]]:
+    from ringpop_py.discovery.lookups import lookups_for  # noqa: PLC0415 - an extra
+
+    return lookups_for(own)
 
 
 def _channel_for(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 from collections import deque
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
@@ -37,6 +38,7 @@ from ringpop_py.errors import (
     ConnectionLost,
     ConnectRefused,
     PeerFailed,
+    TooManyInFlight,
     WireError,
 )
 from ringpop_py.proxy.request import ManyRequest, Reply
@@ -61,6 +63,9 @@ if TYPE_CHECKING:
     )
     from ringpop_py.wire.calls import Answer, Call
 
+CALLS_MAX: Final = 256
+"""So many calls of an event loop are under way, each on a connection; more wait, in their time."""
+TTL_S_MIN: Final = 0.001
 IDLE_MAX: Final = 64
 """So many connections without a call are kept."""
 _NUMBERS: Final = count()
@@ -90,7 +95,9 @@ class AsyncClient:
         self.timeout_s = timeout_s
         self._limits = limits or WireLimits()
         # Older ones of anyio know such a variable by its name.
-        self._idle: RunVar[deque[_Line]] = RunVar(f"idle lines {next(_NUMBERS)}")
+        number = next(_NUMBERS)
+        self._idle: RunVar[deque[_Line]] = RunVar(f"idle lines {number}")
+        self._slots: RunVar[anyio.Semaphore] = RunVar(f"slots {number}")
 
     async def __aenter__(self) -> Self:
         return self
@@ -117,6 +124,29 @@ class AsyncClient:
         Raises:
             CallError: one of its subclasses; `took_effect` says whether the call may have run.
         """
+        slots = self._slots.get(None)
+        if slots is None:
+            slots = anyio.Semaphore(CALLS_MAX)
+            self._slots.set(slots)
+        try:
+            slots.acquire_nowait()
+        except anyio.WouldBlock:
+            call = await self._wait_for(slots, call)
+        try:
+            return await self._call(call)
+        finally:
+            slots.release()
+
+    async def _wait_for(self, slots: anyio.Semaphore, call: Call) -> Call:
+        """Wait for one of *slots*; return *call* with the time that is left."""
+        began_at = anyio.current_time()
+        with anyio.move_on_after(call.ttl_s):
+            await slots.acquire()
+            left_s = began_at + call.ttl_s - anyio.current_time()
+            return replace(call, ttl_s=max(left_s, TTL_S_MIN))
+        raise TooManyInFlight(f"{CALLS_MAX} calls to {self.peer} are under way in this program")
+
+    async def _call(self, call: Call) -> Answer:
         line = await self._line(min(call.ttl_s, CONNECT_TIMEOUT_S))
         try:
             with anyio.fail_after(call.ttl_s + GRACE_S):

@@ -157,8 +157,12 @@ def incoming_of(scope: Scope) -> Incoming:
 
 def _path(scope: Scope) -> str:
     raw: bytes | None = scope.get("raw_path")
-    # Some servers leave the query in it.
-    return quote(scope["path"]) if raw is None else raw.partition(b"?")[0].decode("latin-1")
+    if raw is None:
+        return quote(scope["path"])
+    path = raw.partition(b"?")[0].decode("latin-1")  # some servers leave the query in it
+    if path.startswith(("http://", "https://")):  # as clients write to proxies
+        return "/" + "".join(path.split("/", 3)[3:])
+    return path
 
 
 def _text(value: bytes) -> str:

@@ -28,6 +28,11 @@ RING_S: Final = 2.0
 UNAVAILABLE: Final = 503
 Elsewhere = Literal["here", "refuse"]
 """What becomes of what cannot be forwarded: this host's application answers, or nobody."""
+HOPS: Final = "ringpop-hops"
+"""The header that says how often a request was forwarded."""
+HOPS_MAX: Final = 4
+"""One hop is usual; more come while applications and daemons start or their rings differ."""
+LOOP_DETECTED: Final = 508
 FORWARDED_FOR: Final = "x-forwarded-for"
 FORWARDED_PROTO: Final = "x-forwarded-proto"
 FORWARDED_HOST: Final = "x-forwarded-host"
@@ -133,8 +138,10 @@ def to_forward(
     client: str,
     scheme: str,
     keeps: bool = False,
-) -> HttpRequest:
+) -> HttpRequest | OwnAnswer:
     """Return a request as it is forwarded: who asked stands in its ``X-Forwarded`` headers.
+
+    One that was forwarded too often is answered instead: it goes round in a circle.
 
     Args:
         target: path and query.
@@ -145,6 +152,15 @@ def to_forward(
     Raises:
         ConfigError: it has no method or path that can be forwarded.
     """
+    hops = [value for name, value in headers if name.lower() == HOPS]
+    count = int(hops[-1]) + 1 if hops and hops[-1].isdecimal() else 1
+    if count > HOPS_MAX:
+        return refusal(
+            LOOP_DETECTED,
+            "loop-detected",
+            f"this request was forwarded {HOPS_MAX} times: probably the --app-url of a daemon is "
+            "not the application of its own host",
+        )
     # First without those about the connection: a caller could have ours removed by naming them.
     # One with an underscore would be another one to servers that write hyphens so.
     pairs = [pair for pair in end_to_end(headers) if "_" not in pair[0] and pair[0].lower() != MARK]
@@ -155,6 +171,7 @@ def to_forward(
         FORWARDED_FOR: ", ".join(filter(None, (said.get(FORWARDED_FOR), client))),
         FORWARDED_PROTO: said.get(FORWARDED_PROTO, scheme),
         FORWARDED_HOST: said.get(FORWARDED_HOST, host),
+        HOPS: str(count),
     }
     kept = [pair for pair in pairs if pair[0].lower() not in (*ours, "cookie")]
     if cookies:  # HTTP/2 has one in each field; applications read the first field only

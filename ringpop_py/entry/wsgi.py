@@ -75,6 +75,8 @@ class RingpopWSGI:
             request = http.to_forward(
                 asked.method, target, asked.headers, body, client=client, scheme=scheme
             )
+            if isinstance(request, http.OwnAnswer):
+                return request
             reply = self._client.handle_or_proxy(key, request, **self._options.tries(asked.method))
         except ConfigError as error:
             return http.refusal_of(error)

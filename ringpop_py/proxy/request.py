@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
 from ringpop_py.errors import ConfigError, RingpopError
 
 Headers = tuple[tuple[str, str], ...]
 
-HTTP_METHODS_MAX_LENGTH = 32
+_METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
+"""A token (RFC 9110, 5.6.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class HttpRequest:
         for name, text in (("method", self.method), ("path", self.path)):
             if not isinstance(text, str):
                 raise ConfigError(f"{name} is text, not {type(text).__name__}")
-        if not self.method.isalpha() or len(self.method) > HTTP_METHODS_MAX_LENGTH:
+        if not _METHOD.fullmatch(self.method):
             raise ConfigError(f"{self.method!r} is not an HTTP method")
         # `//host/path` would name another host; a control character could end the request line.
         sound = self.path.startswith("/") and not self.path.startswith("//")

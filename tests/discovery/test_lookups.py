@@ -160,3 +160,42 @@ def test_daemons_find_each_other_by_a_name_that_is_unknown_at_first(
         dns.says({"all.test": {"A": [address.host for address in addresses]}})
 
         cluster.wait_converged(timeout_s=40)
+
+
+@pytest.mark.e2e
+def test_answers_that_are_old_partial_or_of_another_cluster_harm_nobody(
+    dns: Dns, tmp_path: Path
+) -> None:
+    """The name stands for a dead host, for some of the live ones, and for a stranger's."""
+    port = free_addresses(1)[0].port
+    addresses = [Address(f"127.0.0.{place}", port) for place in (1, 2, 3)]
+    dead, stranger = "127.0.0.9", "127.0.0.8"
+    dns.says({"all.test": {"A": [dead, addresses[0].host, stranger]}})
+    with ExitStack() as stack:
+        strangers = LocalCluster(
+            tmp_path / "strangers", 1, "--cluster", "others", addresses=[Address(stranger, port)]
+        )
+        stack.enter_context(strangers)
+        cluster = LocalCluster(tmp_path / "cluster", 3, addresses=addresses)
+        for node in cluster.nodes:
+            at = node.command.index("--hosts") + 1
+            node.command[at] = f"dns://all.test:{port}?server={dns.address}"
+        stack.enter_context(cluster)
+
+        cluster.wait_converged(timeout_s=40)
+
+        assert len(strangers[0].statuses()) == 1
+        # All that DNS knows is wrong by now; nobody forgets anybody.
+        dns.says({"all.test": {"A": [dead, stranger]}})
+        for node in cluster.nodes:
+            node.admin("/admin/healpartition/disco")
+        assert all(set(node.statuses().values()) == {"alive"} for node in cluster.nodes)
+        assert all(len(node.statuses()) == 3 for node in cluster.nodes)
+        # A host that starts now finds nobody, and joins as soon as DNS knows one again.
+        cluster[2].stop()
+        cluster.wait_converged(*cluster.nodes[:2])
+        cluster[2].start()
+        wait_until(lambda: bool(cluster[2].ask("/admin/node")), 20, "the node")
+        dns.says({"all.test": {"A": [dead, addresses[1].host]}})
+        cluster.wait_converged(timeout_s=40)
+        assert len(strangers[0].statuses()) == 1

@@ -15,7 +15,7 @@ from ringpop_py.errors import (
     MaxRetriesExceeded,
     PeerDeclined,
 )
-from ringpop_py.proxy.request import HttpReply
+from ringpop_py.proxy.request import HttpReply, HttpRequest
 
 HEADERS = (("Host", "shop.example"), ("accept", "x"), ("Cookie", "a=1"), ("Cookie", "b=2"))
 
@@ -24,6 +24,7 @@ def forwarded(*headers: tuple[str, str], keeps: bool = False) -> tuple[tuple[str
     request = http.to_forward(
         "GET", "/x?y", headers, b"", client="10.0.0.9", scheme="https", keeps=keeps
     )
+    assert isinstance(request, HttpRequest)
     return request.headers
 
 
@@ -34,6 +35,7 @@ def test_who_asked_stands_in_headers_and_cookies_in_one() -> None:
         ("x-forwarded-for", "10.0.0.9"),
         ("x-forwarded-proto", "https"),
         ("x-forwarded-host", "shop.example"),
+        ("ringpop-hops", "1"),
     )
 
 
@@ -42,14 +44,26 @@ def test_what_proxies_before_us_have_said_is_kept_if_they_are_believed() -> None
     assert forwarded(*said, keeps=True) == (
         ("x-forwarded-for", "10.0.0.1, 10.0.0.9"),
         ("x-forwarded-proto", "http"),
+        ("ringpop-hops", "1"),
     )
-    assert forwarded(*said) == (("x-forwarded-for", "10.0.0.9"), ("x-forwarded-proto", "https"))
+    assert forwarded(*said)[:2] == (("x-forwarded-for", "10.0.0.9"), ("x-forwarded-proto", "https"))
 
 
 def test_nobody_removes_what_we_say_and_no_name_stands_for_another() -> None:
     tricks = (("Connection", "x-forwarded-for, x-forwarded-proto"), ("X_Forwarded_For", "1"))
     names = [name for name, _ in forwarded(*tricks)]
-    assert names == ["x-forwarded-for", "x-forwarded-proto"]
+    assert names == ["x-forwarded-for", "x-forwarded-proto", "ringpop-hops"]
+
+
+def test_a_request_that_goes_round_in_a_circle_is_stopped() -> None:
+    headers: tuple[tuple[str, str], ...] = (("Connection", "ringpop-hops"), ("Ringpop-Hops", "x"))
+    for count in range(http.HOPS_MAX):
+        headers = forwarded(*headers)
+        assert dict(headers)["ringpop-hops"] == str(count + 1)
+    answer = http.to_forward("GET", "/", headers, b"", client="", scheme="http")
+    assert isinstance(answer, http.OwnAnswer)
+    assert answer.status == 508
+    assert b"the --app-url of a daemon is not the application of its own host" in answer.body
 
 
 def test_who_asked_is_read_from_what_the_other_host_has_said() -> None:
@@ -59,7 +73,7 @@ def test_who_asked_is_read_from_what_the_other_host_has_said() -> None:
 
 def test_a_mark_of_somebody_else_goes_no_further() -> None:
     names = [name for name, _ in forwarded(("Ringpop-Forwarded", "forged"))]
-    assert names == ["x-forwarded-for", "x-forwarded-proto"]
+    assert names == ["x-forwarded-for", "x-forwarded-proto", "ringpop-hops"]
 
 
 @pytest.mark.parametrize(
