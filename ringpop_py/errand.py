@@ -347,6 +347,27 @@ class Errand(Generic[P]):
     _troubled: bool = field(default=False, init=False)
     _hurries: bool = field(default=False, init=False)
 
+    @staticmethod
+    def first_ask(
+        part: P, policy: SchedulePolicy, deadline: int, routes: PartRoutes[P], now: int
+    ) -> Ask[P] | None:
+        """Return the ask that an errand about *part* begins with; None if only the errand knows.
+
+        As long as all goes well, this is all that a request needs; `after` has the rest.
+        """
+        if policy.failover > 1 or now >= deadline:
+            return None
+        to = routes.destination(part)
+        return Ask(to, (part,), 1, min(deadline - now, policy.attempt_us)) if to else None
+
+    @classmethod
+    def after(cls, ask: Ask[P], policy: SchedulePolicy, deadline: int) -> Errand[P]:
+        """Return the errand that has begun with *ask*, which is under way."""
+        errand = cls(ask.parts, policy, deadline)
+        errand._asks_count = ask.number
+        errand.under_way.append(ask)
+        return errand
+
     def __repr__(self) -> str:
         asks = ", ".join(f"{ask.parts} at {ask.to or 'the relay'}" for ask in self.under_way)
         tried = {part: self._tried[part] for part in self.open if part in self._tried}

@@ -531,6 +531,34 @@ def test_a_request_that_was_given_up_took_no_effect_if_no_attempt_can_have_run(
     assert (type(end), end.took_effect) == (MaxRetriesExceeded, took_effect)
 
 
+@given(
+    owner=st.sampled_from(["b", ""]),
+    deadline=st.sampled_from([0, 1, 5 * s, NEVER]),
+    now=st.integers(0, 6 * s),
+    attempt_us=st.sampled_from([s, NEVER]),
+)
+def test_the_first_ask_alone_is_what_an_errand_begins_with(
+    owner: str, deadline: int, now: int, attempt_us: int
+) -> None:
+    policy, routes = replace(schedule(), attempt_us=attempt_us), Owners({"k": owner})
+    errand = Errand(["k"], policy, deadline)
+    step = errand.next(routes, now)
+    ask = Errand.first_ask("k", policy, deadline, routes, now)
+
+    if ask is None:
+        assert step is None  # an error, which the errand has
+    else:
+        assert isinstance(step, list)
+        assert [(each.to, [*each.parts], each.number, each.wait_us) for each in step] == [
+            (ask.to, [*ask.parts], ask.number, ask.wait_us)
+        ]
+        after = Errand.after(ask, policy, deadline)
+        for each, begun in ((errand, step[0]), (after, ask)):
+            each.failed(begun, LOST)
+        assert errand.next(routes, now) == after.next(routes, now)
+        assert [*map(str, errand.results.values())] == [*map(str, after.results.values())]
+
+
 # With failover.
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
     from ringpop_py.address import Address
-    from ringpop_py.errand import PartRoutes
+    from ringpop_py.errand import PartRoutes, Step
     from ringpop_py.proxy.application import Application
     from ringpop_py.proxy.head import Head
     from ringpop_py.proxy.many import Message
@@ -170,13 +170,17 @@ class Proxy:
         deadline = NEVER if deadline_at == math.inf else instant_us(deadline_at)
         if routes is None:
             routes = owners if len(keys) == 1 else Together(owners, keys)
-        errand = Errand(keys[:1], policy, deadline)
-        owner, failure = "", None
+        owner, failure, errand = "", None, None
         await owners.settle(keys, deadline_at)
-        # Without a deadline, a first attempt needs no clock.
-        step = errand.next(routes, 0 if deadline == NEVER else _now())
+        now = 0 if deadline == NEVER else _now()  # without a deadline, it needs no clock
+        first = Errand.first_ask(keys[0], policy, deadline, routes, now)
+        step: Step[str] = [first] if first is not None else None
+        if first is None:
+            errand = Errand(keys[:1], policy, deadline)
+            step = errand.next(routes, now)
         while step is not None:
             if isinstance(step, int):
+                assert errand is not None
                 if isinstance(failure, PeerDeclined):
                     await owners.reconcile(owner, keys)  # its time counts as part of the wait
                 await trio.sleep_until(step / MICROSECONDS)
@@ -196,9 +200,11 @@ class Proxy:
                 raise
             except CallError as error:
                 failure = error
+            errand = Errand.after(ask, policy, deadline) if errand is None else errand
             errand.failed(ask, failure)
             step = errand.next(routes, _now())
             self.counts.retries += step is not None
+        assert errand is not None, "it has the error"
         self.counts.failures += 1
         raise errand.results[keys[0]] from failure
 
