@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tests.bench.entries import rolling
+from tests.bench.entries import nginx, rolling
 from tests.bench.entries.server import Server
-from tests.bench.report import larger_is_better, smaller_is_better
+from tests.bench.report import larger_is_better, smaller_is_better, without_peer
 from tests.e2e.local_cluster import LocalCluster, free_addresses
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ HERE: Final = Path(__file__).parent / "entries"
 CALLERS: Final = 16
 SECONDS: Final = 4.0
 ROUNDS: Final = 5
+NGINX: Final = "nginx, which hashes keys"
 BARE: Final = "the bare application"
 HTTPX: Final = "httpx to a second uvicorn"
 RATE_HERE: Final = 0.9
@@ -47,8 +48,10 @@ def run() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as stack:
         cluster = LocalCluster(Path(folder), 2)
         behind = free_addresses(2)
+        (door_of_ours,) = free_addresses(1)
         for node, app in zip(cluster.nodes, behind, strict=True):
             node.command += ["--app-url", f"http://{app}"]
+        cluster[0].command += ["--http-in", str(door_of_ours), "--key", "path:/carts/{key}"]
         stack.enter_context(cluster)
         cluster.wait_converged()
         for node, app in zip(cluster.nodes, behind, strict=True):
@@ -56,12 +59,20 @@ def run() -> Iterator[Row]:
         bare, passed_on = free_addresses(2)
         stack.enter_context(Server(bare, MODE="bare"))
         stack.enter_context(Server(passed_on, MODE="httpx", OTHER=f"http://{bare}"))
+        doors = {}
+        if nginx.program() is not None:
+            second, balanced = free_addresses(2)
+            stack.enter_context(Server(second, MODE="bare"))
+            stack.enter_context(nginx.nginx(Path(folder), balanced, [bare, second]))
+            doors["nginx"] = balanced
         here, elsewhere = (_key_of(cluster, place) for place in (0, 1))
         ways = {
             "bare": (bare, here),
             "here": (behind[0], here),
             "elsewhere": (behind[0], elsewhere),
             "httpx": (passed_on, here),
+            **{name: (door, here) for name, door in doors.items()},
+            "door": (door_of_ours, elsewhere),
         }
         loads: dict[str, list[Load]] = {name: [] for name in ways}
         for _ in range(ROUNDS):
@@ -77,6 +88,13 @@ def run() -> Iterator[Row]:
         yield smaller_is_better(
             "entry.elsewhere.p99", p99["elsewhere"], "ms", HTTPX, p99["httpx"], 1.0
         )
+        # A row by a way without Python before it, too: what the detour costs in all.
+        for name in ("elsewhere", "door"):
+            row = f"entry.{name}.nginx"
+            if "nginx" in rate:
+                yield larger_is_better(row, rate[name], "1/s", NGINX, rate["nginx"])
+            else:
+                yield without_peer(row, rate[name], "1/s", NGINX)
     yield from rolling.rows()
 
 

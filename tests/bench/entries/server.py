@@ -19,6 +19,19 @@ START_S: Final = 20.0
 END_S: Final = 10.0
 
 
+def wait_for(address: Address) -> None:
+    """Return when something answers at *address*."""
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            httpx.get(f"http://{address}/", timeout=1)
+        except httpx.HTTPError:
+            assert time.monotonic() < end, f"no answer from {address}"
+            time.sleep(0.1)
+        else:
+            return
+
+
 class Server:
     """`app` under uvicorn at *address*, with *environment*; a context manager that ends it."""
 
@@ -41,15 +54,7 @@ class Server:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self._process = subprocess.Popen(self._command, env=self._environment)
-        end = time.monotonic() + START_S
-        while True:
-            try:
-                httpx.get(f"http://{self.address}/", timeout=1)
-            except httpx.HTTPError:
-                assert time.monotonic() < end, f"no answer from {self.address}"
-                time.sleep(0.1)
-            else:
-                return
+        wait_for(self.address)
 
     def end(self) -> None:
         """End it."""
