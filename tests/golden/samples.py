@@ -64,6 +64,7 @@ from ringpop_py.partition.checkpoints import Checkpoint, decode_checkpoint, enco
 from ringpop_py.placing import table
 from ringpop_py.placing.assignment import Assignment
 from ringpop_py.placing.definition import Definition
+from ringpop_py.proxy import entry
 from ringpop_py.proxy.failures import decode_failure, encode_failure
 from ringpop_py.proxy.head import Head, KeyspaceBelief, Tries
 from ringpop_py.proxy.http import (
@@ -101,6 +102,7 @@ from ringpop_py.values import operations
 from ringpop_py.values.checksum import CHECKSUM_BYTES, HEAD, wrap
 from ringpop_py.values.declared import (
     Declared,
+    Named,
     convert,
     decode,
     encode,
@@ -373,6 +375,62 @@ def _proxy() -> dict[str, Kind]:
     }
 
 
+def _entry() -> dict[str, Kind]:
+    """What web applications and clients say to their daemon."""
+    headers, tries = (("a", "é"), ("a", "")), Tries(2, (0.5,))
+    return {
+        "entry.follow": _declared(entry.Follow, first=entry.Follow(), later=entry.Follow(7)),
+        "entry.ring": _declared(
+            entry.RingTold,
+            empty=entry.RingTold("n", "m", "native", 100, 0, ()),
+            full=entry.RingTold(
+                "é", "m", "native", 1, CHECKSUM_MAX, (entry.RingOwner("n", "10.0.0.1:1"),)
+            ),
+        ),
+        "entry.forward": _declared(
+            entry.ForwardHead,
+            bare=entry.ForwardHead("k", "GET", "/", ()),
+            full=entry.ForwardHead(
+                "é",
+                "PUT",
+                "/x?y",
+                headers,
+                may_be_here=True,
+                idempotent=True,
+                failover=2,
+                tries=tries,
+            ),
+        ),
+        "entry.reply": _declared(
+            entry.ReplyHead,
+            here=entry.ReplyHead("n", entry.HERE),
+            full=entry.ReplyHead("é", 599, headers),
+        ),
+        "entry.all": _declared(
+            entry.AllHead,
+            call=entry.AllHead(("k",), "/x", headers=headers),
+            full=entry.AllHead(
+                ("k", "é"),
+                "",
+                "GET",
+                "/",
+                headers,
+                may_be_here=True,
+                idempotent=True,
+                tries=tries,
+            ),
+        ),
+        "entry.answers": Kind(
+            encode,
+            partial(decode, list[entry.OwnerAnswer]),
+            {
+                "failed": [entry.OwnerAnswer("", (0,), encode_failure(ApplicationError("k", "m")))],
+                "full": [entry.OwnerAnswer("é", (0, 1), b"", 200, headers, b"x")],
+            },
+        ),
+    }
+
+
 # Keyspaces.
 
 DIGEST: Final = bytes(range(8))
@@ -416,7 +474,7 @@ def _result(
     )
 
 
-def _declared(kind: type[Declared], **samples: object) -> Kind:
+def _declared(kind: type[Declared | Named], **samples: object) -> Kind:
     return Kind(encode, partial(decode, kind), samples)
 
 
@@ -969,6 +1027,7 @@ KINDS: Final[dict[str, Kind]] = {
     **_native(),
     **_ringpop(),
     **_proxy(),
+    **_entry(),
     **_keyspaces(),
     **_gossip(),
     **_jobs(),
