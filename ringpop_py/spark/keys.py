@@ -24,6 +24,8 @@ import pyarrow.compute as pc
 from ringpop_py.errors import BadKey, ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
@@ -52,17 +54,32 @@ def key_text(column: Column | str) -> Column:
     return F.when(kind.isin(*KEY_TYPES), found.cast(TEXT)).otherwise(refusal)
 
 
+def column_named(name: str, names: Sequence[str]) -> str:
+    """Return which of *names* is meant by *name*: whatever its case, as in Spark.
+
+    Where several differ by their case only (`spark.sql.caseSensitive`), it is the one that is
+    written so.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    exact = [each for each in names if each == name]
+    found = exact or [each for each in names if each.lower() == name.lower()]
+    if not found:
+        raise ConfigError(f"there is no column {name!r}; there are {', '.join(map(repr, names))}")
+    if len(found) > 1:
+        called = "" if exact else f", whatever its case: {', '.join(map(repr, found))}"
+        raise ConfigError(f"{len(found)} columns are called {name!r}{called}")
+    return found[0]
+
+
 def key_type(schema: StructType, key: str) -> str:
     """Return the type of the one column *key*, one of `KEY_TYPES`. Raises ConfigError."""
-    kinds = [field.dataType.simpleString() for field in schema if field.name == key]
-    if not kinds:
-        there = ", ".join(map(repr, schema.names))
-        raise ConfigError(f"there is no column {key!r}; there are {there}")
-    if len(kinds) > 1:
-        raise ConfigError(f"{len(kinds)} columns are called {key!r}")
-    if kinds[0] not in KEY_TYPES:
-        raise ConfigError(f"key column {key!r}: {_RULE}{kinds[0]}{_HINT}")
-    return kinds[0]
+    name = column_named(key, schema.names)
+    kind: str = schema[name].dataType.simpleString()
+    if kind not in KEY_TYPES:
+        raise ConfigError(f"key column {name!r}: {_RULE}{kind}{_HINT}")
+    return kind
 
 
 def key_texts(keys: pa.Array) -> pa.Array:

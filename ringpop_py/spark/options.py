@@ -88,6 +88,12 @@ OPTIONS: Final = (
 )
 _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
 _LISTED: Final = "; there are:"
+_TABLES_OWN: Final = "option."
+CATALOG_ADVICE: Final = (
+    "Spark gives such a table's options to no source in Python, so it could be neither read nor"
+    " written; use CREATE TEMPORARY VIEW NAME USING ringpop OPTIONS (keyspace '…', key '…'), which"
+    " SELECT and INSERT INTO take (drop the table with DROP TABLE)"
+)
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _REASONS: Final = {
     "path": (
@@ -225,6 +231,9 @@ class _Given:
 
     def __init__(self, given: Mapping[str, str], purpose: Purpose) -> None:
         self._values = {name.lower(): value for name, value in given.items()}
+        # What Spark hands to a source when a table of its catalog is made, and none later.
+        if "provider" in self._values and any(n.startswith(_TABLES_OWN) for n in self._values):
+            _refuse(f"a keyspace is no table of Spark's catalog: {CATALOG_ADVICE}")
         self._purpose = purpose
         for name in self._values:
             if name not in _SPARKS_OWN:
@@ -259,6 +268,11 @@ class _Given:
         except ValueError as error:
             raise ConfigError(f"option {name} is {error}, not {text[:80]!r}") from None
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether no option is given at all."""
+        return not self._values
+
     def both(self, one: str, other: str) -> bool:
         """Return whether both options are given, with different values."""
         first, second = self._values.get(one.lower()), self._values.get(other.lower())
@@ -272,7 +286,10 @@ def _target(options: _Given) -> Target:
         _refuse("peers and bootstrapFile both list daemons: give only one")
     keyspace = options.get("keyspace", str, "") or options.get("table", str, "")
     if not keyspace:
-        _refuse("name the keyspace: .option('keyspace', NAME)")
+        text = "name the keyspace: .option('keyspace', NAME)"
+        if options.is_bare:
+            text += f". If this is a table of Spark's catalog: {CATALOG_ADVICE}"
+        _refuse(text)
     peers = options.get("bootstrapFile", _peers_in_file, None) or options.get("peers", _peers, None)
     schedule_s = options.get("retrySchedule", _seconds, SCHEDULE_S)
     max_retries = options.get("maxRetries", _integer(0, 1_000), MAX_RETRIES)

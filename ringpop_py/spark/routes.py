@@ -19,7 +19,7 @@ from ringpop_py.columns.batches import POSITION, ROWS_MAX, SOURCE_TEXT_MAX
 from ringpop_py.config.settings import check_schedule
 from ringpop_py.errors import ConfigError, RingpopError
 from ringpop_py.proxy.request import Request
-from ringpop_py.spark.keys import BINARY, INTEGERS, key_text, key_type
+from ringpop_py.spark.keys import BINARY, INTEGERS, column_named, key_text, key_type
 from ringpop_py.spark.options import ON_NULL_KEY, quoted
 from ringpop_py.spark.owner import native_ring
 from ringpop_py.spark.schemas import arrow_schema, struct_of
@@ -122,6 +122,7 @@ def route(  # noqa: PLR0913 - options of one job, by name
     """
     if not 0 < batch_rows <= ROWS_MAX:
         raise ConfigError(f"batch_rows is 1 to {ROWS_MAX}, not {batch_rows!r}")
+    key = column_named(key, df.columns)
     plan = RoutePlan(
         job=uuid.uuid4().hex if job is None else job,
         key=key,
@@ -178,6 +179,7 @@ def route_answers(  # noqa: PLR0913 - options of one job, by name
     Later errors (these, and those of `route`) fail the query, inside Spark's own error.
     """
     struct = struct_of(schema)
+    key = column_named(key, df.columns)
     plan = RoutePlan(
         job=uuid.uuid4().hex,
         key=key,

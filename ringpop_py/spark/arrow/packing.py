@@ -14,10 +14,10 @@ from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.aggregations import BUILT_IN, FIELDS
 from ringpop_py.spark.arrow.combined import check_operation, combined, combined_fields
 from ringpop_py.spark.arrow.stored import stored_type
-from ringpop_py.spark.keys import key_texts, key_type, refuse_null_keys
+from ringpop_py.spark.keys import column_named, key_texts, key_type, refuse_null_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
@@ -52,13 +52,17 @@ def packed(options: WriteOptions, rows: pa.Table) -> Changes:
 
 
 def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
-    """Return *options* with the column of arguments, if *schema* has only one that it can be.
+    """Return *options* with the names of columns as *schema* has them, whatever their case.
 
-    Raises ConfigError if such rows cannot be packed; the message names the column.
+    The column of arguments is there, too, if there is only one that it can be.
+
+    Raises:
+        ConfigError: such rows cannot be packed; the message names the column.
     """
     from ringpop_py.spark.schemas import arrow_schema  # noqa: PLC0415 - on the driver
 
     key_type(schema, options.key)
+    options = _named(options, schema.names)
     arrow = arrow_schema(schema)
     # As tasks see it: `keyed` makes text of keys, which the value may be as well.
     arrow = arrow.set(arrow.get_field_index(options.key), pa.field(options.key, pa.string()))
@@ -70,6 +74,16 @@ def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
     if value is not None:
         _check(options.operation, arrow, value)
     return replace(options, value=value)
+
+
+def _named(options: WriteOptions, names: Sequence[str]) -> WriteOptions:
+    value = None if options.value is None else column_named(options.value, names)
+    columns = {name.lower(): name for name in names}
+    # Of an unknown one there is an error of its own.
+    fields = {columns.get(name.lower(), name): how for name, how in options.fields.items()}
+    if len(fields) < len(options.fields):
+        raise ConfigError(f"operation names a column twice: {', '.join(options.fields)}")
+    return replace(options, key=column_named(options.key, names), value=value, fields=fields)
 
 
 def check_columns(schema: pa.Schema, key: str, value: str | None = None) -> None:

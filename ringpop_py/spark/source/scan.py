@@ -6,7 +6,7 @@ column that a value does not have is NULL; other entries of values are ignored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from ringpop_py.columns.packed import unpack_column
 from ringpop_py.errors import ConfigError
 from ringpop_py.spark.arrow.columns import shown, unpack_rows
 from ringpop_py.spark.arrow.stored import stored_type
-from ringpop_py.spark.keys import key_type
+from ringpop_py.spark.keys import column_named, key_type
 from ringpop_py.spark.options import TIMEOUT_S, ReadOptions, Target
 from ringpop_py.spark.schemas import EXAMPLE, arrow_schema, struct_of
 from ringpop_py.spark.snapshot import peer_list
@@ -98,6 +98,8 @@ class Scan(DataSourceReader):
 def scan_of(options: ReadOptions, schema: StructType) -> Scan:
     """Return the reader of a keyspace into *schema*. Raises ConfigError for unusable columns."""
     arrow = arrow_schema(schema)
+    if any(name.lower() == options.key.lower() for name in arrow.names):  # else it is not wanted
+        options = replace(options, key=column_named(options.key, arrow.names))
     for field in arrow:
         if field.name != options.key:
             stored_type(field.type, field.name)
@@ -169,6 +171,7 @@ def lookup(  # noqa: PLR0913 - options of one query, by name
     Later errors fail the query, such as `SchemaMismatch` if a value does not fit its column.
     """
     key_type(df.schema, key)
+    key = column_named(key, df.columns)
     target = Target(keyspace, peer_list(peers), direct, timeout_s)
     with KeyspaceReader(target) as reader:  # even with a schema: it checks the keyspace
         struct = struct_of(schema) if schema is not None else _inferred(reader, value)
