@@ -17,6 +17,7 @@ from ringpop_py.errors import ConfigError, HostsFileError
 from ringpop_py.faults import is_fault
 from ringpop_py.keyspaces.on_demand import KeyspacesOnDemand
 from ringpop_py.logs import log
+from ringpop_py.node.batches import BatchHandler
 from ringpop_py.node.driver import NodeDriver
 from ringpop_py.node.end import Ending
 from ringpop_py.node.labels import OwnLabels
@@ -252,7 +253,7 @@ class Ringpop:
         return add
 
     def batch_handler(
-        self, endpoint: str, *, key: str, answers: bool = False
+        self, endpoint: str, *, key: str, answers: bool = False, in_thread: bool = False
     ) -> Callable[[BatchFunction], BatchFunction]:
         """Decorate a function to receive Arrow batches routed by the column *key*.
 
@@ -261,6 +262,10 @@ class Ringpop:
 
         With *answers* it returns a `pyarrow.RecordBatch` for these rows, of any length. It is then
         called for each request (`ringpop_py.spark.route_answers`), so it must be idempotent.
+
+        A node answers nobody while the function runs, and logs it if that takes long. With
+        *in_thread* it runs in a thread beside the node, for one batch at a time, in the order in
+        which they came; what it shares with other handlers must then be safe to use from there.
         """
         from ringpop_py.columns.batches import BatchReceiver  # noqa: PLC0415 - pyarrow is an extra
 
@@ -268,7 +273,8 @@ class Ringpop:
             receiver = BatchReceiver(
                 function, key, local=self.name, ring=lambda: self.ring, answers=answers
             )
-            self.application.add_handler(endpoint, receiver)
+            handler = BatchHandler(endpoint, receiver, in_thread=in_thread)
+            self.application.add_handler(endpoint, handler)
             return function
 
         return add
