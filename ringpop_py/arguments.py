@@ -52,6 +52,17 @@ def checked_texts(values: Iterable[str], what: str, one: str) -> tuple[str, ...]
     return found
 
 
+def sendable_texts(values: Iterable[str], what: str, one: str) -> tuple[str, ...]:
+    """As `checked_texts`. Raises ConfigError also if UTF-8 cannot encode one of them."""
+    found = checked_texts(values, what, one)
+    try:
+        "".join(found).encode()
+    except UnicodeEncodeError:
+        for value in found:
+            sendable_text(value, one)
+    return found
+
+
 def keys_of(key: str | Iterable[str]) -> tuple[str, ...]:
     """Return the keys of a request, which has one key or several. Raises ConfigError."""
     if isinstance(key, str):

@@ -257,9 +257,9 @@ class SchedulePolicy:
 
     def __post_init__(self) -> None:
         check_schedule(self.max_retries, self.schedule_s)
-        if self.failover == 1:
+        if self.failover == 1 and type(self.failover) is int:
             return
-        if not isinstance(self.failover, int) or not 1 < self.failover <= self.max_retries + 1:
+        if type(self.failover) is not int or not 1 < self.failover <= self.max_retries + 1:
             raise ConfigError(
                 f"failover is 1 to max_retries + 1 ({self.max_retries + 1}) members, "
                 f"not {self.failover!r}"

@@ -20,8 +20,8 @@ from anyio.lowlevel import RunVar
 from ringpop_py.address import SocketPath
 from ringpop_py.arguments import checked_seconds
 from ringpop_py.client.client import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, GRACE_S, MESSAGES_MAX
-from ringpop_py.client.here import peer_of
-from ringpop_py.client.outcomes import Outcomes, take_in
+from ringpop_py.client.here import FULL_RETRY_S, peer_of
+from ringpop_py.client.outcomes import Outcomes, no_time_left, take_in
 from ringpop_py.client.proxying import (
     ManyCalls,
     all_owners_call,
@@ -41,7 +41,8 @@ from ringpop_py.errors import (
     TooManyInFlight,
     WireError,
 )
-from ringpop_py.proxy.request import ManyRequest, Reply
+from ringpop_py.proxy.many import KEYS_MAX
+from ringpop_py.proxy.request import Reply
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
 
@@ -124,6 +125,8 @@ class AsyncClient:
         Raises:
             CallError: one of its subclasses; `took_effect` says whether the call may have run.
         """
+        if not call.ttl_s > 0:
+            raise no_time_left()
         slots = self._slots.get(None)
         if slots is None:
             slots = anyio.Semaphore(CALLS_MAX)
@@ -217,13 +220,20 @@ class AsyncClient:
         keys: Iterable[str],
         bodies: Iterable[bytes],
         *,
-        service: str = "app",
         headers: Headers = (),
+        keys_max: int = KEYS_MAX,
         **options: Unpack[RequestOptions],
     ) -> list[bytes | RingpopError]:
         """Have the owner of each key answer the request with its body; see `Client.proxy_many`."""
-        request = ManyRequest(endpoint, [*bodies], headers)
-        many = ManyCalls(request, keys, service=service, options=options, peer=self.peer)
+        many = ManyCalls(
+            endpoint,
+            keys,
+            bodies,
+            headers=headers,
+            keys_max=keys_max,
+            options=options,
+            peer=self.peer,
+        )
         deadline_at = anyio.current_time() + options.get("deadline_s", self.timeout_s)
 
         async def send() -> None:
@@ -259,8 +269,12 @@ class AsyncClient:
 
 
 async def _connected(peer: Peer) -> SocketStream | UNIXSocketStream:
-    if isinstance(peer, SocketPath):
-        return await anyio.connect_unix(peer.path)
+    while isinstance(peer, SocketPath):
+        try:
+            return await anyio.connect_unix(peer.path)
+        except (BlockingIOError, anyio.BrokenResourceError):
+            # Its backlog is full, for which such a socket does not wait. Our caller does.
+            await anyio.sleep(FULL_RETRY_S)
     stream = await anyio.connect_tcp(*peer)
     raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -20,7 +20,7 @@ from weakref import WeakSet
 from ringpop_py.address import Address
 from ringpop_py.arguments import checked_seconds, sendable_text
 from ringpop_py.client.here import connected, peer_of
-from ringpop_py.client.outcomes import LineEnd, Outcomes, take_in
+from ringpop_py.client.outcomes import LineEnd, Outcomes, no_time_left, take_in
 from ringpop_py.client.proxying import (
     ManyCalls,
     all_owners_call,
@@ -46,7 +46,8 @@ from ringpop_py.errors import (
 )
 from ringpop_py.forks import FORKS
 from ringpop_py.proxy.head import RELAY_ENDPOINT, Head, RelayHead
-from ringpop_py.proxy.request import ManyRequest, Reply, Request
+from ringpop_py.proxy.many import KEYS_MAX
+from ringpop_py.proxy.request import Reply, Request
 from ringpop_py.values.declared import Named, Natural, Text, convert, encode
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
@@ -387,7 +388,7 @@ class Client(Closing):
             CallError: if the call cannot be sent, for example because it is too large.
         """
         if not call.ttl_s > 0:
-            raise CallTimeout("no time was left for the call")
+            raise no_time_left()
         return self._line().begin(call)
 
     # The node.
@@ -480,8 +481,8 @@ class Client(Closing):
         keys: Iterable[str],
         bodies: Iterable[bytes],
         *,
-        service: str = "app",
         headers: Headers = (),
+        keys_max: int = KEYS_MAX,
         **options: Unpack[RequestOptions],
     ) -> list[bytes | RingpopError]:
         """Have the owner of each key answer the request with its body; many travel as one.
@@ -491,8 +492,15 @@ class Client(Closing):
         Raises:
             ConfigError: an argument or an option is not what it has to be.
         """
-        request = ManyRequest(endpoint, [*bodies], headers)
-        many = ManyCalls(request, keys, service=service, options=options, peer=self.peer)
+        many = ManyCalls(
+            endpoint,
+            keys,
+            bodies,
+            headers=headers,
+            keys_max=keys_max,
+            options=options,
+            peer=self.peer,
+        )
         deadline_at = time.monotonic() + options.get("deadline_s", self.timeout_s)
         under_way: deque[tuple[Message, Pending]] = deque()
 

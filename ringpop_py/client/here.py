@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.address import Address, Peer, SocketPath, parse_peer
@@ -14,22 +15,37 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PEER_VARIABLE: Final = "RINGPOP_PEER"
+PROBE_S: Final = 1.0
+FULL_RETRY_S: Final = 0.01
 LOCAL_DAEMON: Final = Address("127.0.0.1", 3000)
 
 
 def default_peer(environment: Mapping[str, str] = os.environ) -> Peer:
     """Return the daemon that a program calls if it names none.
 
-    That is the one in the variable `PEER_VARIABLE`; else the one at `default_socket`, or at that of
-    the system, if there is such a file; else `LOCAL_DAEMON`. Raises ConfigError.
+    That is the one in the variable `PEER_VARIABLE`; else the one that listens at `default_socket`,
+    or at that of the system; else `LOCAL_DAEMON`. Raises ConfigError.
     """
     named = environment.get(PEER_VARIABLE)
     if named:
         return parse_peer(named, what=f"${PEER_VARIABLE}")
     for path in dict.fromkeys((default_socket(environment), SYSTEM_SOCKET)):
-        if path.is_socket():
+        if _answers(str(path)):
             return SocketPath(str(path))
     return LOCAL_DAEMON
+
+
+def _answers(path: str) -> bool:
+    """Return whether somebody listens at *path*, as far as this user may know."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(PROBE_S)
+        try:
+            sock.connect(path)
+        except BlockingIOError:  # its backlog is full
+            return True
+        except OSError:
+            return False
+        return True
 
 
 def peer_of(given: Peer | str | None, what: str = "peer") -> Peer:
@@ -52,10 +68,18 @@ def connected(peer: Peer, timeout_s: float) -> socket.socket:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
     sock = socket.socket(socket.AF_UNIX)
+    deadline_at = time.monotonic() + timeout_s
     try:
         sock.settimeout(timeout_s)
-        sock.connect(peer.path)
+        while True:
+            try:
+                sock.connect(peer.path)
+            except BlockingIOError:  # its backlog is full, for which such a socket does not wait
+                if time.monotonic() >= deadline_at:
+                    raise
+                time.sleep(FULL_RETRY_S)
+            else:
+                return sock
     except BaseException:
         sock.close()
         raise
-    return sock

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ringpop_py.errors import CallError, ConnectionLost, PeerDeclined
+from ringpop_py.errors import CallError, CallTimeout, ConnectionLost, PeerDeclined
 from ringpop_py.wire.calls import Answer, AnswerReceived, CallFailed, CallReceived, Ended
 from ringpop_py.wire.frames import ErrorCode
 
 if TYPE_CHECKING:
     from ringpop_py.wire.connection import Connection
+
+
+def no_time_left() -> CallTimeout:
+    """Return the error of a call that was not sent, as its time is over."""
+    error = CallTimeout("no time was left for the call")
+    error.took_effect = "no"
+    return error
 
 
 class LineEnd(NamedTuple):

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringpop_py.arguments import checked_texts, keys_of, sendable_text, wrong
+from ringpop_py.arguments import keys_of, sendable_text, sendable_texts, wrong
 from ringpop_py.errors import BodyError, ConfigError, PeerFailed
 from ringpop_py.proxy.entry import all_call, decode_replies, forward_call, reply_in
 from ringpop_py.proxy.failures import decode_failure, decode_results
 from ringpop_py.proxy.head import (
     APPLICATION_SCHEME,
+    MANY_ENDPOINT,
     AnswerHead,
     Head,
 )
 from ringpop_py.proxy.many import checked_many, messages_of
+from ringpop_py.proxy.many import checked_request as checked_many_request
 from ringpop_py.proxy.request import AnyRequest, HttpRequest, Reply, Request
 from ringpop_py.proxy.tries import sent_options
 from ringpop_py.values.declared import decode, encode
-from ringpop_py.wire.calls import Call
+from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from ringpop_py.errors import RingpopError
     from ringpop_py.proxy.failures import Failure
     from ringpop_py.proxy.many import Message
-    from ringpop_py.proxy.request import AnyReply, ManyRequest, OwnerReply, RequestOptions
+    from ringpop_py.proxy.request import AnyReply, Headers, OwnerReply, RequestOptions
     from ringpop_py.wire.calls import Answer
 
 
@@ -56,10 +58,15 @@ def proxy_call(
         key = sendable_text(key, "key")
         return forward_call(key, request, may_be_here=may_be_here, options=sent, ttl_s=ttl_s)
     keys = (key,) if isinstance(key, str) else keys_of(key)
-    if len(keys) > 1 and "failover" in sent:
-        raise ConfigError("failover is for requests of one key")
+    if len(keys) > 1:
+        _refuse_failover(options)
     head = Head(keys, route=True, headers=checked_request(request).headers, **sent)
     return application_call(service, request, _encoded(head), ttl_s)
+
+
+def _refuse_failover(options: RequestOptions) -> None:
+    if options.get("failover", 1) != 1:
+        raise ConfigError("failover is for requests of one key")
 
 
 def _encoded(head: Head) -> bytes:
@@ -81,9 +88,10 @@ def all_owners_call(
     """
     if not isinstance(request, AnyRequest):
         raise wrong("request", "a Request or an HttpRequest", request)
-    wanted = tuple(dict.fromkeys(checked_texts(keys, "keys", "key")))
-    for key in wanted:
-        sendable_text(key, "key")
+    wanted = tuple(dict.fromkeys(sendable_texts(keys, "keys", "key")))
+    if isinstance(request, Request):
+        sendable_text(request.endpoint, "endpoint")
+    _refuse_failover(options)
     ttl_s = options.get("deadline_s", timeout_s)
     return wanted, all_call(wanted, request, options=sent_options(options), ttl_s=ttl_s)
 
@@ -118,33 +126,29 @@ class ManyCalls:
 
     def __init__(
         self,
-        request: ManyRequest,
+        endpoint: str,
         keys: Iterable[str],
+        bodies: Iterable[bytes],
         *,
-        service: str,
+        headers: Headers,
+        keys_max: int,
         options: RequestOptions,
         peer: Peer,
     ) -> None:
-        wanted, bodies = checked_many(keys, request.bodies)
-        Request(request.endpoint, b"", request.headers)  # raises ConfigError
-        if "failover" in options:
-            raise ConfigError("failover is for requests of one key")
-        self._service = sendable_text(service, "service")
-        self._request = request
+        wanted, listed = checked_many(keys, bodies)
+        self._request = checked_many_request(endpoint, listed, headers, keys_max)
+        _refuse_failover(options)
         self._sent = sent_options(options)
         self._peer = peer
-        self.messages = messages_of(wanted, bodies, range(len(wanted)))
+        self.messages = messages_of(wanted, listed, range(len(wanted)), keys_max)
         self.results: list[bytes | RingpopError] = [b""] * len(wanted)
 
     def call_for(self, message: Message, ttl_s: float) -> Call:
-        """Return the call with *message*. Raises ConfigError if a key cannot be sent."""
-        head = Head(
-            message.keys, route=True, many=True, headers=self._request.headers, **self._sent
-        )
+        """Return the call with *message*."""
+        endpoint, headers = self._request.endpoint, self._request.headers
+        head = Head(message.keys, route=True, endpoint=endpoint, headers=headers, **self._sent)
         body, scheme = encode(message.bodies), APPLICATION_SCHEME
-        return Call(
-            self._service, self._request.endpoint, _encoded(head), body, ttl_s=ttl_s, scheme=scheme
-        )
+        return Call(NODE_SERVICE, MANY_ENDPOINT, head.encode(), body, ttl_s=ttl_s, scheme=scheme)
 
     def answered(self, message: Message, answer: Answer) -> None:
         """Take the results of *message*, or its error."""

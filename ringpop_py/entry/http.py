@@ -32,6 +32,7 @@ HOPS: Final = "ringpop-hops"
 """The header that says how often a request was forwarded."""
 HOPS_MAX: Final = 4
 """One hop is usual; more come while applications and daemons start or their rings differ."""
+HOPS_DIGITS: Final = 3
 LOOP_DETECTED: Final = 508
 FORWARDED_FOR: Final = "x-forwarded-for"
 FORWARDED_PROTO: Final = "x-forwarded-proto"
@@ -153,7 +154,11 @@ def to_forward(
         ConfigError: it has no method or path that can be forwarded.
     """
     hops = [value for name, value in headers if name.lower() == HOPS]
-    count = int(hops[-1]) + 1 if hops and hops[-1].isdecimal() else 1
+    said_count = hops[-1] if hops else ""
+    # A caller may write anything: what is too long for a count is too many.
+    count = 1
+    if said_count.isascii() and said_count.isdecimal():
+        count = int(said_count[:HOPS_DIGITS]) + 1
     if count > HOPS_MAX:
         return refusal(
             LOOP_DETECTED,

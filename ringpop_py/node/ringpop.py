@@ -26,10 +26,10 @@ from ringpop_py.node.reporter import Reporter
 from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.entering import EntryServer
 from ringpop_py.proxy.forward import Proxy
-from ringpop_py.proxy.many import checked_many
+from ringpop_py.proxy.many import KEYS_MAX, checked_many, checked_request
 from ringpop_py.proxy.owners import RingOwners
 from ringpop_py.proxy.receive import ProxyServer
-from ringpop_py.proxy.request import Handler, ManyHandler, ManyRequest, Request
+from ringpop_py.proxy.request import Handler, ManyHandler
 from ringpop_py.ring.placement import Placement
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import Status
@@ -317,17 +317,20 @@ class Ringpop:
         bodies: Iterable[bytes],
         *,
         headers: Headers = (),
+        keys_max: int = KEYS_MAX,
         **options: Unpack[RequestOptions],
     ) -> list[bytes | RingpopError]:
         """Have the owner of each key answer the request with its body, also this node.
 
-        The requests of one owner travel together, up to `KEYS_MAX` in a message: that is many
+        The requests of one owner travel together, up to *keys_max* in a message: that is many
         times faster than a call for each, most of all if a `many_handler` serves *endpoint*. They
         may arrive in any order.
 
         Args:
             keys, bodies: the requests: *bodies* has one for each of *keys*.
             headers: see `Request`; they are those of each request.
+            keys_max: fewer let the answers of a message be larger: together they are at most
+                `WireLimits.message_bytes_max`, and those beyond it are errors.
 
         Returns:
             The answer to each request, in their order: a body, or the error with which it ended
@@ -337,8 +340,7 @@ class Ringpop:
             ConfigError: an argument or an option is not what it has to be.
         """
         wanted, listed = checked_many(keys, bodies)
-        Request(endpoint, b"", headers)  # raises ConfigError
-        request = ManyRequest(endpoint, listed, headers)
+        request = checked_request(endpoint, listed, headers, keys_max)
         return await self.proxying.proxy_many(wanted, request, **options)
 
     # Keyed state.

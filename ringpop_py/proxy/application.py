@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.request import AnyReply, AnyRequest, Headers, ManyHandler, ManyRequest
 
 
-RESULT_BYTES: Final = 5
-"""The most bytes that msgpack adds to one of many results."""
 REPLY_BYTES_MAX: Final = WireLimits().message_bytes_max
 
 
@@ -161,26 +159,15 @@ class Application:
         if len(results) != len(call.keys):
             why = f"it returned {len(results)} bodies for {len(call.keys)} keys"
             raise HandlerFailed("ValueError", f"{why} {where}")
-        size = sum(map(len, results)) + RESULT_BYTES * len(results)
-        if size > self.reply_bytes_max:
-            why = f"it returned {size} bytes for {len(call.keys)} keys"
-            raise HandlerFailed("ValueError", f"{why}, more than {self.reply_bytes_max} {where}")
         return results
 
     async def _each_by_itself(self, call: ManyCall) -> list[bytes | RingpopError]:
         """Call a handler of single requests for each key, all at the same time."""
         handler = self.handler_for(call.endpoint)
         found: dict[int, bytes | RingpopError] = {}
-        left = self.reply_bytes_max - RESULT_BYTES * len(call.keys)
 
         def note(place: int, result: object) -> None:
-            nonlocal left
-            body = self.body_of(result, call.endpoint)
-            left -= len(body)
-            if left < 0:
-                why = f"the answers of {len(call.keys)} keys are too large together"
-                raise HandlerFailed("ValueError", f"{why} {self._where(call.endpoint)}")
-            found[place] = body
+            found[place] = self.body_of(result, call.endpoint)
 
         def fail(place: int, error: BaseException) -> None:
             failure = self.failure(error, call.endpoint)
@@ -204,7 +191,9 @@ class Application:
                         note(place, result)
                 except BaseException as error:  # noqa: BLE001 - looked at there
                     fail(place, error)
-        return [found[place] for place in range(len(call.keys))]
+        # A handler that has kept a cancellation of its own and raises it has no result.
+        failed = HandlerFailed("Cancelled", f"it was cancelled {self._where(call.endpoint)}")
+        return [found.get(place, failed) for place in range(len(call.keys))]
 
     def handler_for(self, endpoint: str) -> Handler:
         """Return the handler of *endpoint*. Raises BadRequest, or PeerDeclined if `starting`."""

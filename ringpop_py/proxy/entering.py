@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -16,7 +15,6 @@ from ringpop_py.errors import (
     NoOwner,
     PeerFailed,
     ProxyError,
-    RingpopError,
 )
 from ringpop_py.proxy.entry import (
     ALL_ENDPOINT,
@@ -32,8 +30,8 @@ from ringpop_py.proxy.entry import (
     request_for_all,
 )
 from ringpop_py.proxy.failures import encode_failure
-from ringpop_py.proxy.request import HttpReply
-from ringpop_py.proxy.tries import received_options
+from ringpop_py.proxy.request import HttpReply, OwnerReply
+from ringpop_py.proxy.tries import received_options, time_for_parts
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, Answer
 
@@ -42,10 +40,12 @@ if TYPE_CHECKING:
 
     from ringpop_py.proxy.entry import AllHead, ForwardHead
     from ringpop_py.proxy.forward import Proxy
-    from ringpop_py.proxy.request import AnyRequest, OwnerReply, RequestOptions
+    from ringpop_py.proxy.request import RequestOptions
     from ringpop_py.ring.hashring import HashRing
     from ringpop_py.transport.channel import Channel, IncomingCall
 
+HEAD_BYTES: Final = 1_024
+"""So many bytes of a message are left for what stands beside its body."""
 FOLLOW_S: Final = 30.0
 """A question for the ring is answered after this long, also if nothing has changed."""
 STATUS_MIN: Final = 200
@@ -102,7 +102,7 @@ class EntryServer:
         except ConfigError as error:
             raise BodyError(str(error)) from None  # it is the sender's fault
         ask = self._proxy.handle_or_proxy if head.may_be_here else self._proxy.proxy
-        options = _options_of(head, incoming)
+        options = _options_of(head, incoming.deadline - trio.current_time())
         try:
             reply = await ask(head.key, request, **options)
         except ConfigError as error:
@@ -122,34 +122,35 @@ class EntryServer:
             head, request = request_for_all(incoming.arg2, incoming.arg3)
         except ConfigError as error:
             raise BodyError(str(error)) from None  # it is the sender's fault
-        options = _options_of(head, incoming)
+        # The rest of the time is for the answer, if one owner is silent.
+        ttl_s = time_for_parts(incoming.deadline - trio.current_time())
+        options = _options_of(head, ttl_s)
+        handle = None if head.may_be_here else self._proxy.application.handle
         try:
-            replies = await self._proxy.handle_or_proxy_all(head.keys, request, **options)
+            replies = await self._proxy.handle_or_proxy_all(
+                head.keys, request, here=handle, **options
+            )
         except ConfigError as error:
             raise BadRequest(str(error)) from None
         except NoOwner as error:
             return Answer(ok=False, arg2=encode_failure(error))
-        if not head.may_be_here:
-            replies = [await self._answered_here(reply, request, incoming) for reply in replies]
-        return Answer(ok=True, arg3=encode_replies(replies, head.keys))
-
-    async def _answered_here(
-        self, reply: OwnerReply, request: AnyRequest, incoming: IncomingCall
-    ) -> OwnerReply:
-        """Return *reply*, with the answer of this node's own handler if it is to be given here."""
-        if reply.reply is not None or reply.error is not None:
-            return reply
-        try:
-            handle = self._proxy.application.handle
-            return replace(reply, reply=await handle(reply.keys, request, incoming.deadline))
-        except RingpopError as error:
-            return replace(reply, error=error)
+        most = self._proxy.application.reply_bytes_max - HEAD_BYTES
+        sound = [_without_odd_status(reply) for reply in replies]
+        return Answer(ok=True, arg3=encode_replies(sound, head.keys, most))
 
 
-def _options_of(head: ForwardHead | AllHead, incoming: IncomingCall) -> RequestOptions:
+def _without_odd_status(reply: OwnerReply) -> OwnerReply:
+    """Return *reply*, or an error if it has a status that stands for something else here."""
+    if isinstance(reply.reply, HttpReply) and reply.reply.status < STATUS_MIN:
+        why = f"{reply.owner} has answered with the status {reply.reply.status}"
+        return OwnerReply(reply.owner, reply.keys, error=PeerFailed(why))
+    return reply
+
+
+def _options_of(head: ForwardHead | AllHead, ttl_s: float) -> RequestOptions:
     return received_options(
         head.tries,
-        incoming.deadline - trio.current_time(),
+        ttl_s,
         idempotent=head.idempotent,
         failover=head.failover,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
-from ringpop_py.errors import BodyError
+from ringpop_py.errors import BodyError, HandlerFailed
 from ringpop_py.proxy.failures import decode_failure, encode_failure
 from ringpop_py.proxy.head import NO_TRIES, AnyKey, HeaderText, Positive, Tries
 from ringpop_py.proxy.http import STATUS_MAX, end_to_end
@@ -164,12 +164,24 @@ def request_for_all(arg2: bytes, body: bytes) -> tuple[AllHead, AnyRequest]:
     return head, HttpRequest(head.method, head.path, head.headers, body)
 
 
-def encode_replies(replies: Sequence[OwnerReply], keys: Sequence[str]) -> bytes:
-    """Return *replies* to a request for *keys* as arg3."""
+def encode_replies(replies: Sequence[OwnerReply], keys: Sequence[str], most: int) -> bytes:
+    """Return *replies* to a request for *keys* as arg3 of about so many bytes at most.
+
+    A reply that does not fit becomes an error, which says so.
+    """
     places: dict[str, int] = {}
     for place, key in enumerate(keys):
         places.setdefault(key, place)
-    return encode([_sent(reply, tuple(places[key] for key in reply.keys)) for reply in replies])
+    sent = []
+    for reply in replies:
+        one = _sent(reply, tuple(places[key] for key in reply.keys))
+        size = len(encode(one))
+        if size > most:
+            failure = HandlerFailed("TooLarge", "it has run, and its answer is too large here")
+            one, size = OwnerAnswer(one.owner, one.keys, encode_failure(failure)), 0
+        most -= size
+        sent.append(one)
+    return encode(sent)
 
 
 def _sent(of: OwnerReply, places: tuple[int, ...]) -> OwnerAnswer:

@@ -86,16 +86,35 @@ def decode_failure(data: bytes) -> Failure:
 
 # Of many requests in one message: a body, or an error, for each.
 
+_TOO_LARGE: Final = (
+    "it has run, and its answer does not fit into one message with those of the other keys: ask"
+    " for fewer at a time (keys_max)"
+)
+_ROOM: Final = 192
+"""The bytes that are set aside for each result: more than those of `_TOO_LARGE`."""
 _read_bodies: Final = reader(list[bytes])
 _read_results: Final = reader(list[bytes | _SentError])
 
 
-def encode_results(results: Sequence[bytes | RingpopError]) -> bytes:
-    """Return *results*, a body or an error for each request, as arg3."""
-    try:
-        return encode(results)
-    except TypeError:  # it has errors, which are few
-        return encode([_sent(r) if isinstance(r, RingpopError) else r for r in results])
+def encode_results(results: Sequence[bytes | RingpopError], most: int) -> bytes:
+    """Return *results*, a body or an error for each request, as arg3 of at most so many bytes.
+
+    What does not fit becomes an error, which says so.
+    """
+    bodies = [each for each in results if isinstance(each, bytes)]
+    if len(bodies) == len(results) and sum(map(len, bodies)) + _ROOM * len(bodies) <= most:
+        return encode(bodies)
+    left = most - _ROOM * (len(results) + 1)
+    sent: list[bytes | _SentError] = []
+    for result in results:
+        one = _sent(result) if isinstance(result, RingpopError) else result
+        size = len(one) if isinstance(one, bytes) else len(encode(one))
+        if size > left:
+            one = _sent(HandlerFailed("TooLarge", _TOO_LARGE))
+            size = 0
+        left -= size
+        sent.append(one)
+    return encode(sent)
 
 
 def decode_results(data: bytes, count: int) -> list[bytes | RingpopError]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import trio
 
-from ringpop_py.arguments import check_names, checked_seconds, checked_texts, keys_of, wrong
+from ringpop_py.arguments import check_names, checked_seconds, keys_of, sendable_texts, wrong
 from ringpop_py.errand import (
     MICROSECONDS,
     NEVER,
@@ -22,6 +22,7 @@ from ringpop_py.errors import (
     CallError,
     ConfigError,
     ConnectFailed,
+    DeadlineExceeded,
     KeysDiverged,
     PeerDeclined,
     PeerFailed,
@@ -29,7 +30,7 @@ from ringpop_py.errors import (
     TooManyInFlight,
 )
 from ringpop_py.proxy.failures import decode_failure, decode_results
-from ringpop_py.proxy.head import APPLICATION_SCHEME
+from ringpop_py.proxy.head import APPLICATION_SCHEME, MANY_ENDPOINT
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_reply, encode_http_head
 from ringpop_py.proxy.many import UNDER_WAY, Together, messages_of
 from ringpop_py.proxy.request import (
@@ -46,7 +47,7 @@ from ringpop_py.values.declared import encode, replace
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 
     from ringpop_py.address import Address
     from ringpop_py.errand import PartRoutes, Step
@@ -227,11 +228,15 @@ class Proxy:
         request: AnyRequest,
         *,
         owners: KeyOwners | None = None,
+        here: Callable[[tuple[str, ...], AnyRequest, float], Awaitable[AnyReply]] | None = None,
         **options: Unpack[RequestOptions],
     ) -> list[OwnerReply]:
         """Call `handle_or_proxy` for each owner of *keys*, all at the same time.
 
         If one owner's part fails, the error is in its `OwnerReply.error`; the others go on.
+
+        Args:
+            here: answers for the keys of this node; by default their reply is None.
 
         Raises:
             NoOwner: no key has an owner.
@@ -240,7 +245,7 @@ class Proxy:
             raise _no_request(request)
         owners = self._ring_owners if owners is None else owners
         policy, deadline_at = self._policy_for_many(options), _deadline_in(options)
-        wanted = tuple(dict.fromkeys(checked_texts(keys, "keys", "key")))  # in the order given
+        wanted = tuple(dict.fromkeys(sendable_texts(keys, "keys", "key")))  # in the order given
         await owners.settle(wanted, deadline_at)
         # One view of all keys, so that the groups fit together.
         groups = owners.grouped(wanted)
@@ -251,6 +256,11 @@ class Proxy:
         async def ask(owner: str, group: tuple[str, ...]) -> None:
             try:
                 reply = await self._ask(group, request, owners, policy, deadline_at)
+                if reply is None and here is not None:
+                    with trio.move_on_at(deadline_at):
+                        reply = await here(group, request, deadline_at)
+                    if reply is None:
+                        raise _too_slow_here()
                 replies[owner] = OwnerReply(owner, group, reply)
             except RingpopError as error:
                 replies[owner] = OwnerReply(owner, group, error=error)
@@ -292,7 +302,8 @@ class Proxy:
         async with trio.open_nursery() as nursery:
             for owner, found in many.owners.grouped(keys).items():
                 group = found if keys is many.keys else [places[at] for at in found]
-                messages = messages_of(many.keys, many.request.bodies, group)
+                sized = many.request.keys_max
+                messages = messages_of(many.keys, many.request.bodies, group, sized)
                 for _ in range(UNDER_WAY if len(group) > 1 else 1):
                     known = owned_by, owner
                     nursery.start_soon(self._send_messages, many, messages, known, splits_left)
@@ -312,7 +323,7 @@ class Proxy:
                     keys, request, many.owners, many.policy, many.deadline_at, routes
                 )
                 if reply is None:
-                    reply = await self.application.handle_many(keys, request, many.deadline_at)
+                    reply = await self._handle_many(keys, request, many.deadline_at)
             except RingpopError as error:
                 divided = isinstance(error, KeysDiverged) and splits_left
                 if divided and (error.took_effect == "no" or many.policy.idempotent):
@@ -323,6 +334,14 @@ class Proxy:
             else:
                 for place, result in zip(places, reply.results, strict=True):
                     many.results[place] = result
+
+    async def _handle_many(
+        self, keys: tuple[str, ...], request: ManyRequest, deadline_at: float
+    ) -> ManyReply:
+        """Have this node's own handlers answer, within the time."""
+        with trio.move_on_at(deadline_at):
+            return await self.application.handle_many(keys, request, deadline_at)
+        raise _too_slow_here()
 
     def _policy_for_many(self, options: RequestOptions) -> SchedulePolicy:
         policy = self._policy_for(options) if options else self._policy
@@ -398,7 +417,8 @@ class Proxy:
         else:
             service, endpoint = self.service, request.endpoint
             if isinstance(request, ManyRequest):
-                head, arg3 = replace(head, many=True), encode(request.bodies)
+                head, arg3 = replace(head, endpoint=endpoint), encode(request.bodies)
+                service, endpoint = NODE_SERVICE, MANY_ENDPOINT
             else:
                 arg3 = request.body
             arg2 = (replace(head, headers=request.headers) if request.headers else head).encode()
@@ -428,6 +448,10 @@ class Proxy:
                 f"{self.application.local} has no part in keyspace {head.keyspace.name!r}"
             )
         return owners
+
+
+def _too_slow_here() -> DeadlineExceeded:
+    return DeadlineExceeded("the handler of this node took longer", (), "unknown")
 
 
 def _no_request(given: object) -> ConfigError:

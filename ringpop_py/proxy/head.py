@@ -24,6 +24,9 @@ from ringpop_py.values.packed import INTEGER_MAX
 APPLICATION_SCHEME: Final = "raw"
 RELAY_ENDPOINT: Final = "/proxy/relay"
 """The node's endpoint that passes a call on to the member that arg2 names."""
+MANY_ENDPOINT: Final = "/proxy/many"
+"""The node's endpoint for requests of many keys: arg3 has a body for each key. One of its own, as a
+node that knows nothing of it would hand all bodies to the handler of a single request."""
 KEY_CHARACTERS_MAX: Final = 1 << 16
 HEADER_CHARACTERS_MAX: Final = 1 << 17
 """The longest header. HTTP/1.1 clients such as httpx accept less for all headers together."""
@@ -81,7 +84,7 @@ class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
         headers: those of the application.
         failover: how many members may handle it: the owner, and those after it on the ring.
         tries: only with *route*: how often, and when, the request is tried.
-        many: whether arg3 is `encode_many`, with a body for each key.
+        endpoint: only at `MANY_ENDPOINT`: the application's.
     """
 
     keys: tuple[AnyKey, ...] = ()
@@ -93,7 +96,7 @@ class Head(Named, frozen=True, rename={"ring_checksum": "ring"}):
     headers: tuple[tuple[HeaderText, HeaderText], ...] = ()
     failover: Positive = 1
     tries: Tries = NO_TRIES
-    many: bool = False
+    endpoint: Text = ""
 
     def encode(self) -> bytes:
         """Return the head as bytes: a msgpack map without fields that have their default."""

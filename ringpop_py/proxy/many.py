@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ringpop_py.arguments import checked_texts, wrong
+from ringpop_py.arguments import checked_kind, sendable_text, sendable_texts, wrong
 from ringpop_py.errors import ConfigError, KeysDiverged
+from ringpop_py.proxy.request import ManyRequest, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ringpop_py.errors import RingpopError
     from ringpop_py.proxy.owners import KeyOwners
+    from ringpop_py.proxy.request import Headers
 
 KEYS_MAX: Final = 1_024
 """The most requests in one message."""
 BYTES_MAX: Final = 1 << 20
-"""The most bytes of bodies in one message, not counting the first."""
+"""The most bytes of bodies, and characters of keys, in one message with several requests."""
 UNDER_WAY: Final = 2
 """So many messages are under way to one owner: it serves one while the next is on its way."""
 
@@ -38,8 +41,8 @@ def checked_many(
     keys: Iterable[str], bodies: Iterable[bytes]
 ) -> tuple[tuple[str, ...], Sequence[bytes]]:
     """Return *keys* and *bodies*. Raises ConfigError unless there is one body for each key."""
-    found = checked_texts(keys, "keys", "key")
-    if isinstance(bodies, str | bytes | bytearray):
+    found = sendable_texts(keys, "keys", "key")
+    if isinstance(bodies, str | bytes | bytearray) or not isinstance(bodies, Iterable):
         raise wrong("bodies", "a list of bytes, one for each key", bodies)
     listed = bodies if isinstance(bodies, list | tuple) else [*bodies]
     if len(found) != len(listed):
@@ -49,13 +52,24 @@ def checked_many(
     return found, listed
 
 
+def checked_request(
+    endpoint: str, bodies: Sequence[bytes], headers: Headers, keys_max: int
+) -> ManyRequest:
+    """Return the request. Raises ConfigError."""
+    sendable_text(Request(endpoint, b"", headers).endpoint, "endpoint")
+    checked_kind(keys_max, int, "keys_max", f"a number from 1 to {KEYS_MAX}")
+    if not 0 < keys_max <= KEYS_MAX:
+        raise ConfigError(f"keys_max is 1 to {KEYS_MAX}, not {keys_max}")
+    return ManyRequest(endpoint, bodies, headers, keys_max)
+
+
 def messages_of(
-    keys: Sequence[str], bodies: Sequence[bytes], places: Sequence[int]
+    keys: Sequence[str], bodies: Sequence[bytes], places: Sequence[int], keys_max: int = KEYS_MAX
 ) -> Iterator[Message]:
     """Yield the requests at *places* as messages, none of them too large."""
     start, end = 0, len(places)
     while start < end:
-        part = places[start : start + KEYS_MAX]
+        part = places[start : start + keys_max]
         if len(part) == 1:
             only = part[0]
             yield Message(part, (keys[only],), [bodies[only]])
@@ -63,17 +77,17 @@ def messages_of(
         take = itemgetter(*part)
         these_keys: tuple[str, ...] = take(keys)
         these: tuple[bytes, ...] = take(bodies)
-        if sum(map(len, these)) > BYTES_MAX:
-            fitting = _fitting(these)
+        if sum(map(len, these)) + sum(map(len, these_keys)) > BYTES_MAX:
+            fitting = _fitting(these_keys, these)
             part, these_keys, these = part[:fitting], these_keys[:fitting], these[:fitting]
         yield Message(part, these_keys, these)
         start += len(part)
 
 
-def _fitting(bodies: Sequence[bytes]) -> int:
+def _fitting(keys: Sequence[str], bodies: Sequence[bytes]) -> int:
     size = 0
-    for count, body in enumerate(bodies):
-        size += len(body)
+    for count, (key, body) in enumerate(zip(keys, bodies, strict=True)):
+        size += len(key) + len(body)
         if size > BYTES_MAX:
             return max(count, 1)
     return len(bodies)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -24,23 +24,30 @@ from ringpop_py.errors import (
 from ringpop_py.logs import log
 from ringpop_py.proxy.failures import decode_bodies, encode_failure, encode_results
 from ringpop_py.proxy.head import (
+    MANY_ENDPOINT,
     RELAY_ENDPOINT,
     AnswerHead,
     Head,
     RelayHead,
 )
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_head, encode_http_reply_head
+from ringpop_py.proxy.many import KEYS_MAX
 from ringpop_py.proxy.owners import REFUSED_CHECKSUM
 from ringpop_py.proxy.request import AppCall, ManyCall, ManyRequest, Request
-from ringpop_py.proxy.tries import received_options
+from ringpop_py.proxy.tries import received_options, time_for_parts
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, SHARD_KEY_HEADER, Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
+    from ringpop_py.errors import RingpopError
     from ringpop_py.proxy.forward import Proxy
     from ringpop_py.transport.channel import Channel, IncomingCall
+
+
+HEAD_BYTES: Final = 1_024
+"""So many bytes of a message are left for what stands beside its body."""
 
 
 class ProxyServer:
@@ -52,6 +59,7 @@ class ProxyServer:
         self._counts = proxy.counts
         channel.serve(proxy.service, "*", self._serve, work=Work.REQUESTS)
         channel.serve(NODE_SERVICE, PROXY_ENDPOINT, self._serve_http, work=Work.REQUESTS)
+        channel.serve(NODE_SERVICE, MANY_ENDPOINT, self._serve_many, work=Work.REQUESTS)
         channel.serve(NODE_SERVICE, RELAY_ENDPOINT, self._relay, work=Work.REQUESTS)
 
     def _serve(self, incoming: IncomingCall) -> Answer | Awaitable[Answer]:
@@ -60,9 +68,8 @@ class ProxyServer:
         if SHARD_KEY_HEADER in transport_headers:
             return self._serve_sharded(transport_headers[SHARD_KEY_HEADER], incoming)
         head = Head.decode(incoming.arg2)
-        if head.route or head.many:
-            serve = self._serve_client if head.route else self._serve_many
-            return serve(head, incoming)
+        if head.route:
+            return self._serve_client(head, incoming)
         handler = self._application.handler_for(incoming.endpoint)
         self._check_ownership(head)
         # All refusals come before the handler, so that a refused request certainly did not run.
@@ -83,12 +90,23 @@ class ProxyServer:
         except BaseException as error:  # noqa: BLE001 - looked at there
             return self._failed(error, call.endpoint)
 
-    async def _serve_many(self, head: Head, incoming: IncomingCall) -> Answer:
-        """Serve requests of many keys, all of which this node owns."""
-        self._check_ownership(head)
+    async def _serve_many(self, incoming: IncomingCall) -> Answer:
+        """Serve requests of many keys: route those of a client; handle others, which are ours."""
+        head = Head.decode(incoming.arg2)
+        if not 0 < len(head.keys) <= KEYS_MAX:
+            raise BadRequest(
+                f"a message has requests of 1 to {KEYS_MAX} keys, not {len(head.keys)}"
+            )
         bodies = decode_bodies(incoming.arg3, len(head.keys))
+        try:
+            request = ManyRequest(Request(head.endpoint).endpoint, bodies, head.headers)
+        except ConfigError as error:
+            raise BadRequest(str(error)) from None
+        if head.route:
+            return await self._route_many(head, request, incoming)
+        self._check_ownership(head)
         call = ManyCall(
-            incoming.endpoint, head.keys, bodies, head.sender, head.headers, incoming.deadline
+            head.endpoint, head.keys, bodies, head.sender, head.headers, incoming.deadline
         )
         self._application.admit()
         self._counts.in_flight += 1
@@ -98,7 +116,25 @@ class ProxyServer:
             return self._failed(error, call.endpoint)
         finally:
             self._counts.in_flight -= 1
-        return Answer(ok=True, arg3=encode_results(results))
+        return self._answer_of_many(results)
+
+    async def _route_many(self, head: Head, request: ManyRequest, incoming: IncomingCall) -> Answer:
+        options = received_options(
+            head.tries,
+            time_for_parts(incoming.deadline - trio.current_time()),
+            idempotent=head.idempotent,
+            failover=head.failover,
+        )
+        owners = self._proxy.owners_for(head)
+        try:
+            results = await self._proxy.proxy_many(head.keys, request, owners=owners, **options)
+        except ConfigError as error:  # its options
+            raise BadRequest(str(error)) from None
+        return self._answer_of_many(results)
+
+    def _answer_of_many(self, results: Sequence[bytes | RingpopError]) -> Answer:
+        most = self._application.reply_bytes_max - HEAD_BYTES
+        return Answer(ok=True, arg3=encode_results(results, most))
 
     async def _finish(self, result: Awaitable[bytes | None], endpoint: str) -> Answer:
         try:
@@ -134,12 +170,6 @@ class ProxyServer:
             failover=head.failover,
         )
         try:
-            if head.many:
-                many = ManyRequest(
-                    incoming.endpoint, decode_bodies(incoming.arg3, len(head.keys)), head.headers
-                )
-                results = await self._proxy.proxy_many(head.keys, many, owners=owners, **options)
-                return Answer(ok=True, arg3=encode_results(results))
             reply = await self._proxy.proxy(head.keys, request, owners=owners, **options)
         except ConfigError as error:  # its options
             raise BadRequest(str(error)) from None

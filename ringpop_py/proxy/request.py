@@ -38,12 +38,17 @@ class Request:
 
 
 def _check_headers(headers: object) -> None:
-    """Raise ConfigError unless *headers* are pairs of texts."""
+    """Raise ConfigError unless *headers* are pairs of texts that can be sent."""
     sound = isinstance(headers, tuple) and all(
         isinstance(pair, tuple) and list(map(type, pair)) == [str, str] for pair in headers
     )
     if not sound:
         raise ConfigError(f"headers are a tuple of (name, value), each text, not {headers!r:.200}")
+    assert isinstance(headers, tuple)
+    try:
+        "".join(text for pair in headers for text in pair).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"headers {headers!r:.200} are not Unicode") from None
 
 
 def _not_bytes(body: object) -> str:
@@ -99,11 +104,12 @@ class HttpReply:
 
 @dataclass(frozen=True, slots=True)
 class ManyRequest:
-    """Requests of several keys of one owner: *bodies* has one for each key."""
+    """Requests of several keys: *bodies* has one for each, *keys_max* of them are in a message."""
 
     endpoint: str
     bodies: Sequence[bytes]
     headers: Headers = ()
+    keys_max: int = 1_024
 
 
 class ManyReply(NamedTuple):

@@ -11,6 +11,8 @@ from ringpop_py.errand import SchedulePolicy
 from ringpop_py.proxy.head import HeadOptions, Tries
 from ringpop_py.proxy.request import RequestOptions
 
+PART_MARGIN_S: Final = 0.5
+PART_MARGIN: Final = 0.1
 _USUAL: Final = ProxyConfig()
 
 
@@ -51,6 +53,14 @@ def schedule_in(options: RequestOptions, default: tuple[float, ...]) -> tuple[fl
     schedule_s = options.get("retry_schedule", default)
     checked_kind(schedule_s, Sequence, "retry_schedule", "a list of seconds")
     return tuple(schedule_s)
+
+
+def time_for_parts(ttl_s: float) -> float:
+    """Return how long the parts of a request may take that is answered within *ttl_s*.
+
+    The rest is for the answer: one owner that is silent must not cost those of the others.
+    """
+    return ttl_s - min(PART_MARGIN_S, PART_MARGIN * ttl_s)
 
 
 def received_options(

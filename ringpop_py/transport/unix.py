@@ -20,7 +20,7 @@ from ringpop_py.transport.tcp import TcpListener
 if TYPE_CHECKING:
     from pathlib import Path
 
-BACKLOG: Final = 128
+BACKLOG: Final = 4_096
 MODE: Final = 0o600
 PROBE_S: Final = 1.0
 
@@ -42,10 +42,10 @@ class UnixListener(TcpListener):
             sock.bind(str(path))
             path.chmod(MODE)  # before anybody can connect
             sock.listen(BACKLOG)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: of a path that cannot be one
             sock.close()
-            why = error.strerror or str(error)
-            raise ConfigError(f"--socket: cannot listen at {path}: {why}") from None
+            why = (isinstance(error, OSError) and error.strerror) or str(error)
+            raise ConfigError(f"--socket: cannot listen at {str(path)!r}: {why}") from None
         except ConfigError:
             sock.close()
             raise
@@ -70,8 +70,8 @@ def _remove_left(path: Path) -> None:
     """Remove the socket of a process that is gone. Raises ConfigError, OSError."""
     try:
         mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return
+    except (FileNotFoundError, ValueError):
+        return  # a path that cannot be one is told when it is bound
     if not stat.S_ISSOCK(mode):
         raise ConfigError(f"--socket: {path} is there, and is no socket; choose another path")
     with socket.socket(socket.AF_UNIX) as probe:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 import trio
 
@@ -19,6 +20,7 @@ from ringpop_py.client.here import LOCAL_DAEMON, default_peer, peer_of
 from ringpop_py.config import places
 from ringpop_py.entry.following import Follower
 from ringpop_py.errors import ConfigError, ConnectFailed, ConnectRefused
+from tests.client.test_aio import run_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,6 +96,7 @@ async def test_the_file_of_another_is_not_removed_at_the_end(path: Path) -> None
         ("file", "is there, and is no socket"),
         ("nowhere/node.sock", "No such file or directory"),
         ("x" * 200, "AF_UNIX path too long"),
+        ("a\0b", "null"),
     ],
 )
 async def test_what_cannot_be_a_socket_is_told_at_the_start(
@@ -146,6 +149,60 @@ def test_another_user_is_refused(path: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+async def test_many_may_connect_at_the_same_time(path: Path, backend: str) -> None:
+    async with open_ringpop(Config(socket=str(path))) as node:
+        node.handler("/x")(lambda _call: b"")
+
+        async def ask() -> int:
+            answered = 0
+            async with AsyncClient(f"unix:{path}") as client:
+
+                async def one() -> None:
+                    nonlocal answered
+                    await client.proxy("k", Request("/x"))
+                    answered += 1
+
+                async with anyio.create_task_group() as group:
+                    for _ in range(400):
+                        group.start_soon(one)
+            return answered
+
+        assert await run_on(backend, ask) == 400
+
+
+async def test_a_full_backlog_is_waited_for(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server, ExitStack() as stack:
+        server.bind(str(path))
+        server.listen(0)
+        while True:  # until it is full
+            one = stack.enter_context(socket.socket(socket.AF_UNIX))
+            one.setblocking(False)  # noqa: FBT003 - its only argument
+            if one.connect_ex(str(path)):
+                break
+        with pytest.raises(BlockingIOError):
+            here.connected(SocketPath(str(path)), 0.05)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(in_thread, connect_and_close, SocketPath(str(path)))
+            await trio.sleep(0.05)
+            while await in_thread(accepted, server):
+                pass
+
+
+def connect_and_close(peer: SocketPath) -> None:
+    here.connected(peer, 10).close()
+
+
+def accepted(server: socket.socket) -> bool:
+    server.settimeout(0.2)
+    try:
+        server.accept()[0].close()
+    except TimeoutError:
+        return False
+    return True
+
+
 # Which one is called.
 
 
@@ -158,6 +215,7 @@ def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         def listen(name: str) -> Path:
             sock = stack.enter_context(socket.socket(socket.AF_UNIX))
             sock.bind(str(tmp_path / name))
+            sock.listen()
             return tmp_path / name
 
         yield listen
@@ -168,6 +226,10 @@ def test_without_a_name_it_is_the_one_of_this_host(
 ) -> None:
     users = {"XDG_RUNTIME_DIR": str(tmp_path)}
     assert default_peer({}) == default_peer(users) == LOCAL_DAEMON
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "system.sock"))  # of a daemon that was killed
+    assert default_peer({}) == LOCAL_DAEMON
+    (tmp_path / "system.sock").unlink()
     system = sockets("system.sock")
     assert default_peer({}) == default_peer(users) == SocketPath(str(system))
     user = sockets("ringpop.sock")

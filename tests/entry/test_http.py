@@ -64,6 +64,8 @@ def test_a_request_that_goes_round_in_a_circle_is_stopped() -> None:
     assert isinstance(answer, http.OwnAnswer)
     assert answer.status == 508
     assert b"the --app-url of a daemon is not the application of its own host" in answer.body
+    odd = (("ringpop-hops", "9" * 5_000),)
+    assert isinstance(http.to_forward("GET", "/", odd, b"", client="", scheme="h"), http.OwnAnswer)
 
 
 def test_who_asked_is_read_from_what_the_other_host_has_said() -> None:

@@ -347,7 +347,7 @@ def _proxy() -> dict[str, Kind]:
                     headers=(("a", "é"), ("a", "")),
                     failover=2,
                     tries=Tries(0, (0.0, 1.5)),
-                    many=True,
+                    endpoint="/x",
                 ),
             },
         ),

@@ -17,8 +17,10 @@ from ringpop_py.daemon import open_ringpop
 from ringpop_py.errors import (
     ApplicationError,
     BadRequest,
+    CallTimeout,
     ConfigError,
     ConnectRefused,
+    DeadlineExceeded,
     HandlerFailed,
     KeysDiverged,
     MaxRetriesExceeded,
@@ -27,11 +29,12 @@ from ringpop_py.errors import (
     RingpopError,
 )
 from ringpop_py.proxy import many
-from ringpop_py.proxy.head import APPLICATION_SCHEME, Head
+from ringpop_py.proxy.head import APPLICATION_SCHEME, MANY_ENDPOINT, Head
 from ringpop_py.proxy.many import BYTES_MAX, KEYS_MAX, checked_many, messages_of
 from ringpop_py.proxy.request import AppCall, HttpRequest, ManyCall, Request
 from ringpop_py.swim.member import Status
 from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.values.declared import encode
 from ringpop_py.wire.calls import Call
 from tests.e2e.local_cluster import free_addresses
 
@@ -287,6 +290,128 @@ def test_what_is_no_list_of_keys_and_bodies_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         checked_many(keys, bodies)
+
+
+async def test_a_member_that_does_not_know_it_refuses_and_runs_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as ((a, b), _):
+        calls = list[AppCall]()
+        b.handler("/tell")(calls.append)
+        del b.channel.handlers._handlers["ringpop", MANY_ENDPOINT]  # as one of before
+
+        keys = [key for key in KEYS[:50] if a.lookup(key) == b.name]
+        results = await a.proxy_many("/tell", keys, BODIES[: len(keys)], idempotent=True)
+
+        assert not calls
+        assert {type(each) for each in results} == {Refused}
+        assert {each.took_effect for each in results if isinstance(each, RingpopError)} == {"no"}
+
+
+async def test_answers_that_are_too_large_together_are_told_and_the_others_stay(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2) as (nodes, _):
+        for node in nodes:
+            node.many_handler("/large")(lambda call: [b"x" * 20_000] * len(call.keys))
+
+            @node.handler("/fails")
+            def fails(_call: AppCall) -> bytes:
+                raise ApplicationError("large", "é" * 30_000)
+
+        for endpoint in ("/large", "/fails"):
+            results = await nodes[0].proxy_many(endpoint, KEYS[:2000], BODIES[:2000])
+            large = [each for each in results if "ask for fewer at a time (keys_max)" in str(each)]
+            assert 0 < len(large) < 1000
+            assert all(isinstance(each, HandlerFailed) for each in large)
+            assert all(nodes[0].lookup(key) != nodes[0].name for key in of(large, results))
+        results = await nodes[0].proxy_many("/large", KEYS[:2000], BODIES[:2000], keys_max=100)
+        assert {*map(len, results)} == {20_000}  # type: ignore[arg-type]
+
+
+def of(some: Sequence[object], results: Sequence[object]) -> list[str]:
+    """The keys of *some* of the results."""
+    found = {id(each) for each in some}
+    return [key for key, each in zip(KEYS, results, strict=False) if id(each) in found]
+
+
+async def test_the_time_counts_for_own_keys_too(autojump_clock: trio.testing.MockClock) -> None:
+    del autojump_clock
+    async with cluster(2) as (nodes, _):
+        for node in nodes:
+            serve_each(node)
+        began_at = trio.current_time()
+        results = await nodes[0].proxy_many("/slow", KEYS[:50], BODIES[:50], deadline_s=0.5)
+        assert trio.current_time() - began_at == pytest.approx(0.5, abs=0.1)
+        assert {type(each) for each in results} == {DeadlineExceeded}
+
+
+@pytest.mark.parametrize("what", ["key", "header", "endpoint"])
+async def test_what_is_no_unicode_is_refused_before_anything_is_sent(what: str) -> None:
+    half = "\ud800"
+    keys = [*KEYS[:2000], half if what == "key" else "k"]
+    headers = ((half, ""),) if what == "header" else ()
+    endpoint = f"/{half}" if what == "endpoint" else "/tell"
+    async with two() as nodes:
+        calls = [serve_many(node) for node in nodes]
+        with Client(nodes[0].address) as client:
+            with pytest.raises(ConfigError, match="not Unicode"):
+                client.proxy_many(endpoint, keys, BODIES[:2001], headers=headers)
+            with pytest.raises(ConfigError, match="not Unicode"):
+                client.handle_or_proxy_all(keys, Request(endpoint, b"", headers))
+        async with AsyncClient(nodes[0].address) as other:
+            with pytest.raises(ConfigError, match="not Unicode"):
+                await other.proxy_many(endpoint, keys, BODIES[:2001], headers=headers)
+        with pytest.raises(ConfigError, match="not Unicode"):
+            await nodes[0].proxy_many(endpoint, keys, BODIES[:2001], headers=headers)
+        assert calls == [[], []]
+
+
+async def test_a_slow_owner_costs_a_client_its_own_answers_only() -> None:
+    async with two() as nodes:
+        for node in nodes:
+
+            @node.handler("/tell")
+            async def tell(_call: AppCall, node: Ringpop = node) -> bytes:
+                if node is nodes[1]:
+                    await trio.sleep_forever()
+                return node.name.encode()
+
+        async with AsyncClient(nodes[0].address) as client:
+            results = await client.proxy_many("/tell", KEYS[:50], BODIES[:50], deadline_s=1)
+            replies = await client.handle_or_proxy_all(KEYS[:50], Request("/tell"), deadline_s=1)
+        for key, result in zip(KEYS, results, strict=False):
+            is_slow = nodes[0].lookup(key) == nodes[1].name
+            assert isinstance(result, DeadlineExceeded if is_slow else bytes), result
+        assert {reply.owner: type(reply.error) for reply in replies} == {
+            nodes[0].name: type(None),
+            nodes[1].name: DeadlineExceeded,
+        }
+
+
+async def test_too_many_keys_in_one_message_are_refused() -> None:
+    async with two() as nodes:
+        keys = tuple(map(str, range(KEYS_MAX + 1)))
+        for wrong in (keys, ()):
+            head = Head(wrong, route=True, endpoint="/tell").encode()
+            call = Call("ringpop", MANY_ENDPOINT, head, encode([b""] * len(wrong)), ttl_s=5)
+            async with AsyncClient(nodes[0].address) as client:
+                with pytest.raises(BadRequest, match="a message has requests of 1 to 1024 keys"):
+                    await client.call(call)
+
+
+async def test_a_call_without_time_is_not_sent() -> None:
+    async with two() as nodes:
+        calls = [serve_many(node) for node in nodes]
+        async with AsyncClient(nodes[0].address) as client:
+            for _ in range(2):  # without a connection, and with one
+                with pytest.raises(CallTimeout) as caught:
+                    await client.proxy("k", Request("/tell"), deadline_s=0)
+                assert caught.value.took_effect == "no"
+                await client.proxy_many("/tell", ["k"], [b""])
+        assert sum(map(len, calls)) == 2
 
 
 # Clients.
