@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Peer
     from ringpop_py.errors import RingpopError
-    from ringpop_py.proxy.many import Message
+    from ringpop_py.proxy.many import ManyMessage
     from ringpop_py.proxy.request import (
         AnyReply,
         AnyRequest,
@@ -502,7 +502,7 @@ class Client(Closing):
             peer=self.peer,
         )
         deadline_at = time.monotonic() + options.get("deadline_s", self.timeout_s)
-        under_way: deque[tuple[Message, Pending]] = deque()
+        under_way: deque[tuple[ManyMessage, Pending]] = deque()
 
         def take_one() -> None:
             message, pending = under_way.popleft()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Peer
     from ringpop_py.errors import RingpopError
     from ringpop_py.proxy.failures import Failure
-    from ringpop_py.proxy.many import Message
+    from ringpop_py.proxy.many import ManyMessage
     from ringpop_py.proxy.request import AnyReply, Headers, OwnerReply, RequestOptions
     from ringpop_py.wire.calls import Answer
 
@@ -143,14 +143,14 @@ class ManyCalls:
         self.messages = messages_of(wanted, listed, range(len(wanted)), keys_max)
         self.results: list[bytes | RingpopError] = [b""] * len(wanted)
 
-    def call_for(self, message: Message, ttl_s: float) -> Call:
+    def call_for(self, message: ManyMessage, ttl_s: float) -> Call:
         """Return the call with *message*."""
         endpoint, headers = self._request.endpoint, self._request.headers
         head = Head(message.keys, route=True, endpoint=endpoint, headers=headers, **self._sent)
         body, scheme = encode(message.bodies), APPLICATION_SCHEME
         return Call(NODE_SERVICE, MANY_ENDPOINT, head.encode(), body, ttl_s=ttl_s, scheme=scheme)
 
-    def answered(self, message: Message, answer: Answer) -> None:
+    def answered(self, message: ManyMessage, answer: Answer) -> None:
         """Take the results of *message*, or its error."""
         try:
             if not answer.ok:
@@ -163,7 +163,7 @@ class ManyCalls:
         for place, result in zip(message.places, results, strict=True):
             self.results[place] = result
 
-    def failed(self, message: Message, error: RingpopError) -> None:
+    def failed(self, message: ManyMessage, error: RingpopError) -> None:
         """Take *error* as the result of each request in *message*."""
         for place in message.places:
             self.results[place] = error

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ringpop_py.errand import PartRoutes, Step
     from ringpop_py.proxy.application import Application
     from ringpop_py.proxy.head import Head
-    from ringpop_py.proxy.many import Message
+    from ringpop_py.proxy.many import ManyMessage
     from ringpop_py.proxy.owners import KeyOwners, RingOwners
     from ringpop_py.proxy.request import AnyReply
     from ringpop_py.transport.channel import Channel
@@ -311,7 +311,7 @@ class Proxy:
     async def _send_messages(
         self,
         many: _Many,
-        messages: Iterator[Message],
+        messages: Iterator[ManyMessage],
         known: tuple[object, str],
         splits_left: int,
     ) -> None:

@@ -25,7 +25,7 @@ UNDER_WAY: Final = 2
 """So many messages are under way to one owner: it serves one while the next is on its way."""
 
 
-class Message(NamedTuple):
+class ManyMessage(NamedTuple):
     """Some of many requests, in one message.
 
     Attributes:
@@ -65,14 +65,14 @@ def checked_request(
 
 def messages_of(
     keys: Sequence[str], bodies: Sequence[bytes], places: Sequence[int], keys_max: int = KEYS_MAX
-) -> Iterator[Message]:
+) -> Iterator[ManyMessage]:
     """Yield the requests at *places* as messages, none of them too large."""
     start, end = 0, len(places)
     while start < end:
         part = places[start : start + keys_max]
         if len(part) == 1:
             only = part[0]
-            yield Message(part, (keys[only],), [bodies[only]])
+            yield ManyMessage(part, (keys[only],), [bodies[only]])
             return
         take = itemgetter(*part)
         these_keys: tuple[str, ...] = take(keys)
@@ -80,7 +80,7 @@ def messages_of(
         if sum(map(len, these)) + sum(map(len, these_keys)) > BYTES_MAX:
             fitting = _fitting(these_keys, these)
             part, these_keys, these = part[:fitting], these_keys[:fitting], these[:fitting]
-        yield Message(part, these_keys, these)
+        yield ManyMessage(part, these_keys, these)
         start += len(part)
 
 
