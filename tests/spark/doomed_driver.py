@@ -48,6 +48,7 @@ def options_of(keyspace: str, peers: str) -> dict[str, str]:
         "createKeyspace": "true",
         "partitions": "8",
         "flushRows": "1000",
+        "flushBytes": "1k",
     }
 
 

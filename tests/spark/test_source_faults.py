@@ -81,7 +81,7 @@ def write_while(
     spark.dataSource.register(RingpopDataSource)
     df = flights(spark, 2 * TASK_ROWS, tasks=2)
     halted = df.mapInArrow(halting, df.schema)
-    options = {"operation": TOTALS, "flushRows": 5_000, "timeout": timeout}
+    options = {"operation": TOTALS, "flushRows": 5_000, "flushBytes": "1k", "timeout": timeout}
 
     def meanwhile() -> None:
         try:

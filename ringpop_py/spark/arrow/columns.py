@@ -118,9 +118,10 @@ def codes_of(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
 
 
 def last_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the last place in *codes* of each number from 0 up, in the order of these places."""
-    places = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+    """Return the last place in *codes* of each number in it, in the order of these places."""
+    places = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)
     places[codes] = np.arange(len(codes))  # NumPy keeps the last of several assignments
+    places = places[places >= 0]
     places.sort()
     return places
 

@@ -55,14 +55,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_COUNT: Final = "count"
+COUNT: Final = "count"
 _KEEP_NULLS: Final = frozenset({"put", "put_if_absent", "compare_and_set", "delete"})
 _FIELDS_OF: Final = {"last": ("n", "item"), "top": ("n", "item", "score")}
 _LOW: Final = (1 << 32) - 1
 _HIGH_MAX: Final = 1 << 31
 
 
-class _Given(NamedTuple):
+class Given(NamedTuple):
     """The arguments of rows."""
 
     codes: NDArray[np.int64]  # the key of each argument, as an index among *keys*
@@ -71,10 +71,12 @@ class _Given(NamedTuple):
     name: str  # of the column, for messages
     keys: pa.Array  # the distinct ones
 
-    def only(self, chosen: NDArray[Any]) -> _Given:
+    def only(self, chosen: NDArray[Any]) -> Given:
+        """Return the *chosen* rows, by their places."""
         return self._replace(codes=self.codes[chosen], column=self.column.take(pa.array(chosen)))
 
     def refuse(self, code: int, why: str) -> BadOperation:
+        """Return the error that a key's rows cannot be combined."""
         return BadOperation(f"column {self.name!r}, key {shown(self.keys[code].as_py())}: {why}")
 
 
@@ -116,9 +118,14 @@ def combined(rows: Rows, key: str, operation: str, value: str | None = None) -> 
     if operation == "put":
         return packed_puts(rows, key, value)
     codes, distinct = codes_of(key_column(rows, key))
-    sent, left = _left(operation, _given(rows, value, codes, distinct, key))
+    sent, left = left_of(operation, given_of(rows, value, codes, distinct, key))
+    return changes_of(sent, left, distinct)
+
+
+def changes_of(sent: str, left: Given, keys: pa.Array) -> Changes:
+    """Return what is *left* as changes of *keys*. Raises BadOperation for values too large."""
     packed = pack_column(left.column)
-    return checked(Changes(sent, distinct.take(pa.array(left.codes)), packed))
+    return checked(Changes(sent, keys.take(pa.array(left.codes)), packed))
 
 
 def combined_fields(rows: Rows, key: str, fields: Mapping[str, str]) -> Changes:
@@ -128,11 +135,20 @@ def combined_fields(rows: Rows, key: str, fields: Mapping[str, str]) -> Changes:
     rows. Every key of *rows* gets a change, even if it is empty. Raises as `combined` does.
     """
     codes, distinct = codes_of(key_column(rows, key))
-    parts: dict[str, tuple[str, _Given]] = {}
+    parts: dict[str, tuple[str, Given]] = {}
     for name, operation in fields.items():
-        counted = operation == _COUNT and name not in rows.schema.names
+        counted = operation == COUNT and name not in rows.schema.names
         column = None if counted else name
-        parts[name] = _left(operation, _given(rows, column, codes, distinct, key))
+        parts[name] = left_of(operation, given_of(rows, column, codes, distinct, key))
+    return changes_of_fields(parts, distinct)
+
+
+def changes_of_fields(parts: Mapping[str, tuple[str, Given]], distinct: pa.Array) -> Changes:
+    """Return what is left of each field as changes of the keys *distinct*.
+
+    Raises:
+        BadOperation: a value is too large.
+    """
     firsts, places = _layout([left.codes for _, left in parts.values()], len(distinct))
     packed: dict[str, pa.LargeBinaryArray] = {}
     for (name, (sent, left)), at in zip(parts.items(), places, strict=True):
@@ -171,27 +187,25 @@ def _places_in_runs(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
     return places - np.repeat(begins, np.diff(begins, append=len(ordered)))
 
 
-def _given(
+def given_of(
     rows: Rows, value: str | None, codes: NDArray[np.int64], distinct: pa.Array, key: str
-) -> _Given:
+) -> Given:
+    """Return the arguments of *rows*; *codes* says which of the keys *distinct* each has."""
     column = argument_of(rows, key, value)
     if value is not None:
-        return _Given(codes, column, rows.schema.field(value).type, value, distinct)
+        return Given(codes, column, rows.schema.field(value).type, value, distinct)
     fields = [field for field in rows.schema if field.name != key]
     name = ", ".join(field.name for field in fields)
-    return _Given(codes, column, pa.struct(fields), name, distinct)
+    return Given(codes, column, pa.struct(fields), name, distinct)
 
 
-def _left(operation: str, given: _Given) -> tuple[str, _Given]:
+def left_of(operation: str, given: Given) -> tuple[str, Given]:
+    """Return the operation that is sent, and the arguments that are left of *given*."""
     if operation == "delete":
         left = given.only(last_of_each(given.codes))
         return operation, left._replace(column=pa.nulls(len(left.codes)))
-    if operation != _COUNT:
-        check_operation(operation, given.kind, given.name)
-    present = given
-    if operation not in _KEEP_NULLS and given.column.null_count:
-        present = given.only(places_of_valid(given.column))
-    if operation == _COUNT:
+    present = present_of(operation, given)
+    if operation == COUNT:
         # A key whose rows are all NULL has a count as well: 0.
         counts = np.bincount(present.codes, minlength=len(given.keys))
         return "add", given._replace(
@@ -203,14 +217,31 @@ def _left(operation: str, given: _Given) -> tuple[str, _Given]:
     return operation, combine(present)
 
 
+def present_of(operation: str, given: Given) -> Given:
+    """Return the arguments of *given* that are no NULL. Raises ConfigError."""
+    if operation != COUNT:
+        check_operation(operation, given.kind, given.name)
+    if operation in _KEEP_NULLS or not given.column.null_count:
+        return given
+    return given.only(places_of_valid(given.column))
+
+
+def combined_again(sent: str, given: Given) -> Given:
+    """Return what is left of arguments by *sent*, some of which were left before."""
+    if sent == "delete":
+        return given.only(last_of_each(given.codes))
+    combine = _COMBINE.get(sent)
+    return given if combine is None or not len(given.codes) else combine(given)
+
+
 # By operation. Each function gets one or more rows without NULL, and returns those that are left.
 
 
-def _put(given: _Given) -> _Given:
+def _put(given: Given) -> Given:
     return given.only(last_of_each(given.codes))
 
 
-def _add(given: _Given) -> _Given:
+def _add(given: Given) -> Given:
     values = _numbers(given)
     present, codes = np.unique(given.codes, return_inverse=True)
     if values.dtype == np.float64:
@@ -230,7 +261,7 @@ def _add(given: _Given) -> _Given:
 
 
 def _long_sums(
-    given: _Given, values: NDArray[Any], codes: NDArray[np.int64], present: NDArray[np.int64]
+    given: Given, values: NDArray[Any], codes: NDArray[np.int64], present: NDArray[np.int64]
 ) -> pa.Array:
     # Sums of halves cannot overflow: a batch has fewer than 2**31 rows.
     upper, lower = np.zeros(len(present), np.int64), np.zeros(len(present), np.int64)
@@ -246,7 +277,7 @@ def _long_sums(
     return pa.array(sums.view(np.uint64) if unsigned else sums)
 
 
-def _extreme(choose: np.ufunc, given: _Given) -> _Given:
+def _extreme(choose: np.ufunc, given: Given) -> Given:
     present, codes = np.unique(given.codes, return_inverse=True)
     if _is_number(given.column.type):
         values, distinct = _numbers(given), None
@@ -259,13 +290,13 @@ def _extreme(choose: np.ufunc, given: _Given) -> _Given:
     return given._replace(codes=present, column=found if distinct is None else distinct.take(found))
 
 
-def _last(given: _Given, count: int) -> _Given:
+def _last(given: Given, count: int) -> Given:
     # Counted from the end, the first *n* of each key.
     chosen = np.flatnonzero(_ranks(given.codes[::-1])[::-1] < count)
     return given.only(chosen)
 
 
-def _top(given: _Given, count: int) -> _Given:
+def _top(given: Given, count: int) -> Given:
     items = given._replace(column=_field(given.column, "item"))
     scores = _numbers(given._replace(column=_field(given.column, "score")))
     ranks, _ = _ranked(items)
@@ -279,7 +310,7 @@ def _top(given: _Given, count: int) -> _Given:
     return given.only(chosen)
 
 
-def _union(given: _Given) -> _Given:
+def _union(given: Given) -> Given:
     present, codes = np.unique(given.codes, return_inverse=True)
     items = given
     if pa.types.is_large_list(given.column.type):
@@ -301,7 +332,7 @@ def _union(given: _Given) -> _Given:
     return given._replace(codes=present, column=lists)
 
 
-def _limited(operation: str, given: _Given) -> _Given:
+def _limited(operation: str, given: Given) -> Given:
     valid = np.ones(len(given.codes), np.bool_)
     for name in _FIELDS_OF[operation]:
         valid &= _field(given.column, name).is_valid().to_numpy(zero_copy_only=False)
@@ -319,7 +350,7 @@ def _limited(operation: str, given: _Given) -> _Given:
     return (_last if operation == "last" else _top)(given, int(distinct[0]))
 
 
-_COMBINE: Final[dict[str, Callable[[_Given], _Given]]] = {
+_COMBINE: Final[dict[str, Callable[[Given], Given]]] = {
     "put": _put,
     "add": _add,
     "max": partial(_extreme, np.maximum),
@@ -363,7 +394,7 @@ def _field(structs: pa.StructArray, name: str) -> pa.Array:
     return structs.flatten()[structs.type.get_field_index(name)]
 
 
-def _numbers(given: _Given) -> NDArray[Any]:
+def _numbers(given: Given) -> NDArray[Any]:
     # As int64, uint64 or float64.
     values: NDArray[Any] = given.column.to_numpy(zero_copy_only=False)
     if values.dtype == np.float64:
@@ -379,7 +410,7 @@ def _descending(numbers: NDArray[Any]) -> NDArray[Any]:
     return -numbers if numbers.dtype == np.float64 else ~numbers
 
 
-def _ranked(given: _Given) -> tuple[NDArray[np.int64], pa.Array]:
+def _ranked(given: Given) -> tuple[NDArray[np.int64], pa.Array]:
     """Return the rank of each argument, a number or a text, among the distinct ones, and these."""
     if _is_number(given.column.type):
         values, ranks = np.unique(_numbers(given), return_inverse=True)

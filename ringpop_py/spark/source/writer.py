@@ -21,7 +21,6 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -31,12 +30,15 @@ from pyspark.sql.datasource import (
 
 from ringpop_py.errors import JobAborted, RingpopError, RowsRefused, StoreFull
 from ringpop_py.jobs.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
-from ringpop_py.spark.arrow.columns import chunks_of, gathered
-from ringpop_py.spark.arrow.packing import keyed, packed
+from ringpop_py.spark.arrow.columns import chunks_of
+from ringpop_py.spark.arrow.merging import changes_in
+from ringpop_py.spark.arrow.packing import keyed
 from ringpop_py.spark.source.patience import Patience, job_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from ringpop_py.jobs.client import Attempt, JobClient
     from ringpop_py.spark.arrow.columns import Changes
@@ -162,10 +164,9 @@ def stage(
         counts: Counter[str] = Counter()
         attempt: Attempt | None = None  # begun only if a row has a key
         rows = _keyed(options, batches, counts)
-        for some in gathered(rows, options.flush_rows, options.flush_bytes):
+        for changes in changes_in(options, rows):
             if attempt is None:
                 attempt = patience(partial(client.attempt, name))
-            changes = packed(options, pa.Table.from_batches(some))
             # Cached since the task's start; the owners in it are only a hint.
             description = client.courier.described(client.deadline())
             owners = {n: name for n, (name, _) in description.routes.destinations.items()}

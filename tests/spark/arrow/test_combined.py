@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,9 +18,11 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from ringpop_py.errors import BadOperation, ConfigError  # noqa: E402
-from ringpop_py.keyed.aggregations import Aggregations  # noqa: E402
+from ringpop_py.keyed.aggregations import FIELDS, Aggregations  # noqa: E402
 from ringpop_py.keyed.keyed import KeyedState  # noqa: E402
 from ringpop_py.spark.arrow.combined import check_operation, combined, combined_fields  # noqa: E402
+from ringpop_py.spark.arrow.merging import changes_in  # noqa: E402
+from ringpop_py.spark.options import write_options  # noqa: E402
 from ringpop_py.values.operations import Change, Outcome, Write  # noqa: E402
 from ringpop_py.values.packed import decode_value, encode_value  # noqa: E402
 from tests.keyed.reading import rows_in  # noqa: E402
@@ -124,6 +128,68 @@ def test_combined_rows_do_what_each_row_would(case: str, data: st.DataObject) ->
 
     counts = {key: 0 for key, _ in rows} if operation == "count" else {}
     assert found.values == counts | expected.values
+
+
+@pytest.mark.parametrize("case", CASES)
+@given(data=st.data())
+def test_rows_that_are_combined_as_they_come_do_what_each_would(
+    case: str, data: st.DataObject
+) -> None:
+    operation, kind, arguments = CASES[case]
+    rows = data.draw(st.lists(st.tuples(KEYS, st.none() | arguments), max_size=12))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    options = write_options({"keyspace": "k", "key": "key"})
+    options = replace(options, operation=operation, value="x")
+    if operation == "count":  # which takes no column, but may name one as a field
+        options = replace(options, operation=FIELDS, fields={"x": "count"}, value=None)
+    options = replace(options, flush_rows=data.draw(st.integers(1, 5)), flush_bytes=1 << 20)
+    expected, found = State(), State()
+    changes = [(k, "fields", {"x": [o, v]}) for k, o, v in one_by_one(rows, operation)]
+    expected.change(changes if operation == "count" else one_by_one(rows, operation))
+
+    batches = [rows_of(rows[start:end], kind) for start, end in pairwise([0, *cuts, len(rows)])]
+    for changed in changes_in(options, batches):
+        found.apply(changed)
+
+    counts = {key: {"x": 0} for key, _ in rows} if operation == "count" else {}
+    assert found.values == counts | expected.values
+
+
+@given(
+    rows=st.lists(st.tuples(KEYS, st.none() | LONGS, st.none() | TEXTS), max_size=12),
+    flush_rows=st.integers(1, 5),
+)
+def test_each_field_is_combined_as_it_comes(
+    rows: list[tuple[str, int | None, str | None]], flush_rows: int
+) -> None:
+    fields = {"n": "add", "t": "max", "rows": "count", "p": "put"}
+    schema = pa.schema([("key", pa.string()), ("n", pa.int64()), ("p", pa.int64())])
+    schema = schema.append(pa.field("t", pa.string()))
+    whole = [{"key": k, "n": n, "t": t, "p": n} for k, n, t in rows]
+    batches = [pa.RecordBatch.from_pylist([row], schema=schema) for row in whole]
+    options = write_options({"keyspace": "k", "key": "key"})
+    options = replace(options, operation=FIELDS, fields=fields, flush_rows=flush_rows)
+    expected, found = State(), State()
+    if batches:
+        expected.apply(combined_fields(pa.Table.from_batches(batches), "key", fields))
+
+    for changed in changes_in(options, batches):
+        found.apply(changed)
+
+    assert found.values == expected.values
+
+
+def test_of_many_rows_of_few_keys_one_change_a_key_is_left() -> None:
+    batches = [rows_of([(f"k{n % 7}", n) for n in range(100)], pa.int64()) for _ in range(50)]
+    options = write_options({"keyspace": "k", "key": "key", "operation": "add", "value": "x"})
+    few = list(changes_in(replace(options, flush_rows=100), batches))
+    assert [len(each.keys) for each in few] == [7]
+    often = list(changes_in(replace(options, flush_rows=100, flush_bytes=1), batches))
+    assert [len(each.keys) for each in often] == [7] * 50
+    # Rows that have little in common are sent as they come.
+    apart = [rows_of([(f"{n}-{m}", n) for n in range(100)], pa.int64()) for m in range(5)]
+    sent = list(changes_in(replace(options, flush_rows=100), apart))
+    assert [len(each.keys) for each in sent] == [100] * 5
 
 
 @given(rows=st.lists(st.tuples(KEYS, st.none() | LONGS, st.none() | TEXTS), max_size=12))

@@ -57,7 +57,7 @@ def registered(spark: SparkSession) -> None:
     "options",
     [
         {},
-        {"distribution": "daemon", "flushRows": 1_000, "maxInFlight": 1},
+        {"distribution": "daemon", "flushRows": 1_000, "flushBytes": "1k", "maxInFlight": 1},
     ],
     ids=["owners", "daemon, in many files"],
 )
@@ -77,7 +77,7 @@ def test_the_last_row_of_a_key_is_put_in_the_order_of_spark_partitions(
 ) -> None:
     df, name = flights(spark).withColumn("row", F.monotonically_increasing_id()), fresh_name()
 
-    writer(df, cluster, name, flushRows=1_000).save()
+    writer(df, cluster, name, flushRows=1_000, flushBytes="1k").save()
 
     last = df.groupBy("tailnum").agg(F.max_by(F.struct("delay", "distance", "row"), "row"))
     assert contents(cluster, name) == {key: row.asDict() for key, row in last.collect()}
@@ -127,7 +127,9 @@ def test_a_task_that_fails_half_way_is_repeated_and_its_rows_count_once(
     df, name = flights(spark), fresh_name()
     broken = df.mapInArrow(fails_once, df.schema)
 
-    writer(broken, cluster, name, operation=TOTALS, flushRows=1_000, job="twice").save()
+    writer(
+        broken, cluster, name, operation=TOTALS, flushRows=1_000, flushBytes="1k", job="twice"
+    ).save()
 
     assert contents(cluster, name) == totals_of(df)
     assert write_report(name, "twice", peers=cluster.addresses).rows == 20_000
@@ -188,7 +190,7 @@ def test_of_a_job_that_fails_nothing_is_ever_seen(spark: SparkSession, cluster: 
     broken = df.mapInArrow(fails, df.schema)
 
     with pytest.raises(PythonException, match="the last task fails, always"):
-        writer(broken, cluster, name, operation=TOTALS, flushRows=1_000).save()
+        writer(broken, cluster, name, operation=TOTALS, flushRows=1_000, flushBytes="1k").save()
 
     assert contents(cluster, name) == {}
     writer(df, cluster, name, operation=TOTALS).save()
