@@ -54,8 +54,8 @@ def _sent(error: RingpopError) -> _SentError:
     match error:
         case HandlerFailed(kind=kind):
             kind, message = f"{HANDLER_FAILED_PREFIX}{kind}", str(error.message)
-        case ApplicationError(kind=kind):
-            message = str(error.message)
+        case ApplicationError():  # which an application may have made of anything
+            kind, message = str(error.kind), str(error.message)
         case _:
             kind, message = f"{PROXY_ERROR_PREFIX}{type(error).__name__}", str(error)
             if kind not in _KINDS:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PRODUCT: Final = Path(ringpop_py.__file__).parent
 SIMULATOR: Final = Path(ringpop_sim.__file__).parent.parent
+ENVIRONMENT: Final = dict(os.environ)
+"""Of now: pytest changes it while threads would read it."""
 HUNT: Final = Path(__file__).parent / "planted" / "hunt.py"
 HUNT_S_MAX: Final = 50
 
@@ -41,7 +43,7 @@ def _hunt(bug: Bug, folder: Path) -> dict[str, str]:
     paths = os.pathsep.join([str(product), str(SIMULATOR)])
     done = subprocess.run(
         [sys.executable, HUNT, *bug.hunts],
-        env={**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**ENVIRONMENT, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=HUNT_S_MAX,

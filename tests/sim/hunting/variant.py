@@ -32,6 +32,8 @@ SCHEDULES: Final = 3000
 HUNTERS: Final = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count()
 """The hunts at a time: the other cores are at work if several tests run at a time."""
 HUNT_S_MAX: Final = 120
+ENVIRONMENT: Final = dict(os.environ)
+"""Of now: pytest changes it while threads would read it."""
 
 Prey = Future[dict[str, Any]]
 
@@ -72,7 +74,7 @@ def run_with(variant: Variant, folder: Path, *arguments: str) -> subprocess.Comp
             [sys.executable, *arguments],
             cwd=folder,  # where modules are looked for first
             env={
-                **os.environ,
+                **ENVIRONMENT,
                 "PYTHONPATH": os.pathsep.join(paths),
                 "PYTHONDONTWRITEBYTECODE": "1",
             },
