@@ -241,7 +241,7 @@ class SchedulePolicy:
         idempotent: whether the request may run more than once.
         attempt_us: how long one attempt may take, so that a silent owner leaves time for another.
         failover: how many members may handle the request, the owner and those after it on the ring.
-            A retry goes to the next of them, at once; only after the last the schedule waits.
+            A retry asks the next of them immediately. The schedule's pauses follow the last one.
 
     Raises:
         ConfigError: when it is made, if the schedule cannot be followed.

@@ -462,7 +462,7 @@ class Client(Closing):
         """Have this daemon forward *request* to the owner of *key*; return the owner's reply.
 
         Args:
-            options: see `RequestOptions`; the deadline is `timeout_s` if there is none.
+            options: see `RequestOptions`; without ``deadline_s``, the deadline is `timeout_s`.
 
         Raises:
             ApplicationError: if the owner's handler answered with it.

@@ -45,8 +45,8 @@ class ForwardOptions(TypedDict, total=False):
     """How a middleware forwards requests.
 
     Attributes:
-        away: whether requests are answered ``"here"`` while the daemon is away (the default),
-            whoever owns their keys, or refused with 503 (``"refuse"``).
+        away: what happens to a request while the daemon cannot be reached: ``"here"``, the default,
+            has this host answer, and ``"refuse"`` answers with 503.
         body_bytes_max: of a request; a longer one for another host is refused with 413.
         timeout_s: for the answer of an owner, with all that is repeated.
         idempotent: the methods whose requests may be repeated after they may have run.

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from ringpop_py.proxy.request import AnyReply, AnyRequest, Headers, ManyHandler, ManyRequest
 
 
+HEAD_BYTES: Final = 1_024
+"""The bytes of a message that are set aside for its head."""
 REPLY_BYTES_MAX: Final = WireLimits().message_bytes_max
 
 
@@ -93,6 +95,11 @@ class Application:
             from ringpop_py.proxy.replay import HttpReplayer  # noqa: PLC0415 - httpx loads slowly
 
             self._http = HttpReplayer(app_url, config.body_bytes_max, config.replays_max, mark)
+
+    @property
+    def joint_bytes_max(self) -> int:
+        """The most bytes of several answers in one message, which has a head besides."""
+        return self.reply_bytes_max - HEAD_BYTES
 
     async def aclose(self) -> None:
         """Close the connections to the HTTP application."""

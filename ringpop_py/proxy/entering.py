@@ -38,14 +38,10 @@ from ringpop_py.wire.calls import NODE_SERVICE, Answer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ringpop_py.proxy.entry import AllHead, ForwardHead
     from ringpop_py.proxy.forward import Proxy
-    from ringpop_py.proxy.request import RequestOptions
     from ringpop_py.ring.hashring import HashRing
     from ringpop_py.transport.channel import Channel, IncomingCall
 
-HEAD_BYTES: Final = 1_024
-"""So many bytes of a message are left for what stands beside its body."""
 FOLLOW_S: Final = 30.0
 """A question for the ring is answered after this long, also if nothing has changed."""
 STATUS_MIN: Final = 200
@@ -102,7 +98,7 @@ class EntryServer:
         except ConfigError as error:
             raise BodyError(str(error)) from None  # it is the sender's fault
         ask = self._proxy.handle_or_proxy if head.may_be_here else self._proxy.proxy
-        options = _options_of(head, incoming.deadline - trio.current_time())
+        options = received_options(head, incoming.deadline - trio.current_time())
         try:
             reply = await ask(head.key, request, **options)
         except ConfigError as error:
@@ -124,7 +120,7 @@ class EntryServer:
             raise BodyError(str(error)) from None  # it is the sender's fault
         # The rest of the time is for the answer, if one owner is silent.
         ttl_s = time_for_parts(incoming.deadline - trio.current_time())
-        options = _options_of(head, ttl_s)
+        options = received_options(head, ttl_s)
         handle = None if head.may_be_here else self._proxy.application.handle
         try:
             replies = await self._proxy.handle_or_proxy_all(
@@ -134,7 +130,7 @@ class EntryServer:
             raise BadRequest(str(error)) from None
         except NoOwner as error:
             return Answer(ok=False, arg2=encode_failure(error))
-        most = self._proxy.application.reply_bytes_max - HEAD_BYTES
+        most = self._proxy.application.joint_bytes_max
         sound = [_without_odd_status(reply) for reply in replies]
         return Answer(ok=True, arg3=encode_replies(sound, head.keys, most))
 
@@ -145,12 +141,3 @@ def _without_odd_status(reply: OwnerReply) -> OwnerReply:
         why = f"{reply.owner} has answered with the status {reply.reply.status}"
         return OwnerReply(reply.owner, reply.keys, error=PeerFailed(why))
     return reply
-
-
-def _options_of(head: ForwardHead | AllHead, ttl_s: float) -> RequestOptions:
-    return received_options(
-        head.tries,
-        ttl_s,
-        idempotent=head.idempotent,
-        failover=head.failover,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
     from ringpop_py.errors import RingpopError
     from ringpop_py.proxy.forward import Proxy
     from ringpop_py.transport.channel import Channel, IncomingCall
-
-
-HEAD_BYTES: Final = 1_024
-"""So many bytes of a message are left for what stands beside its body."""
 
 
 class ProxyServer:
@@ -119,12 +115,8 @@ class ProxyServer:
         return self._answer_of_many(results)
 
     async def _route_many(self, head: Head, request: ManyRequest, incoming: IncomingCall) -> Answer:
-        options = received_options(
-            head.tries,
-            time_for_parts(incoming.deadline - trio.current_time()),
-            idempotent=head.idempotent,
-            failover=head.failover,
-        )
+        ttl_s = time_for_parts(incoming.deadline - trio.current_time())
+        options = received_options(head, ttl_s)
         owners = self._proxy.owners_for(head)
         try:
             results = await self._proxy.proxy_many(head.keys, request, owners=owners, **options)
@@ -133,7 +125,7 @@ class ProxyServer:
         return self._answer_of_many(results)
 
     def _answer_of_many(self, results: Sequence[bytes | RingpopError]) -> Answer:
-        most = self._application.reply_bytes_max - HEAD_BYTES
+        most = self._application.joint_bytes_max
         return Answer(ok=True, arg3=encode_results(results, most))
 
     async def _finish(self, result: Awaitable[bytes | None], endpoint: str) -> Answer:
@@ -163,12 +155,7 @@ class ProxyServer:
             raise BadRequest(str(error)) from None
         owners = self._proxy.owners_for(head)
         # The client waits no longer, so a retry after that would be wasted.
-        options = received_options(
-            head.tries,
-            incoming.deadline - trio.current_time(),
-            idempotent=head.idempotent,
-            failover=head.failover,
-        )
+        options = received_options(head, incoming.deadline - trio.current_time())
         try:
             reply = await self._proxy.proxy(head.keys, request, owners=owners, **options)
         except ConfigError as error:  # its options

@@ -195,7 +195,7 @@ class RequestOptions(TypedDict, total=False):
         deadline_s: for the whole request with its retries; by default only attempts are limited.
         failover: how many members may handle a request that may run more than once, of one key: its
             owner (1 is the default, and means it alone), and those after it on the ring
-            (`lookup_n`). A retry goes to the next of them, at once.
+            (`lookup_n`). A retry asks the next of them immediately.
     """
 
     max_retries: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from ringpop_py.arguments import check_names, checked_kind, checked_seconds
 from ringpop_py.config.settings import ProxyConfig
@@ -63,15 +63,29 @@ def time_for_parts(ttl_s: float) -> float:
     return ttl_s - min(PART_MARGIN_S, PART_MARGIN * ttl_s)
 
 
-def received_options(
-    tries: Tries, deadline_s: float, *, idempotent: bool, failover: int
-) -> RequestOptions:
+class RoutedHead(Protocol):
+    """The head of a client's request, which says how to try it. See `Head`."""
+
+    @property
+    def idempotent(self) -> bool:
+        """See `RequestOptions`."""
+
+    @property
+    def failover(self) -> int:
+        """See `RequestOptions`."""
+
+    @property
+    def tries(self) -> Tries:
+        """See `Tries`."""
+
+
+def received_options(head: RoutedHead, deadline_s: float) -> RequestOptions:
     """Return how a client wants its request to be tried, within *deadline_s*."""
-    options = RequestOptions(idempotent=idempotent, deadline_s=deadline_s)
-    if tries.max_retries is not None:
-        options["max_retries"] = tries.max_retries
-    if tries.schedule_s is not None:
-        options["retry_schedule"] = tries.schedule_s
-    if failover > 1:
-        options["failover"] = failover
+    options = RequestOptions(idempotent=head.idempotent, deadline_s=deadline_s)
+    if head.tries.max_retries is not None:
+        options["max_retries"] = head.tries.max_retries
+    if head.tries.schedule_s is not None:
+        options["retry_schedule"] = head.tries.schedule_s
+    if head.failover > 1:
+        options["failover"] = head.failover
     return options

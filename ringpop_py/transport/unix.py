@@ -36,16 +36,18 @@ class UnixListener(TcpListener):
     """
 
     def __init__(self, path: Path) -> None:
-        sock = socket.socket(socket.AF_UNIX)
         try:
             _remove_left(path)
+        except OSError as error:
+            raise _cannot_listen(path, error) from None
+        sock = socket.socket(socket.AF_UNIX)
+        try:
             sock.bind(str(path))
             path.chmod(MODE)  # before anybody can connect
             sock.listen(BACKLOG)
         except (OSError, ValueError) as error:  # ValueError: of a path that cannot be one
             sock.close()
-            why = (isinstance(error, OSError) and error.strerror) or str(error)
-            raise ConfigError(f"--socket: cannot listen at {str(path)!r}: {why}") from None
+            raise _cannot_listen(path, error) from None
         except ConfigError:
             sock.close()
             raise
@@ -59,6 +61,11 @@ class UnixListener(TcpListener):
         with suppress(OSError):  # it is gone, or another process's by now
             if _identity(self._path) == self._file:
                 self._path.unlink()
+
+
+def _cannot_listen(path: Path, error: OSError | ValueError) -> ConfigError:
+    why = (isinstance(error, OSError) and error.strerror) or str(error)
+    return ConfigError(f"--socket: cannot listen at {str(path)!r}: {why}")
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -77,7 +77,7 @@ async def test_a_file_that_was_left_is_replaced_and_that_of_a_live_node_is_not(p
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))  # and closed without a trace of it removed
     async with open_ringpop(Config(socket=str(path))):
-        with pytest.raises(ConfigError, match="another process listens at"):
+        with pytest.raises(ConfigError, match=r"^--socket: another process listens at \S+; end it"):
             async with open_ringpop(Config(socket=str(path))):
                 pass
         assert await in_thread(Client(f"unix:{path}").lookup, "k")
@@ -93,7 +93,7 @@ async def test_the_file_of_another_is_not_removed_at_the_end(path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("file", "is there, and is no socket"),
+        ("file", r"^--socket: \S+/file is there, and is no socket; choose another path$"),
         ("nowhere/node.sock", "No such file or directory"),
         ("x" * 200, "AF_UNIX path too long"),
         ("a\0b", "null"),

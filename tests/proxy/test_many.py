@@ -564,6 +564,61 @@ async def test_the_next_member_answers_for_an_owner_that_is_silent_or_gone(
         network.resume(names[owner].address)
 
 
+async def test_a_call_to_a_member_in_doubt_is_given_up_if_its_request_may_run_elsewhere(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(4) as (nodes, network):
+        for node in nodes:
+            serve_each(node)
+        asker = nodes[0]
+        key = next(key for key in KEYS if asker.name not in asker.lookup_n(key, 2))
+        owner, second = asker.lookup_n(key, 2)
+        address = asker.address_of(owner)
+        assert address is not None
+        network.hang(address)
+        ends = dict[int, tuple[str, float]]()
+        began_at = trio.current_time()
+
+        async def ask(failover: int) -> None:
+            reply = await asker.proxy(key, Request("/tell"), idempotent=True, failover=failover)
+            ends[failover] = reply.owner, trio.current_time() - began_at
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, 1)
+            nursery.start_soon(ask, 2)
+            await trio.sleep(0.1)
+            asker.proxying.doubt(address, "it is suspect", is_owner=True)
+            await trio.sleep(0.1)
+            ((failover, (answered_by, after_s)),) = ends.items()
+            assert (failover, answered_by) == (2, second)
+            assert after_s == pytest.approx(0.1, abs=0.05)
+            assert asker.proxying.counts.retries == 1
+            asker.proxying.doubt(address, "it is faulty", is_owner=False)
+            await trio.sleep(0.1)
+            assert asker.proxying.counts.retries == 2
+            nursery.cancel_scope.cancel()
+        network.resume(address)
+
+
+async def test_members_that_are_suspect_and_faulty_are_in_doubt(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del autojump_clock
+    async with cluster(3) as (nodes, network):
+        doubted = list[tuple[Address, bool]]()
+
+        def doubt(address: Address, _why: str, *, is_owner: bool) -> None:
+            doubted.append((address, is_owner))
+
+        monkeypatch.setattr(nodes[0].proxying, "doubt", doubt)
+        network.hang(nodes[1].address)
+        name = nodes[1].name
+        await nodes[0].wait_until(lambda node: node.status_of(name) is Status.FAULTY)
+        assert doubted == [(nodes[1].address, True), (nodes[1].address, False)]
+        network.resume(nodes[1].address)
+
+
 async def test_what_may_run_twice_goes_to_the_next_owner_when_the_last_one_is_faulty(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
