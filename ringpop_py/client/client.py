@@ -286,6 +286,11 @@ class Pending:
         self._call_id = call_id
         self._deadline_at = deadline_at
 
+    @property
+    def peer(self) -> Peer:
+        """The daemon that was called."""
+        return self._line.peer
+
     def result(self) -> Answer:
         """Wait for the answer and return it, once. Raises CallError."""
         if self._line.forks_count != FORKS.count:

@@ -51,6 +51,8 @@ STRAIGHT_US: Final = 3_000_000
 """The most microseconds for an owner; then a daemon is asked, which knows whether it is gone."""
 ANY_CALL_S: Final = 30.0
 """The most seconds that one daemon has for a request that any other could serve as well."""
+NEAR_CALL_S: Final = 10.0
+"""The same for the owner that gets it first: it may be paused, and others know more."""
 _ANY: Final = -1
 """The one part of such a request."""
 
@@ -185,6 +187,9 @@ class ClientCourier:
         rows = from_rows(row, description.partitions_count)
         self._learn({each.partition: (each.owner, each.epoch) for each in rows}, {})
 
+    def _avoid(self, address: Peer) -> None:
+        self._avoid_until[address] = time.monotonic() + AVOID_S
+
     def _is_avoided(self, address: Peer) -> bool:
         return self._avoid_until.get(address, 0) > time.monotonic()
 
@@ -241,7 +246,7 @@ class ClientCourier:
             return self._client_of(address).begin(call)
         except CallError as error:
             if isinstance(error, ConnectFailed):
-                self._avoid_until[address] = time.monotonic() + AVOID_S
+                self._avoid(address)
             return error
 
     def _ask_daemon(self, errand: Errand[int], request: ClientRequest, ask: Ask[int]) -> None:
@@ -315,14 +320,23 @@ class ClientCourier:
     ) -> Pending | None:
         """Begin a request that any daemon serves, at the owner of *partition* if it is known.
 
-        Return None if that daemon cannot be reached now; ask any other then.
+        Return None if that daemon cannot be reached now; ask any other then. If it does not answer
+        in time, say so to `silent`.
         """
         address: Peer | None = self._addresses.get(self._destinations.get(partition, ("", 0))[0])
         if address is None or not self._direct or self._is_avoided(address):
             address = self._daemon().peer
         call = Call(NODE_SERVICE, endpoint, head, body, ttl_s=timeout_s)
         begun = self._begun(address, call)
-        return None if isinstance(begun, CallError) else begun
+        if isinstance(begun, CallError):
+            self.silent(address)
+            return None
+        return begun
+
+    def silent(self, address: Peer) -> None:
+        """Note that *address* has not answered: ask others, and fetch the description again."""
+        self._avoid(address)
+        self._description = None
 
     # Connections.
 

@@ -19,12 +19,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 from ringpop_py.client.client import Closing
-from ringpop_py.client.courier import ANY_CALL_S, ClientCourier
+from ringpop_py.client.courier import NEAR_CALL_S, ClientCourier
 from ringpop_py.errors import (
     BadOperation,
     BadRequest,
     BodyError,
     CallError,
+    CallTimeout,
     ConfigError,
     JobAborted,
     KeyspaceError,
@@ -340,6 +341,8 @@ class Attempt:
         # Bounded, because files in flight are kept in memory until they are stored.
         while len(self._under_way) >= self._client.in_flight_max:
             self._finish_one()
+        # Cached, except after a member was silent: it may own nothing any more.
+        self._client.courier.described(self._client.deadline())
         staged_ms = time.time_ns() // 1_000_000
         # The manifest counts chunks, so that a commit is planned without reading any file.
         counts = tuple(index.chunk_counts().items())
@@ -351,7 +354,7 @@ class Attempt:
             messages.STAGE,
             head,
             file,
-            min(self._client.timeout_s, ANY_CALL_S),
+            min(self._client.timeout_s, NEAR_CALL_S),
         )
         self._under_way.append(_OnItsWay(staged, head, file, pending))
 
@@ -384,23 +387,25 @@ class Attempt:
         """Wait for the file that was sent first; send it again if that failed."""
         # Not removed yet: if this fails, a repeated `finish` sends the file again.
         staged, head, file, pending = self._under_way[0]
-        if pending is None or not _is_done(pending):  # any daemon will do: it is put if absent
+        if pending is None or not self._is_done(pending):
+            # Any daemon will do: it is put if absent.
             self._client.ask(messages.STAGE, file, head=head)
         self._under_way.popleft()
         self._staged.append(staged)
 
-
-def _is_done(pending: Pending) -> bool:
-    """Return whether it succeeded; False if a retry may help. Raises KeyspaceError otherwise."""
-    try:
-        (result,) = decode_results(pending.result().arg3, 1)
-    except BadRequest as error:
-        raise BadOperation(str(error)) from None
-    except (CallError, BodyError):
-        return False
-    if isinstance(result, KeyspaceError) and not result.passes:
-        raise result
-    return not isinstance(result, KeyspaceError)
+    def _is_done(self, pending: Pending) -> bool:
+        """Return whether it succeeded; False if a retry may help. Raises KeyspaceError if not."""
+        try:
+            (result,) = decode_results(pending.result().arg3, 1)
+        except BadRequest as error:
+            raise BadOperation(str(error)) from None
+        except (CallError, BodyError) as error:
+            if isinstance(error, CallTimeout):
+                self._client.courier.silent(pending.peer)
+            return False
+        if isinstance(result, KeyspaceError) and not result.passes:
+            raise result
+        return not isinstance(result, KeyspaceError)
 
 
 def _converted(kind: type[T], row: object) -> T:

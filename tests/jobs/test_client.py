@@ -22,7 +22,7 @@ from ringpop_py.errors import (
     StateDamaged,
 )
 from ringpop_py.jobs import messages as jobs_messages
-from ringpop_py.jobs.client import JobClient
+from ringpop_py.jobs.client import IN_FLIGHT_MAX, JobClient
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.packed import encode_value
 from ringpop_py.values.requests import encode_results
@@ -265,6 +265,33 @@ async def test_a_file_that_the_store_does_not_take_at_first_is_sent_again() -> N
         await in_thread(found[0], work)
 
         assert await contents(found[1]) == dict.fromkeys(ONES, 5)
+
+
+async def test_an_owner_that_is_silent_is_waited_for_once_and_then_avoided() -> None:
+    async with nodes("a", "b") as found:
+        asked_count = 0
+
+        async def say_nothing(_: IncomingCall) -> Answer:
+            nonlocal asked_count
+            asked_count += 1
+            await trio.sleep_forever()
+
+        found[1].channel.serve(NODE_SERVICE, jobs_messages.STAGE, say_nothing)
+        table = found[0].keyspaces.durable_host(NAME).table
+        near = table.owned_by("b")[0]
+
+        def work(job: JobClient) -> None:
+            attempt = job.attempt("t0")
+            for _ in range(20):
+                attempt.stage(a_file(ONES, operation="add"), near=near)
+            attempt.finish()
+            job.commit(["t0"])
+            job.apply()
+
+        await in_thread(found[0], work, timeout_s=0.5)
+
+        assert asked_count == IN_FLIGHT_MAX
+        assert await contents(found[0]) == dict.fromkeys(ONES, 20)
 
 
 async def test_an_attempt_is_finished_again_when_nobody_knows_whether_it_was() -> None:
