@@ -1,12 +1,11 @@
 """Pack columns of Arrow as msgpack values, and unpack them: many rows in one call.
 
-The bytes equal those of `values.encode_value`. A matrix has a place for every byte that a row may
-need, except for text and bytes themselves: Arrow joins these with the bytes between them.
+The bytes equal those of `values.encode_value`. Numbers and lengths are blocks
+(`ringpop_py.values.bulk`); Arrow joins text and bytes with the blocks between them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,6 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringpop_py.errors import BodyError
+from ringpop_py.values.bulk import (
+    BYTES,
+    LIST,
+    MAP,
+    TEXT,
+    Block,
+    booleans,
+    constant,
+    doubles,
+    heads,
+    integers,
+    joined,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,37 +39,9 @@ N = TypeVar("N", bound=np.generic)
 SLICE_ROWS: Final = 8_192
 """The rows packed at a time: their matrix should fit into a cache."""
 NIL: Final = b"\xc0"
-_FALSE: Final = 0xC2
-_DOUBLE: Final = 0xCB
 _ARRAY_32: Final = b"\xdd"
-_UINT_8_MAX: Final = 0xFF
-_UINT_16_MAX: Final = 0xFFFF
-# By the number of bytes that follow: the first bytes of integers, not negative and negative.
-_UNSIGNED: Final = np.array([0, 0xCC, 0xCD, 0, 0xCE, 0, 0, 0, 0xCF], np.uint8)
-_SIGNED: Final = np.array([0, 0xD0, 0xD1, 0, 0xD2, 0, 0, 0, 0xD3], np.uint8)
-
-
-@dataclass(frozen=True, slots=True)
-class _Lengths:
-    short: int  # the first byte of a length in itself, up to *short_max*
-    short_max: int
-    after: NDArray[np.uint8]  # the first byte, by the number of length bytes that follow
-
-
-_TEXT: Final = _Lengths(0xA0, 31, np.array([0, 0xD9, 0xDA, 0, 0xDB], np.uint8))
-_BYTES: Final = _Lengths(0, -1, np.array([0, 0xC4, 0xC5, 0, 0xC6], np.uint8))
-_LIST: Final = _Lengths(0x90, 15, np.array([0, 0, 0xDC, 0, 0xDD], np.uint8))
-_MAP: Final = _Lengths(0x80, 15, np.array([0, 0, 0xDE, 0, 0xDF], np.uint8))
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    rows: NDArray[np.uint8]
-    keep: NDArray[np.bool_] | None = None  # the bytes that count; None: all of them
-
-
 _Piece = Any
-"""A `_Block`, or an array of large_binary (a type that mypy does not know)."""
+"""A `Block`, or an array of large_binary (a type that mypy does not know)."""
 
 
 def pack_column(column: pa.Array) -> pa.LargeBinaryArray:
@@ -89,7 +73,7 @@ def pack_maps(fields: Mapping[str, pa.LargeBinaryArray], rows_count: int) -> pa.
         entries = _join(pa.scalar(msgpack.packb(name), pa.large_binary()), values)
         counts += entries.is_valid().to_numpy(zero_copy_only=False)
         columns.append(entries.fill_null(b""))
-    return _joined([_head(counts, _MAP), *columns])
+    return _joined([heads(counts, MAP), *columns])
 
 
 def unpack_column(packed: pa.LargeBinaryArray) -> list[Any]:
@@ -110,7 +94,7 @@ def _joined(pieces: Sequence[_Piece]) -> pa.LargeBinaryArray:
     columns: list[pa.LargeBinaryArray] = []
     for kind, group in groupby(pieces, type):
         together = list(group)
-        columns += [_as_column(together)] if kind is _Block else together
+        columns += [_column_of(*joined(together))] if kind is Block else together
     if len(columns) == 1:
         return columns[0]
     return _join(*columns)
@@ -120,24 +104,11 @@ def _join(*columns: pa.LargeBinaryArray | pa.LargeBinaryScalar) -> pa.LargeBinar
     return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
 
 
-def _as_column(blocks: Sequence[_Block]) -> pa.LargeBinaryArray:
-    rows = np.hstack([block.rows for block in blocks])
-    if all(block.keep is None for block in blocks):
-        offsets = np.arange(len(rows) + 1) * rows.shape[1]
-        return _column_of(offsets, pa.py_buffer(rows.reshape(-1)))
-    keep = np.hstack(
-        [np.ones(each.rows.shape, np.bool_) if each.keep is None else each.keep for each in blocks]
-    )
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(keep.view(np.uint8).sum(axis=1, dtype=np.int64), out=offsets[1:])
-    data = np.compress(keep.reshape(-1), rows.reshape(-1))  # twice as fast as rows[keep]
-    return _column_of(offsets, pa.py_buffer(data))
-
-
-def _column_of(offsets: NDArray[np.int64], data: pa.Buffer) -> pa.LargeBinaryArray:
-    return pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data]
-    )
+def _column_of(
+    offsets: NDArray[np.int64], data: NDArray[np.uint8] | pa.Buffer
+) -> pa.LargeBinaryArray:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
 
 
 def offsets_of(column: pa.LargeBinaryArray) -> NDArray[np.int64]:
@@ -161,47 +132,43 @@ def _pieces(column: pa.Array) -> list[_Piece]:
         return [pc.if_else(column.is_valid(), packed, pa.scalar(NIL, pa.large_binary()))]
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     if pa.types.is_null(kind):
-        return [_Block(np.full((len(column), 1), NIL[0], np.uint8))]
+        return [Block(np.full((len(column), 1), NIL[0], np.uint8))]
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         size = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-        head = _head(size, _TEXT if pa.types.is_large_string(kind) else _BYTES)
+        head = heads(size, TEXT if pa.types.is_large_string(kind) else BYTES)
         content = column.cast(pa.large_binary()).fill_null(b"")
-        return [_with_nil(head, nulls), content]
+        return [head.with_nil(nulls), content]
     if pa.types.is_boolean(kind):
         values = column.fill_null(pa.scalar(value=False)).to_numpy(zero_copy_only=False)
-        block = _Block((_FALSE + values.astype(np.uint8)).reshape(-1, 1))
+        block = booleans(values)
     elif pa.types.is_integer(kind):
-        block = _integers(column.fill_null(0).to_numpy(zero_copy_only=False))
+        block = integers(column.fill_null(0).to_numpy(zero_copy_only=False))
     else:
         assert pa.types.is_float64(kind), kind
-        values = column.fill_null(0.0).to_numpy(zero_copy_only=False)
-        rows = np.empty((len(values), 9), np.uint8)
-        rows[:, 0] = _DOUBLE
-        rows[:, 1:] = values.astype(">f8").view(np.uint8).reshape(-1, 8)
-        block = _Block(rows)
-    return [_with_nil(block, nulls)]
+        block = doubles(column.fill_null(0.0).to_numpy(zero_copy_only=False))
+    return [block.with_nil(nulls)]
 
 
 def _nested(column: pa.Array) -> list[_Piece]:
     kind, rows_count = column.type, len(column)
     if pa.types.is_struct(kind):
         head = msgpack.Packer().pack_map_header(kind.num_fields)
-        pieces: list[_Piece] = [_constant(head, rows_count)]
+        pieces: list[_Piece] = [constant(head, rows_count)]
         for field, values in zip(kind, column.flatten(), strict=True):
-            pieces += [_constant(msgpack.packb(field.name), rows_count), *_pieces(values)]
+            pieces += [constant(msgpack.packb(field.name), rows_count), *_pieces(values)]
         return pieces
     if pa.types.is_map(kind):
-        form = _MAP
+        form = MAP
         counts, keys, values = entries_of(column)
         items = _joined([*_pieces(keys), *_pieces(values)])
     else:
-        form = _LIST
+        form = LIST
         counts = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         items = pack_column(column.flatten())
     # The items of one list are next to each other already; only the cuts change.
     firsts = np.zeros(rows_count + 1, np.int64)
     np.cumsum(counts, out=firsts[1:])
-    return [_head(counts, form), _column_of(offsets_of(items)[firsts], items.buffers()[2])]
+    return [heads(counts, form), _column_of(offsets_of(items)[firsts], items.buffers()[2])]
 
 
 def entries_of(maps: pa.MapArray) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
@@ -219,78 +186,6 @@ def entries_of(maps: pa.MapArray) -> tuple[NDArray[np.int64], pa.Array, pa.Array
         if len(kept) < last - first:
             keys, values = keys.take(pa.array(kept)), values.take(pa.array(kept))
     return counts, keys, values
-
-
-def _constant(content: bytes, rows_count: int) -> _Block:
-    row = np.frombuffer(content, np.uint8)
-    return _Block(np.broadcast_to(row, (rows_count, len(row))))
-
-
-def _head(lengths: NDArray[Any], form: _Lengths) -> _Block:
-    lengths = lengths.astype(np.int64)
-    sizes = 2 * (lengths > form.short_max) + 2 * (lengths > _UINT_16_MAX)
-    if form.after[1]:  # lists and maps have no form with one length byte
-        sizes -= (lengths > form.short_max) & (lengths <= _UINT_8_MAX)
-    first = np.where(sizes == 0, form.short | (lengths & _UINT_8_MAX), form.after[sizes])
-    return _with_number(first, lengths.view(np.uint64), sizes)
-
-
-def _integers(values: NDArray[Any]) -> _Block:
-    # In the shortest form, as msgpack's own packers do.
-    if values.dtype == np.uint64:
-        bits, negative = values, None
-    else:
-        signed = values.astype(np.int64)
-        bits = signed.view(np.uint64)
-        negative = signed < 0
-        if not negative.any():
-            negative = None
-    sizes = _sizes(bits, 0x7F, 0xFF, 0xFFFF, 0xFFFF_FFFF)
-    first = _UNSIGNED[sizes]
-    if negative is not None:
-        below = _sizes(~bits, 0x1F, 0x7F, 0x7FFF, 0x7FFF_FFFF)  # ~bits is -n - 1
-        sizes = np.where(negative, below, sizes)
-        first = np.where(negative, _SIGNED[below], first)
-    first = np.where(sizes == 0, bits.astype(np.uint8), first)
-    return _with_number(first, bits, sizes)
-
-
-def _sizes(bits: NDArray[np.uint64], none: int, one: int, two: int, four: int) -> NDArray[np.int64]:
-    # How many bytes follow the first: by the greatest number for each count, or 8.
-    highest = int(bits.max(initial=0))
-    sizes = (bits > np.uint64(none)).astype(np.int64)
-    for limit, more in ((one, 1), (two, 2), (four, 4)):
-        if highest > limit:  # most columns are small: spare a pass over all rows
-            sizes += (bits > np.uint64(limit)) * more
-    return sizes
-
-
-def _with_number(first: NDArray[Any], bits: NDArray[np.uint64], sizes: NDArray[np.int64]) -> _Block:
-    # Each row is its *first* byte, and the low *sizes* bytes of its number.
-    widest = int(sizes.max(initial=0))
-    rows = np.empty((len(first), 1 + widest), np.uint8)
-    rows[:, 0] = first
-    if not widest:
-        return _Block(rows)
-    big_endian = bits.astype(">u8").view(np.uint8).reshape(-1, 8)
-    rows[:, 1:] = big_endian[:, 8 - widest :]
-    if int(sizes.min()) == widest:
-        return _Block(rows)
-    keep = np.arange(widest, -1, -1) < sizes[:, None]
-    keep[:, 0] = True
-    return _Block(rows, keep)
-
-
-def _with_nil(block: _Block, nulls: NDArray[np.bool_] | None) -> _Block:
-    if nulls is None:
-        return block
-    rows = block.rows.copy()
-    rows[nulls, 0] = NIL[0]
-    if rows.shape[1] == 1:
-        return _Block(rows)
-    keep = np.ones(rows.shape, np.bool_) if block.keep is None else block.keep.copy()
-    keep[nulls, 1:] = False
-    return _Block(rows, keep)
 
 
 # Between Arrow and NumPy, without pandas. When pyarrow converts by itself (`pyarrow.array`,

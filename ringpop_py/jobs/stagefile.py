@@ -131,11 +131,20 @@ class StagedBatch:
         """The partitions of its chunks, in order."""
         return tuple(self._places)
 
+    @property
+    def values(self) -> pa.Array:
+        """The values of all rows."""
+        return self._batch.column(1)
+
+    def places(self, partition: int) -> list[tuple[int, int]]:
+        """Return the first row and the number of rows of each chunk of *partition*, in order."""
+        return self._places.get(partition, [])
+
     def chunks(self, partition: int) -> list[Chunk]:
         """Return the chunks of *partition*, in order."""
         return [
             Chunk(partition, *self._batch.slice(first, count).columns)
-            for first, count in self._places.get(partition, ())
+            for first, count in self.places(partition)
         ]
 
 

@@ -26,7 +26,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.records import Release
-from ringpop_py.values.operations import PackedWrite
+from ringpop_py.values.operations import ArgumentRows, PackedWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -355,7 +355,8 @@ def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
     for write in writes:
         if isinstance(write, PackedWrite):
             size += CHANGE_BYTES * len(write.arguments)
-            size += sum(len(each) for each in write.arguments if isinstance(each, (str, bytes)))
+            if not isinstance(write.arguments, ArgumentRows):  # which are numbers
+                size += sum(len(each) for each in write.arguments if isinstance(each, (str, bytes)))
             continue
         for _, _, argument in write.changes:
             size += CHANGE_BYTES

@@ -21,6 +21,7 @@ from ringpop_py.keyed.bodies import Group, is_digest
 from ringpop_py.keyed.sessions import SEQUENCE_MAX, after, check_id, digest_in
 from ringpop_py.values.operations import (
     DIGEST_BYTES,
+    ArgumentRows,
     Change,
     Outcome,
     PackedWrite,
@@ -191,6 +192,10 @@ class Evaluator:
         """
         _check_keys(write.keys)
         if write.aggregation != "put":
+            if isinstance(write.arguments, ArgumentRows) and len(set(write.keys)) == len(
+                write.keys
+            ):
+                return self._aggregate_rows(write, write.arguments, group, changed)
             return self._aggregate(write, group, changed, deleted)
         # All rows together, in C: a job has millions of them.
         keys, values = write.keys, cast("Sequence[bytes]", write.arguments)
@@ -238,6 +243,34 @@ class Evaluator:
                 changed[key] = None
                 deleted.append(key)
                 growth -= 1
+        return growth
+
+    def _aggregate_rows(
+        self,
+        write: PackedWrite,
+        rows: ArgumentRows,
+        group: Group,
+        changed: dict[str, bytes | None],
+    ) -> int:
+        # `_aggregate` for all rows together, as far as they are alike. No key is deleted.
+        keys, known, get = write.keys, group.changed, self.entries.get
+        before = [known[key] if key in known else get(key) for key in keys]
+        after = rows.applied(before)
+        changed.update(zip(keys, after, strict=True))
+        left = [
+            place
+            for place, packed in enumerate(after)
+            if packed is None or len(packed) > VALUE_BYTES_MAX
+        ]
+        if left:
+            some = write._replace(
+                keys=[keys[place] for place in left], arguments=[rows[place] for place in left]
+            )
+            rest: dict[str, bytes | None] = {}
+            self._aggregate(some, group, rest, [])
+            changed.update(rest)
+        growth = before.count(None)
+        self._check_room(group.growth + growth)
         return growth
 
     def refusals(self, write: PackedWrite) -> dict[int, KeyspaceError]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -71,6 +72,14 @@ class Write(Declared, frozen=True):
     digest: bytes = b""
 
 
+class ArgumentRows(Sequence[Value]):
+    """Arguments of many changes that are evaluated together (`ringpop_py.keyed.vectors`)."""
+
+    @abstractmethod
+    def applied(self, before: Sequence[bytes | None]) -> list[bytes | None]:
+        """Return the packed values that follow on *before*; None for rows that are left over."""
+
+
 class PackedWrite(NamedTuple):
     """Many changes of one kind, as one write of a series. It is made at the owner, and not sent.
 
@@ -81,7 +90,7 @@ class PackedWrite(NamedTuple):
     Attributes:
         source: with *sequence*, its `OperationId`.
         arguments: one for each key. If the aggregation is ``put``, the new values as they are
-            stored, packed; otherwise plain values.
+            stored, packed; otherwise plain values, perhaps as `ArgumentRows`.
     """
 
     source: str

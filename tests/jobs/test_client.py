@@ -21,8 +21,10 @@ from ringpop_py.errors import (
     RowsRefused,
     StateDamaged,
 )
+from ringpop_py.jobs import applier
 from ringpop_py.jobs import messages as jobs_messages
 from ringpop_py.jobs.client import IN_FLIGHT_MAX, JobClient
+from ringpop_py.keyed.vectors import NumberRows
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.packed import encode_value
 from ringpop_py.values.requests import encode_results
@@ -30,7 +32,7 @@ from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from tests.jobs.jobs_staged import JOB, NAME, PARTITIONS, a_file
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.transport.channel import IncomingCall
@@ -197,6 +199,44 @@ async def test_refused_rows_are_an_error_after_all_others_were_applied() -> None
         await in_thread(found[0], work)
 
         assert await contents(found[0]) == {**ONES, "key-1": "text"}
+
+
+@pytest.mark.parametrize("way", ["of one number", "of maps"])
+async def test_chunks_of_many_numbers_are_applied_and_refuse_the_same_rows(
+    monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    keys = [f"key-{n}" for n in range(8 * PARTITIONS * PARTITIONS)]
+    one: Value = 1 if way == "of one number" else {"n": ["add", 1]}
+    two: Value = 2 if way == "of one number" else {"n": 2}
+    file = a_file(
+        dict.fromkeys(keys, one),
+        operation="add" if way == "of one number" else "fields",
+        chunk_rows=1_000,
+    )
+    applied_count = 0
+
+    def applied(rows: NumberRows, before: Sequence[bytes | None]) -> list[bytes | None]:
+        nonlocal applied_count
+        applied_count += len(rows)
+        return apply(rows, before)
+
+    apply = NumberRows.applied
+    monkeypatch.setattr(NumberRows, "applied", applied)
+    monkeypatch.setattr(applier, "ROWS_MIN", PARTITIONS)
+    async with nodes("a") as found:
+        keyspace = await found[0].open_keyspace(NAME)
+        await keyspace.put("key-1", "text")
+
+        def work(job: JobClient) -> None:
+            stage(job, "t0", file, file)
+            job.commit(["t0"])
+            with pytest.raises(RowsRefused, match="2 rows were refused: 'key-1': BadOperation"):
+                job.apply()
+
+        await in_thread(found[0], work)
+
+        assert await contents(found[0]) == {**dict.fromkeys(keys, two), "key-1": "text"}
+    assert applied_count > len(keys)
 
 
 async def test_a_keyspace_in_memory_mode_is_refused_with_what_to_do() -> None:
