@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from ringpop_py.errors import (
     KeyspaceError,
@@ -355,7 +355,9 @@ def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
     for write in writes:
         if isinstance(write, PackedWrite):
             size += CHANGE_BYTES * len(write.arguments)
-            if not isinstance(write.arguments, ArgumentRows):  # which are numbers
+            if write.aggregation == "put":
+                size += sum(map(len, cast("Sequence[bytes]", write.arguments)))
+            elif not isinstance(write.arguments, ArgumentRows):  # which are numbers
                 size += sum(len(each) for each in write.arguments if isinstance(each, (str, bytes)))
             continue
         for _, _, argument in write.changes:
