@@ -14,7 +14,7 @@ from ringpop_py.errors import ConfigError
 from ringpop_py.keyed.aggregations import BUILT_IN, FIELDS
 from ringpop_py.spark.arrow.combined import check_operation, combined, combined_fields
 from ringpop_py.spark.arrow.stored import stored_type
-from ringpop_py.spark.keys import column_named, key_texts, key_type, refuse_null_keys
+from ringpop_py.spark.keys import column_named, key_texts, key_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,14 +30,12 @@ def keyed(options: WriteOptions, batch: pa.RecordBatch) -> tuple[pa.RecordBatch,
     keys = batch.column(options.key)
     null_count = keys.null_count
     if null_count:
-        if options.on_null_key == "fail":
-            refuse_null_keys(null_count, options.key)
         batch = batch.filter(keys.is_valid())
         keys = batch.column(options.key)
     texts = key_texts(keys)
     if texts is not keys:
         batch = batch.set_column(batch.schema.get_field_index(options.key), options.key, texts)
-    return batch, null_count if options.on_null_key == "count" else 0
+    return batch, null_count
 
 
 def packed(options: WriteOptions, rows: pa.Table) -> Changes:

@@ -28,11 +28,19 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ringpop_py.errors import JobAborted, RingpopError, RowsRefused, StoreFull
+from ringpop_py.errors import (
+    JobAborted,
+    OperationIdReused,
+    RingpopError,
+    RowsRefused,
+    StoreFull,
+)
 from ringpop_py.jobs.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
 from ringpop_py.spark.arrow.columns import chunks_of
+from ringpop_py.spark.arrow.fingerprint import added, fingerprint
 from ringpop_py.spark.arrow.merging import changes_in
 from ringpop_py.spark.arrow.packing import keyed
+from ringpop_py.spark.keys import refuse_null_keys
 from ringpop_py.spark.source.patience import Patience, job_client
 
 if TYPE_CHECKING:
@@ -48,6 +56,8 @@ QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 """Spark's names of local properties that tell a task of a stream its query and batch."""
 APPLY_TIMEOUT_S: Final = 600.0
+FINGERPRINT: Final = "fingerprint"
+"""The count that tells the rows of a named job from others. See `fingerprint`."""
 FILE_ROOM_BYTES: Final = FILE_BYTES_MAX - (64 << 10)
 """The limit for keys, values and their offsets in one file."""
 OFFSET_BYTES: Final = 8
@@ -87,7 +97,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage rows. Called in a task."""
-        return stage(self._options, self._job, iterator)
+        return stage(self._options, self._job, iterator, named=self._named)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the job. Called on the driver, after all tasks have succeeded."""
@@ -142,9 +152,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def stage(
-    options: WriteOptions, job: str, batches: Iterator[pa.RecordBatch], *, follow: bool = False
+    options: WriteOptions,
+    job: str,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    follow: bool = False,
+    named: bool = False,
 ) -> Staged:
-    """Stage the rows of *batches* for *job*, or with *follow* for a successor, see `job_client`."""
+    """Stage the rows of *batches* for *job*.
+
+    Args:
+        follow: stage them for a successor if the job was aborted, see `job_client`.
+        named: whether the user has chosen the name, so that others may come under it.
+    """
     context = TaskContext.get()
     assert context is not None
     partition = context.partitionId()
@@ -152,19 +172,21 @@ def stage(
     with job_client(
         options.target, job, follow=follow, in_flight=options.in_flight, patience=patience
     ) as client:
+        counts: Counter[str] = Counter()
+        rows = _keyed(options, batches, counts, named=named)
         decision = patience(client.decision)
         if decision:
-            for _ in batches:  # Spark waits until its rows are read
+            for _ in rows:  # Spark waits until its rows are read
                 pass
-            return Staged(client.job, partition, known=True)
+            return Staged(client.job, partition, known=True, counts=counts)
         if decision is False:
             raise JobAborted(f"job {client.job!r} was aborted")
         # Spark's ids repeat if the application is run again; the random part does not.
         name = f"{partition}-{context.taskAttemptId()}-{secrets.token_hex(6)}"
-        counts: Counter[str] = Counter()
         attempt: Attempt | None = None  # begun only if a row has a key
-        rows = _keyed(options, batches, counts)
         for changes in changes_in(options, rows):
+            if _is_refused(options, counts):
+                continue  # only to count further such rows
             if attempt is None:
                 attempt = patience(partial(client.attempt, name))
             # Cached since the task's start; the owners in it are only a hint.
@@ -172,7 +194,7 @@ def stage(
             owners = {n: name for n, (name, _) in description.routes.destinations.items()}
             for file in staged_files(changes, description.partitions_count, owners):
                 patience(partial(attempt.stage, file))
-        if attempt is None:
+        if attempt is None or _is_refused(options, counts):
             return Staged(client.job, partition, counts=counts)
         summary = patience(attempt.finish)
         counts.update(
@@ -185,12 +207,25 @@ def stage(
 
 
 def _keyed(
-    options: WriteOptions, batches: Iterable[pa.RecordBatch], counts: Counter[str]
+    options: WriteOptions,
+    batches: Iterable[pa.RecordBatch],
+    counts: Counter[str],
+    *,
+    named: bool,
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows, null_keys = keyed(options, batch)
-        counts.update(rows=batch.num_rows, null_keys=null_keys)
+        counts.update(rows=batch.num_rows)
+        if options.on_null_key != "skip":
+            counts.update(null_keys=null_keys)
+        if named:
+            counts.update({FINGERPRINT: fingerprint(rows)})
         yield rows
+
+
+def _is_refused(options: WriteOptions, counts: Mapping[str, int]) -> bool:
+    # By the driver, which knows the rows of all tasks. Spark would repeat a task that fails.
+    return options.on_null_key == "fail" and counts.get("null_keys", 0) > 0
 
 
 # The driver.
@@ -210,6 +245,8 @@ def settle(
         again: advice for errors: how to wait again.
 
     Raises:
+        BadKey: rows have no key, and the options refuse such rows; the job is not committed.
+        OperationIdReused: the job was committed before, with other rows.
         RowsRefused: some rows had no effect. Raised only in the call that decided the job.
         PartitionUnavailable: the job is committed, but not all rows are applied yet; or it is not
             known whether it is committed.
@@ -221,6 +258,10 @@ def settle(
     counts: Counter[str] = Counter()
     for each in staged:
         counts.update(each.counts)
+    if _is_refused(options, counts):
+        refuse_null_keys(counts["null_keys"], options.key)
+    if FINGERPRINT in counts:
+        counts[FINGERPRINT] = added([counts[FINGERPRINT]])
     started_at = time.monotonic()
     patience = Patience(options.target)
     decided = False
@@ -228,6 +269,8 @@ def settle(
         if not any(each.known for each in staged):
             attempts = [each.attempt for each in staged if each.attempt is not None]
             decided = _commit(client, attempts, counts, patience, again)
+        if not decided:
+            _check_same(job, counts, patience(client.note))
         try:
             client.apply(timeout_s=apply_timeout_s)
         except RowsRefused as error:
@@ -259,6 +302,23 @@ def _commit(
         raise type(error)(
             f"it is not known whether job {client.job!r} was committed ({error}); {again}"
         ) from None
+
+
+def _check_same(job: str, counts: Mapping[str, int], note: object) -> None:
+    """Raise OperationIdReused if the rows of *counts* are not those that *job* was committed with.
+
+    Args:
+        note: the counts of that time; an older version has left less of them.
+    """
+    if FINGERPRINT not in counts or not isinstance(note, dict) or FINGERPRINT not in note:
+        return
+    then, now = note.get("rows", 0), counts["rows"]
+    if (then, note[FINGERPRINT]) != (now, counts[FINGERPRINT]):
+        rows = f"{then:,} rows, and these are {now:,}" if then != now else f"{then:,} other rows"
+        raise OperationIdReused(
+            f"job {job!r} was committed before with {rows}. Nothing was written: rows of their own"
+            " need a job name of their own"
+        )
 
 
 # Packed rows as stage files, each for the partitions of one owner, so that the node that receives

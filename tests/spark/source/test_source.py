@@ -203,10 +203,32 @@ def test_a_job_that_is_repeated_by_its_name_changes_nothing(
     df, name = flights(spark), fresh_name()
     writer(df, cluster, name, operation=TOTALS, job="monday").save()
 
-    writer(df.limit(10), cluster, name, operation=TOTALS, job="monday").save()
+    writer(df.repartition(2), cluster, name, operation=TOTALS, job="monday").save()
 
     assert contents(cluster, name) == totals_of(df)
     assert write_report(name, "monday", peers=cluster.addresses).rows == 20_000
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("one row less", "'monday' was committed before with 20,000 rows, and these are 19,999"),
+        ("as it is", "'monday' was committed before with 20,000 other rows. Nothing was written"),
+    ],
+)
+def test_other_rows_under_the_name_of_a_job_are_refused(
+    spark: SparkSession, cluster: Cluster, change: str, error: str
+) -> None:
+    df, name = flights(spark), fresh_name()
+    writer(df, cluster, name, operation=TOTALS, job="monday").save()
+    others = df.exceptAll(df.limit(1))
+    if change == "as it is":
+        others = others.union(df.limit(1).withColumn("delay", F.lit(1_000).cast("bigint")))
+
+    with pytest.raises(AnalysisException, match=f"OperationIdReused: job {error}"):
+        writer(others, cluster, name, operation=TOTALS, job="monday").save()
+
+    assert contents(cluster, name) == totals_of(df)
 
 
 def test_a_job_of_a_name_that_failed_can_be_repeated_by_its_name(
@@ -288,8 +310,8 @@ def without_keys(spark: SparkSession, tasks: int = 3) -> DataFrame:
 def test_a_row_without_a_key_fails_the_job(spark: SparkSession, cluster: Cluster) -> None:
     name = fresh_name()
 
-    with pytest.raises(PythonException, match="no key in column 'tailnum'; filter them out, or"):
-        writer(without_keys(spark, tasks=1), cluster, name, operation=TOTALS).save()
+    with pytest.raises(AnalysisException, match="2,223 rows have no key in column"):
+        writer(without_keys(spark), cluster, name, operation=TOTALS).save()
 
     assert contents(cluster, name) == {}
 
