@@ -3,7 +3,8 @@
 Each block falls under one rule of `rule_of`; a block that none fits is an error. The two rules
 that do not run a block as it is say so: `COMMANDS` (the demo and the tests, which would run
 themselves) is checked to name launchers, and `SPARK` is run by a test of its own, which is
-skipped where Spark or Java is missing. Ports 3000 to 3009 are replaced by free ones.
+skipped where Spark or Java is missing. Ports 3000 to 3009, and that of Spark's master (7077, for
+which 3009 is not used), are replaced by free ones.
 """
 
 from __future__ import annotations
@@ -87,9 +88,10 @@ def rule_of(block: Block) -> Rule:
 def script_of(blocks: list[Block], folder: Path, ports: list[int]) -> str:
     """A shell script that does what *blocks* say; files that it needs are put into *folder*."""
     port_of = {str(3000 + index): str(port) for index, port in enumerate(ports)}
+    port_of["7077"] = port_of["3009"]
     parts = ["set -eu"]
     for number, (info, text) in enumerate(blocks):
-        adapted = re.sub(r"\b300\d\b", lambda match: port_of[match[0]], text)
+        adapted = re.sub(r"\b(300\d|7077)\b", lambda match: port_of[match[0]], text)
         rule = rule_of(Block(info, text))
         parts.append(f"echo 'block {number}: {rule.value}'")
         match rule:
@@ -117,7 +119,9 @@ def run(tmp_path: Path, unused_ports: list[int]) -> Iterator[Callable[..., str]]
     environment = {
         **os.environ,
         "RINGPOP_PEER": f"127.0.0.1:{unused_ports[0]}",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join(
+            map(str, [tmp_path / "bin", Path(sys.executable).parent, os.environ["PATH"]])
+        ),
         # Sessions of seconds: the JVM is spared its second compiler.
         "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "PYTHONPATH": os.pathsep.join(map(str, [ROOT, ROOT / "sim"])),
@@ -224,11 +228,12 @@ def test_the_page_about_spark_has_a_job_running_in_five_minutes(run: Callable[..
 @pytest.mark.spark
 @pytest.mark.timeout(220)
 @pytest.mark.skipif(bool(spark_is_missing()), reason=spark_is_missing() or "it is there")
+@pytest.mark.parametrize("number", [1, 2], ids=["local", "standalone"])
 def test_spark_submit_takes_the_command_as_the_page_about_pipelines_says(
-    run: Callable[..., str],
+    run: Callable[..., str], number: int
 ) -> None:
     daemons, file = blocks_under(ROOT / "docs" / "spark.md", "In five minutes")[:2]
-    (submit,) = blocks_under(ROOT / "docs" / "pipelines.md", "On a cluster")[1:2]
+    submit = blocks_under(ROOT / "docs" / "pipelines.md", "On a cluster")[number]
 
     output = run([daemons, file, submit], within_s=200)
 
