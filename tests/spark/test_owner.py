@@ -47,7 +47,7 @@ def frame(
     return spark.read.parquet(str(path))
 
 
-@pytest.mark.parametrize("members_count", [1, 3, 5, 100])
+@pytest.mark.parametrize("members_count", [1, 3, 5, 100, 1_000])
 def test_ring_owner_is_lookup_for_every_key(
     frame: DataFrame, keys: list[str], members_count: int
 ) -> None:
@@ -83,6 +83,8 @@ def test_columns_have_short_names_and_the_tables_stay_out_of_the_text_of_a_plan(
 
     assert placed.columns == ["owner", "owner_index"]
     assert len(placed._jdf.queryExecution().toString()) < 20_000
+    alone = frame.select(ring_owner("key", ring))
+    assert len(alone._jdf.queryExecution().executedPlan().toString()) < 3_000
 
 
 def test_a_table_that_is_too_small_for_its_points_changes_no_owner(
