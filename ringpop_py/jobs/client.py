@@ -41,6 +41,7 @@ from ringpop_py.jobs.messages import (
     FinishRequest,
     JobId,
     JobProgress,
+    SchemasRequest,
     StagedFile,
     StageHead,
     check_names,
@@ -165,6 +166,11 @@ class JobClient(Closing):
     def _decided(self) -> Decision | None:
         row = self.ask(messages.STATUS, encode(self.id()), changes_state=False)
         return None if row is None else _converted(Decision, row)
+
+    def keep_schema(self, schema: str) -> None:
+        """Keep *schema* with the keyspace: a text that says how to read what the job writes."""
+        body = SchemasRequest(self.keyspace, self.id().generation, schema)
+        self.ask(messages.SCHEMAS, encode(body))
 
     # Writing.
 

@@ -122,6 +122,12 @@ class Jobs:
         """Return the decision on *job*; None if there is none yet."""
         return await self.worker.run(self.store.decision, job)
 
+    async def schemas(self, keep: str) -> list[str]:
+        """Keep a schema, unless it is empty; return all, see `JobStore.schemas`."""
+        if keep:
+            await self.worker.run(self.store.keep_schema, keep)
+        return await self.worker.run(self.store.schemas)
+
     async def settle(self, job: str, timeout_s: float = SETTLE_S) -> JobProgress:
         """Have the owners continue the committed *job* for a while; return the progress.
 

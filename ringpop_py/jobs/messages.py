@@ -25,6 +25,7 @@ FINISH: Final = "/keyspace/job/finish"
 DECIDE: Final = "/keyspace/job/decide"
 SETTLE: Final = "/keyspace/job/settle"
 STATUS: Final = "/keyspace/job/status"
+SCHEMAS: Final = "/keyspace/job/schemas"
 APPLY_JOB: Final = "/keyspace/job/apply"
 """Served by the owners of partitions; all others are served by any daemon."""
 
@@ -34,6 +35,7 @@ ATTEMPTS_MAX: Final = 10_000
 """The most attempts that a commit names."""
 TOKEN_CHARACTERS_MAX: Final = 64
 NOTE_BYTES_MAX: Final = 4_096
+SCHEMA_CHARACTERS_MAX: Final = 1 << 17
 REFUSED_SHOWN_MAX: Final = 20
 """The most refused rows that an answer names; the store keeps `REFUSED_KEPT_MAX` of a chunk."""
 REFUSED_KEPT_MAX: Final = 100
@@ -160,6 +162,12 @@ class Decision(Declared, frozen=True):
     def source(self) -> str:
         """The source of the job's writes, see `OperationId`."""
         return f"{JOB_PREFIX}{self.token}"
+
+
+class SchemasRequest(KeyspaceRequest, frozen=True):
+    """Keep *schema* with a generation of a keyspace, if there is one; return all that are kept."""
+
+    schema: Annotated[str, Meta(max_length=SCHEMA_CHARACTERS_MAX)] = ""
 
 
 class DecideRequest(JobId, frozen=True):

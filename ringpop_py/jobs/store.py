@@ -11,12 +11,16 @@ import threading
 import time
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+import xxhash
 
 from ringpop_py.errors import BadOperation, BodyError, JobAborted, StateDamaged, StoreUnavailable
 from ringpop_py.jobs.messages import (
     ATTEMPTS_MAX,
     REFUSED_KEPT_MAX,
+    SCHEMA_CHARACTERS_MAX,
     AttemptManifest,
     Decision,
     JobProgress,
@@ -28,7 +32,7 @@ from ringpop_py.jobs.record import DAY_US, JobRecord, JobStep
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.stores.layout import name_of_part, staged_in
 from ringpop_py.values.checksum import unwrap_message, wrap, wrap_message
-from ringpop_py.values.declared import Declared, decode, replace
+from ringpop_py.values.declared import Declared, Meta, Natural, decode, replace
 from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
@@ -45,6 +49,8 @@ jobs are aborted by the time at which they staged."""
 REFUSALS_VERSIONS_MAX: Final = 10
 PLANS_MAX: Final = 4
 """The most plans that a node keeps of one keyspace; others are read again."""
+SCHEMAS_MAX: Final = 100
+"""The most schemas that are kept of one keyspace: further ones are not."""
 READS_MAX: Final = 8
 """The most manifests that are read at a time."""
 
@@ -61,6 +67,11 @@ class _Refused(Declared, frozen=True, tag="refused"):
 
 class _Applied(Declared, frozen=True, tag="applied"):
     progress: JobProgress
+
+
+class _Schema(Declared, frozen=True, tag="schema"):
+    kept_us: Natural
+    schema: Annotated[str, Meta(max_length=SCHEMA_CHARACTERS_MAX)]
 
 
 def now_us() -> int:
@@ -84,6 +95,7 @@ class JobStore:
         self._now_us = clock
         # Few are kept: a plan of a large job has millions of places.
         self._planned = lru_cache(PLANS_MAX)(self._plan_anew)
+        self._schemas_kept: set[str] = set()
 
     # Staging.
 
@@ -219,6 +231,24 @@ class JobStore:
         if len(found) < len(attempts):
             raise LookupError(attempts[manifests.index(None)])
         return plan_of(self.keys.job(job), decision, found)
+
+    # Schemas: texts of clients, which say what types the columns of written rows had.
+
+    def keep_schema(self, schema: str) -> None:
+        """Keep *schema*, unless there are too many others."""
+        digest = xxhash.xxh64_hexdigest(schema.encode())
+        if digest in self._schemas_kept:
+            return
+        if len(self.store.list(self.keys.schemas)) < SCHEMAS_MAX:
+            key = self.keys.schema(digest)
+            self.store.put_if_absent(key, wrap_message(_Schema(self._now_us(), schema), key))
+            self._schemas_kept.add(digest)
+
+    def schemas(self) -> list[str]:
+        """Return all that are kept, the newest one last. Raises StateDamaged."""
+        found = (self._read(_Schema, key) for key in self.store.list(self.keys.schemas))
+        kept = sorted((each for each in found if each is not None), key=attrgetter("kept_us"))
+        return [each.schema for each in kept]
 
     # Results.
 

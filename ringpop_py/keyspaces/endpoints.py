@@ -12,7 +12,14 @@ from ringpop_py.drain import Work
 from ringpop_py.errors import BadOperation, BadRequest, ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.jobs import messages as job_messages
 from ringpop_py.jobs.jobs import SETTLE_S
-from ringpop_py.jobs.messages import ApplyJobRequest, DecideRequest, FinishRequest, JobId, StageHead
+from ringpop_py.jobs.messages import (
+    ApplyJobRequest,
+    DecideRequest,
+    FinishRequest,
+    JobId,
+    SchemasRequest,
+    StageHead,
+)
 from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
 from ringpop_py.shares.durable_driver import ReleaseRequest
 from ringpop_py.shares.durable_host import DurableHost
@@ -78,6 +85,7 @@ class KeyspaceServer:
                 job_messages.FINISH: self._finish,
                 job_messages.DECIDE: self._decide,
                 job_messages.STATUS: self._status,
+                job_messages.SCHEMAS: self._schemas,
                 job_messages.SETTLE: self._settle,
                 job_messages.APPLY_JOB: self._apply_job,
             },
@@ -204,6 +212,10 @@ class KeyspaceServer:
         job = decode(JobId, incoming.arg3)
         return await self._at_jobs(job, lambda jobs: jobs.decision(job.job))
 
+    async def _schemas(self, incoming: IncomingCall) -> Answer:
+        request = decode(SchemasRequest, incoming.arg3)
+        return await self._at_jobs(request, lambda jobs: jobs.schemas(request.schema))
+
     async def _settle(self, incoming: IncomingCall) -> Answer:
         job = decode(JobId, incoming.arg3)
         # Half of the time that is left, so that the answer arrives in the other half.
@@ -220,7 +232,9 @@ class KeyspaceServer:
         results = await host.jobs.apply(request.job, request.token, request.partitions)
         return Answer(ok=True, arg3=encode_results(results))
 
-    async def _at_jobs(self, job: JobId, serve: Callable[[Jobs], Awaitable[object]]) -> Answer:
+    async def _at_jobs(
+        self, job: KeyspaceRequest, serve: Callable[[Jobs], Awaitable[object]]
+    ) -> Answer:
         result: object
         try:
             result = await serve((await self._job_host(job)).jobs)
@@ -228,7 +242,7 @@ class KeyspaceServer:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))
 
-    async def _job_host(self, job: JobId) -> DurableHost:
+    async def _job_host(self, job: KeyspaceRequest) -> DurableHost:
         try:
             host = (await self._share(job.keyspace, job.generation)).host
         except KeyspaceUnknown:

@@ -135,6 +135,7 @@ class WriteOptions:
     Attributes:
         operation: the operation for the value as a whole; "fields" if there are *fields*.
         fields: aggregations by column.
+        schema: what `ringpop_py.spark.typed.kept_schema` returns; empty if nothing is kept.
     """
 
     target: Target
@@ -149,6 +150,7 @@ class WriteOptions:
     job: str | None
     create: bool
     partitions: int | None
+    schema: str = ""
 
 
 @dataclass(frozen=True, slots=True)

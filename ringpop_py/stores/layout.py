@@ -61,6 +61,7 @@ class KeyspaceKeys:
         staged_jobs: the prefix of everything that is staged for jobs.
         journals: the prefix of all journals.
         all_reached: the prefix of how far journals have come (`partition.reached`).
+        schemas: the prefix of the types of columns that jobs have written.
     """
 
     def __init__(self, cluster: str, name: str, generation: int) -> None:
@@ -80,6 +81,7 @@ class KeyspaceKeys:
         self.staged_jobs = f"{self.root}jobs/staged/"
         self.journals = f"{self.root}j/"
         self.all_reached = f"{self.root}reached/"
+        self.schemas = f"{self.root}schemas/"
 
     def journal(self, name: str) -> JournalKeys:
         """Return the keys of one journal."""
@@ -96,6 +98,10 @@ class KeyspaceKeys:
     def journal_reached_in(self, key: str) -> str:
         """Return the journal that *key*, which begins with `all_reached`, is about."""
         return key.removeprefix(self.all_reached).partition("/")[0]
+
+    def schema(self, digest: str) -> str:
+        """Return the key of the schema that has this *digest*."""
+        return f"{self.schemas}{digest}"
 
     def assignment(self, version: int) -> str:
         """Return the key of one recorded assignment."""

@@ -44,6 +44,7 @@ from ringpop_py.jobs.messages import (
     JobProgress,
     Refusals,
     RowRefusal,
+    SchemasRequest,
     StagedFile,
     StageHead,
 )
@@ -685,6 +686,11 @@ def _jobs() -> dict[str, Kind]:
             aborted=DecideRequest(*JOB.head, ABORTED),
             full=DecideRequest(*JOB.head, DECIDED),
         ),
+        "job.schemas": _declared(
+            SchemasRequest,
+            ask=SchemasRequest("k", 1),
+            keep=SchemasRequest("k", 1, '{"columns": "é"}'),
+        ),
         "job.progress": _declared_result(JobProgress, stuck=stuck, full=replace(DONE, why="é")),
         "job.apply": _declared(
             ApplyJobRequest,
@@ -872,6 +878,12 @@ def _store() -> dict[str, Kind]:
             _put_applied,
             lambda store: JobStore(store, KEYS, 4).applied("j"),
             {"bare": replace(DONE, refused=Refusals()), "full": DONE},
+        ),
+        "store.schema": _stored(
+            KEYS.schema("49bc57d0e2ebaf3c"),
+            lambda store, schema: JobStore(store, KEYS, 4, clock=lambda: 7).keep_schema(schema),
+            lambda store: "".join(JobStore(store, KEYS, 4).schemas()),
+            {"full": '{"columns": "é"}'},
         ),
         "store.refusals": _stored(
             jobs_keys.refused_by(1, 2, 0),

@@ -9,7 +9,7 @@ import pytest
 from ringpop_py.errors import BadOperation, StateDamaged, StoreUnavailable
 from ringpop_py.jobs.messages import AttemptManifest, Decision, StagedFile
 from ringpop_py.jobs.record import DAY_US
-from ringpop_py.jobs.store import JobStore
+from ringpop_py.jobs.store import SCHEMAS_MAX, JobStore
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.values.checksum import wrap_message
@@ -183,3 +183,23 @@ def test_manifests_are_read_several_at_a_time_and_none_is_left_out() -> None:
     store.delete([KEYS.job("j").manifest("t7")])
     with pytest.raises(StateDamaged, match="what attempt 't7' of job 'j' has staged is gone"):
         a_job_store(store).plan("j", "driver")
+
+
+def test_schemas_are_kept_once_and_the_newest_comes_last() -> None:
+    store, clock = MemoryStore(), iter([3, 1, 2])
+    jobs = JobStore(store, KEYS, 4, clock=lambda: next(clock))
+
+    for schema in ("b", "a", "a", "b"):
+        jobs.keep_schema(schema)
+
+    assert jobs.schemas() == ["a", "b"]
+    assert JobStore(store, KEYS, 4).schemas() == ["a", "b"]
+
+
+def test_so_many_schemas_are_kept_and_no_more() -> None:
+    jobs = JobStore(MemoryStore(), KEYS, 4)
+
+    for number in range(SCHEMAS_MAX + 1):
+        jobs.keep_schema(str(number))
+
+    assert len(jobs.schemas()) == SCHEMAS_MAX

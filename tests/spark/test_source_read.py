@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +13,10 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.spark import RingpopDataSource
-from tests.spark.writes import TOTALS, flights, fresh_name, writer
+from ringpop_py.client.client import Client
+from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.spark import RingpopDataSource, lookup
+from tests.spark.writes import TOTALS, contents, flights, fresh_name, writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -165,11 +169,105 @@ def test_what_cannot_be_read_is_refused_before_a_task_starts(
         (asked if schema is None else asked.schema(schema)).load().collect()
 
 
+DOCUMENTED = re.findall(
+    r"^\| `([^`]+)` \| `([^`]+)` \| `([^`]+)`(?: \(.*\))? \|$",
+    (Path(__file__).parents[2] / "docs" / "spark.md").read_text("utf-8"),
+    re.MULTILINE,
+)
+"""Types, examples of them in SQL, and what other clients see."""
+
+
+@pytest.fixture(scope="module")
+def documented(spark: SparkSession, durable_cluster: Cluster) -> tuple[str, DataFrame]:
+    """A keyspace with a column for each of them, and what was written into it."""
+    assert len(DOCUMENTED) == 16
+    spark.dataSource.register(RingpopDataSource)
+    name, columns = fresh_name(), ["'N1' tailnum"]
+    for number, (kind, written, _) in enumerate(DOCUMENTED):
+        columns.append(f"cast({written} as {kind}) one_{number}, cast(null as {kind}) no_{number}")
+    df = spark.sql(f"select {', '.join(columns)}")
+    writer(df, durable_cluster, name).save()
+    return name, df
+
+
+@pytest.mark.parametrize("number", range(len(DOCUMENTED)), ids=[kind for kind, _, _ in DOCUMENTED])
+def test_types_come_back_as_they_went(
+    spark: SparkSession, durable_cluster: Cluster, documented: tuple[str, DataFrame], number: int
+) -> None:
+    name, df = documented
+    columns = [f"one_{number}", f"no_{number}"]
+
+    back = reader(spark, durable_cluster, name).load().select(columns)
+
+    assert repr(contents(durable_cluster, name)["N1"][columns[0]]) == DOCUMENTED[number][2]
+    assert back.dtypes == df.select(columns).dtypes
+    assert back.collect() == df.select(columns).collect()
+
+
+def test_the_type_of_a_single_value_comes_back(
+    spark: SparkSession, durable_cluster: Cluster
+) -> None:
+    name = fresh_name()
+    df = spark.sql("select 'N1' tailnum, date '2026-01-02' day")
+    writer(df, durable_cluster, name, value="day").save()
+
+    back = reader(spark, durable_cluster, name, value="other").load()
+
+    assert back.dtypes == [("tailnum", "string"), ("other", "date")]
+    assert rows_of(back) == rows_of(df)
+
+
+def test_of_several_jobs_the_types_come_back_that_values_have(
+    spark: SparkSession, durable_cluster: Cluster
+) -> None:
+    name = fresh_name()
+    first = "select 'N1' tailnum, date '2026-01-02' day, 1 n, 'a' text"
+    for sql in (first, "select 'N2' tailnum, 2L n, 1.5D more", first):
+        writer(spark.sql(sql), durable_cluster, name).save()
+    with Client(durable_cluster.addresses[0]) as client, KeyspaceClient(client, name) as held:
+        held.put("N3", {"text": 3})
+        held.delete("N1")
+
+    back = reader(spark, durable_cluster, name).load()
+
+    assert dict(back.dtypes) == {
+        "tailnum": "string",
+        "day": "date",  # no value says otherwise
+        "n": "bigint",
+        "more": "double",
+        "text": "bigint",
+    }
+    assert rows_of(back.select("tailnum", "n", "more", "text")) == [
+        ("N2", 2, 1.5, None),
+        ("N3", None, None, 3),
+    ]
+
+
+def test_lookup_has_the_types_as_well(spark: SparkSession, durable_cluster: Cluster) -> None:
+    name = fresh_name()
+    df = spark.sql("select 'N1' tailnum, date '2026-01-02' day")
+    writer(df, durable_cluster, name).save()
+
+    found = lookup(df.select("tailnum"), name, "tailnum", peers=durable_cluster.addresses)
+
+    assert found.collect() == df.collect()
+
+
+def test_an_empty_keyspace_has_the_columns_of_the_jobs_that_have_written_it(
+    spark: SparkSession, durable_cluster: Cluster
+) -> None:
+    name, df = fresh_name(), flights(spark).limit(0)
+    writer(df, durable_cluster, name).save()
+
+    assert reader(spark, durable_cluster, name).load().dtypes == df.dtypes
+
+
 def test_nothing_says_which_columns_an_empty_keyspace_has(
     spark: SparkSession, durable_cluster: Cluster
 ) -> None:
     name = fresh_name()
-    writer(flights(spark).limit(0), durable_cluster, name).save()
+    with Client(durable_cluster.addresses[0]) as client:
+        client.admin("/admin/keyspaces/create", {"name": name, "partitions": 8})
 
     with pytest.raises(AnalysisException, match="is empty, so its columns are unknown"):
         reader(spark, durable_cluster, name).load()

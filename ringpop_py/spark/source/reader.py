@@ -23,11 +23,13 @@ import pyarrow.compute as pc
 from ringpop_py.client.client import Client, Closing
 from ringpop_py.client.courier import ClientCourier
 from ringpop_py.columns.pages import MISSING, Columns, ColumnsOf, ColumnsRequest, Wanted
-from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.errors import BadOperation, KeyspaceError, PartitionUnavailable
+from ringpop_py.jobs.messages import SCHEMAS, SchemasRequest
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX
 from ringpop_py.spark.arrow.columns import gathered, partitions_of, unpack_rows
 from ringpop_py.spark.keys import key_texts
 from ringpop_py.spark.snapshot import peer_list
+from ringpop_py.values.declared import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -125,6 +127,16 @@ class KeyspaceReader(Closing):
             if count >= rows_count:
                 break
         return _joined(found)
+
+    def schemas(self) -> list[str]:
+        """Return what jobs have kept about their rows (`JobClient.keep_schema`), oldest first."""
+        body = encode(SchemasRequest(self.keyspace, self.description.generation))
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            found = self._courier.ask_any(SCHEMAS, b"", body, deadline, changes_state=False)
+        except BadOperation:  # of a keyspace that no job can write, or by an older daemon
+            return []
+        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
     def _read(self, keys: pa.Array) -> pa.LargeBinaryArray:
         numbers = partitions_of(keys, self.description.partitions_count)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from ringpop_py.columns.packed import unpack_column
-from ringpop_py.errors import ConfigError
+from ringpop_py.errors import ConfigError, SchemaMismatch
 from ringpop_py.spark.arrow.columns import shown, unpack_rows
 from ringpop_py.spark.arrow.stored import stored_type
 from ringpop_py.spark.keys import column_named, key_type
@@ -23,6 +23,7 @@ from ringpop_py.spark.options import TIMEOUT_S, ReadOptions, Target
 from ringpop_py.spark.schemas import EXAMPLE, arrow_schema, struct_of
 from ringpop_py.spark.snapshot import peer_list
 from ringpop_py.spark.source.reader import KeyspaceReader, Lookup, Packed
+from ringpop_py.spark.typed import kept_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -115,15 +116,42 @@ def scan_of(options: ReadOptions, schema: StructType) -> Scan:
 
 
 def inferred_schema(options: ReadOptions) -> StructType:
-    """Return columns that hold a sample of the values, see `infer_schema`."""
+    """Return the key, and the columns that jobs have kept or that a sample of the values has."""
     with KeyspaceReader(options.target, stale=options.stale) as reader:
-        sample = reader.sample()
-    if not len(sample.keys):
+        columns = _columns_in(reader, options.key, options.value)
+    if columns is None:
         raise ConfigError(
             f"keyspace {options.target.keyspace!r} is empty, so its columns are unknown: give a"
             " schema, for example .schema('key string, flights bigint')"
         )
-    return from_arrow_schema(infer_schema(sample.values, key=options.key, value=options.value))
+    return StructType([StructField(options.key, StringType()), *columns.fields])
+
+
+def _columns_in(reader: KeyspaceReader, key: str, value: str | None) -> StructType | None:
+    """Return the columns of values; None if there is no value and nothing is kept."""
+    sample = reader.sample()
+    kept = kept_types(reader.schemas(), value)
+    if not len(sample.keys) and not kept:
+        return None
+    inferred = from_arrow_schema(infer_schema(sample.values, key=key, value=value).remove(0))
+    columns = {
+        name: kind
+        for name, kind in kept.items()
+        if name.lower() != key.lower() and _fits(sample, StructField(name, kind), value)
+    }
+    for field in inferred.fields:
+        columns.setdefault(field.name, field.dataType)
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def _fits(sample: Packed, field: StructField, value: str | None) -> bool:
+    # Somebody else may have written other values since: then they are read as they are.
+    try:
+        schema = arrow_schema(StructType([field]))
+        unpack_rows(sample.keys, sample.values, schema, key=None, value=value)
+    except (ConfigError, SchemaMismatch):
+        return False
+    return True
 
 
 def _shares(count: int, parts: int) -> list[range]:
@@ -192,13 +220,13 @@ def lookup(  # noqa: PLR0913 - options of one query, by name
 
 def _inferred(reader: KeyspaceReader, value: str | None) -> StructType:
     # No entry of a value has the name "", so the column of keys hides none.
-    found = infer_schema(reader.sample().values, key="", value=value).remove(0)
-    if not found.names:
+    found = _columns_in(reader, "", value)
+    if not found:
         raise ConfigError(
             f"keyspace {reader.keyspace!r} has no values yet, so its columns are unknown; give a"
             f" schema, for example {EXAMPLE}"
         )
-    return from_arrow_schema(found)
+    return found
 
 
 # Schemas for values without one: the types that hold all values of a sample.
@@ -209,7 +237,7 @@ def infer_schema(values: pa.Array, *, key: str, value: str | None = None) -> pa.
 
     Whole numbers become 64-bit integers, or doubles if some have fractions. Maps within a value
     become structs. A column that is None in the whole sample becomes text. Types that are kept as
-    numbers, such as dates, stay numbers, because only a given schema can tell them apart.
+    numbers, such as dates, stay numbers: a schema can tell them apart (`ringpop_py.spark.typed`).
 
     Args:
         value: the column for the value as a whole; None: values are maps of columns.

@@ -18,6 +18,7 @@ wrong results if one loaded DataFrame is used with two filters. The option ``key
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -35,6 +36,7 @@ from ringpop_py.spark.source.shuffled import (
     shuffle_options,
 )
 from ringpop_py.spark.source.writer import BatchWriter, StreamWriter
+from ringpop_py.spark.typed import kept_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
@@ -122,6 +124,7 @@ class RingpopDataSource(DataSource):
 def _prepared(options: WriteOptions, schema: StructType) -> WriteOptions:
     """Return *options*, `fitted`; check the keyspace, or create it if that was asked for."""
     options = fitted(options, schema)
+    options = replace(options, schema=kept_schema(options, schema))
     target = options.target
     # A stream comes here for each batch and each commit: retries keep it alive while its daemon is
     # away for a moment.

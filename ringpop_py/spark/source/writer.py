@@ -266,6 +266,7 @@ def settle(
     patience = Patience(options.target)
     decided = False
     with job_client(options.target, job, patience=patience) as client:
+        _keep_schema(client, options.schema, patience)
         if not any(each.known for each in staged):
             attempts = [each.attempt for each in staged if each.attempt is not None]
             decided = _commit(client, attempts, counts, patience, again)
@@ -287,6 +288,16 @@ def settle(
     seconds = time.monotonic() - started_at
     what = "committed" if decided else "had been committed before"
     _log.info("job %r %s; %s; applied in %.1f s", job, what, dict(counts), seconds)
+
+
+def _keep_schema(client: JobClient, schema: str, patience: Patience) -> None:
+    # Before rows can be read. Without it they can be, too, so no job fails because of it.
+    if not schema:
+        return
+    try:
+        patience(partial(client.keep_schema, schema))
+    except RingpopError as error:
+        _log.warning("the types of columns are not kept: %s", error)
 
 
 def _commit(
