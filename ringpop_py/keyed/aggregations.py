@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from contextlib import suppress
+from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +29,9 @@ NESTING_MAX: Final = 64
 ITEMS_MAX: Final = 10_000
 """The most items that `top` and `last` keep: each change rewrites the whole list."""
 NAME_CHARACTERS_MAX: Final = 64
+DIGITS_MAX: Final = 38
+"""The most digits of a decimal, as in SQL."""
+_DECIMAL_CHARACTERS_MAX: Final = 128
 FIELDS: Final = "fields"
 """The aggregation that applies others to the fields of a map."""
 SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
@@ -228,6 +233,26 @@ def _best(name: str, is_better: Callable[[Rank, Rank], bool]) -> Aggregation:
     return best
 
 
+def _add_decimal(current: Value | Absent, argument: Value) -> Value | Absent:
+    more = _decimal("add_decimal", argument, "the argument")
+    if current is ABSENT:
+        return _decimal_text(more)
+    with localcontext(_EXACT):
+        return _decimal_text(_decimal("add_decimal", current, "the value") + more)
+
+
+def _best_decimal(name: str, is_better: Callable[[Decimal, Decimal], bool]) -> Aggregation:
+    """Return the aggregation *name*, as `_best` of decimals."""
+
+    def best(current: Value | Absent, argument: Value) -> Value | Absent:
+        new = _decimal(name, argument, "the argument")
+        if current is ABSENT or is_better(new, _decimal(name, current, "the value")):
+            return _decimal_text(new)
+        return current
+
+    return best
+
+
 def _append(current: Value | Absent, argument: Value) -> Value | Absent:
     return [*_items("append", current), argument]
 
@@ -281,6 +306,9 @@ BUILT_IN: Final = {
     "count": Registered(_count),
     "max": Registered(_best("max", operator.gt)),
     "min": Registered(_best("min", operator.lt)),
+    "add_decimal": Registered(_add_decimal),
+    "max_decimal": Registered(_best_decimal("max_decimal", operator.gt)),
+    "min_decimal": Registered(_best_decimal("min_decimal", operator.lt)),
     "append": Registered(_append),
     "last": Registered(_last),
     "union": Registered(_union),
@@ -309,6 +337,32 @@ def _in_range(number: float) -> int | float:
     if not INTEGER_MIN <= number <= INTEGER_MAX:
         raise BadOperation("the sum would not fit into 64 bits")
     return number
+
+
+_EXACT: Final = Context(prec=2 * DIGITS_MAX + 1, traps=[Inexact])
+"""For sums of two decimals, which have no more digits than that."""
+
+
+def _decimal(name: str, value: Value | Absent, what: str) -> Decimal:
+    found = Decimal("NaN")
+    if type(value) is int:
+        found = Decimal(value)
+    elif isinstance(value, str) and len(value) <= _DECIMAL_CHARACTERS_MAX:
+        with suppress(InvalidOperation):
+            found = Decimal(value)
+    if not found.is_finite():
+        shown = f"{value!r:.60}" if isinstance(value, str) else kind_of(value)
+        raise BadOperation(f"{name} needs a decimal, such as '12.50', {what} is {shown}")
+    if max(found.adjusted() + 1, 0) + max(-int(found.as_tuple().exponent), 0) > DIGITS_MAX:
+        raise BadOperation(f"{name} takes decimals of up to {DIGITS_MAX} digits; {what} has more")
+    return found or found.copy_abs()  # SQL has no negative zero
+
+
+def _decimal_text(number: Decimal) -> str:
+    text = f"{number:f}"
+    if sum(map(str.isdigit, text.lstrip("-0"))) > DIGITS_MAX:
+        raise BadOperation(f"the sum would have more than {DIGITS_MAX} digits")
+    return text
 
 
 def _rank(name: str, value: Value | Absent, what: str) -> Rank:

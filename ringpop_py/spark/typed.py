@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from ringpop_py.errors import BodyError
 from ringpop_py.jobs.messages import SCHEMA_CHARACTERS_MAX
-from ringpop_py.keyed.aggregations import FIELDS
+from ringpop_py.keyed.aggregations import DIGITS_MAX, FIELDS
 from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.spark.options import WriteOptions
 
-DIGITS_MAX: Final = 38
-"""The most digits of a decimal."""
 _AS_IT_IS: Final = frozenset({"put", "put_if_absent", "max", "min"})
 
 
@@ -65,6 +63,7 @@ def _keep(kept: StructType, name: str, operation: str, kind: DataType | None) ->
 
 def _left(operation: str, kind: DataType) -> DataType | None:
     """Return the type of what *operation* makes of values of a *kind*; None if it is not kept."""
+    operation = operation.removesuffix("_decimal")
     if operation in _AS_IT_IS:
         return kind
     if operation == "append" or (operation == "union" and not isinstance(kind, ArrayType)):

@@ -62,6 +62,18 @@ def aggregate(name: str, current: Value | Absent, argument: Value = None) -> Val
         ("max", "a", "b", "b"),
         ("min", 1, 2, 1),
         ("min", b"b", b"a", b"a"),
+        ("add_decimal", ABSENT, "1.50", "1.50"),
+        ("add_decimal", "1.50", "-2.5", "-1.00"),
+        ("add_decimal", "0.10", 2, "2.10"),
+        ("add_decimal", "9" * 37, "1", "1" + "0" * 37),
+        ("add_decimal", "0." + "0" * 37 + "1", "0." + "0" * 37 + "1", "0." + "0" * 37 + "2"),
+        ("max_decimal", "9.50", "10.00", "10.00"),
+        ("max_decimal", "10.00", "9.50", "10.00"),
+        ("max_decimal", "1.0", "1.00", "1.0"),
+        ("min_decimal", "9.50", "-10", "-10"),
+        ("min_decimal", ABSENT, "1E+2", "100"),
+        ("min_decimal", "0.00", "-0.0", "0.00"),
+        ("add_decimal", ABSENT, "-0.00", "0.00"),
         ("append", ABSENT, 1, [1]),
         ("append", [1], [2], [1, [2]]),
         ("last", [1, 2], {"n": 2, "item": 3}, [2, 3]),
@@ -124,6 +136,17 @@ def test_a_condition_that_does_not_hold_is_told_from_a_mistake(
         ("max", 1, "x", "the value is a number, the argument text"),
         ("min", ABSENT, False, "the argument is true or false"),
         ("max", [1], 1, "the value is a list"),
+        ("add_decimal", 1.5, "1", "add_decimal needs a decimal, such as '12.50', the value is a n"),
+        ("add_decimal", "1", "x", "add_decimal needs a decimal, .*, the argument is 'x'"),
+        ("add_decimal", "1", "NaN", "the argument is 'NaN'"),
+        ("add_decimal", "1", True, "the argument is true or false"),
+        ("add_decimal", "1", "1" * 129, "needs a decimal"),
+        ("add_decimal", "1", "1E+38", "up to 38 digits; the argument has more"),
+        ("add_decimal", "1", "1E-39", "up to 38 digits; the argument has more"),
+        ("add_decimal", "1", "1E-999999", "up to 38 digits; the argument has more"),
+        ("add_decimal", "9" * 38, "1", "the sum would have more than 38 digits"),
+        ("add_decimal", "9" * 20, "0." + "1" * 20, "the sum would have more than 38 digits"),
+        ("max_decimal", [], "1", "the value is a list"),
         ("append", {}, 1, "append needs a list, the value is a map"),
         ("last", [1], 1, "last needs a map of item, n"),
         ("last", [1], {"n": 0, "item": 1}, "n of last"),
@@ -192,7 +215,7 @@ def test_a_name_that_is_taken_or_none_is_not_registered(name: str) -> None:
 
 
 def test_an_unknown_aggregation_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(BadOperation, match="no aggregation 'sum'; there are add, append"):
+    with pytest.raises(BadOperation, match="no aggregation 'sum'; there are add, add_decimal"):
         AGGREGATIONS.find("sum")
 
 

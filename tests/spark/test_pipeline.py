@@ -254,7 +254,7 @@ def test_the_session_that_is_there_is_used_and_left_alone(spark: SparkSession) -
         ("source.format=nonsense", "nonsense"),
         ("source.sql=SELEC", "syntax error"),
         ("columns.minutes.value=dely", "dely"),
-        ("columns.farthest.value=distance * 1.5", "max takes .* 'farthest' is of type decimal"),
+        ("columns.farthest.value=array(distance)", "max takes .* 'farthest' is of type list"),
     ],
 )
 def test_what_the_source_does_not_have_is_told_before_anything_is_written(

@@ -217,6 +217,28 @@ def test_the_type_of_a_single_value_comes_back(
     assert rows_of(back) == rows_of(df)
 
 
+def test_decimals_are_added_up_exactly(spark: SparkSession, durable_cluster: Cluster) -> None:
+    name = fresh_name()
+    df = spark.range(1_000).selectExpr(
+        "concat('N', id % 7) tailnum", "cast(id / 100 - 3 as decimal(9,2)) price"
+    )
+    operation = "price=add,most=max,least=min"
+    df = df.withColumns({"most": F.col("price"), "least": F.col("price")})
+    for _ in range(2):
+        writer(df, durable_cluster, name, operation=operation).save()
+
+    back = reader(spark, durable_cluster, name).load()
+
+    assert dict(back.dtypes) == {
+        "tailnum": "string",
+        "price": "decimal(38,2)",
+        "most": "decimal(9,2)",
+        "least": "decimal(9,2)",
+    }
+    sums = df.groupBy("tailnum").agg(F.sum("price") * 2, F.max("most"), F.min("least"))
+    assert rows_of(back.select("tailnum", "price", "most", "least")) == rows_of(sums)
+
+
 def test_of_several_jobs_the_types_come_back_that_values_have(
     spark: SparkSession, durable_cluster: Cluster
 ) -> None:

@@ -44,6 +44,7 @@ def test_an_operation_says_what_is_left_of_a_type() -> None:
         "rows": "bigint",
         "price": "decimal(38,2)",
     }
+    assert left("max_decimal", value="price") == {"price": "decimal(9,2)"}
     assert left("add", value="n") == {"n": "bigint"}
 
 

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 
 from ringpop_py.columns.packed import pack_column, pack_lists, pack_maps, places_of_valid
 from ringpop_py.errors import BadOperation, ConfigError
-from ringpop_py.keyed.aggregations import FIELDS, ITEMS_MAX
+from ringpop_py.keyed.aggregations import DIGITS_MAX, FIELDS, ITEMS_MAX
 from ringpop_py.spark.arrow.columns import (
     Changes,
     Rows,
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COUNT: Final = "count"
+OF_DECIMALS: Final = {"add": "add_decimal", "max": "max_decimal", "min": "min_decimal"}
+"""The operations that are sent for decimals, which are kept as text."""
 _KEEP_NULLS: Final = frozenset({"put", "put_if_absent", "compare_and_set", "delete"})
 _FIELDS_OF: Final = {"last": ("n", "item"), "top": ("n", "item", "score")}
 _LOW: Final = (1 << 32) - 1
@@ -82,24 +84,29 @@ class Given(NamedTuple):
 
 def check_operation(operation: str, kind: pa.DataType, column: str) -> None:
     """Raise ConfigError if *operation* cannot take a *column* of type *kind*."""
-    types = pa.types
-    stored = stored_type(kind, column)
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    if types.is_null(kind):
-        return
-    problem = None
-    if operation == "add" and not _is_number(kind):
-        problem = "numbers"
-    elif operation in ("max", "min") and not _is_ranked(kind):
-        problem = "numbers, text, bytes or times"
-    elif operation == "union":
-        if not _is_ranked(kind.value_type if types.is_large_list(stored) else kind):
-            problem = "numbers, text, bytes or times, or a list of these"
-    elif operation in _FIELDS_OF:
-        problem = _problem_of_fields(operation, kind)
+    stored, kind = stored_type(kind, column), _plain(kind)
+    problem = None if pa.types.is_null(kind) else _problem_of(operation, kind, stored)
     if problem is not None:
         raise ConfigError(f"{operation} takes {problem}; column {column!r} is of type {kind}")
+
+
+def _problem_of(operation: str, kind: pa.DataType, stored: pa.DataType) -> str | None:
+    """Return what *operation* takes, if that is not a *kind*, which is kept as *stored*."""
+    if operation in _FIELDS_OF:
+        return _problem_of_fields(operation, kind)
+    is_decimal = _is_decimal(kind)
+    if operation == "add":
+        fits, what = _is_number(kind) or is_decimal, "numbers"
+    elif operation in ("max", "min"):
+        fits, what = _is_ranked(kind) or is_decimal, "numbers, text, bytes or times"
+    elif operation in OF_DECIMALS.values():
+        fits, what = is_decimal, "decimals"
+    elif operation == "union":
+        item = kind.value_type if pa.types.is_large_list(stored) else kind
+        fits, what = _is_ranked(item), "numbers, text, bytes or times, or a list of these"
+    else:
+        return None
+    return None if fits else what
 
 
 def combined(rows: Rows, key: str, operation: str, value: str | None = None) -> Changes:
@@ -211,10 +218,11 @@ def left_of(operation: str, given: Given) -> tuple[str, Given]:
         return "add", given._replace(
             codes=np.arange(len(counts)), column=pa.array(counts.astype(np.int64))
         )
-    combine = _COMBINE.get(operation)
+    sent = OF_DECIMALS.get(operation, operation) if _is_decimal(given.kind) else operation
+    combine = _COMBINE.get(sent)
     if combine is None or not len(present.codes):
-        return operation, present
-    return operation, combine(present)
+        return sent, present
+    return sent, combine(present)
 
 
 def present_of(operation: str, given: Given) -> Given:
@@ -290,6 +298,22 @@ def _extreme(choose: np.ufunc, given: Given) -> Given:
     return given._replace(codes=present, column=found if distinct is None else distinct.take(found))
 
 
+def _of_decimals(how: str, given: Given) -> Given:
+    kind = pa.decimal128(DIGITS_MAX, _plain(given.kind).scale)
+    # In twice as many bits: so many rows of 38 digits cannot overflow there.
+    wide = given.column.cast(kind).cast(pa.decimal256(2 * DIGITS_MAX, kind.scale))
+    rows = pa.table({"code": pa.array(given.codes), "number": wide})
+    found = rows.group_by("code", use_threads=False).aggregate([("number", how)])
+    codes = found.column("code").to_numpy()
+    numbers = found.column(f"number_{how}").combine_chunks()
+    try:
+        column = numbers.cast(kind).cast(pa.large_string())
+    except pa.ArrowInvalid:
+        largest = pc.index(pc.abs(numbers), pc.max(pc.abs(numbers))).as_py()
+        raise given.refuse(codes[largest], f"the sum has more than {DIGITS_MAX} digits") from None
+    return given._replace(codes=codes, column=column)
+
+
 def _last(given: Given, count: int) -> Given:
     # Counted from the end, the first *n* of each key.
     chosen = np.flatnonzero(_ranks(given.codes[::-1])[::-1] < count)
@@ -355,6 +379,9 @@ _COMBINE: Final[dict[str, Callable[[Given], Given]]] = {
     "add": _add,
     "max": partial(_extreme, np.maximum),
     "min": partial(_extreme, np.minimum),
+    "add_decimal": partial(_of_decimals, "sum"),
+    "max_decimal": partial(_of_decimals, "max"),
+    "min_decimal": partial(_of_decimals, "min"),
     "last": partial(_limited, "last"),
     "top": partial(_limited, "top"),
     "union": _union,
@@ -366,6 +393,14 @@ _COMBINE: Final[dict[str, Callable[[Given], Given]]] = {
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_decimal(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(_plain(kind)))
 
 
 def _is_ranked(kind: pa.DataType) -> bool:

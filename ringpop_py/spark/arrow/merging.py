@@ -16,6 +16,7 @@ from ringpop_py.keyed.aggregations import FIELDS
 from ringpop_py.spark.arrow.columns import Changes, codes_of, gathered, key_column
 from ringpop_py.spark.arrow.combined import (
     COUNT,
+    OF_DECIMALS,
     Given,
     changes_of,
     changes_of_fields,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ringpop_py.spark.arrow.columns import Rows
     from ringpop_py.spark.options import WriteOptions
 
-MERGED: Final = frozenset({"add", COUNT, "max", "min", "put", "delete"})
+MERGED: Final = frozenset({"add", COUNT, "max", "min", "put", "delete", *OF_DECIMALS.values()})
 KEPT_MAX: Final = 0.5
 """Rows of which a greater share is left are sent at once: more of them would be alike as little."""
 

@@ -20,7 +20,12 @@ from hypothesis import strategies as st  # noqa: E402
 from ringpop_py.errors import BadOperation, ConfigError  # noqa: E402
 from ringpop_py.keyed.aggregations import FIELDS, Aggregations  # noqa: E402
 from ringpop_py.keyed.keyed import KeyedState  # noqa: E402
-from ringpop_py.spark.arrow.combined import check_operation, combined, combined_fields  # noqa: E402
+from ringpop_py.spark.arrow.combined import (  # noqa: E402
+    OF_DECIMALS,
+    check_operation,
+    combined,
+    combined_fields,
+)
 from ringpop_py.spark.arrow.merging import changes_in  # noqa: E402
 from ringpop_py.spark.options import write_options  # noqa: E402
 from ringpop_py.values.operations import Change, Outcome, Write  # noqa: E402
@@ -38,6 +43,7 @@ LONGS = st.integers(-5, 5) | st.integers(-(1 << 58), 1 << 58)  # 24 of them have
 DOUBLES = st.integers(-(1 << 20), 1 << 20).map(lambda n: n / 4) | st.just(math.inf)
 TEXTS = st.sampled_from(["", "a", "aa", "b", "ÿ", "Ā", "\ud7ff", "\ue000", "\U00010000"])
 ITEMS = st.sampled_from(["x", "y", "z", "ü"])
+MONEY = st.decimals(min_value=-999, max_value=999, places=2)
 TOP = pa.struct([("n", pa.int32()), ("item", pa.string()), ("score", pa.int64())])
 LAST = pa.struct([("n", pa.int32()), ("item", pa.int64())])
 
@@ -62,6 +68,9 @@ CASES = {
     "max text": ("max", pa.string(), TEXTS),
     "min bytes": ("min", pa.binary(), st.binary(max_size=2)),
     "min unsigned": ("min", pa.uint64(), st.integers(0, (1 << 64) - 1)),
+    "add decimals": ("add", pa.decimal128(5, 2), MONEY),
+    "max decimals": ("max", pa.decimal128(5, 2), MONEY),
+    "min decimals": ("min_decimal", pa.decimal128(5, 2), MONEY),
     "count": ("count", pa.string(), TEXTS),
     "append": ("append", pa.int64(), LONGS),
     "last": ("last", LAST, lasts(st.just(2))),
@@ -109,6 +118,8 @@ def rows_of(rows: list[tuple[str, Any]], kind: Any, name: str = "x") -> Any:  # 
 def one_by_one(rows: list[tuple[str, Any]], operation: str) -> list[tuple[str, str, Any]]:
     """The changes that all of *rows* would be, without those that have no argument."""
     kept = [row for row in rows if row[1] is not None or operation in NULL_IS_A_VALUE]
+    if any(isinstance(value, Decimal) for _, value in kept):
+        return [(key, OF_DECIMALS.get(operation, operation), f"{value:f}") for key, value in kept]
     return [(key, operation, value) for key, value in kept]
 
 
@@ -309,9 +320,9 @@ def test_what_an_owner_would_refuse_is_refused_with_its_key_and_column(
     [
         ("add", pa.string(), "add takes numbers; column 'x' is of type string"),
         ("add", pa.timestamp("us"), "add takes numbers"),
-        ("add", pa.decimal128(5, 2), "add takes numbers"),
+        ("add_decimal", pa.float64(), "add_decimal takes decimals; column 'x' is of type double"),
         ("max", pa.bool_(), "max takes numbers, text, bytes or times"),
-        ("min", pa.decimal128(5, 2), "min takes numbers"),
+        ("min_decimal", pa.string(), "min_decimal takes decimals"),
         ("union", pa.list_(pa.bool_()), "union takes numbers, text, bytes or times, or a list"),
         ("union", pa.list_(pa.decimal128(5, 2)), "union takes numbers"),
         ("last", pa.int64(), "last takes a struct of n, item"),
