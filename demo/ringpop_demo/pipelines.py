@@ -77,7 +77,8 @@ def run_stream(
     equal = _compare(spark, cluster, pipeline)
     killing.show_heirs(pipeline)
     first = summary_text(summary).splitlines()[0]
-    page = plot_page("Flights by hour, and a node killed", first, summary.readings, events)
+    head = "Flights by hour, and a node killed"
+    page = plot_page(head, first, summary.readings, events, summary.times)
     print(write_page(plot.resolve(), page), flush=True)
     return equal
 

@@ -159,12 +159,14 @@ def _check_spark() -> None:
 
 def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupts) -> int:
     display = Display(sys.stderr, quiet=options.quiet)
+    display.show(f"{pipeline.name}: starting Spark", news="Spark starts")
     with (
         tempfile.TemporaryDirectory(prefix="ringpop-pipeline-") as folder,
         open_session(
             pipeline.name, master=pipeline.master, conf=pipeline.conf, folder=Path(folder)
         ) as spark,
     ):
+        display.clear()
         interrupts.check()
         # These load pyspark, which takes a while, so they come after all checks of the file.
         if options.dry_run:
@@ -178,7 +180,9 @@ def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupt
     text = summary_text(summary)
     print(json.dumps(summary.as_value()) if options.format == "json" else text)
     if options.plot is not None:
-        page = plot_page(pipeline.name, text.splitlines()[0], summary.readings)
+        again = f"{_again(summary)} were repeated."
+        head = f"{text.splitlines()[0]}. {again}"
+        page = plot_page(pipeline.name, head, summary.readings, times=summary.times)
         display.note(write_page(options.plot, page))
     return ExitCode.OK
 
@@ -221,11 +225,18 @@ def summary_text(summary: PipelineSummary) -> str:
         lines.append(f"  applied   {summary.changes:,} changes, exactly once")
     if summary.batches:
         lines.append(f"  batches   {summary.batches:,}")
-    tasks = counted(summary.tasks_failed, "task", "tasks")
-    lines.append(f"  again     {tasks}, {counted(summary.retries, 'call', 'calls')} to daemons")
+    if summary.times:
+        parts = (f"{name} {seconds:.1f} s" for name, seconds in summary.times.items())
+        lines.append(f"  time      {', '.join(parts)}")
+    lines.append(f"  again     {_again(summary)}")
     lines.append(f"  job       {summary.job}")
     lines.append(f"  keyspace  {summary.keyspace}")
     return "\n".join([*lines, *_indented(_owners_table(summary.ownership))])
+
+
+def _again(summary: PipelineSummary) -> str:
+    tasks = counted(summary.tasks_failed, "task", "tasks")
+    return f"{tasks}, {counted(summary.retries, 'call', 'calls')} to daemons"
 
 
 def dry_run_text(found: DryRun) -> str:

@@ -1,4 +1,6 @@
-"""A page of HTML about a job: its rows, and the owners of the partitions, over time.
+"""A page of HTML about a job: its rows, how fast they came, and the owners of partitions over time.
+
+Below that it says where the time went.
 
 The page is self-contained: it has no script and fetches nothing. It follows the reader's light or
 dark colour scheme.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import math
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import ConfigError
@@ -23,10 +26,12 @@ WIDTH: Final = 860
 LEFT: Final = 80
 RIGHT: Final = 30
 ROWS_TOP: Final = 30
-ROWS_HEIGHT: Final = 220
-OWNERS_TOP: Final = 310
-OWNERS_HEIGHT: Final = 180
-HEIGHT: Final = 560
+ROWS_HEIGHT: Final = 180
+RATE_TOP: Final = 250
+RATE_HEIGHT: Final = 90
+OWNERS_TOP: Final = 380
+OWNERS_HEIGHT: Final = 160
+HEIGHT: Final = 610
 TICKS: Final = 5
 COLOURS: Final = (
     *("#4c78a8", "#f58518", "#54a24b", "#b279a2", "#e45756", "#72b7b2", "#eeca3b", "#9d755d"),
@@ -48,24 +53,37 @@ body {{
 svg {{ width: 100%; height: auto; font: 12px system-ui, sans-serif; fill: var(--ink); }}
 .grid {{ stroke: var(--faint); }} .rows {{ stroke: #4c78a8; stroke-width: 2; fill: none; }}
 .event {{ stroke: #e45756; stroke-dasharray: 4 3; }} .end {{ text-anchor: end; }}
-.middle {{ text-anchor: middle; }}
+.middle {{ text-anchor: middle; }} td {{ padding: 2px 12px 2px 0; }} .seconds {{ text-align: end; }}
+.bar {{ background: #4c78a8; height: 12px; }} .bars {{ width: 100%; }}
 </style>
 <h1>{title}</h1>
 <p>{text}</p>
 <svg viewBox="0 0 {width} {height}" role="img">
 {body}
 </svg>
+{times}
 </html>
 """
+_TIMES: Final = {
+    "read": "tasks wait for Spark's rows",
+    "combine": "tasks make changes of rows",
+    "stage": "tasks send changes",
+    "apply": "owners apply them, after the last task",
+}
 
 
 def plot_page(
-    title: str, text: str, readings: Sequence[Reading], events: Sequence[tuple[float, str]] = ()
+    title: str,
+    text: str,
+    readings: Sequence[Reading],
+    events: Sequence[tuple[float, str]] = (),
+    times: Mapping[str, float] | None = None,
 ) -> str:
     """Return a page about *readings*, which are in order of time.
 
     Args:
         events: the second of the job at which something happened, and a text about it.
+        times: see `ringpop_py.pipeline.run.PipelineSummary`.
     """
     # At least a millisecond: a job without readings must not be divided by zero.
     end_s = max([1e-3, *(reading.at_s for reading in readings), *(at for at, _ in events)])
@@ -76,12 +94,18 @@ def plot_page(
     base, ticks = OWNERS_TOP + OWNERS_HEIGHT, _ticks(end_s)
     parts = [
         *_rows_part(readings, x_of),
+        *_rate_part(readings, x_of),
         *_owners_part(readings, x_of),
         *(_text(x_of(tick), base + 18, f"{tick:g} s", "middle") for tick in ticks if tick <= end_s),
         *(_event(x_of(at_s), text) for at_s, text in events),
     ]
     return _PAGE.format(
-        title=escape(title), text=escape(text), body="\n".join(parts), width=WIDTH, height=HEIGHT
+        title=escape(title),
+        text=escape(text),
+        body="\n".join(parts),
+        times=_times_part(times or {}),
+        width=WIDTH,
+        height=HEIGHT,
     )
 
 
@@ -120,6 +144,44 @@ def _rows_part(readings: Sequence[Reading], x_of: Callable[[float], float]) -> l
         parts += [_text(LEFT - 8, y_of(tick) + 4, f"{tick:,}", "end")]
     points = " ".join(f"{x_of(at_s):.1f},{y_of(rows):.1f}" for at_s, rows in known)
     return [*parts, f'<polyline class="rows" points="{points}"/>']
+
+
+def _rate_part(readings: Sequence[Reading], x_of: Callable[[float], float]) -> list[str]:
+    # Between two readings; those that found nothing new are passed over, as Spark reports rows only
+    # now and then.
+    known = [(0.0, 0)]
+    for reading in readings:
+        if reading.rows is not None and reading.rows > known[-1][1] and reading.at_s > known[-1][0]:
+            known.append((reading.at_s, reading.rows))
+    rates = [
+        (then_s, now_s, (now - then) / (now_s - then_s))
+        for (then_s, then), (now_s, now) in pairwise(known)
+    ]
+    most = _ticks(max((rate for _, _, rate in rates), default=0))[-1]
+    parts = [f'<text x="{LEFT}" y="{RATE_TOP - 12}">rows a second</text>']
+    for share in (0.0, 0.5, 1.0):
+        y = RATE_TOP + RATE_HEIGHT * (1 - share)
+        parts += [_line(LEFT, y, WIDTH - RIGHT, y)]
+        parts += [_text(LEFT - 8, y + 4, f"{most * share:,.0f}", "end")]
+    points = " ".join(
+        f"{x_of(at_s):.1f},{RATE_TOP + RATE_HEIGHT * (1 - rate / most):.1f}"
+        for then_s, now_s, rate in rates
+        for at_s in (then_s, now_s)
+    )
+    return [*parts, f'<polyline class="rows" points="{points}"/>']
+
+
+def _times_part(times: Mapping[str, float]) -> str:
+    if not times:
+        return ""
+    most = max(1e-3, *times.values())
+    rows = [
+        f"<tr><td>{escape(_TIMES.get(name, name))}</td>"
+        f'<td class="seconds">{seconds:,.1f} s</td>'
+        f'<td class="bars"><div class="bar" style="width:{seconds / most:.1%}"></div></td></tr>'
+        for name, seconds in times.items()
+    ]
+    return "\n".join(["<h2>Where the time went</h2>", "<table>", *rows, "</table>"])
 
 
 def _owners_part(readings: Sequence[Reading], x_of: Callable[[float], float]) -> list[str]:

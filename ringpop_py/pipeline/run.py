@@ -6,7 +6,7 @@ import secrets
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
@@ -23,11 +23,11 @@ from ringpop_py.pipeline.settings import AVAILABLE_NOW
 from ringpop_py.pipeline.target import PipelineTarget, TargetOwnership
 from ringpop_py.spark.options import is_job, quoted, write_options
 from ringpop_py.spark.source.patience import Patience, job_client
-from ringpop_py.spark.source.reports import stream_job, write_report
+from ringpop_py.spark.source.reports import TIMES, stream_job, write_report
 from ringpop_py.spark.source.source import RingpopDataSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -56,6 +56,9 @@ class PipelineSummary:
         retries: the number of calls to daemons that tasks repeated.
         repeated: whether the job had been committed before this run, which then wrote nothing.
         readings: the counts over time.
+        times: seconds by what they went to: of all tasks together, ``read`` (waiting for Spark's
+            rows), ``combine`` (making changes of them) and ``stage`` (sending these); and of a
+            batch ``apply``, from the first look after the last task to the end of the job.
     """
 
     name: str
@@ -72,6 +75,7 @@ class PipelineSummary:
     seconds: float
     ownership: TargetOwnership
     readings: tuple[Reading, ...]
+    times: Mapping[str, float] = field(default_factory=dict)
 
     def as_value(self) -> dict[str, Any]:
         """Return the summary as plain values, for JSON; without the readings."""
@@ -128,6 +132,7 @@ class _Run:
         self.rows = self.null_keys = self.batches = self.tasks_failed = 0
         self.changes = self.retries = 0
         self.repeated = self.stopped = False
+        self.times: dict[str, float] = {}
         self.watch = Watch(pipeline, display, self.reading, heed)
 
     def summary(self, target: PipelineTarget, rows: DataFrame) -> PipelineSummary:
@@ -159,6 +164,7 @@ class _Run:
             seconds=seconds,
             ownership=ownership,
             readings=self.watch.history.readings,
+            times={name: round(seconds, 3) for name, seconds in self.times.items()},
         )
 
     def run(self, rows: DataFrame) -> None:
@@ -178,6 +184,8 @@ class _Run:
             report = write_report(name, job, peers=self.pipeline.peers)
             self.changes += report.staged_rows
             self.retries += report.retries
+            for what in TIMES:
+                self.times[what] = self.times.get(what, 0.0) + getattr(report, f"{what}_s")
 
     def look(self, act: Callable[[], None]) -> None:
         if self.interrupts.came:
@@ -193,6 +201,7 @@ class _BatchRun(_Run):
         self.job = self.pipeline.job or fresh_job(self.pipeline.name)
         self.group = f"ringpop-pipeline {self.job}"
         self.target = write_options(self.pipeline.sink_options()).target
+        self.applying_at: float | None = None
 
     def run(self, rows: DataFrame) -> None:
         if self.pipeline.job is not None:
@@ -212,13 +221,18 @@ class _BatchRun(_Run):
                 raise
         found = observation.get
         self.rows, self.null_keys = found["rows"], found["null_keys"]
+        done_at = time.monotonic()
         self.add_report(self.job)
+        if self.applying_at is not None:
+            self.times["apply"] = done_at - self.applying_at
 
     def reading(self) -> Reading:
         tasks = task_counts(self.spark, self.group)
         self.tasks_failed = tasks.tasks_failed
         rows = self.rows or rows_so_far(self.spark, self.group)
         applying = 0 < tasks.tasks_count == tasks.tasks_done and not self.changes
+        if applying and self.applying_at is None:
+            self.applying_at = time.monotonic()
         return replace(tasks, rows=rows, applying=applying)
 
     def _cancel(self) -> None:

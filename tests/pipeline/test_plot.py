@@ -36,7 +36,7 @@ def points_of(element: ET.Element) -> list[tuple[float, float]]:
 def test_rows_rise_with_time_and_bands_share_the_height() -> None:
     drawing = drawing_in(plot_page("flights", "done", READINGS, [(2.0, "kill -9 a")]))
 
-    (line,) = drawing.iter("polyline")
+    (line, rates) = drawing.iter("polyline")
     (first, last) = points_of(line)
     assert first[0] < last[0]
     assert first[1] > last[1]
@@ -46,7 +46,11 @@ def test_rows_rise_with_time_and_bands_share_the_height() -> None:
         for ys in [[y for x, y in points_of(band) if x == last[0]]]
     ]
     # Where a node goes, its band goes up to the moment when others had its share.
-    assert heights == [90.0, 180.0]
+    assert heights == [80.0, 160.0]
+    # 1,000 rows in the first second, then 2,000 in three: a step down.
+    steps = points_of(rates)
+    assert [y for _, y in steps] == [250.0, 250.0, 280.0, 280.0]
+    assert steps[1][0] == steps[2][0] < steps[3][0] == last[0]
     texts = [text.text for text in drawing.iter("text")]
     assert {"a", "b", "kill -9 a", "3,000", "100 %", "4 s"} <= set(texts)
 
@@ -63,6 +67,19 @@ def test_a_job_of_which_nothing_is_known_has_a_page_as_well() -> None:
     drawing = drawing_in(plot_page("nothing", "", []))
 
     assert list(drawing.iter("polygon")) == []
+
+
+def test_the_times_stand_below_with_bars_as_long_as_their_share() -> None:
+    page = plot_page("flights", "done", READINGS, times={"read": 4.0, "apply": 1.0, "<b>": 2.0})
+
+    assert re.findall(r'"seconds">([^<]+)<.*width:([0-9.]+)%', page) == [
+        ("4.0 s", "100.0"),
+        ("1.0 s", "25.0"),
+        ("2.0 s", "50.0"),
+    ]
+    assert "owners apply them" in page
+    assert "<b>" not in page
+    assert "Where the time went" not in plot_page("flights", "done", READINGS)
 
 
 def test_a_page_is_written_or_told_to_be_missing(tmp_path: Path) -> None:

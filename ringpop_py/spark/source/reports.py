@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
 
 PROGRESS_TIMEOUT_S: Final = 1.0
+TIMES: Final = ("read", "combine", "stage")
 _COUNTS: Final = ("rows", "null_keys", "staged_rows", "files", "size_bytes", "retries")
 
 
@@ -36,6 +37,8 @@ class WriteReport:
         retries: calls that tasks repeated.
         applied: whether all partitions have their rows; otherwise they will have them later.
         refusals: how many rows were refused, and why the first of them; empty if no row was.
+        read_s, combine_s, stage_s: the seconds of all tasks together: waiting for Spark's rows,
+            making changes of them, and sending these.
     """
 
     job: str
@@ -47,6 +50,9 @@ class WriteReport:
     retries: int
     applied: bool
     refusals: str = ""
+    read_s: float = 0.0
+    combine_s: float = 0.0
+    stage_s: float = 0.0
 
     def __str__(self) -> str:
         rows = f"{self.rows:,} rows as {self.staged_rows:,} changes"
@@ -54,6 +60,9 @@ class WriteReport:
         left = f"without a key {self.null_keys:,}, retries {self.retries:,}"
         state = "applied" if self.applied else "committed, and being applied"
         lines = [f"{self.job}: {state}; {rows}, {size}; {left}"]
+        if self.read_s or self.combine_s or self.stage_s:
+            times = f"reading {self.read_s:.1f} s, combining {self.combine_s:.1f} s"
+            lines.append(f"the time of tasks: {times}, staging {self.stage_s:.1f} s")
         return "\n".join([*lines, self.refusals] if self.refusals else lines)
 
 
@@ -90,6 +99,7 @@ def write_report(
             **{name: counts.get(name, 0) for name in _COUNTS},
             applied=applied,
             refusals=refusals,
+            **{f"{name}_s": counts.get(f"{name}_ms", 0) / 1_000 for name in TIMES},
         )
 
 

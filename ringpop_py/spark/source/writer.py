@@ -42,6 +42,7 @@ from ringpop_py.spark.arrow.merging import changes_in
 from ringpop_py.spark.arrow.packing import keyed
 from ringpop_py.spark.keys import refuse_null_keys
 from ringpop_py.spark.source.patience import Patience, job_client
+from ringpop_py.spark.source.stopwatch import COMBINE, READ, STAGE, Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -173,7 +174,8 @@ def stage(
         options.target, job, follow=follow, in_flight=options.in_flight, patience=patience
     ) as client:
         counts: Counter[str] = Counter()
-        rows = _keyed(options, batches, counts, named=named)
+        watch = Stopwatch(COMBINE)
+        rows = _keyed(options, watch.timed(READ, batches), counts, named=named)
         decision = patience(client.decision)
         if decision:
             for _ in rows:  # Spark waits until its rows are read
@@ -189,14 +191,18 @@ def stage(
                 continue  # only to count further such rows
             if attempt is None:
                 attempt = patience(partial(client.attempt, name))
+            watch.turn(STAGE)
             # Cached since the task's start; the owners in it are only a hint.
             description = client.courier.described(client.deadline())
             owners = {n: name for n, (name, _) in description.routes.destinations.items()}
             for file in staged_files(changes, description.partitions_count, owners):
                 patience(partial(attempt.stage, file))
+            watch.turn(COMBINE)
         if attempt is None or _is_refused(options, counts):
             return Staged(client.job, partition, counts=counts)
+        watch.turn(STAGE)
         summary = patience(attempt.finish)
+        counts.update(watch.counts())
         counts.update(
             staged_rows=summary.rows_count,
             files=summary.files_count,

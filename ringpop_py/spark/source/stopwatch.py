@@ -1,0 +1,48 @@
+"""Where the time of a task goes."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+READ: Final = "read_ms"
+COMBINE: Final = "combine_ms"
+STAGE: Final = "stage_ms"
+"""Waiting for Spark's rows; making changes of them; sending these."""
+
+T = TypeVar("T")
+
+
+class Stopwatch:
+    """Counts milliseconds by what they were for, one thing at a time; first for *what*."""
+
+    def __init__(self, what: str, now: Callable[[], float] = time.perf_counter) -> None:
+        self._what = what
+        self._now = now
+        self._since = now()
+        self._seconds: dict[str, float] = {}
+
+    def turn(self, what: str) -> str:
+        """Count for *what* from now on; return what was counted until now."""
+        before, now = self._what, self._now()
+        self._seconds[before] = self._seconds.get(before, 0.0) + now - self._since
+        self._what, self._since = what, now
+        return before
+
+    def timed(self, what: str, items: Iterable[T]) -> Iterator[T]:
+        """Yield *items*; the time until each is there is counted for *what*."""
+        before = self.turn(what)
+        for item in items:
+            self.turn(before)
+            yield item
+            before = self.turn(what)
+        self.turn(before)
+
+    def counts(self) -> Counter[str]:
+        """Return the milliseconds until now."""
+        self.turn(self._what)
+        return Counter({what: round(1_000 * found) for what, found in self._seconds.items()})
