@@ -251,7 +251,7 @@ def _put(given: Given) -> Given:
 
 def _add(given: Given) -> Given:
     values = _numbers(given)
-    present, codes = np.unique(given.codes, return_inverse=True)
+    present, codes = _present(given)
     if values.dtype == np.float64:
         sums = np.zeros(len(present))
         with np.errstate(invalid="ignore", over="ignore"):
@@ -286,7 +286,7 @@ def _long_sums(
 
 
 def _extreme(choose: np.ufunc, given: Given) -> Given:
-    present, codes = np.unique(given.codes, return_inverse=True)
+    present, codes = _present(given)
     if _is_number(given.column.type):
         values, distinct = _numbers(given), None
     else:
@@ -335,7 +335,7 @@ def _top(given: Given, count: int) -> Given:
 
 
 def _union(given: Given) -> Given:
-    present, codes = np.unique(given.codes, return_inverse=True)
+    present, codes = _present(given)
     items = given
     if pa.types.is_large_list(given.column.type):
         lengths = pc.list_value_length(given.column).to_numpy(zero_copy_only=False)
@@ -389,6 +389,18 @@ _COMBINE: Final[dict[str, Callable[[Given], Given]]] = {
 
 
 # Shared by the operations.
+
+
+def _present(given: Given) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which keys have arguments, and the place among them of each argument's key."""
+    # As `np.unique` does, which sorts: but these are small numbers.
+    there = np.zeros(len(given.keys), np.bool_)
+    there[given.codes] = True
+    present = np.flatnonzero(there)
+    if len(present) == len(there):
+        return present, given.codes
+    places = np.cumsum(there) - 1
+    return present, places[given.codes]
 
 
 def _is_number(kind: pa.DataType) -> bool:

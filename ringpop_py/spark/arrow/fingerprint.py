@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from ringpop_py.columns.packed import offsets_of, pack_column
 from ringpop_py.placing.hashes import hashes_of
@@ -14,7 +15,12 @@ from ringpop_py.spark.arrow.stored import stored_column
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
 _MASK: Final = (1 << 64) - 1
+_PRIME: Final = np.uint64(0x9E3779B185EBCA87)
+_NULL: Final = np.uint64(0xC2B2AE3D27D4EB4F)
+_SHIFT: Final = np.uint64(29)
 
 
 def fingerprint(rows: pa.RecordBatch) -> int:
@@ -22,15 +28,31 @@ def fingerprint(rows: pa.RecordBatch) -> int:
 
     Raises: as `ringpop_py.spark.arrow.stored.stored_column`.
     """
-    if not rows.num_rows or not rows.num_columns:
-        return 0
-    names = rows.schema.names
-    columns = [stored_column(rows.column(name), name) for name in names]
-    packed = pack_column(pa.StructArray.from_arrays(columns, names=names))
-    hashes = hashes_of(offsets_of(packed), packed.buffers()[2])
+    hashes = np.zeros(rows.num_rows, np.uint64)
+    for name in rows.schema.names:
+        hashes ^= _hashes(stored_column(rows.column(name), name))
+        hashes += np.uint64(xxhash.xxh64_intdigest(name.encode()))
+        for _ in range(2):  # so that each bit of a column changes all, and columns have an order
+            hashes *= _PRIME
+            hashes ^= hashes >> _SHIFT
     return int(np.add.reduce(hashes))  # which wraps around
 
 
 def added(fingerprints: Iterable[int]) -> int:
     """Return the fingerprint of all rows, from those of some."""
     return sum(fingerprints) & _MASK
+
+
+def _hashes(column: pa.Array) -> NDArray[np.uint64]:
+    """Return a number for each value in *column*, which is in the form that is kept."""
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_float64(kind):
+        values = column.fill_null(0).to_numpy(zero_copy_only=False)
+        wide = values if pa.types.is_float64(kind) else values.astype(np.int64)
+        found: NDArray[np.uint64] = wide.view(np.uint64) + _PRIME  # so that zeros do not vanish
+        if column.null_count:
+            found[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+        return found
+    if not pa.types.is_large_string(kind) or column.null_count:
+        column = pack_column(column)
+    return hashes_of(offsets_of(column), column.buffers()[2] or b"")
