@@ -39,6 +39,7 @@ PARTS: Final = {
     "crash": "moves.crash",
     "silence": "moves.silence",
     "placement": "placement.placement",
+    "changes": "changes.changes",
     "local": "local.local",
     "members": "members.members",
 }
