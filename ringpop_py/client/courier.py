@@ -328,10 +328,9 @@ class ClientCourier:
             address = self._daemon().peer
         call = Call(NODE_SERVICE, endpoint, head, body, ttl_s=timeout_s)
         begun = self._begun(address, call)
-        if isinstance(begun, CallError):
+        if isinstance(begun, ConnectFailed):
             self.silent(address)
-            return None
-        return begun
+        return None if isinstance(begun, CallError) else begun
 
     def silent(self, address: Peer) -> None:
         """Note that *address* has not answered: ask others, and fetch the description again."""

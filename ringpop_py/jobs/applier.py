@@ -321,7 +321,7 @@ def _numbers_in(stage: StagedBatch) -> NumberRows | None:
     if max(count for _, count in stage.index.chunks) < ROWS_MIN:
         return None
     values = stage.values
-    offsets = np.frombuffer(values.buffers()[1], np.int32)[: len(values) + 1]
+    offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1)
     return number_rows(stage.index.operation, values.buffers()[2], offsets.astype(np.int64))
 
 

@@ -35,7 +35,7 @@ ATTEMPTS_MAX: Final = 10_000
 """The most attempts that a commit names."""
 TOKEN_CHARACTERS_MAX: Final = 64
 NOTE_BYTES_MAX: Final = 4_096
-SCHEMA_CHARACTERS_MAX: Final = 1 << 17
+SCHEMA_CHARACTERS_MAX: Final = 1 << 16
 REFUSED_SHOWN_MAX: Final = 20
 """The most refused rows that an answer names; the store keeps `REFUSED_KEPT_MAX` of a chunk."""
 REFUSED_KEPT_MAX: Final = 100

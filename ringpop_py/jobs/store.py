@@ -49,7 +49,7 @@ jobs are aborted by the time at which they staged."""
 REFUSALS_VERSIONS_MAX: Final = 10
 PLANS_MAX: Final = 4
 """The most plans that a node keeps of one keyspace; others are read again."""
-SCHEMAS_MAX: Final = 100
+SCHEMAS_MAX: Final = 20
 """The most schemas that are kept of one keyspace: further ones are not."""
 READS_MAX: Final = 8
 """The most manifests that are read at a time."""

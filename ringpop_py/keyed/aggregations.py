@@ -7,6 +7,7 @@ application can register its own, and a node that replays the log need not know 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
@@ -31,7 +32,9 @@ ITEMS_MAX: Final = 10_000
 NAME_CHARACTERS_MAX: Final = 64
 DIGITS_MAX: Final = 38
 """The most digits of a decimal, as in SQL."""
-_DECIMAL_CHARACTERS_MAX: Final = 128
+_IS_DECIMAL: Final = re.compile(
+    r"(?=.{1,128}\Z)[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII
+).fullmatch
 FIELDS: Final = "fields"
 """The aggregation that applies others to the fields of a map."""
 SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
@@ -347,8 +350,8 @@ def _decimal(name: str, value: Value | Absent, what: str) -> Decimal:
     found = Decimal("NaN")
     if type(value) is int:
         found = Decimal(value)
-    elif isinstance(value, str) and len(value) <= _DECIMAL_CHARACTERS_MAX:
-        with suppress(InvalidOperation):
+    elif isinstance(value, str) and _IS_DECIMAL(value):
+        with suppress(InvalidOperation):  # an exponent beyond all limits
             found = Decimal(value)
     if not found.is_finite():
         shown = f"{value!r:.60}" if isinstance(value, str) else kind_of(value)

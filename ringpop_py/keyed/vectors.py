@@ -32,6 +32,8 @@ FIELDS_MAX: Final = MAP.short_max
 """Maps of more fields are left to the evaluator."""
 _ADD, _MAX, _MIN, _PUT = "add", "max", "min", "put"
 _OPERATIONS: Final = frozenset({_ADD, _MAX, _MIN, _PUT})
+_NAMES_BYTES_MAX: Final = 1_024
+"""The most bytes of all names of fields and operations: each row has room for them."""
 _HEAD: Final = 0x80
 _PAIR: Final = b"\x92"
 
@@ -138,6 +140,8 @@ def number_rows(
         firsts = np.frombuffer(data, np.uint8)[offsets[:-1]]
         largest = int(np.argmax(firsts))  # which has all fields, if they are alike
         named = _operations_in(data[offsets[largest] : offsets[largest + 1]])
+    elif operation == _PUT:
+        return None  # whose arguments are stored as they are
     else:
         named = {"": operation}
     if not (0 < len(named) <= FIELDS_MAX and _OPERATIONS.issuperset(named.values())):
@@ -148,6 +152,8 @@ def number_rows(
         b"".join([name, _PAIR, encode_value("msgpack", how)]) if are_maps else b""
         for name, how in zip(names, named.values(), strict=True)
     ]
+    if sum(map(len, prefixes)) > _NAMES_BYTES_MAX:
+        return None
     cursors = Cursors(data, offsets)
     everywhere = np.ones(len(offsets) - 1, np.bool_)
     columns = _columns(cursors, prefixes, everywhere, are_maps=are_maps)

@@ -6,17 +6,24 @@ keeps the columns of what it writes, and a read without a schema returns these t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     ArrayType,
+    ByteType,
     DataType,
     DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
     IntegralType,
     LongType,
+    MapType,
+    ShortType,
+    StructField,
     StructType,
+    UserDefinedType,
 )
 
 from ringpop_py.errors import BodyError
@@ -29,6 +36,8 @@ if TYPE_CHECKING:
 
     from ringpop_py.spark.options import WriteOptions
 
+_INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
+_UDT: Final = "'udt'"
 _AS_IT_IS: Final = frozenset({"put", "put_if_absent", "max", "min"})
 
 
@@ -58,7 +67,20 @@ def kept_schema(options: WriteOptions, schema: StructType) -> str:
 def _keep(kept: StructType, name: str, operation: str, kind: DataType | None) -> None:
     left = LongType() if operation == "count" else None if kind is None else _left(operation, kind)
     if left is not None:
-        kept.add(name, left)
+        kept.add(name, _plain(left))
+
+
+def _plain(kind: DataType) -> DataType:
+    """Return *kind* with NULL allowed everywhere, as other clients may put it, and without UDTs."""
+    if isinstance(kind, UserDefinedType):
+        return _plain(kind.sqlType())
+    if isinstance(kind, ArrayType):
+        return ArrayType(_plain(kind.elementType))
+    if isinstance(kind, MapType):
+        return MapType(_plain(kind.keyType), _plain(kind.valueType))
+    if isinstance(kind, StructType):
+        return StructType([StructField(each.name, _plain(each.dataType)) for each in kind.fields])
+    return kind
 
 
 def _left(operation: str, kind: DataType) -> DataType | None:
@@ -82,7 +104,7 @@ def _sum(kind: DataType) -> DataType | None:
 
 
 def kept_types(schemas: Iterable[str], value: str | None) -> dict[str, DataType]:
-    """Return the type of each column in *schemas*; of several types of one, the last.
+    """Return the type of each column in *schemas*: of several numbers the widest, else the last.
 
     Args:
         value: as in `ringpop_py.spark.options.ReadOptions`.
@@ -91,11 +113,46 @@ def kept_types(schemas: Iterable[str], value: str | None) -> dict[str, DataType]
     for text in schemas:
         try:
             kept = decode_value("json", text.encode())
-            columns, single = StructType.fromJson(kept["columns"]), bool(kept["single"])
-        except (BodyError, ValueError, TypeError, KeyError, AttributeError):
+            columns = _columns_of(kept["columns"])
+            single = bool(kept["single"])
+        except (BodyError, ValueError, TypeError, LookupError, AttributeError, PySparkException):
             continue  # of another program
-        if single and value is not None:
-            found[value] = columns.fields[0].dataType
-        elif not single and value is None:
-            found |= {field.name: field.dataType for field in columns.fields}
+        if single == (value is not None):
+            for field in columns.fields[:1] if single else columns.fields:
+                name = field.name if value is None else value
+                before = found.get(name, field.dataType)
+                found[name] = _wider(before, field.dataType)
     return found
+
+
+def _columns_of(kept: Any) -> StructType:  # noqa: ANN401 - as it was read
+    if _UDT in str(kept):  # PySpark would import the module that it names
+        raise ValueError("a type of a program's own")
+    return StructType.fromJson(kept)
+
+
+def _wider(before: DataType, last: DataType) -> DataType:
+    if isinstance(before, IntegralType) and isinstance(last, IntegralType):
+        return max(before, last, key=lambda kind: _INTEGERS.index(type(kind)))
+    if isinstance(before, FloatType | DoubleType) and isinstance(last, FloatType | DoubleType):
+        return before if before == last else DoubleType()
+    if isinstance(before, DecimalType) and isinstance(last, DecimalType):
+        scale = max(before.scale, last.scale)
+        whole = max(before.precision - before.scale, last.precision - last.scale)
+        return DecimalType(min(whole + scale, DIGITS_MAX), scale)
+    return last
+
+
+def covers(kept: DataType, found: DataType) -> bool:
+    """Return whether *kept* has all fields of maps that values have, which are of type *found*."""
+    if isinstance(kept, StructType) and isinstance(found, StructType):
+        fields = {each.name: each.dataType for each in kept.fields}
+        return all(
+            each.name in fields and covers(fields[each.name], each.dataType)
+            for each in found.fields
+        )
+    if isinstance(kept, ArrayType) and isinstance(found, ArrayType):
+        return covers(kept.elementType, found.elementType)
+    if isinstance(kept, MapType) and isinstance(found, StructType):
+        return all(covers(kept.valueType, each.dataType) for each in found.fields)
+    return True

@@ -239,6 +239,21 @@ async def test_chunks_of_many_numbers_are_applied_and_refuse_the_same_rows(
     assert applied_count > len(keys)
 
 
+async def test_chunks_of_many_numbers_are_put_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applier, "ROWS_MIN", PARTITIONS)
+    rows: dict[str, Value] = {f"key-{n}": n for n in range(8 * PARTITIONS * PARTITIONS)}
+    async with nodes("a") as found:
+
+        def work(job: JobClient) -> None:
+            stage(job, "t0", a_file(rows, chunk_rows=1_000))
+            job.commit(["t0"])
+            job.apply()
+
+        await in_thread(found[0], work)
+
+        assert await contents(found[0]) == rows
+
+
 async def test_a_keyspace_in_memory_mode_is_refused_with_what_to_do() -> None:
     async with nodes("a", mode="memory") as found:
 

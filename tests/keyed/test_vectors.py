@@ -183,6 +183,7 @@ def test_many_rows_of_one_shape_are_evaluated_together(
         ("add", [1, None]),
         ("add", [1, True]),
         ("add", [1, INT_63]),
+        ("put", [1, 2]),  # its arguments are stored as they are
         ("append", [1, 2]),
         ("count", [1, 2]),
         ("no such", [1, 2]),
@@ -196,6 +197,7 @@ def test_many_rows_of_one_shape_are_evaluated_together(
         ("fields", [{"a": [1, 1]}]),
         ("fields", [{"a": "add"}]),
         ("fields", [{}]),
+        ("fields", [{"n" * 1_025: ["add", 1]}, {}]),
         ("fields", [{f"f{n}": ["add", 1] for n in range(FIELDS_MAX + 1)}]),
     ],
 )

@@ -265,6 +265,19 @@ def test_of_several_jobs_the_types_come_back_that_values_have(
     ]
 
 
+def test_a_field_that_the_type_does_not_name_is_read_all_the_same(
+    spark: SparkSession, durable_cluster: Cluster
+) -> None:
+    name = fresh_name()
+    writer(spark.sql("select 'N1' tailnum, named_struct('y', 1) s"), durable_cluster, name).save()
+    with Client(durable_cluster.addresses[0]) as client, KeyspaceClient(client, name) as held:
+        held.put("N2", {"s": {"x": 1, "y": 2}})
+
+    back = reader(spark, durable_cluster, name).load()
+
+    assert rows_of(back.select("tailnum", "s.x", "s.y")) == [("N1", None, 1), ("N2", 1, 2)]
+
+
 def test_lookup_has_the_types_as_well(spark: SparkSession, durable_cluster: Cluster) -> None:
     name = fresh_name()
     df = spark.sql("select 'N1' tailnum, date '2026-01-02' day")

@@ -45,14 +45,22 @@ def added(fingerprints: Iterable[int]) -> int:
 
 def _hashes(column: pa.Array) -> NDArray[np.uint64]:
     """Return a number for each value in *column*, which is in the form that is kept."""
+    # Of a row alone: whatever is in the other rows of its batch must not matter.
     kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_float64(kind):
-        values = column.fill_null(0).to_numpy(zero_copy_only=False)
-        wide = values if pa.types.is_float64(kind) else values.astype(np.int64)
-        found: NDArray[np.uint64] = wide.view(np.uint64) + _PRIME  # so that zeros do not vanish
-        if column.null_count:
-            found[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
-        return found
-    if not pa.types.is_large_string(kind) or column.null_count:
-        column = pack_column(column)
-    return hashes_of(offsets_of(column), column.buffers()[2] or b"")
+    found: NDArray[np.uint64]
+    if pa.types.is_float64(kind):
+        reals = column.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0  # -0.0 becomes 0.0
+        reals[np.isnan(reals)] = np.nan
+        found = reals.view(np.uint64)
+    elif pa.types.is_integer(kind):
+        found = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    elif pa.types.is_large_string(kind):
+        texts = column.fill_null("")
+        found = hashes_of(offsets_of(texts), texts.buffers()[2] or b"")
+    else:
+        packed = pack_column(column)
+        return hashes_of(offsets_of(packed), packed.buffers()[2] or b"")
+    found = found + _PRIME  # so that zeros do not vanish
+    if column.null_count:
+        found[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return found

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from ringpop_py.client.client import Client, Closing
 from ringpop_py.client.courier import ClientCourier
 from ringpop_py.columns.pages import MISSING, Columns, ColumnsOf, ColumnsRequest, Wanted
-from ringpop_py.errors import BadOperation, KeyspaceError, PartitionUnavailable
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.jobs.messages import SCHEMAS, SchemasRequest
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX
 from ringpop_py.spark.arrow.columns import gathered, partitions_of, unpack_rows
@@ -134,7 +134,7 @@ class KeyspaceReader(Closing):
         deadline = time.monotonic() + self._timeout_s
         try:
             found = self._courier.ask_any(SCHEMAS, b"", body, deadline, changes_state=False)
-        except BadOperation:  # of a keyspace that no job can write, or by an older daemon
+        except KeyspaceError:  # of a keyspace that no job can write, by an older daemon, damaged
             return []
         return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 

@@ -23,7 +23,7 @@ from ringpop_py.spark.options import TIMEOUT_S, ReadOptions, Target
 from ringpop_py.spark.schemas import EXAMPLE, arrow_schema, struct_of
 from ringpop_py.spark.snapshot import peer_list
 from ringpop_py.spark.source.reader import KeyspaceReader, Lookup, Packed
-from ringpop_py.spark.typed import kept_types
+from ringpop_py.spark.typed import covers, kept_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -134,10 +134,13 @@ def _columns_in(reader: KeyspaceReader, key: str, value: str | None) -> StructTy
     if not len(sample.keys) and not kept:
         return None
     inferred = from_arrow_schema(infer_schema(sample.values, key=key, value=value).remove(0))
+    there = {field.name: field.dataType for field in inferred.fields}
     columns = {
         name: kind
         for name, kind in kept.items()
-        if name.lower() != key.lower() and _fits(sample, StructField(name, kind), value)
+        if name.lower() != key.lower()
+        and covers(kind, there.get(name, kind))
+        and _fits(sample, StructField(name, kind), value)
     }
     for field in inferred.fields:
         columns.setdefault(field.name, field.dataType)

@@ -36,6 +36,7 @@ from ringpop_py.errors import (
     StoreFull,
 )
 from ringpop_py.jobs.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
+from ringpop_py.keyed.aggregations import FIELDS
 from ringpop_py.spark.arrow.columns import chunks_of
 from ringpop_py.spark.arrow.fingerprint import added, fingerprint
 from ringpop_py.spark.arrow.merging import changes_in
@@ -98,7 +99,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage rows. Called in a task."""
-        return stage(self._options, self._job, iterator, named=self._named)
+        return stage(self._options, self._job, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Commit the job. Called on the driver, after all tasks have succeeded."""
@@ -158,14 +159,8 @@ def stage(
     batches: Iterator[pa.RecordBatch],
     *,
     follow: bool = False,
-    named: bool = False,
 ) -> Staged:
-    """Stage the rows of *batches* for *job*.
-
-    Args:
-        follow: stage them for a successor if the job was aborted, see `job_client`.
-        named: whether the user has chosen the name, so that others may come under it.
-    """
+    """Stage the rows of *batches* for *job*, or with *follow* for a successor, see `job_client`."""
     context = TaskContext.get()
     assert context is not None
     partition = context.partitionId()
@@ -175,7 +170,7 @@ def stage(
     ) as client:
         counts: Counter[str] = Counter()
         watch = Stopwatch(COMBINE)
-        rows = _keyed(options, watch.timed(READ, batches), counts, named=named)
+        rows = _keyed(options, watch.timed(READ, batches), counts)
         decision = patience(client.decision)
         if decision:
             for _ in rows:  # Spark waits until its rows are read
@@ -216,17 +211,26 @@ def _keyed(
     options: WriteOptions,
     batches: Iterable[pa.RecordBatch],
     counts: Counter[str],
-    *,
-    named: bool,
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows, null_keys = keyed(options, batch)
         counts.update(rows=batch.num_rows)
         if options.on_null_key != "skip":
             counts.update(null_keys=null_keys)
-        if named:
-            counts.update({FINGERPRINT: fingerprint(rows)})
+        if options.job is not None:  # other rows may come under the name
+            used = [name for name in rows.schema.names if _is_used(options, name)]
+            counts.update({FINGERPRINT: fingerprint(rows.select(used))})
         yield rows
+
+
+def _is_used(options: WriteOptions, column: str) -> bool:
+    if column == options.key:
+        return True
+    if options.operation == FIELDS:
+        return column in options.fields
+    if options.value is not None:
+        return column == options.value
+    return options.operation not in ("count", "delete")
 
 
 def _is_refused(options: WriteOptions, counts: Mapping[str, int]) -> bool:
@@ -266,18 +270,18 @@ def settle(
         counts.update(each.counts)
     if _is_refused(options, counts):
         refuse_null_keys(counts["null_keys"], options.key)
-    if FINGERPRINT in counts:
+    if options.job is not None:
         counts[FINGERPRINT] = added([counts[FINGERPRINT]])
     started_at = time.monotonic()
     patience = Patience(options.target)
     decided = False
     with job_client(options.target, job, patience=patience) as client:
-        _keep_schema(client, options.schema, patience)
         if not any(each.known for each in staged):
             attempts = [each.attempt for each in staged if each.attempt is not None]
             decided = _commit(client, attempts, counts, patience, again)
         if not decided:
             _check_same(job, counts, patience(client.note))
+        _keep_schema(client, options.schema, patience)
         try:
             client.apply(timeout_s=apply_timeout_s)
         except RowsRefused as error:
@@ -297,7 +301,7 @@ def settle(
 
 
 def _keep_schema(client: JobClient, schema: str, patience: Patience) -> None:
-    # Before rows can be read. Without it they can be, too, so no job fails because of it.
+    # Before rows are applied. Without it they can be read, too, so no job fails because of it.
     if not schema:
         return
     try:

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 Rows = list[dict[str, Any]]
 pa.array([""])  # with the first array, pyarrow imports pandas: no hypothesis should wait for it
-SCHEMA = pa.schema([("key", pa.string()), ("n", pa.int64()), ("tags", pa.list_(pa.string()))])
+SCHEMA = pa.schema(
+    [("key", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("tags", pa.list_(pa.string()))]
+)
 ROWS = st.fixed_dictionaries(
     {
-        "key": st.text(max_size=3),
+        "key": st.none() | st.text(max_size=3),
+        "x": st.none() | st.floats(-1, 1),
         "n": st.none() | st.integers(-5, 5),
         "tags": st.none() | st.lists(st.text("ab", max_size=1), max_size=2),
     }
@@ -29,7 +32,11 @@ ROWS = st.fixed_dictionaries(
 
 
 def cells(row: dict[str, Any]) -> list[str]:
-    return [repr(row[name]) for name in SCHEMA.names]
+    return [repr(row[name] + 0.0 if name == "x" and row[name] else row[name]) for name in names()]
+
+
+def names() -> list[str]:
+    return list(SCHEMA.names)
 
 
 def print_of(rows: Rows) -> int:

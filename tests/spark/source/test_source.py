@@ -209,6 +209,18 @@ def test_a_job_that_is_repeated_by_its_name_changes_nothing(
     assert write_report(name, "monday", peers=cluster.addresses).rows == 20_000
 
 
+def test_columns_that_are_not_written_do_not_matter_to_a_job_that_is_repeated(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    df, name = flights(spark), fresh_name()
+
+    for _ in range(2):
+        rows = df.withColumns({"who": F.uuid(), "since": F.array()})
+        writer(rows, cluster, name, operation="max", value="distance", job="monday").save()
+
+    assert len(contents(cluster, name)) == 700
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
