@@ -215,7 +215,7 @@ def test_columns_that_are_not_written_do_not_matter_to_a_job_that_is_repeated(
     df, name = flights(spark), fresh_name()
 
     for _ in range(2):
-        rows = df.withColumns({"who": F.uuid(), "since": F.array()})
+        rows = df.withColumns({"who": F.uuid(), "raw": F.expr("CAST(x'E974E9' AS STRING)")})
         writer(rows, cluster, name, operation="max", value="distance", job="monday").save()
 
     assert len(contents(cluster, name)) == 700
