@@ -127,7 +127,7 @@ def test_without_a_service_a_row_says_so(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_random_keys_are_put_and_got(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_keys, "PROGRAMS", ("no-such-program",))
-    extent = random_keys.Extent(partitions=2, rounds=1, round_s=0.02)
+    extent = random_keys.Extent(partitions=2, rounds=1, round_s=0.25)
 
     rows = {row.name: row for row in trio.run(random_keys.measured, tmp_path, extent)}
 
