@@ -192,10 +192,9 @@ class Evaluator:
         """
         _check_keys(write.keys)
         if write.aggregation != "put":
-            if isinstance(write.arguments, ArgumentRows) and len(set(write.keys)) == len(
-                write.keys
-            ):
-                return self._aggregate_rows(write, write.arguments, group, changed)
+            rows = write.arguments
+            if isinstance(rows, ArgumentRows) and len(set(write.keys)) == len(rows):
+                return self._aggregate_rows(write, rows, group, changed)
             return self._aggregate(write, group, changed, deleted)
         # All rows together, in C: a job has millions of them.
         keys, values = write.keys, cast("Sequence[bytes]", write.arguments)

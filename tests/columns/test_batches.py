@@ -22,6 +22,7 @@ from ringpop_py.columns.batches import (
     encode_batch,
     rows_in,
 )
+from ringpop_py.dialect import NATIVE, RINGPOP
 from ringpop_py.errors import ApplicationError, BadRequest, BodyError
 from ringpop_py.proxy.request import AppCall
 from ringpop_py.ring.hashring import HashRing
@@ -29,6 +30,8 @@ from ringpop_py.values.declared import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ringpop_py.dialect import Dialect
 
 SOURCE = BatchSource("job", 3, 5)
 RING = HashRing(["a", "b"])
@@ -242,6 +245,28 @@ def test_binary_keys_are_those_of_the_text_with_these_bytes() -> None:
     assert handled == [KEYS[index].encode() for index in OURS]
 
 
+@pytest.mark.parametrize("dialect", [NATIVE, RINGPOP])
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()], ids=str
+)
+def test_keys_have_the_hashes_of_the_ring(dialect: Dialect, kind: pa.DataType) -> None:
+    texts = ["", "ключ", "😀", "x" * 1_000, *KEYS, *(f"user:{n}" for n in range(300))]
+    ring = HashRing(["a", "b"], dialect=dialect)
+
+    found = batches._hashes(ring, pa.array(["before", *texts]).cast(kind)[1:])
+
+    assert found.tolist() == ring.hashes_of(texts).tolist()
+
+
+def test_rows_in_any_order_are_taken() -> None:
+    owner = Owner()
+
+    reply = owner.receive(batch_of([KEYS[index] for index in reversed(OURS)], [*reversed(OURS)]))
+
+    assert reply.accepted == len(OURS)
+    assert owner.receive(batch_of([*KEYS])).repeated == len(OURS)
+
+
 def test_random_resends_count_each_row_once() -> None:
     owner, rng = Owner(), random.Random(11)
 
@@ -275,6 +300,7 @@ def test_random_resends_count_each_row_once() -> None:
         (batch_of(["x"], [-1]), "a position lies outside"),
         (batch_of(["x"], [ROWS_MAX]), "a position lies outside"),
         (batch_of(["x", "y"], [4, 4]), "the same position"),
+        (batch_of(["x", "y", "z"], [4, 2, 4]), "the same position"),
         (
             pa.RecordBatch.from_arrays(
                 [pa.array(["x"]), pa.array(["y"]), pa.array([0], pa.int32())],
