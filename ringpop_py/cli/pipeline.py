@@ -159,8 +159,8 @@ def _check_spark() -> None:
 
 def _work(pipeline: Pipeline, options: argparse.Namespace, interrupts: Interrupts) -> int:
     display = Display(sys.stderr, quiet=options.quiet)
-    display.show(f"{pipeline.name}: starting Spark", news="Spark starts")
     with (
+        display.shown(f"{pipeline.name}: starting Spark"),
         tempfile.TemporaryDirectory(prefix="ringpop-pipeline-") as folder,
         open_session(
             pipeline.name, master=pipeline.master, conf=pipeline.conf, folder=Path(folder)

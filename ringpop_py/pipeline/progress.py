@@ -162,6 +162,15 @@ class Display:
             self._stream.write(f"{line}\n")
         self._stream.flush()
 
+    @contextmanager
+    def shown(self, line: str) -> Iterator[None]:
+        """Show *line*, at most until the block ends. See `clear`."""
+        self.show(line, news=line)
+        try:
+            yield
+        finally:
+            self.clear()
+
     def note(self, text: str) -> None:
         """Write a line that stays."""
         self.clear()

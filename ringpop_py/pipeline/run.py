@@ -223,8 +223,8 @@ class _BatchRun(_Run):
         self.rows, self.null_keys = found["rows"], found["null_keys"]
         done_at = time.monotonic()
         self.add_report(self.job)
-        if self.applying_at is not None:
-            self.times["apply"] = done_at - self.applying_at
+        # If no look came after the last task, that took no time worth a word.
+        self.times["apply"] = done_at - (self.applying_at or done_at)
 
     def reading(self) -> Reading:
         tasks = task_counts(self.spark, self.group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -148,6 +148,20 @@ def test_exit_codes_say_whose_fault_it_was(
     assert main([file]) == code
 
     assert capsys.readouterr().err == f"ringpop-pipeline: {text}\n"
+
+
+@pytest.mark.usefixtures("_own_handlers")
+def test_that_spark_starts_is_said_before_it_does(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def open_session(*_: object, **_options: object) -> NoReturn:
+        assert capsys.readouterr().err == "aircraft: starting Spark\n"
+        raise ConnectFailed("that is all")
+
+    monkeypatch.setattr(pipeline, "_check_spark", lambda: None)
+    monkeypatch.setattr(pipeline, "open_session", open_session)
+
+    assert main([file]) == 4
 
 
 @pytest.mark.usefixtures("_own_handlers")

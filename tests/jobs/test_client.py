@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from ringpop_py import Client, Config, open_ringpop
+from ringpop_py.client.messages import DESCRIBE
 from ringpop_py.errors import (
     BadOperation,
     BadRequest,
@@ -331,6 +332,16 @@ async def test_an_owner_that_is_silent_is_waited_for_once_and_then_avoided() -> 
             asked_count += 1
             await trio.sleep_forever()
 
+        describe = found[0].channel.handlers.handler_for(NODE_SERVICE, DESCRIBE)
+        assert describe is not None
+        described_count = 0
+
+        async def describe_and_count(incoming: IncomingCall) -> Answer:
+            nonlocal described_count
+            described_count += 1
+            return await describe(incoming)  # type: ignore[misc, no-any-return]
+
+        found[0].channel.serve(NODE_SERVICE, DESCRIBE, describe_and_count)
         found[1].channel.serve(NODE_SERVICE, jobs_messages.STAGE, say_nothing)
         table = found[0].keyspaces.durable_host(NAME).table
         near = table.owned_by("b")[0]
@@ -340,6 +351,7 @@ async def test_an_owner_that_is_silent_is_waited_for_once_and_then_avoided() -> 
             for _ in range(20):
                 attempt.stage(a_file(ONES, operation="add"), near=near)
             attempt.finish()
+            assert described_count > 1, "it may own nothing any more"
             job.commit(["t0"])
             job.apply()
 

@@ -207,6 +207,21 @@ def test_arguments_of_another_shape_are_left_as_they_are(
     assert rows_of(operation, arguments) is None
 
 
+def test_a_new_field_stands_last_as_one_by_one() -> None:
+    before = [msgpack.packb({"b": 1}), msgpack.packb({"a": 1}), None]
+    arguments = [{"a": ["add", 1], "b": ["add", 1]}] * 3
+    rows = rows_of("fields", arguments)
+    assert rows is not None
+
+    after = rows.applied(before)
+
+    assert after == [None, msgpack.packb({"a": 2, "b": 1}), msgpack.packb({"a": 1, "b": 1})]
+    one_by_one = staged("fields", arguments, before, keys_max=None)[0]
+    assert one_by_one is not None
+    assert list(one_by_one.changed.values())[1:] == after[1:]
+    assert staged("fields", rows, before, keys_max=None)[0] == one_by_one
+
+
 def test_a_part_is_some_of_the_rows() -> None:
     rows = rows_of("add", [1, 2.5, 3, 4])
     assert rows is not None

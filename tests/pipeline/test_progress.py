@@ -93,3 +93,13 @@ def test_a_quiet_display_has_notes_only() -> None:
     display.note("done")
 
     assert stream.getvalue() == "done\n"
+
+
+def test_a_line_that_is_shown_for_a_while_goes_with_what_failed() -> None:
+    stream = Terminal()
+    display = Display(stream)
+
+    with pytest.raises(RuntimeError), display.shown("starting"):
+        raise RuntimeError
+
+    assert stream.getvalue().endswith("starting\r\x1b[2K")

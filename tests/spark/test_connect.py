@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_owners_partitions_and_the_data_source_are_the_same_there(
-    durable_cluster: Cluster, cluster: Cluster
+    durable_cluster: Cluster, cluster: Cluster, tmp_path: Path
 ) -> None:
     peers = [",".join(each.addresses) for each in (durable_cluster, cluster)]
     path = os.pathsep.join([str(ROOT), str(ROOT / "demo")])
@@ -37,6 +37,7 @@ def test_owners_partitions_and_the_data_source_are_the_same_there(
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.connect_app", *peers],
         env=environment,
+        cwd=tmp_path,  # where Spark makes its warehouse
         capture_output=True,
         text=True,
         timeout=150,

@@ -143,6 +143,9 @@ def test_a_batch_has_the_totals_of_spark_and_counts_what_it_did(
     assert "was made\n" in told
     assert f"{ROWS:,} rows, {without_key:,} without a key" in summary_text(summary)
     assert json.loads(json.dumps(summary.as_value()))["rows"] == ROWS
+    assert list(summary.times) == ["read", "combine", "stage", "apply"]
+    assert min(summary.times[name] for name in ("read", "combine", "stage")) > 0
+    assert "  time      read " in summary_text(summary)
 
 
 def test_a_batch_with_a_name_takes_effect_once(
