@@ -41,6 +41,12 @@ def flights(spark: SparkSession) -> DataFrame:
     )
 
 
+def wait_for(file: Path) -> None:
+    until = time.monotonic() + HALT_S
+    while not file.exists() and time.monotonic() < until:
+        time.sleep(POLL_S)
+
+
 def halting(
     folder: str, name: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -50,9 +56,7 @@ def halting(
         for number, batch in enumerate(batches):
             if number == ROWS // TASKS // BATCH_ROWS // 2:
                 half.touch()
-                until = time.monotonic() + HALT_S
-                while not go.exists() and time.monotonic() < until:
-                    time.sleep(POLL_S)
+                wait_for(go)
             yield batch
 
     return wait
@@ -69,9 +73,7 @@ def slow_at_first(folder: str) -> Mapped:
             if context.partitionId() == 0:
                 if context.attemptNumber():
                     second.touch()
-                until = time.monotonic() + HALT_S
-                while not second.exists() and time.monotonic() < until:
-                    time.sleep(POLL_S)
+                wait_for(second)
             yield batch
 
     return wait
