@@ -27,6 +27,14 @@ class Address(NamedTuple):
         """``host:port``, with IPv6 hosts in brackets; `parse` reads it back."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only processes of this machine reach it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
     @classmethod
     def parse(cls, text: str, *, what: str = "address") -> Address:
         """Read ``host:port`` or ``[ipv6]:port``.

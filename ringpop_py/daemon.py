@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import random
 import secrets
 import signal
@@ -18,6 +17,7 @@ import trio
 
 from ringpop_py.address import DnsLookup
 from ringpop_py.admin.endpoints import serve_admin
+from ringpop_py.config.settings import CLUSTERS
 from ringpop_py.dialect import dialect_named
 from ringpop_py.discovery.hosts import read_hosts_file
 from ringpop_py.discovery.names import resolver_for
@@ -28,7 +28,7 @@ from ringpop_py.node.ringpop import Ringpop
 from ringpop_py.supervision import check_trio, keep_running
 from ringpop_py.swim.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
 from ringpop_py.swim.node import Node
-from ringpop_py.transport.channel import Channel
+from ringpop_py.transport.channel import Channel, is_this_machine
 from ringpop_py.transport.deadlines import now_us
 from ringpop_py.transport.link import CONNECTION
 from ringpop_py.transport.unix import UnixListener
@@ -134,20 +134,23 @@ async def _running(
 
     channel = _channel_for(config, network, refused=refused)
     channel.on_dialed = dialed
-    advertised = await _listening(channel, config)
+    bound, advertised = await _listening(channel, config)
     if beside is not None:
         channel.listen_at(beside)
     channel.host_port = advertised
     # A network of the caller's own has names of its own.
     resolving = _resolving_for(advertised.host) if network is None else None
     ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened, resolving)
+    channel.knows_host = lambda host: (
+        is_this_machine(host) or any(member.host == host for member in ringpop.members)
+    )
     _serve_beside(ringpop, http)
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
             await _begin_tasks(nursery, ringpop, signals)
             found = await ringpop.seeds.resolved(tuple(hosts))
-            _tell_hosts(config, advertised, found)
+            _tell_hosts(config, advertised, bound, found)
             await nursery.start(ringpop.keyspaces_on_demand.run)
             for server, app_of in http:
                 await nursery.start(server.run, app_of(ringpop))
@@ -324,19 +327,24 @@ def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
     if config.http is not None:
         served.append((HttpServer(config.http, HTTP_FLAG), App))
         closing.callback(served[-1][0].close)
-        if not _is_loopback(served[-1][0].address):
-            log.warning("no authentication: anybody who reaches the HTTP port can change keyspaces")
+        if not served[-1][0].address.is_loopback:
+            text = "no authentication: anybody who reaches the HTTP port can change keyspaces"
+            log.warning("no-authentication", text=text, address=str(served[-1][0].address))
     if config.http_in is not None and rule is not None:
         served.append((HttpServer(config.http_in, HTTP_IN_FLAG), partial(EntryApp, rule=rule)))
         closing.callback(served[-1][0].close)
     return served
 
 
-async def _listening(channel: Channel, config: Config) -> Address:
-    """Have *channel* listen; return the address at which others reach it. Raises ConfigError."""
+async def _listening(channel: Channel, config: Config) -> tuple[Address, Address]:
+    """Have *channel* listen; return where, and the address at which others reach it.
+
+    Raises:
+        ConfigError: it cannot listen there.
+    """
     bound = await channel.listen(config.listen)
     advertised = config.advertise or bound
-    return advertised if advertised.port else advertised._replace(port=bound.port)
+    return bound, advertised if advertised.port else advertised._replace(port=bound.port)
 
 
 async def _open_store(
@@ -438,20 +446,18 @@ def _node_for(config: Config, advertised: Address, store: OpenedStore | None) ->
     )
 
 
-def _tell_hosts(config: Config, local: Address, hosts: Sequence[Address]) -> None:
+def _tell_hosts(config: Config, local: Address, bound: Address, hosts: Sequence[Address]) -> None:
     beside = {} if config.socket is None else {"socket": config.socket}
     log.info("listening", address=str(local), cluster=config.cluster, hosts=len(hosts), **beside)
-    if not _is_loopback(local):
-        log.warning("no authentication: anybody who reaches this port can change the cluster")
+    if not bound.is_loopback:
+        text = f"no authentication: anybody who reaches {bound} can change the cluster"
+        log.warning("no-authentication", text=text, address=str(bound))
+        if config.cluster in CLUSTERS.values():
+            text = f"two clusters that are both called {config.cluster!r} become one if they meet: "
+            text += "give each a name (--cluster NAME)"
+            log.warning("cluster-unnamed", text=text, cluster=config.cluster)
     file = config.hosts_file
     if not hosts:
         log.info("no host is listed: this node starts a cluster; others can join it", file=file)
     elif set(hosts) == {local}:
         log.info("the only host is this node: it starts a cluster; others can join it")
-
-
-def _is_loopback(address: Address) -> bool:
-    try:
-        return ipaddress.ip_address(address.host).is_loopback
-    except ValueError:
-        return address.host == "localhost"

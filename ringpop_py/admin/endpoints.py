@@ -87,7 +87,8 @@ def serve_admin(ringpop: Ringpop) -> None:
     """Register all endpoints on the node's channel; those of keyspaces once these are loaded."""
     traces = Traces(ringpop)
     _serve(ringpop, READS, reads=True)
-    _serve(ringpop, CHANGES | {"/trace/add": traces.add, "/trace/remove": traces.remove})
+    _serve(ringpop, CHANGES | {"/trace/remove": traces.remove})
+    _serve(ringpop, {"/trace/add": traces.add}, of_caller=True)
 
     def serve_keyspaces() -> None:
         from ringpop_py.admin import keyspaces  # noqa: PLC0415 - on demand
@@ -98,7 +99,15 @@ def serve_admin(ringpop: Ringpop) -> None:
     ringpop.keyspaces_on_demand.on_load(serve_keyspaces)
 
 
-def _serve(ringpop: Ringpop, endpoints: Mapping[str, Endpoint], *, reads: bool = False) -> None:
+def _serve(
+    ringpop: Ringpop,
+    endpoints: Mapping[str, Callable[[Any, Any], object]],
+    *,
+    reads: bool = False,
+    of_caller: bool = False,
+) -> None:
+    """Serve *endpoints*, each an `Endpoint`; *of_caller*: they take the `IncomingCall` instead."""
+
     async def handle(incoming: IncomingCall) -> Answer:
         scheme = "msgpack" if incoming.scheme == "msgpack" else "json"
         # Ringpop's tools may write JSON that only Go's reader accepts.
@@ -109,7 +118,7 @@ def _serve(ringpop: Ringpop, endpoints: Mapping[str, Endpoint], *, reads: bool =
         try:
             if not reads:
                 log_change(incoming.endpoint, incoming.caller, asked)
-            result = endpoints[incoming.endpoint](ringpop, asked)
+            result = endpoints[incoming.endpoint](incoming if of_caller else ringpop, asked)
             value = await result if inspect.isawaitable(result) else result
         except REFUSALS as error:
             body = {"type": "error", "error": type(error).__name__, "message": str(error)}

@@ -24,10 +24,10 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
     PartitionUnavailable,
 )
-from ringpop_py.keyspaces.stored import STORE_LABEL
 from ringpop_py.placing.definition import NAME_CHARACTERS_MAX, Definition
 from ringpop_py.shares.rebalance import rebalance, restore_assignment
 from ringpop_py.stores.layout import KeyspaceKeys
+from ringpop_py.swim.member import STORE_LABEL
 from ringpop_py.values.declared import Meta, Named, Natural, convert
 from ringpop_py.values.packed import a_map, decode_value, encode_value
 from ringpop_py.values.requests import PartFailed

@@ -1,7 +1,8 @@
 """Traces that an operator switches on: each change of the membership checksum is sent to a sink.
 
 They are Ringpop's ``/trace/add`` and ``/trace/remove``. A trace ends by itself, so that nobody has
-to remember to stop it.
+to remember to stop it. Its sink is a member, or on the host of who asks for it: a node does not
+call whatever address it is told.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ringpop_py.errors import CallError
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.swim.effects import Effect
+    from ringpop_py.transport.serving import IncomingCall
 
 CHECKSUM_EVENT: Final = "membership.checksum.update"
 TRACES_MAX: Final = 16  # each costs a call at every change
@@ -65,20 +67,32 @@ class Traces:
         self._checksum = ringpop.checksum
         ringpop.observe(self._look)
 
-    def add(self, _ringpop: Ringpop, value: object) -> object:
+    def add(self, incoming: IncomingCall, value: object) -> object:
         """Begin, or prolong, the trace that *value* describes.
 
         Raises:
             BodyError: *value* does not describe one.
-            ConfigError: the event is unknown, or there are too many traces.
+            ConfigError: the event is unknown, the sink is somewhere else, or there are too many
+                traces.
         """
         trace = _trace_in(value)
+        self._check_sink(trace.sink, incoming.remote_host)
         expires_ms = EXPIRES_MS_DEFAULT if trace.expires_in is None else trace.expires_in
         self._drop_expired()
         if trace.sink not in self._expire_at and len(self._expire_at) >= TRACES_MAX:
             raise ConfigError(f"{TRACES_MAX} traces run already")
         self._expire_at[trace.sink] = trio.current_time() + expires_ms / 1000
         return {"status": "ok"}
+
+    def _check_sink(self, sink: Sink, asking_host: str) -> None:
+        if isinstance(sink, LogTrace):
+            return
+        to = Address.parse(sink.host_port)
+        beside = to.is_loopback if asking_host == "" else to.host == asking_host
+        if not beside and all(to != member.address for member in self._ringpop.members):
+            raise ConfigError(
+                f"a trace goes to a member, or to the host that asks for it; {to} is neither"
+            )
 
     def remove(self, _ringpop: Ringpop, value: object) -> object:
         """End the trace that *value* describes, if there is one. Raises as `add`."""

@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TextIO, TypeVar
 
 from ringpop_py.errors import RingpopError
+from ringpop_py.texts import printable
 from ringpop_py.version import package_version
 
 if TYPE_CHECKING:
@@ -54,10 +55,13 @@ class Output:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return *rows* under *heads*: columns as wide as their contents, numbers right-aligned."""
+    """Return *rows* under *heads*: columns as wide as their contents, numbers right-aligned.
+
+    What could control a terminal stands in it as escapes.
+    """
     columns = []
     for head, *cells in zip(heads, *rows, strict=True):
-        texts = [head, *map(str, cells)]
+        texts = [head, *(printable(str(cell)) for cell in cells)]
         width = max(map(len, texts))
         numeric = cells and all(isinstance(cell, int | float) for cell in cells)
         columns.append([text.rjust(width) if numeric else text.ljust(width) for text in texts])
@@ -116,7 +120,7 @@ def confirm(act: str, name: str, what: str) -> None:
 def complain_of(prog: str, error: object, exit_code: ExitCode) -> ExitCode:
     """Print each line of *error* with the command's name before it; return *exit_code*."""
     for line in str(error).splitlines():
-        complain(f"{prog}: {line}")
+        complain(f"{prog}: {printable(line)}")
     return exit_code
 
 

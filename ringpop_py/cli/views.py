@@ -36,10 +36,15 @@ def views(client: Client, _options: argparse.Namespace) -> Output:
         text += f"\n{name} has failed at its share of keyspaces: {keyspaces}"
     for host, why in found.silent_hosts.items():
         text += f"\nthe host {host} does not answer: {why}"
+    if len(found.stores) > 1:
+        text += "\nnot all members have the same store, so they share no durable keyspaces:"
+        for store, members in sorted(found.stores.items()):
+            text += f"\n  {store}: {' '.join(members)}"
     text += "\nall see the same cluster" if len(groups) == 1 else f"\n{len(groups)} different views"
     listed = [{"checksum": checksum, "members": names} for checksum, names in ordered]
     value = {"groups": listed, "silent": found.silent, "failed": found.failed}
     value["silent_hosts"] = found.silent_hosts
+    value["stores"] = found.stores
     if len(groups) > 1:
         return Output(value, text, ExitCode.DIVERGED)
     return Output(value, text, ExitCode.UNREACHABLE if found.silent else ExitCode.OK)
@@ -55,11 +60,12 @@ class _Views:
     silent: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     silent_hosts: dict[str, str] = field(default_factory=dict)
+    stores: dict[str, list[str]] = field(default_factory=dict)
     all_ready: bool = True
 
 
 def _views(client: Client, *, keyspaces: bool = False) -> _Views:
-    from ringpop_py.swim.member import FAILED_LABEL  # noqa: PLC0415 - help needs nothing that is installed
+    from ringpop_py.swim.member import FAILED_LABEL, STORE_LABEL  # noqa: PLC0415 - help needs nothing that is installed
 
     rows = client.admin("/admin/members")["members"]
     found = _Views([row["status"] for row in rows])
@@ -71,6 +77,8 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
     for row in rows:
         if row["status"] not in REACHABLE:
             continue
+        if STORE_LABEL in row["labels"]:
+            found.stores.setdefault(row["labels"][STORE_LABEL], []).append(row["name"])
         try:
             with connect(row["address"]) as peer:
                 node = peer.admin("/admin/node")

@@ -25,6 +25,8 @@ CLUSTERS: Final[dict[str, str]] = {"native": "default", "ringpop": "ringpop"}
 CLUSTER_CHARACTERS_MAX: Final = 128
 NAME_CHARACTERS_MAX: Final = 255
 RING_POINTS_MAX: Final = 10_000
+CHANGES_MAX: Final = 4_096
+"""The most changes in a message of the native dialect. So many take a node half a second."""
 SYNC_ROWS_RANGE: Final = (128, 4096)
 """The bounds of `sync_rows_max`: even the least holds several buckets (`swim.buckets`)."""
 NUMBER_MAX: Final = 1 << 40
@@ -67,6 +69,17 @@ def between(least: int, most: int, text: str = "is {} to {}, and whole") -> dict
 SWITCH: Final = _rule("is true or false", lambda value: type(value) is bool)
 NUMBER: Final = _rule("must be a number above 0", lambda v: _is_delay(v) and 0 < v <= NUMBER_MAX)
 WHOLE: Final = between(1, NUMBER_MAX, "must be a number above 0, and whole")
+
+
+def seconds(least: float, most: float) -> dict[str, Any]:
+    """Return the rule for a time from *least* to *most* seconds."""
+    return _rule(f"is {least:g} to {most:g} seconds", lambda v: _is_delay(v) and least <= v <= most)
+
+
+PERIOD: Final = seconds(0.001, 60)
+"""A node that probes less often would be of no use, one that does so more often only probes."""
+WAIT: Final = seconds(0.001, 600)
+"""How long an answer may take."""
 SHARE: Final = _rule("must be a number above 0, 1 at most", lambda v: _is_delay(v) and 0 < v <= 1)
 DELAY: Final = _rule("holds seconds, 0 or more", lambda v: _is_delay(v) and v <= NUMBER_MAX)
 TEXT: Final = _rule("is text", lambda value: isinstance(value, str | None))
@@ -183,13 +196,13 @@ class GossipConfig(_Checked):
             nodes of a cluster.
     """
 
-    period_s: float = 0.2
+    period_s: float = field(default=0.2, metadata=PERIOD)
     quiet: bool = False
-    quiet_period_s: float = 2.0
-    ping_timeout_s: float = 1.5
-    ping_req_timeout_s: float = 5.0
-    ping_req_size: int = 3
-    join_timeout_s: float = 1.0
+    quiet_period_s: float = field(default=2.0, metadata=PERIOD)
+    ping_timeout_s: float = field(default=1.5, metadata=WAIT)
+    ping_req_timeout_s: float = field(default=5.0, metadata=WAIT)
+    ping_req_size: int = field(default=3, metadata=between(1, 100))
+    join_timeout_s: float = field(default=1.0, metadata=WAIT)
     join_size: int = 3
     join_parallelism: int = 2
     join_delay_min_s: float = 0.1
@@ -198,7 +211,7 @@ class GossipConfig(_Checked):
     faulty_s: float = 24 * 3600.0
     tombstone_s: float = 60.0
     piggyback_factor: int = 15
-    reverse_full_syncs_max: int = 5
+    reverse_full_syncs_max: int = field(default=5, metadata=between(1, 1_000))
     eviction_ping_ratio: float = 0.4
     heal_period_s: float = 30.0
     heal_share: float = 3.0
@@ -228,7 +241,7 @@ class GossipConfig(_Checked):
     heal_fast_s: float = 2.0
     heal_fast_share: float = 0.25
     delta_sync: bool = True
-    changes_max: int = 256
+    changes_max: int = field(default=256, metadata=between(1, CHANGES_MAX))
     sync_rows_max: int = field(default=512, metadata=between(*SYNC_ROWS_RANGE))
 
     def _problem(self) -> str:

@@ -15,7 +15,7 @@ from ringpop_py.keyspaces.endpoints import KeyspaceServer
 from ringpop_py.keyspaces.gossip import GossipDriver
 from ringpop_py.keyspaces.shares import Shares, contain
 from ringpop_py.keyspaces.states import States
-from ringpop_py.keyspaces.stored import STORE_LABEL, StoredKeyspaces
+from ringpop_py.keyspaces.stored import StoredKeyspaces
 from ringpop_py.logs import log
 from ringpop_py.partition.tasks import Spawner
 from ringpop_py.placing.strategies import strategy_named
@@ -25,7 +25,7 @@ from ringpop_py.shares.merge_rules import MergeRules
 from ringpop_py.steward.gossip import Known
 from ringpop_py.supervision import keep_running
 from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Status
+from ringpop_py.swim.member import STORE_LABEL, Status
 from ringpop_py.wire.calls import NODE_SERVICE
 
 if TYPE_CHECKING:

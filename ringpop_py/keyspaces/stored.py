@@ -13,6 +13,7 @@ from ringpop_py.logs import log
 from ringpop_py.partition.fence import fence_at_once
 from ringpop_py.partition.tasks import Worker
 from ringpop_py.stores.store import Store  # noqa: TC001 - read at run time
+from ringpop_py.swim.member import STORE_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from ringpop_py.placing.definition import Definition
     from ringpop_py.stores.rocks import RocksDatabase
 
-STORE_LABEL: Final = "ringpop.store"
-"""The label that names a member's store. Only members of the same store share partitions."""
 CATALOG_S: Final = 1.0
 """The seconds after which a store that did not answer is read again."""
 

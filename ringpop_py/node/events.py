@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.logs import log
-from ringpop_py.swim.records import printable, record_of
+from ringpop_py.swim.records import record_of
+from ringpop_py.texts import printable
 
 if TYPE_CHECKING:
     from ringpop_py.swim.effects import Effect

@@ -10,11 +10,14 @@ import trio
 from ringpop_py.logs import log
 from ringpop_py.node.events import EventLog, Told
 from ringpop_py.swim import effects as fx
-from ringpop_py.swim.records import is_fact, printable, record_of, record_of_burst, text_of
+from ringpop_py.swim.member import STORE_LABEL
+from ringpop_py.swim.records import is_fact, record_of, record_of_burst, text_of
+from ringpop_py.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringpop_py.swim.member import Member
     from ringpop_py.swim.records import Record
 
 STRANGER: Final = "stranger"
@@ -37,14 +40,18 @@ _LEVELS: Final[dict[type, str]] = {
 class Reporter:
     """Logs for the node *name* of the cluster *cluster*; what repeats itself is logged once.
 
+    Args:
+        store: the id of the node's store, if it has one.
+
     Attributes:
         events: the last facts.
     """
 
-    def __init__(self, name: str, cluster: str) -> None:
+    def __init__(self, name: str, cluster: str, store: str | None = None) -> None:
         self.events = EventLog()
         self._name = name
         self._cluster = cluster
+        self._store = store
         self._told = Told()
 
     def is_burst(self, changes: Sequence[fx.StatusChanged]) -> bool:
@@ -59,6 +66,8 @@ class Reporter:
         """Keep *effect* if it is a fact, and log it; of a burst of changes, log only warnings."""
         if not is_fact(effect):
             return
+        if isinstance(effect, fx.StatusChanged):
+            self._compare_stores(effect.member)
         level = self._level_of(effect)
         if level != "debug" or not isinstance(
             effect, fx.StrangerRefused | fx.PeerTrouble | fx.HostSilent
@@ -68,6 +77,17 @@ class Reporter:
             record = record_of(effect)
             assert record is not None
             _log(level, record)
+
+    def _compare_stores(self, member: Member) -> None:
+        if self._store is None or not member.status.reachable:
+            return
+        theirs = dict(member.labels).get(STORE_LABEL, self._store)
+        if theirs != self._store and self._first_time(member.name, f"store {theirs}"):
+            text = (
+                f"{member.name} has the store {theirs}, this node {self._store}: they share no "
+                "durable keyspaces; are these two clusters that should have different names?"
+            )
+            log.warning("stores-differ", text=text, member=member.name, store=theirs)
 
     def _level_of(self, effect: fx.Effect) -> str:
         # A cluster in a steady state logs nothing above debug.

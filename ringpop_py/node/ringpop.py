@@ -103,7 +103,9 @@ class Ringpop:
         self.http_in_address: Address | None = None
         self._placement = Placement(node)
         self.ring = self._placement.ring
-        self.reporter = Reporter(node.local.name, config.cluster)
+        self.reporter = Reporter(
+            node.local.name, config.cluster, None if store is None else store.id
+        )
         self.events = self.reporter.events
         self.readiness = Readiness(node)
         self.driver = NodeDriver(node, channel, self._observe)

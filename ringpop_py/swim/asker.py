@@ -82,6 +82,7 @@ class Asker:
             if outcome.source not in ("", target.name):
                 # Another member listens there now: our target did not answer, and may be gone.
                 return Failure("replaced", f"answered by {outcome.source}")
+            self._rows.heard_from(target.name)
             quiet = call.to_sync or not (call.sent or outcome.changes)
             self._syncer.heard(target.address, outcome.checksum, now, quiet=quiet)
         elif (

@@ -38,6 +38,8 @@ OWN_PREFIXES: Final = ("__", "ringpop.")
 """How the keys of a node's own labels begin, for example its identity and its store."""
 LOAD_LABEL: Final = "load"
 """The label with the load that a member's application reports: 0 to 1, in hundredths."""
+STORE_LABEL: Final = "ringpop.store"
+"""The label that names a member's store. Only members of the same store share partitions."""
 FAILED_LABEL: Final = "__failed"
 """The label with the keyspaces of which a member's share has failed (`keyspaces.shares`)."""
 LABELS_MAX: Final = 5
@@ -187,7 +189,8 @@ def checked_labels(labels: Labels) -> Labels:
     Labels whose key begins with two underscores, and `DRAINING_LABEL`, are not counted.
 
     Raises:
-        ConfigError: if there are too many, one is too long, or two have the same key.
+        ConfigError: if there are too many, one is too long or not printable, or two have the
+            same key.
     """
     if len({key for key, _ in labels}) != len(labels):
         raise ConfigError("a label's key stands twice")
@@ -201,18 +204,24 @@ def checked_labels(labels: Labels) -> Labels:
                 f"label {key!r}: a key has at most {LABEL_KEY_BYTES_MAX} bytes, "
                 f"a value {LABEL_VALUE_BYTES_MAX}"
             )
+        if not (key + value).isprintable():
+            raise ConfigError(f"label {key!r}: {value!r} is not printable, or its key is not")
     return tuple(sorted(labels))
 
 
 def labels_of_peer(labels: Mapping[Any, object]) -> tuple[Labels, int]:
     """Return the labels that are kept of those that a peer sent, and how many are dropped.
 
-    Labels beyond the limits are dropped alone; the change that contains them is applied.
+    Labels beyond the limits, and those that are not printable, are dropped alone; the change that
+    contains them is applied.
     """
     kept = [
         (key, value)
         for key, value in labels.items()
-        if type(key) is type(value) is str and len(key) <= LABEL_CHARACTERS_MAX >= len(value)
+        if type(key) is type(value) is str
+        and len(key) <= LABEL_CHARACTERS_MAX >= len(value)
+        and key.isprintable()
+        and value.isprintable()
     ]
     kept.sort()
     if len(kept) > LABELS_RECEIVED_MAX:

@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol
 
 from ringpop_py.address import Address
-from ringpop_py.config.settings import SYNC_ROWS_RANGE
+from ringpop_py.config.settings import CHANGES_MAX, SYNC_ROWS_RANGE
 from ringpop_py.swim.buckets import BITS_MAX
 from ringpop_py.swim.member import Member
 from ringpop_py.values.declared import Checksum, Declared, Host, Meta, Natural, Port, Text
@@ -48,6 +48,9 @@ class MemberChange(Declared, frozen=True, kw_only=True):
     member: Member
 
 
+Changes = Annotated[tuple[MemberChange, ...], Meta(max_length=CHANGES_MAX)]
+
+
 class Ping(_Sourced, frozen=True):
     """Are you there? Here is my news.
 
@@ -65,7 +68,7 @@ class Ping(_Sourced, frozen=True):
     source_port: Port
     source_incarnation: Natural
     checksum: Checksum | None
-    changes: tuple[MemberChange, ...] = ()
+    changes: Changes = ()
     digest: Checksum | None = None
 
 
@@ -81,7 +84,7 @@ class PingReq(_Sourced, frozen=True):
     target: Text
     target_host: Host
     target_port: Port
-    changes: tuple[MemberChange, ...] = ()
+    changes: Changes = ()
 
     @property
     def target_address(self) -> Address:
@@ -138,7 +141,7 @@ class Ack(Declared, frozen=True):
     source: Text
     source_incarnation: Natural
     checksum: Checksum | None
-    changes: tuple[MemberChange, ...] = ()
+    changes: Changes = ()
 
 
 class PingReqAck(Declared, frozen=True):
@@ -150,7 +153,7 @@ class PingReqAck(Declared, frozen=True):
 
     target: Text
     ping_ok: bool
-    changes: tuple[MemberChange, ...] = ()
+    changes: Changes = ()
     failure: Text = ""
 
 

@@ -35,6 +35,7 @@ from ringpop_py.swim.calls import Calls
 from ringpop_py.swim.core import Core
 from ringpop_py.swim.damper import Damper, DampState
 from ringpop_py.swim.effects import Announced, Effect, Evicted
+from ringpop_py.swim.farclaims import FarClaims
 from ringpop_py.swim.healer import Healer
 from ringpop_py.swim.joiner import Joiner
 from ringpop_py.swim.member import DRAINING, DRAINING_LABEL, Labels, Member, Status
@@ -96,7 +97,7 @@ class Node:
         scores = Scores(core)
         periods = self._periods = Periods(core, now)
         namesakes = self._namesakes = Namesakes(core, calls)
-        rows = self._rows = Rows(core, scores, namesakes, periods)
+        rows = self._rows = Rows(core, scores, namesakes, FarClaims(core, calls), periods)
         syncer = self._syncer = Syncer(core, calls, rows)
         asker = self._asker = Asker(core, calls, rows, syncer)
         self._damper = Damper(core, scores, rows, calls)
@@ -126,7 +127,7 @@ class Node:
             "batches": self._asker.batches_count,
             "syncs": self._syncer.open_count,
             "heal tries": self._healer.tries_count,
-            "inquiries": self._namesakes.inquiries_count,
+            "inquiries": self._namesakes.inquiries_count + self._rows.far_claims_count,
             "votes": int(self._damper.votes),
         }
 
@@ -483,6 +484,8 @@ class Node:
                 self._damper.voted(then, outcome, now)
             case waits.NameCall(address):
                 self._name_settled(self._namesakes.answered(address, outcome, now), now)
+            case waits.FarClaimCall(name):
+                self._rows.vouched(name, outcome, now)
             case waits.NameHelp():
                 self._name_settled(self._namesakes.helped(then, outcome), now)
             case waits.JoinList(host):

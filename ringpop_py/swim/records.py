@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_py.address import Address
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.timers import SECOND_US
+from ringpop_py.texts import printable
 from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
@@ -199,13 +200,6 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Record]]]] = {
 def text_of(record: Record) -> str:
     """Return *record* in one line, in which no text of a peer can control a terminal."""
     return printable(_text_of(record))
-
-
-def printable(text: str) -> str:
-    """Return *text* with control characters and line breaks written as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _text_of(record: Record) -> str:

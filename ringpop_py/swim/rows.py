@@ -17,6 +17,7 @@ from ringpop_py.swim.effects import (
     SuspicionConfirmed,
     Via,
 )
+from ringpop_py.swim.farclaims import FarClaim, FarClaims
 from ringpop_py.swim.member import DAMPING_MAX, Member, Status, merged, overrides
 from ringpop_py.swim.messages import JoinAck, MemberChange
 from ringpop_py.swim.namesakes import Hearsay, hearsay_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.config.settings import GossipConfig
     from ringpop_py.dialect import Dialect
+    from ringpop_py.swim.calls import Outcome
     from ringpop_py.swim.core import Core
     from ringpop_py.swim.namesakes import Namesakes
     from ringpop_py.swim.periods import Periods
@@ -53,6 +55,8 @@ INDEPENDENT: Final[frozenset[Via]] = frozenset({"ping", "ack", "ping-req", "prob
 
 
 LOST_MAX: Final = 1_000
+UNHEARD_S: Final = 3600.0
+"""How long a member stays faulty of which this node has only ever read: it may not exist."""
 
 
 class LostMembers:
@@ -98,10 +102,19 @@ class LostMembers:
 class Rows:
     """Our own row, which only we change, and those of the others, which any member may accuse."""
 
-    def __init__(self, core: Core, scores: Scores, namesakes: Namesakes, periods: Periods) -> None:
+    def __init__(
+        self,
+        core: Core,
+        scores: Scores,
+        namesakes: Namesakes,
+        far_claims: FarClaims,
+        periods: Periods,
+    ) -> None:
         self._core = core
         self._scores = scores
         self._namesakes = namesakes
+        self._far_claims = far_claims
+        self._heard: set[str] = set()
         self._periods = periods
         self._members = core.members
         changes_max = core.config.changes_max if core.config.delta_sync else None
@@ -110,6 +123,7 @@ class Rows:
         self.lost = LostMembers()
         after_us = _status_durations_us(core.config, core.dialect)
         self._reminds_from = 0
+        self._unheard_us = microseconds(UNHEARD_S) if core.dialect.extends else None
         self._status_timers = StatusTimers(core.timers, after_us)
 
     def update(
@@ -120,21 +134,25 @@ class Rows:
         via: Via,
         told_by: str,
         grounds: Grounds = NO_GROUNDS,
+        vouched: bool = False,
     ) -> list[MemberChange]:
         """Apply those of *changes* that are newer than our rows, and let them ride on.
 
         A new accuser of a suspect also rides on, though the suspect's row stays the same.
+
+        Args:
+            vouched: the members of *changes* have confirmed them (`FarClaims`).
 
         Returns: the applied changes, as they ride on. A change that was not merged with anything
             is the same object as in *changes*; callers rely on that.
         """
         core = self._core
         applied = []
+        horizon_ms = self._far_claims.horizon_ms(now)
         for change in changes:
             new = change.member
-            if not core.is_believable(new, now):
-                core.counts.incarnations_refused += 1
-                self._refuse(new, "its incarnation is a century ahead", FIX_CLOCK, via, told_by)
+            far = new.incarnation > horizon_ms and not vouched
+            if far and not self._takes_far(FarClaim(change, via, told_by), now):
                 continue
             if new.damping > DAMPING_MAX:
                 core.counts.dampings_refused += 1
@@ -168,6 +186,41 @@ class Rows:
             core.counts.changes_applied += len(applied)
             self.dissemination.adjust(self._members.pingable_count)
         return applied
+
+    def _takes_far(self, claim: FarClaim, now: int) -> bool:
+        """Return whether *claim*, far ahead of our clock, is believed as it comes; or else ask."""
+        row = claim.change.member
+        if not self._core.is_believable(row, now):
+            self._refuse_far(claim, "its incarnation is a century ahead")
+            return False
+        if self._far_claims.concerns(row):
+            self._far_claims.ask(claim, now)
+            return False
+        return True
+
+    def _refuse_far(self, claim: FarClaim, why: str) -> None:
+        self._core.counts.incarnations_refused += 1
+        self._refuse(claim.change.member, why, FIX_CLOCK, claim.via, claim.told_by)
+
+    @property
+    def far_claims_count(self) -> int:
+        """How many processes are being asked about an incarnation that is far ahead."""
+        return len(self._far_claims)
+
+    def vouched(self, name: str, outcome: Outcome, now: int) -> None:
+        """Apply what was claimed of *name*, if *outcome* is the word of its own process."""
+        claim, vouched = self._far_claims.answered(name, outcome)
+        if vouched:
+            change, via, told_by = claim
+            self.update([change], now, via=via, told_by=told_by, vouched=True)
+        else:
+            why = "its incarnation is far ahead of our clock, and its process does not confirm it"
+            self._refuse_far(claim, why)
+
+    def heard_from(self, name: str) -> None:
+        """Note that the process of *name* has answered us."""
+        if self._members.get(name) is not None:  # what a peer invents must not be kept
+            self._heard.add(name)
 
     def _spread(self, change: MemberChange) -> None:
         if not self.dissemination:
@@ -246,7 +299,10 @@ class Rows:
                 suspicion.witnessed = probe.nacks > 0
                 if probe.strong:
                     suspicion.prove(now + microseconds(self._core.config.evidence_s))
-        self._status_timers.watch(row, now, suspicion)
+        if not self._core.ready:
+            self._heard.add(row.name)  # the hosts that we were given have heard from it
+        heard = row.name in self._heard
+        self._status_timers.watch(row, now, suspicion, most_us=None if heard else self._unheard_us)
 
     def _count_accuser(
         self, change: MemberChange, now: int, *, via: Via, probe: ProbeReport | None
@@ -362,6 +418,7 @@ class Rows:
 
     def _forget(self, row: Member, now: int) -> None:
         self._members.remove(row.name)
+        self._heard.discard(row.name)
         self.dissemination.forget(row.name)
         self.dissemination.adjust(self._members.pingable_count)
         name = self._core.name

@@ -115,8 +115,19 @@ class StatusTimers:
         self._after_us = after_us
         self._entries: dict[str, _Entry] = {}
 
-    def watch(self, member: Member, now: int, suspicion: Suspicion | None = None) -> None:
-        """Set, keep or cancel the timer of *member*, whose row was replaced at *now*."""
+    def watch(
+        self,
+        member: Member,
+        now: int,
+        suspicion: Suspicion | None = None,
+        *,
+        most_us: int | None = None,
+    ) -> None:
+        """Set, keep or cancel the timer of *member*, whose row was replaced at *now*.
+
+        Args:
+            most_us: how long a status may last that is no suspicion.
+        """
         entry = self._entries.get(member.name)
         if entry and version_of(entry.member) == version_of(member):
             return  # its time is running already; repeated news must not prolong it
@@ -125,7 +136,7 @@ class StatusTimers:
         if suspicion is not None:
             self._set(member, suspicion, suspicion.ends_at)
         elif after_us is not None:
-            self._set(member, None, now + after_us)
+            self._set(member, None, now + min(after_us, most_us or after_us))
 
     def suspicion_of(self, name: str) -> Suspicion | None:
         """Return the suspicion of *name*, if it is suspect. After changing it, call `hasten`."""

@@ -201,6 +201,12 @@ class NameHelp(Declared, frozen=True):
     inquiry: int
 
 
+class FarClaimCall(Declared, frozen=True):
+    """A `NameReq` to the process called *name*, of which a row is far ahead of our clock."""
+
+    name: str
+
+
 Continuation = (
     PingCall
     | PingReqCall
@@ -221,4 +227,5 @@ Continuation = (
     | VoteCall
     | NameCall
     | NameHelp
+    | FarClaimCall
 )

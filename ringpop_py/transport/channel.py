@@ -10,6 +10,7 @@ import errno
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +27,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.transport.calls import ParkedCall, PendingCall
 from ringpop_py.transport.deadlines import FAR_S, Wheel
-from ringpop_py.transport.link import PeerLink
+from ringpop_py.transport.link import CONNECTION, PeerLink
 from ringpop_py.transport.serving import Handlers
 from ringpop_py.transport.serving import IncomingCall as IncomingCall
 from ringpop_py.transport.tcp import TcpNetwork
@@ -47,6 +48,12 @@ if TYPE_CHECKING:
 _CONNECT_ERRORS: Final[Mapping[int, type[ConnectFailed]]] = MappingProxyType(
     {errno.ECONNREFUSED: ConnectRefused, errno.ETIMEDOUT: ConnectTooSlow}
 )
+RESERVED: Final = 64
+"""How many connections there may be beyond `connections_max`, for whom `knows_host` names."""
+IDLE_S: Final = 1.0
+"""For how long a connection must have been unused to make room for another."""
+EVICTED_SHARE: Final = 64
+"""Once in `IDLE_S`, one in so many connections may make room."""
 LINGER_S: Final = 0.25
 """For how many seconds `Channel.say_goodbye` waits for peers to close their ends, too. Some never
 do: a program that reads only when it calls finds the goodbye then."""
@@ -58,6 +65,9 @@ def _ignore(*_: object) -> None:
 
 class Channel:
     """The calls of one node.
+
+    When all connections are in use, those that are idle make room, and `RESERVED` further ones are
+    for this node's own calls, for its machine, and for hosts that it knows.
 
     Args:
         host_port: where others reach this node; by default what `listen` binds.
@@ -76,6 +86,8 @@ class Channel:
         on_handler_error: called with the endpoint and the exception when a handler failed.
         on_trouble: called with a peer's name, an endpoint and a sentence, when the peer sent
             something that cannot be read, or that is not served here.
+        knows_host: returns whether a host, as the network knows it, may use the reserve; by default
+            only this machine may.
         handlers: what answers which calls.
         links: all connections.
         calls_sent: how many calls were begun, however they ended.
@@ -103,6 +115,7 @@ class Channel:
         self.on_quiet: Callable[[Address], None] = _ignore
         self.on_handler_error: Callable[[str, Exception], None] = _ignore
         self.on_trouble: Callable[[str, str, str], None] = _ignore
+        self.knows_host: Callable[[str], bool] = is_this_machine
         self._network: Network = network or TcpNetwork()
         self._init_headers = init_headers
         self._new_connection = partial(
@@ -229,9 +242,8 @@ class Channel:
             if not self._dials:
                 pending.finish(ConnectFailed(f"{to}: this channel is not running"))
                 return
-            if self.links.full:
-                why = f"all {self.limits.connections_max} connections are in use"
-                pending.finish(ConnectFailed(f"{to}: {why}"))
+            if self.links.is_full(RESERVED):
+                pending.finish(ConnectFailed(f"{to}: {self.links}"))
                 return
             link = self._new_link(to)
             self.spawn(self._connect, link, to)
@@ -286,8 +298,13 @@ class Channel:
                 stream = await listener.accept()
             except trio.ClosedResourceError:  # by `say_goodbye`
                 return
-            if self.links.has_room_for(stream.remote_host):
-                self.spawn(self._run, self._new_link(None, stream.remote_host), stream)
+            host = stream.remote_host
+            if self.links.is_full():
+                self.on_trouble(host, CONNECTION, f"it came when {self.links}: idle ones end")
+                self.links.evict_idle(trio.current_time())
+            reserve = RESERVED if self.links.is_full() and self.knows_host(host) else 0
+            if self.links.has_room_for(host, reserve):
+                self.spawn(self._run, self._new_link(None, host), stream)
             else:
                 stream.close()
 
@@ -329,8 +346,14 @@ class Channel:
         )
         link = PeerLink(self, connection, to)
         link.remote_host = remote_host
+        link.heard_at = trio.current_time()
         self.links.add(link)
         return link
+
+
+def is_this_machine(host: str) -> bool:
+    """Return whether a connection from *host* comes from this machine; empty: by a Unix socket."""
+    return host == "" or Address(host, 0).is_loopback
 
 
 class LinkTable:
@@ -346,6 +369,10 @@ class LinkTable:
         self._links: dict[PeerLink, None] = {}
         self._accepted_from: Counter[str] = Counter()
         self._last_down = trio.Event()
+        self._evicts_from = 0.0
+
+    def __str__(self) -> str:
+        return f"all {self._limits.connections_max} connections are in use"
 
     def __len__(self) -> int:
         return len(self._links)
@@ -353,15 +380,29 @@ class LinkTable:
     def __iter__(self) -> Iterator[PeerLink]:
         return iter(list(self._links))  # a copy: links remove themselves while they end
 
-    @property
-    def full(self) -> bool:
-        """Whether there are as many connections as there may be."""
-        return len(self._links) >= self._limits.connections_max
+    def is_full(self, reserve: int = 0) -> bool:
+        """Return whether there are as many connections as there may be, and *reserve* more."""
+        return len(self._links) >= self._limits.connections_max + reserve
 
-    def has_room_for(self, remote_host: str) -> bool:
+    def has_room_for(self, remote_host: str, reserve: int = 0) -> bool:
         """Return whether one more may be accepted from *remote_host*."""
         same_host = self._accepted_from[remote_host]
-        return not self.full and same_host < self._limits.connections_per_address_max
+        return not self.is_full(reserve) and same_host < self._limits.connections_per_address_max
+
+    def evict_idle(self, now: float) -> None:
+        """End those accepted connections that have been unused for longest, once in `IDLE_S`."""
+        if now < self._evicts_from:
+            return  # going through all for each connection that comes would cost too much
+        self._evicts_from = now + IDLE_S
+        idle = [
+            link
+            for link in self._links
+            if not (link.connection.initiates or link.busy or link.heard_at > now - IDLE_S)
+        ]
+        idle.sort(key=attrgetter("heard_at"))
+        for link in idle[: len(self._links) // EVICTED_SHARE + 1]:
+            link.stop("it was idle when all connections were in use")
+            link.end()  # at once, so that there is room
 
     def add(self, link: PeerLink) -> None:
         """Add a connection; calls use it if the peer's address is known."""

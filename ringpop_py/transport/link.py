@@ -90,6 +90,8 @@ class PeerLink:
     Attributes:
         address: where the peer listens; None if it does not, or before that is known.
         remote_host: the peer's host, as the network knows it.
+        heard_at: when the peer was last heard with a call or an answer; at first, when the
+            connection was made.
         incoming: the peer's calls that wait for an answer.
     """
 
@@ -97,6 +99,7 @@ class PeerLink:
         self.connection = connection
         self.address = address
         self.remote_host = ""
+        self.heard_at = 0.0
         self.writer = LinkWriter(
             connection.queue,
             patience_s=host.limits.frame_timeout_s,
@@ -109,7 +112,7 @@ class PeerLink:
             host.wheel,
             host.limits,
             connection.reader,
-            busy=self._is_busy,
+            busy=lambda: self.busy,
             silent=lambda reason: self._stop(silence(reason)),
             idle=self.stop,
         )
@@ -215,7 +218,9 @@ class PeerLink:
         self._watch.timed_out()
         pending.finish(CallTimeout(f"no answer from {self.connection.peer_host_port} in time"))
 
-    def _is_busy(self) -> bool:
+    @property
+    def busy(self) -> bool:
+        """Whether calls are under way, in either direction."""
         return bool(self._pending or self.incoming)
 
     # What arrives.
@@ -223,7 +228,7 @@ class PeerLink:
     async def run(self, stream: Stream) -> None:
         """Serve *stream* until it ends; then close it and end every call."""
         self.writer.stream = stream
-        self.remote_host = stream.remote_host
+        self.remote_host = self.incoming.remote_host = stream.remote_host
         try:
             self._watch.start()
             with self._scope:
@@ -257,7 +262,7 @@ class PeerLink:
             self._host.on_trouble(self.peer_name(), CONNECTION, f"it was closed: {error}")
             events = []
         if events:
-            now = trio.current_time()
+            self.heard_at = now = trio.current_time()
             answers = 0
             for event in events:
                 if isinstance(event, CallReceived):

@@ -76,6 +76,11 @@ class IncomingCall(Timed):
         return self.event.head.scheme
 
     @property
+    def remote_host(self) -> str:
+        """The caller's host, as the network knows it; empty by a Unix socket."""
+        return self._calls.remote_host
+
+    @property
     def caller(self) -> str:
         """The caller's name for people: where it listens, or else its host."""
         return self._calls.peer_name()
@@ -208,6 +213,9 @@ class IncomingCalls:
 
     Args:
         peer_name: returns the peer's name for people.
+
+    Attributes:
+        remote_host: the peer's host, as the network knows it.
     """
 
     def __init__(
@@ -218,6 +226,7 @@ class IncomingCalls:
         peer_name: Callable[[], str],
     ) -> None:
         self.peer_name = peer_name
+        self.remote_host = ""
         self._host = host
         self._connection = connection
         self._writer = writer

@@ -15,14 +15,16 @@ from ringpop_py.swim.messages import (
     Answered,
     Asked,
     Disconnected,
+    Failed,
     JoinAck,
     MemberChange,
     PingReqAck,
 )
-from ringpop_py.swim.rows import LOST_MAX, LostMembers
+from ringpop_py.swim.rows import LOST_MAX, UNHEARD_S, LostMembers
 from ringpop_py.values.declared import replace
 from ringpop_sim.world.network import address_of
 from ringpop_sim.world.world import WALL_MS
+from tests.swim.nodes import advance_to
 from tests.swim.test_node import (
     US,
     A,
@@ -38,6 +40,7 @@ from tests.swim.test_node import (
     ping_from,
     row,
     status_of,
+    told,
 )
 
 if TYPE_CHECKING:
@@ -360,3 +363,22 @@ def test_of_two_rows_of_one_member_in_a_list_the_newer_one_counts(
 
     assert joined.members.get(A.name) == newer
     assert synced.members.get(A.name) == newer
+
+
+@pytest.mark.parametrize(
+    ("heard", "hours"), [(False, UNHEARD_S / 3600), (True, 24)], ids=["read of", "heard from"]
+)
+def test_a_member_of_which_we_have_only_read_is_not_remembered_for_long(
+    *, heard: bool, hours: float
+) -> None:
+    node = lone(A)
+    (ping,) = calls_in(node.tick(0))
+    ended = Answered(ping.call_id, ack_of(A)) if heard else Failed(ping.call_id, "timeout")
+    node.receive(ended, 0)
+    told(node, replace(A, status=Status.FAULTY))
+
+    advance_to(node, round((hours * 3600 - 1) * SECOND_US))
+    assert status_of(node, A) is Status.FAULTY
+    advance_to(node, round((hours * 3600 + 1) * SECOND_US))
+
+    assert status_of(node, A) is Status.TOMBSTONE

@@ -30,7 +30,14 @@ from ringpop_py.errors import (
     TooManyInFlight,
     WireError,
 )
-from ringpop_py.transport.channel import LINGER_S, Channel, IncomingCall
+from ringpop_py.transport.channel import (
+    IDLE_S,
+    LINGER_S,
+    RESERVED,
+    Channel,
+    IncomingCall,
+    is_this_machine,
+)
 from ringpop_py.transport.memory import BACKLOG_MAX, MemoryNetwork
 from ringpop_py.wire import frames
 from ringpop_py.wire.calls import Answer, AnswerReceived, Call, Ended
@@ -655,12 +662,74 @@ async def test_connections_are_bounded_in_all_and_by_host(
 
     assert len(b.links) == 3
     assert b.links._accepted_from == {"memory": 2, "a": 1}
-    with pytest.raises(ConnectFailed, match="all 3 connections"):
-        await b.call(Address("c", 1), call())
     for stream in (*streams, *others):
         stream.close()
     await trio.sleep(0.1)
     assert not b.links._accepted_from
+
+
+async def test_when_all_connections_are_in_use_the_idlest_makes_room(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b", limits=WireLimits(connections_max=2))
+    told: list[str] = []
+    b.on_trouble = lambda _peer, _endpoint, reason: told.append(reason)
+    first, second = await start("c"), await start("d")
+    b.serve("app", "/echo", echo)
+    for client in (first, second):
+        await client.call(B, call())
+    too_soon = await network.connect(B, origin=Address("e", 1))
+    assert await too_soon.receive() == b""
+    await trio.sleep(2 * IDLE_S)
+    await first.call(B, call())
+
+    newcomer = await start("f")
+    await newcomer.call(B, call())
+
+    assert sorted(link.remote_host for link in b.links) == ["c", "f"]
+    assert told == ["it came when all 2 connections are in use: idle ones end"] * 2
+
+
+async def test_a_connection_with_a_call_under_way_makes_no_room(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b", limits=WireLimits(connections_max=1))
+
+    async def slow(_incoming: IncomingCall) -> Answer:
+        await trio.sleep(3 * IDLE_S)
+        return Answer(ok=True)
+
+    b.serve("app", "/slow", slow)
+    first = await start("c")
+    answers: list[Answer | CallError] = []
+    first.begin(B, call("/slow", ttl_s=9.0), answers.append)
+    await trio.sleep(2 * IDLE_S)
+
+    refused = await network.connect(B, origin=Address("e", 1))
+
+    assert await refused.receive() == b""
+    await trio.sleep(2 * IDLE_S)
+    assert [isinstance(each, Answer) for each in answers] == [True]
+
+
+async def test_who_is_known_gets_in_when_all_connections_are_in_use(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b", limits=WireLimits(connections_max=1))
+    b.knows_host = lambda host: is_this_machine(host) or host == "member"
+    here, member, stranger = (Address(host, 1) for host in ("127.0.0.1", "member", "stranger"))
+    first = await network.connect(B, origin=stranger)
+    streams = [await network.connect(B, origin=each) for each in (here, member, stranger)]
+    await trio.sleep(0.1)
+
+    assert [link.remote_host for link in b.links] == ["stranger", "127.0.0.1", "member"]
+    streams += [await network.connect(B, origin=member) for _ in range(2 * RESERVED)]
+    await trio.sleep(0.1)
+    assert len(b.links) == 1 + RESERVED
+    with pytest.raises(ConnectFailed, match="all 1 connections are in use"):
+        await b.call(Address("c", 1), call())
+    for stream in (first, *streams):
+        stream.close()
 
 
 async def test_a_port_in_use_is_a_config_error(
