@@ -45,6 +45,7 @@ NAMED_OTHERWISE: Final = {
     **{f"{name}_period": f"gossip.{name}_s, in seconds" for name in PERIODS},
     "consistency": "proxy.consistency",
     "drain_timeout": "drain_timeout_s",
+    "http_host": "http_hosts, a list",
     "identity": "name",
     "key": "http_in_key",
     "label": "labels, a table",
@@ -85,6 +86,8 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         add(flag, metavar=metavar, help=text)
     text = "where their key stands: header:NAME, path:/PART/{key}, query:NAME or cookie:NAME"
     add("--key", dest="http_in_key", metavar="RULE", help=text)
+    text = "a name under which --http is reached; may be repeated"
+    add("--http-host", dest="http_hosts", action="append", metavar="NAME", help=text)
     text = f"a Unix socket for programs on this host ({default_socket()}, if no PATH is given)"
     usual = str(default_socket())
     add("--socket", nargs="?", const=usual, metavar="PATH", help=text)
@@ -146,6 +149,8 @@ def _with_flags(config: Config, flags: dict[str, Any], *, names_cluster: bool) -
     given = {name: flags[name] for name in SETTINGS & flags.keys()}
     if not names_cluster:
         given.setdefault("cluster", None)  # the dialect's, which a flag may have changed
+    if "http_hosts" in given:
+        given["http_hosts"] = tuple(given["http_hosts"])
     for name in ADDRESSES & given.keys():
         given[name] = Address.parse(given[name], what=f"--{name.replace('_', '-')}")
     for group in GROUPS:
@@ -177,7 +182,7 @@ def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
     top.check_names(KNOWN)
     plain = (flags.get("dialect") or said.get("dialect")) == "ringpop"
     preset = top.choice("preset", list(PRESETS), "ringpop" if plain else "lan")
-    settings = {name: said[name] for name in (SETTINGS - ADDRESSES) & said.keys()}
+    settings = {name: _frozen(said[name]) for name in (SETTINGS - ADDRESSES) & said.keys()}
     for name in sorted(ADDRESSES & said.keys()):
         with top.noting():
             settings[name] = Address.parse(str(said[name]), what=name)
@@ -192,7 +197,7 @@ def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
         values = {name: table.value(name) for name in KNOWN[group] if name in table}
         with table.noting():
             settings[group] = replace(
-                base, **{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+                base, **{name: _frozen(value) for name, value in values.items()}
             )
     config = Config()  # never used if the settings are refused: that is a problem, raised below
     with top.noting():
@@ -200,6 +205,10 @@ def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
     if top.problems:
         raise ConfigError("\n".join(top.problems))
     return config, set(said)
+
+
+def _frozen(value: object) -> Any:  # noqa: ANN401 - of any type that TOML has
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _named_otherwise(name: str) -> str:

@@ -7,11 +7,12 @@ a number has its unit in its name.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 from urllib.parse import urlsplit
 
-from ringpop_py.address import Address, DnsLookup, Host
+from ringpop_py.address import HOST_PATTERN, Address, DnsLookup, Host
 from ringpop_py.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -120,6 +121,13 @@ def _of(kind: type) -> dict[str, Any]:
     return _rule(f"is a {kind.__name__}", lambda value: isinstance(value, kind))
 
 
+def _are_hosts(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(name, str) and re.fullmatch(HOST_PATTERN, name) for name in value
+    )
+
+
+HOST_NAMES: Final = _rule("are a tuple of host names, each without a port", _are_hosts)
 ADDRESS: Final = _rule("is an Address (Address.parse reads 'HOST:PORT')", _is_address)
 ADDRESS_OR_NONE: Final = _rule(ADDRESS["text"], lambda v: v is None or _is_address(v))
 ADDRESSES: Final = _rule(
@@ -415,6 +423,8 @@ class Config(_Checked):
             node, besides its address; its mode is 0600.
         http: the address to serve keyspaces over HTTP at; port 0 picks a free one. By default
             keyspaces are not served over HTTP.
+        http_hosts: the names under which they are served there, besides this node's addresses: a
+            request for another `Host` is refused, since a web page may have had it sent.
     """
 
     listen: Address = field(default=ANY_LOOPBACK_PORT, metadata=ADDRESS)
@@ -429,6 +439,7 @@ class Config(_Checked):
     service: str = field(default="app", metadata=SERVICE)
     app_url: str | None = field(default=None, metadata=HTTP_URL)
     http: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
+    http_hosts: tuple[str, ...] = field(default=(), metadata=HOST_NAMES)
     http_in: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
     http_in_key: str | None = field(default=None, metadata=TEXT)
     socket: str | None = field(default=None, metadata=TEXT)

@@ -18,6 +18,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +37,8 @@ _NEW: Final = "+new"
 LEFTOVER_S: Final = 3600  # the age at which a file in `_NEW` goes: no writer takes that long
 TIDY_EVERY_PUTS: Final = 10_000
 FOLDERS_KNOWN_MAX: Final = 65_536
+PRIVATE: Final = 0o700
+"""The mode of a store's folder, if it is made here."""
 
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED: Final = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -73,7 +76,12 @@ class FolderStore:
             there = "is empty, or holds something else" if os.path.isdir(path) else "does not exist"
             raise missing(f"folder {self._root} {there}")
         try:
-            os.makedirs(self._new, exist_ok=True)
+            os.makedirs(os.path.dirname(self._root), exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._root, PRIVATE)
+            self._mode = _mode_in(os.stat(self._root).st_mode)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._new, self._mode)
             for parent in Path(self._root).parents:
                 # Some cannot be opened; they existed before us, so their names are durable.
                 with contextlib.suppress(OSError):
@@ -95,7 +103,7 @@ class FolderStore:
             self._tidy()
         new = f"{self._new}/{secrets.token_hex(16)}"
         try:
-            _write(new, value)
+            _write(new, value, self._mode)
             self._check_that_here()
             self._make_folder(os.path.dirname(place))
             was_put = self._link(new, place)
@@ -212,7 +220,7 @@ class FolderStore:
         parent = os.path.dirname(folder)
         self._make_folder(parent)  # from the top down: a name is durable only in a durable folder
         with contextlib.suppress(FileExistsError):
-            os.mkdir(folder)
+            os.mkdir(folder, self._mode)
         _sync(parent)
         if len(self._known) >= FOLDERS_KNOWN_MAX:
             self._forget_folders()
@@ -263,7 +271,7 @@ class FolderStore:
         # Fail now if every put would fail. A full disk is ignored, since that may pass.
         first, second = (f"{self._new}/{secrets.token_hex(16)}" for _ in range(2))
         try:
-            _write(first, b"")
+            _write(first, b"", self._mode)
             os.link(first, second)
         except OSError as error:
             if error.errno not in _NO_ROOM:
@@ -283,8 +291,17 @@ class FolderStore:
                         _remove(entry.path)
 
 
-def _write(path: str, value: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+def _mode_in(mode: int) -> int:
+    """Return the mode of folders in a store whose own folder has *mode*.
+
+    They are for its owner, and for its group as far as that folder is; for others only if others
+    may write there, too, which somebody has asked for.
+    """
+    return mode & (0o777 if mode & stat.S_IWOTH else 0o770)
+
+
+def _write(path: str, value: bytes, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode & 0o666)
     try:
         left = memoryview(value)
         while left:

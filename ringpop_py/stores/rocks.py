@@ -44,7 +44,7 @@ class RocksDatabase:
 
     def __init__(self, folder: Path) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = (folder / "lock").open("w")
         except OSError as error:
             raise ConfigError(f"cannot keep entries in {folder}: {error}") from None

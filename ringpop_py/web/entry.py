@@ -14,7 +14,13 @@ from ringpop_py.errors import ConfigError, DeadlineExceeded
 from ringpop_py.node.end import ENDING_TEXT
 from ringpop_py.proxy.request import HttpReply
 from ringpop_py.web.refusals import HttpRefusal
-from ringpop_py.web.server import REQUESTS_MAX, in_time, with_close
+from ringpop_py.web.server import (
+    CLEARTEXT_REFUSED,
+    NO_HTTP_2,
+    REQUESTS_MAX,
+    in_time,
+    with_close,
+)
 
 if TYPE_CHECKING:
     from ringpop_py.config.settings import Config
@@ -75,8 +81,10 @@ class EntryApp:
                 await _lifespan(receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["http_version"].startswith("1"):  # HTTP/2 has no such header
-            send = with_close(send, self._ringpop.ending)
+        if scope["http_version"] == CLEARTEXT_REFUSED:
+            await refuse(send, http.refusal(505, "http-version", NO_HTTP_2))
+            return
+        send = with_close(send, self._ringpop.ending)
         if self._ringpop.ending.closing:
             await refuse(send, http.refusal(http.UNAVAILABLE, "ending", ENDING_TEXT))
             return

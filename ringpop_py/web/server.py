@@ -18,6 +18,7 @@ from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.logs import log
 from ringpop_py.node.end import ENDING_TEXT
+from ringpop_py.web.gate import check_request, hosts_of
 from ringpop_py.web.refusals import REFUSALS, HttpRefusal, bad_request, refused
 from ringpop_py.web.routes import Endpoint, HttpRoutes
 
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 
 REQUESTS_MAX: Final = 1_000
 """Open requests at the same time. Further ones are refused with 503 `Busy`."""
+HOW_IT_IS: Final = ("/alive", "/ready")
+"""These are answered whoever asks, and however many are open: they tell nothing, and a process that
+is healthy must not be taken for dead."""
+CLEARTEXT_REFUSED: Final = "2"
+NO_HTTP_2: Final = "HTTP/2 is not spoken without TLS: a proxy that passes it on cannot see requests"
 BODY_S_MAX: Final = 30.0
 """Seconds that a caller may take to send a body. A slower one is refused with 408 `TooSlow`."""
 BACKLOG: Final = 1_024
@@ -50,6 +56,7 @@ class App:
     def __init__(self, ringpop: Ringpop) -> None:
         self.under_way = 0
         self._ending = ringpop.ending
+        self._hosts = hosts_of(ringpop.config)
         self._served_count = 0
         self._starlette = Starlette(
             routes=HttpRoutes(ringpop).all(self._guarded),
@@ -62,11 +69,13 @@ class App:
         if scope["type"] != "http":  # hypercorn announces start and end
             await self._starlette(scope, receive, send)
             return
+        if scope["http_version"] == CLEARTEXT_REFUSED:
+            await refused(HttpRefusal(505, "HttpVersion", NO_HTTP_2))(scope, receive, send)
+            return
         # Routes see the path percent-encoded, so that a key may have a slash in it.
         raw = scope.get("raw_path") or quote(scope["path"]).encode()
         scope = {**scope, "path": raw.decode("latin-1")}
-        if scope["http_version"].startswith("1"):  # HTTP/2 has no such header
-            send = with_close(send, self._ending)
+        send = with_close(send, self._ending)
         self.under_way += 1  # until the last byte is sent: a node that ends waits for that
         try:
             await self._starlette(scope, in_time(receive), send)
@@ -78,12 +87,15 @@ class App:
 
         @wraps(endpoint)
         async def guarded(request: Request) -> Response:
-            if self._served_count >= REQUESTS_MAX:
+            asks_how_it_is = request.url.path in HOW_IT_IS
+            if self._served_count >= REQUESTS_MAX and not asks_how_it_is:
                 message = f"{REQUESTS_MAX} requests are open here already"
                 return refused(HttpRefusal(503, "Busy", message))
             self._served_count += 1  # without the sending: a caller that reads slowly blocks nobody
             try:
-                self._check(request)
+                if not asks_how_it_is:
+                    check_request(request.method, request.headers, self._hosts)
+                self._check_ending(request)
                 return await endpoint(request)
             except REFUSALS as error:
                 return refused(error)
@@ -97,9 +109,7 @@ class App:
 
         return guarded
 
-    def _check(self, request: Request) -> None:
-        if request.headers.get("sec-fetch-site") == "cross-site":
-            raise HttpRefusal(403, "CrossSite", "cross-origin requests are refused")
+    def _check_ending(self, request: Request) -> None:
         # `/alive`, `/ready` and `/health` are answered to the end.
         if self._ending.closing and request.url.path.startswith("/keyspaces"):
             raise HttpRefusal(503, "Ending", ENDING_TEXT)

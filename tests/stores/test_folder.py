@@ -39,9 +39,9 @@ class Calls:
             self._add("unlink", path)
             unlink(path)
 
-        def watched_mkdir(path: str) -> None:
+        def watched_mkdir(path: str, mode: int) -> None:
             self._add("mkdir", path)
-            mkdir(path)
+            mkdir(path, mode)
 
         monkeypatch.setattr(os, "fsync", watched_fsync)
         monkeypatch.setattr(os, "link", watched_link)
@@ -444,3 +444,29 @@ def test_a_list_shows_a_key_or_the_one_put_behind_it_before_it_went(
     monkeypatch.setattr(os, "scandir", scan_while_others_write)
 
     assert store.list("ck/") == ["ck/2/5"]
+
+
+def modes_in(folder: Path) -> set[int]:
+    """The modes of all that is below *folder*, each without what a folder has beyond a file."""
+    return {path.stat().st_mode & 0o666 for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("asked", "modes"),
+    [(None, {0o600}), (0o755, {0o640}), (0o700, {0o600}), (0o770, {0o660}), (0o777, {0o666})],
+)
+def test_a_store_is_read_by_whom_its_folder_was_made_for(
+    tmp_path: Path, asked: int | None, modes: set[int]
+) -> None:
+    before = os.umask(0)
+    try:
+        folder = tmp_path / "above" / "store"
+        if asked is not None:
+            folder.mkdir(parents=True)
+            folder.chmod(asked)
+        FolderStore(folder).put_if_absent("a/b", b"1")
+    finally:
+        os.umask(before)
+
+    assert folder.stat().st_mode & 0o777 == (0o700 if asked is None else asked)
+    assert modes_in(folder) == modes

@@ -71,7 +71,7 @@ def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="unable to open"):
+    with pytest.raises(ConfigError, match=r": Is a directory$"):
         SqliteStore(tmp_path)
 
 
@@ -102,3 +102,11 @@ def test_processes_may_open_a_new_one_at_the_same_time(tmp_path: Path) -> None:
             for each in processes:
                 assert each.stdout
                 assert each.stdout.readline() == "done\n"
+
+
+def test_a_database_is_its_owners_alone(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.sqlite")
+    store.put_if_absent("a", b"1")
+
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    store.close()

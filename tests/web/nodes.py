@@ -48,5 +48,5 @@ async def a_node(*, members: int = 1, **settings: Any) -> AsyncIterator[Served]:
             node = await stack.enter_async_context(opened)
         await node.open_keyspace("k", **{"partitions": 4, **settings})
         transport = httpx.ASGITransport(App(node))
-        http = httpx.AsyncClient(transport=transport, base_url="http://node")
+        http = httpx.AsyncClient(transport=transport, base_url="http://localhost")
         yield Served(node, await stack.enter_async_context(http))

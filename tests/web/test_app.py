@@ -33,7 +33,7 @@ async def a_node() -> AsyncIterator[tuple[Ringpop, httpx.AsyncClient]]:
         app = App(node)
         node.ending.http = [_Http(app)]
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             yield node, http
 
 

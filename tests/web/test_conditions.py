@@ -155,7 +155,7 @@ async def test_of_two_callers_with_one_tag_at_two_members_exactly_one_gets_its_w
 
         def caller(number: int) -> httpx.AsyncClient:
             transport = httpx.ASGITransport(App(members[number % 2]))
-            return httpx.AsyncClient(transport=transport, base_url="http://node")
+            return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
         async with caller(0) as http:
             tag = (await http.put(path, json="before")).headers["etag"]
@@ -193,7 +193,7 @@ async def test_a_stale_read_that_the_store_has_answered_has_its_age() -> None:
         path = f"{KEYS}/{key_at(keyspace, 'owner')}"
         body = {"keys": [path.rpartition("/")[2]]}
         transport = httpx.ASGITransport(App(reader))
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             put = await http.put(path, json="kept")
             from_owner = await http.get(path, params={"stale": "true"})
             cluster.hang("owner")

@@ -72,7 +72,7 @@ async def test_whoever_has_no_store_has_a_member_create_it_that_has_one() -> Non
         await cluster.start("has")
         lacks = await cluster.start("lacks", has_store=False)
         transport = httpx.ASGITransport(App(lacks))
-        async with httpx.AsyncClient(transport=transport, base_url="http://lacks") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             created = await http.put(NEW, json=SETTINGS)
             refused = await http.put(NEW, json={"partitions": 9})
 

@@ -399,7 +399,7 @@ async def test_who_has_no_store_says_so_and_not_that_there_is_no_such_keyspace()
         await has.open_keyspace("k", partitions=4)
 
         transport = httpx.ASGITransport(App(lacks))
-        async with httpx.AsyncClient(transport=transport, base_url="http://lacks") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             response = await http.get(f"{KEYS}/x")
 
         assert (response.status_code, response.json()["error"]) == (503, "PartitionUnavailable")
@@ -419,6 +419,7 @@ async def test_what_nobody_serves_is_503_with_when_to_come_back(
 
 MISSPELT = b'{"changes":[{"key":"x","operation":"put","argumnet":1}]}'
 TWO_FIELDS = b'{"changes":[],"offset":{}}'
+BOTH_LENGTHS = {"Content-Length": "1", "Transfer-Encoding": "chunked"}
 JSON = {"Content-Type": "application/json"}
 MSGPACK = {"Content-Type": "application/msgpack"}
 
@@ -475,7 +476,13 @@ MSGPACK = {"Content-Type": "application/msgpack"}
         ("GET", f"{KEYS}/", b"", {}, 404, "Not Found"),
         ("GET", "//", b"", {}, 404, "Not Found"),
         ("PATCH", f"{KEYS}/x", b"", {}, 405, "Method Not Allowed"),
-        ("GET", "/alive", b"", {"Sec-Fetch-Site": "cross-site"}, 403, "cross-origin"),
+        ("GET", "/health", b"", {"Sec-Fetch-Site": "cross-site"}, 403, "cross-origin"),
+        ("PUT", f"{KEYS}/x", b"1", {"Origin": "http://evil.example"}, 403, "cross-origin"),
+        ("PUT", f"{KEYS}/x", b"1", {"Origin": "null"}, 403, "cross-origin"),
+        ("PUT", f"{KEYS}/x", b"1", {"Origin": "http://localhost:81"}, 403, "cross-origin"),
+        ("GET", "/health", b"", {"Host": "evil.example:3001"}, 421, "--http-host NAME permits"),
+        ("GET", "/health", b"", {"Host": "localhost.evil.example"}, 421, "evil.example"),
+        ("PUT", f"{KEYS}/x", b"1", BOTH_LENGTHS, 400, "not both"),
     ],
 )
 async def test_what_makes_no_sense_is_refused_with_what_was_wrong(
@@ -486,6 +493,41 @@ async def test_what_makes_no_sense_is_refused_with_what_was_wrong(
 
         assert response.status_code == status, response.text
         assert says in response.json()["message"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "127.0.0.1:3001"},
+        {"Host": "[::1]:3001"},
+        {"Host": "LOCALHOST:3001"},
+        {"Host": "10.0.0.1:3000"},
+        {"Origin": "http://localhost"},
+    ],
+)
+async def test_requests_of_programs_and_of_pages_of_its_own_are_served(
+    headers: dict[str, str],
+) -> None:
+    async with a_node() as served:
+        put = await served.http.put(f"{KEYS}/x", content=b"1", headers=headers)
+
+    assert put.status_code == 204
+
+
+@pytest.mark.parametrize("path", ["/alive", "/ready"])
+async def test_a_probe_may_call_the_node_what_it_likes(path: str) -> None:
+    async with a_node() as served:
+        answer = await served.http.get(path, headers={"Host": "pod.example", "Origin": "null"})
+
+    assert answer.status_code == 200
+
+
+async def test_any_page_may_have_something_read_that_its_browser_then_keeps_from_it() -> None:
+    async with a_node() as served:
+        got = await served.http.get("/health", headers={"Origin": "http://other.example"})
+
+    assert got.status_code == 200
+    assert "access-control-allow-origin" not in got.headers
 
 
 class Endless(httpx.AsyncByteStream):
@@ -504,7 +546,7 @@ async def test_a_body_that_is_too_large_is_refused_announced_or_not(
     monkeypatch.setattr(parameters, "BODY_BYTES_MAX", 100)
     async with a_node() as served:
         announced = await served.http.put(f"{KEYS}/x", content=b" " * 101, headers=JSON)
-        request = httpx.Request("PUT", f"http://node{KEYS}/x", headers=JSON, stream=Endless())
+        request = httpx.Request("PUT", f"http://localhost{KEYS}/x", headers=JSON, stream=Endless())
         streamed = await served.http.send(request)
 
         assert [announced.status_code, streamed.status_code] == [413, 413]
@@ -540,9 +582,11 @@ async def test_more_requests_than_there_is_room_for_are_refused(
         nursery.start_soon(put)
         await trio.testing.wait_all_tasks_blocked()
 
-        refused = await served.http.get("/alive")
+        refused = await served.http.get("/health")
+        alive = [await served.http.get(path) for path in ("/alive", "/ready")]
 
         nursery.cancel_scope.cancel()
+        assert [response.status_code for response in alive] == [200, 200]
         assert (refused.status_code, refused.json()["error"]) == (503, "Busy")
 
 

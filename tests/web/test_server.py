@@ -6,6 +6,7 @@ import builtins
 import socket
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -205,3 +206,70 @@ async def test_a_node_that_drains_closes_a_connection_with_its_next_answer() -> 
     assert b"200" in answer
     assert b"connection: close" in answer
     await stream.aclose()
+
+
+async def exchange(node: Ringpop, request: bytes) -> bytes:
+    """What the node's HTTP port answers to *request*, until it closes or says nothing for long."""
+    assert node.http_address is not None
+    answer = b""
+    async with await trio.open_tcp_stream(*node.http_address) as stream:
+        await stream.send_all(request)
+        with trio.move_on_after(1):
+            async for data in stream:
+                answer += data
+    return answer
+
+
+async def test_names_that_are_permitted_are_served_and_no_others() -> None:
+    async with open_ringpop(Config(http=ANY_PORT, http_hosts=("Node.example",))) as node:
+        answers = [
+            await exchange(
+                node, b"GET /health HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n" % host
+            )
+            for host in (b"node.example:80", b"evil.example", b"")
+        ]
+        old = await exchange(node, b"GET /health HTTP/1.0\r\n\r\n")
+
+    assert [answer.split()[1] for answer in (*answers, old)] == [b"200", b"421", b"200", b"200"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04\x00" + bytes(4),
+        b"GET /keyspaces HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+        b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04\x00" + bytes(4),
+    ],
+    ids=["at once", "by an upgrade"],
+)
+async def test_http_2_without_tls_serves_nothing(request_: bytes) -> None:
+    # HEADERS of stream 1 or 3, from the static table: GET, http, /, and a host.
+    headers = b"\x82\x86\x84\x41\x09localhost"
+    async with open_ringpop(Config(http=ANY_PORT)) as node:
+        frame = len(headers).to_bytes(3, "big") + b"\x01\x05" + (3).to_bytes(4, "big") + headers
+        answer = await exchange(node, request_ + frame)
+
+    assert b'"HttpVersion"' in answer
+    assert b"HTTP/1.1 200" not in answer
+
+
+async def test_requests_that_are_never_finished_keep_nobody_from_asking_whether_it_is_alive() -> (
+    None
+):
+    async with open_ringpop(Config(http=ANY_PORT)) as node:
+        assert node.http_address is not None
+        async with AsyncExitStack() as stack:
+            for number in range(900):
+                stream = await trio.open_tcp_stream(*node.http_address)
+                await stack.enter_async_context(stream)
+                half = b"GET /alive HTTP/1.1\r\nHost: x\r\nX: "
+                if number % 2:
+                    half = (
+                        b"PUT /keyspaces/k/keys/x HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+                    )
+                await stream.send_all(half)
+            async with httpx.AsyncClient(base_url=url_of(node), timeout=5) as http:
+                answers = [await http.get(path) for path in ("/alive", "/ready")]
+
+    assert [answer.status_code for answer in answers] == [200, 200]

@@ -1,0 +1,61 @@
+"""Which requests are refused before any route sees them: those that a web page may have had sent.
+
+A browser reaches whatever its user reaches. A page can have it ask for a name of the page's own
+that resolves to this machine (DNS rebinding); the name then stands in `Host`. It can also have it
+send a form to another site; the page then stands in `Origin`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from ringpop_py.address import is_numeric
+from ringpop_py.web.refusals import HttpRefusal, bad_request
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from ringpop_py.config.settings import Config
+
+LOCAL: Final = "localhost"
+READING: Final = ("GET", "HEAD")
+
+
+def hosts_of(config: Config) -> frozenset[str]:
+    """Return the names in `Host` that are answered, besides addresses."""
+    own = (config.http, config.listen, config.advertise)
+    names = (LOCAL, *config.http_hosts, *(address.host for address in own if address is not None))
+    return frozenset(name.lower() for name in names)
+
+
+def check_request(method: str, headers: Mapping[str, str], hosts: Collection[str]) -> None:
+    """Check the headers of a request before it is served.
+
+    Args:
+        headers: by their names in lower case.
+        hosts: names in `Host` that are answered, in lower case.
+
+    Raises:
+        HttpRefusal: it is refused.
+    """
+    if "content-length" in headers and "transfer-encoding" in headers:
+        # A proxy before us may have counted otherwise where this request ends.
+        raise bad_request("a body has Content-Length or Transfer-Encoding, not both")
+    host = headers.get("host", "")  # HTTP/1.0 needs none, and is no browser's
+    name = _name_in(host)
+    if host and not (name in hosts or is_numeric(name)):
+        text = f"no requests are answered for the host {name!r:.100}; --http-host NAME permits one"
+        raise HttpRefusal(421, "WrongHost", text)
+    origin = headers.get("origin")
+    cross_site = headers.get("sec-fetch-site") == "cross-site"
+    foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+    if cross_site or (foreign and method not in READING):
+        raise HttpRefusal(403, "CrossSite", "cross-origin requests are refused")
+
+
+def _name_in(host: str) -> str:
+    """Return the name or address in *host*, in lower case, without port and brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()
