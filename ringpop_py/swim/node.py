@@ -35,7 +35,6 @@ from ringpop_py.swim.calls import Calls
 from ringpop_py.swim.core import Core
 from ringpop_py.swim.damper import Damper, DampState
 from ringpop_py.swim.effects import Announced, Effect, Evicted
-from ringpop_py.swim.farclaims import FarClaims
 from ringpop_py.swim.healer import Healer
 from ringpop_py.swim.joiner import Joiner
 from ringpop_py.swim.member import DRAINING, DRAINING_LABEL, Labels, Member, Status
@@ -48,6 +47,7 @@ from ringpop_py.swim.rounds import JoinRounds
 from ringpop_py.swim.rows import Rows
 from ringpop_py.swim.scores import Scores
 from ringpop_py.swim.syncer import Syncer
+from ringpop_py.swim.vouching import Vouching
 from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Node:
         scores = Scores(core)
         periods = self._periods = Periods(core, now)
         namesakes = self._namesakes = Namesakes(core, calls)
-        rows = self._rows = Rows(core, scores, namesakes, FarClaims(core, calls), periods)
+        rows = self._rows = Rows(core, scores, namesakes, Vouching(core, calls), periods)
         syncer = self._syncer = Syncer(core, calls, rows)
         asker = self._asker = Asker(core, calls, rows, syncer)
         self._damper = Damper(core, scores, rows, calls)
@@ -127,7 +127,7 @@ class Node:
             "batches": self._asker.batches_count,
             "syncs": self._syncer.open_count,
             "heal tries": self._healer.tries_count,
-            "inquiries": self._namesakes.inquiries_count + self._rows.far_claims_count,
+            "inquiries": self._namesakes.inquiries_count + self._rows.vouching_count,
             "votes": int(self._damper.votes),
         }
 
@@ -252,6 +252,7 @@ class Node:
                 self._prober.probe_soon(address, now, quiet=True)
             case _:
                 assert_never(message)
+        self._hear_condemned(now)
         return self._core.take_effects()
 
     def advance(self, now: int) -> list[Effect]:
@@ -399,6 +400,12 @@ class Node:
 
     # What involves several parts.
 
+    def _hear_condemned(self, now: int) -> None:
+        """Tell members that were just said to be faulty, so that one that lives refutes at once."""
+        for name in self._rows.take_condemned():
+            if self._core.may_speak:
+                self._prober.exchange(name, now)
+
     def _fall_silent(self) -> None:
         self._periods.stop()
         self._healer.stop()
@@ -484,7 +491,7 @@ class Node:
                 self._damper.voted(then, outcome, now)
             case waits.NameCall(address):
                 self._name_settled(self._namesakes.answered(address, outcome, now), now)
-            case waits.FarClaimCall(name):
+            case waits.VouchCall(name):
                 self._rows.vouched(name, outcome, now)
             case waits.NameHelp():
                 self._name_settled(self._namesakes.helped(then, outcome), now)

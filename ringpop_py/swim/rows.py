@@ -17,12 +17,12 @@ from ringpop_py.swim.effects import (
     SuspicionConfirmed,
     Via,
 )
-from ringpop_py.swim.farclaims import FarClaim, FarClaims
 from ringpop_py.swim.member import DAMPING_MAX, Member, Status, merged, overrides
 from ringpop_py.swim.messages import JoinAck, MemberChange
 from ringpop_py.swim.namesakes import Hearsay, hearsay_of
 from ringpop_py.swim.suspicion import StatusTimers, Suspicion, span_for, version_of
 from ringpop_py.swim.timers import microseconds
+from ringpop_py.swim.vouching import Unvouched, Vouching
 from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ INDEPENDENT: Final[frozenset[Via]] = frozenset({"ping", "ack", "ping-req", "prob
 """Ways by which an independent accusation may arrive. Lists and healing repeat those of others."""
 
 
+HEARSAY: Final[frozenset[Via]] = frozenset({"ping", "ack", "ping-req", "full-sync"})
+"""Ways by which a verdict of others arrives."""
+CONDEMNED_MAX: Final = 16
+"""How many of the members that become faulty by one message are told so."""
 LOST_MAX: Final = 1_000
 UNHEARD_S: Final = 3600.0
 """How long a member stays faulty of which this node has only ever read: it may not exist."""
@@ -107,14 +111,15 @@ class Rows:
         core: Core,
         scores: Scores,
         namesakes: Namesakes,
-        far_claims: FarClaims,
+        vouching: Vouching,
         periods: Periods,
     ) -> None:
         self._core = core
         self._scores = scores
         self._namesakes = namesakes
-        self._far_claims = far_claims
+        self._vouching = vouching
         self._heard: set[str] = set()
+        self._condemned: dict[str, None] = {}
         self._periods = periods
         self._members = core.members
         changes_max = core.config.changes_max if core.config.delta_sync else None
@@ -141,18 +146,20 @@ class Rows:
         A new accuser of a suspect also rides on, though the suspect's row stays the same.
 
         Args:
-            vouched: the members of *changes* have confirmed them (`FarClaims`).
+            vouched: the processes of *changes* have confirmed them.
 
         Returns: the applied changes, as they ride on. A change that was not merged with anything
             is the same object as in *changes*; callers rely on that.
         """
         core = self._core
         applied = []
-        horizon_ms = self._far_claims.horizon_ms(now)
+        horizon_ms = self._vouching.horizon_ms(now)
         for change in changes:
             new = change.member
-            far = new.incarnation > horizon_ms and not vouched
-            if far and not self._takes_far(FarClaim(change, via, told_by), now):
+            before = self._members.get(new.name)
+            moved = before is not None and (before.port != new.port or before.host != new.host)
+            doubtful = (moved or new.incarnation > horizon_ms) and not vouched
+            if doubtful and not self._takes(Unvouched(change, via, told_by), before, now):
                 continue
             if new.damping > DAMPING_MAX:
                 core.counts.dampings_refused += 1
@@ -163,7 +170,6 @@ class Rows:
                 self._take_verdict(change, via=via, told_by=told_by)
                 self._hear_of_ourselves(change, now)
                 continue
-            before = self._members.get(new.name)
             self._count_accuser(change, now, via=via, probe=grounds.probe)
             row = merged(new, before)
             if row is None:
@@ -187,35 +193,40 @@ class Rows:
             self.dissemination.adjust(self._members.pingable_count)
         return applied
 
-    def _takes_far(self, claim: FarClaim, now: int) -> bool:
-        """Return whether *claim*, far ahead of our clock, is believed as it comes; or else ask."""
-        row = claim.change.member
+    def _takes(self, unvouched: Unvouched, held: Member | None, now: int) -> bool:
+        """Return whether *unvouched*, about *held*, is believed as it comes; if not, ask."""
+        row = unvouched.change.member
         if not self._core.is_believable(row, now):
-            self._refuse_far(claim, "its incarnation is a century ahead")
+            self._refuse_claim(unvouched, "its incarnation is a century ahead")
             return False
-        if self._far_claims.concerns(row):
-            self._far_claims.ask(claim, now)
+        if self._vouching.is_needed(row, held):
+            self._vouching.ask(unvouched, now)
             return False
         return True
 
-    def _refuse_far(self, claim: FarClaim, why: str) -> None:
+    def _refuse_claim(self, unvouched: Unvouched, why: str) -> None:
         self._core.counts.incarnations_refused += 1
-        self._refuse(claim.change.member, why, FIX_CLOCK, claim.via, claim.told_by)
+        self._refuse(unvouched.change.member, why, FIX_CLOCK, unvouched.via, unvouched.told_by)
 
     @property
-    def far_claims_count(self) -> int:
-        """How many processes are being asked about an incarnation that is far ahead."""
-        return len(self._far_claims)
+    def vouching_count(self) -> int:
+        """How many processes are being asked whether they vouch for a row."""
+        return len(self._vouching)
+
+    def take_condemned(self) -> list[str]:
+        """Return the members that have become faulty by hearsay since the last call of this."""
+        condemned, self._condemned = list(self._condemned), {}
+        return condemned
 
     def vouched(self, name: str, outcome: Outcome, now: int) -> None:
         """Apply what was claimed of *name*, if *outcome* is the word of its own process."""
-        claim, vouched = self._far_claims.answered(name, outcome)
+        unvouched, vouched = self._vouching.answered(name, outcome)
         if vouched:
-            change, via, told_by = claim
+            change, via, told_by = unvouched
             self.update([change], now, via=via, told_by=told_by, vouched=True)
         else:
-            why = "its incarnation is far ahead of our clock, and its process does not confirm it"
-            self._refuse_far(claim, why)
+            address = unvouched.change.member.address
+            self._refuse_claim(unvouched, f"no process of that name at {address} confirms it")
 
     def heard_from(self, name: str) -> None:
         """Note that the process of *name* has answered us."""
@@ -301,6 +312,8 @@ class Rows:
                     suspicion.prove(now + microseconds(self._core.config.evidence_s))
         if not self._core.ready:
             self._heard.add(row.name)  # the hosts that we were given have heard from it
+        if row.status is Status.FAULTY and via in HEARSAY and len(self._condemned) < CONDEMNED_MAX:
+            self._condemned[row.name] = None
         heard = row.name in self._heard
         self._status_timers.watch(row, now, suspicion, most_us=None if heard else self._unheard_us)
 

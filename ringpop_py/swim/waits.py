@@ -201,8 +201,8 @@ class NameHelp(Declared, frozen=True):
     inquiry: int
 
 
-class FarClaimCall(Declared, frozen=True):
-    """A `NameReq` to the process called *name*, of which a row is far ahead of our clock."""
+class VouchCall(Declared, frozen=True):
+    """A `NameReq` to the process called *name*, which alone can vouch for a row."""
 
     name: str
 
@@ -227,5 +227,5 @@ Continuation = (
     | VoteCall
     | NameCall
     | NameHelp
-    | FarClaimCall
+    | VouchCall
 )

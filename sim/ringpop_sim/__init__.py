@@ -17,6 +17,7 @@ from ringpop_sim.plans.plan import Delay as Delay
 from ringpop_sim.plans.plan import Discovery as Discovery
 from ringpop_sim.plans.plan import Impair as Impair
 from ringpop_sim.plans.plan import Leave as Leave
+from ringpop_sim.plans.plan import Lie as Lie
 from ringpop_sim.plans.plan import Link as Link
 from ringpop_sim.plans.plan import Operation as Operation
 from ringpop_sim.plans.plan import Pause as Pause

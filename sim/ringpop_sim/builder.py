@@ -283,6 +283,12 @@ class Moment:
             p.Discovery, for_, nodes=_nodes(nodes), listed=_nodes(listed), strangers=strangers
         )
 
+    def lie(
+        self, liar: int, nodes: int | Iterable[int], *, lie: p.Lies, for_: float = p.FOR_EVER
+    ) -> Fault:
+        """See `Lie`."""
+        return self._do(p.Lie, for_, about=liar, nodes=_nodes(nodes), lie=lie)
+
     def rumour(
         self,
         nodes: int | Iterable[int],

@@ -46,6 +46,7 @@ OF_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "beside": st.none() | st.integers(0, NODES - 1),
     "cluster": st.sampled_from(["", "another"]),
     "strangers": st.integers(0, 5),
+    "lie": st.sampled_from(get_args(p.Lies)),
     "how": st.sampled_from(get_args(p.StoreTrouble)),
 }
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def test_a_plan_shrinks_to_what_breaks_the_invariant(nobody_is_faulty: type[Check]) -> None:
-    plan = random_plan(5)
+    plan = random_plan(8)
     assert outcome_of(plan, 5).invariants == ("T1",)
 
-    shrunk = shrink(plan, 5, "T1", budget_s=30)
+    shrunk = shrink(plan, 8, "T1", budget_s=30)
 
     assert shrunk is not None
     assert len(shrunk.plan.operations) <= 2
@@ -33,9 +33,9 @@ def test_what_does_not_break_does_not_shrink() -> None:
 
 
 def test_the_time_is_kept(nobody_is_faulty: type[Check]) -> None:
-    plan = random_plan(5)
+    plan = random_plan(8)
 
-    shrunk = shrink(plan, 5, "T1", budget_s=0.001, checks=[nobody_is_faulty])
+    shrunk = shrink(plan, 8, "T1", budget_s=0.001, checks=[nobody_is_faulty])
 
     assert shrunk is not None
     assert not shrunk.finished

@@ -26,7 +26,6 @@ from ringpop_py.swim.effects import (
     StatusChanged,
     StrangerRefused,
 )
-from ringpop_py.swim.farclaims import AHEAD_MS_MAX
 from ringpop_py.swim.member import INCARNATION_AHEAD_MS_MAX, Member, Status
 from ringpop_py.swim.messages import (
     Ack,
@@ -46,6 +45,7 @@ from ringpop_py.swim.messages import (
     Response,
 )
 from ringpop_py.swim.node import ANNOUNCED_MAX, Node
+from ringpop_py.swim.vouching import AHEAD_MS_MAX
 from ringpop_py.values.declared import replace
 from ringpop_py.values.packed import INTEGER_MAX
 from ringpop_sim.world.network import address_of

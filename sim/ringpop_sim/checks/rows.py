@@ -16,6 +16,7 @@ from ringpop_py.swim.messages import Asked, Ping, PingReq
 from ringpop_py.swim.timers import microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
+from ringpop_sim.world.liar import SOURCE
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
@@ -29,8 +30,6 @@ SWEEP_US: Final = 5 * s
 """How often each whole list is compared with the events of its node."""
 # The node rounds a suspicion's length in several steps, `suspicion_us` only at the end.
 ROUNDING_US: Final = 10
-RUMOUR: Final = "rumour"
-"""The name of the sender of every `plan.Rumour`."""
 
 Version = tuple[str, int]
 """A member's name and one of its incarnations."""
@@ -139,7 +138,7 @@ class IncarnationsIssued(Check):
 
     A process issues every incarnation that it has itself. Processes of one name (restarted ones,
     twins, and in the ringpop dialect also a process that takes over an address) issue together.
-    A `plan.Rumour` uses an incarnation that exists. Nothing is exempt.
+    A `plan.Rumour` uses an incarnation that exists. Exempt: what a `plan.Lie` says.
     """
 
     invariants: ClassVar = ("S2",)
@@ -160,7 +159,9 @@ class IncarnationsIssued(Check):
             return
         if after.name == process.name:
             self._issued.add((after.name, after.incarnation))
-        elif (after.name, after.incarnation) not in self._issued:
+            return
+        version = after.name, after.incarnation
+        if version not in self._issued and version not in self.world.lies:
             detail = f"{process.name} believes {_text(after)} from {effect.told_by} ({effect.via})"
             self.broke("S2", f"{detail}, but {after.name} never had that incarnation")
 
@@ -258,8 +259,8 @@ class StatusesLast(Check):
     - A faulty row that came by a message was first created by some node in the same incarnation:
       by a timer or, in the ringpop dialect, by the member itself when it ended.
 
-    Time is that of the observer's own clock, without its stalls. Exempt: a `plan.Rumour` that a
-    member is faulty, which is a lie on purpose, and its repetitions.
+    Time is that of the observer's own clock, without its stalls. Exempt: a `plan.Rumour` or
+    `plan.Lie` that a member is faulty, and its repetitions.
     """
 
     invariants: ClassVar = ("S5",)
@@ -315,7 +316,7 @@ class StatusesLast(Check):
     def _count_accusers(self, process: Process, member: Member, accusers: tuple[str, ...]) -> None:
         for accuser in accusers:
             accused = (accuser, member.name, member.incarnation) in self._accused
-            if not accused and accuser != RUMOUR:
+            if not accused and accuser != SOURCE:
                 detail = f"{accuser} as an accuser of {_text(member)}, which it did not accuse"
                 self.broke("S5", f"{process.name} counts {detail}")
         if len(set(accusers)) != len(accusers):
@@ -369,7 +370,7 @@ class StatusesLast(Check):
             self._prove(process, after)
 
     def _repeated(self, process: Process, change: StatusChanged, after: Member) -> None:
-        if (after.name, after.incarnation) not in self._said and change.source != RUMOUR:
+        if (after.name, after.incarnation) not in self._said and change.source != SOURCE:
             detail = f"{process.name} accepted {_text(after)} from {change.told_by} ({change.via})"
             self.broke("S5", f"{detail}, but no node had waited for that")
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Nodes = tuple[int, ...]
 DelayKind = Literal["uniform", "exponential", "long-tail"]
 Memory = Literal["lost", "kept"]
+Lies = Literal["claim", "raise", "invent", "accuse", "replay"]
 StoreTrouble = Literal["unknown", "full", "read-only", "slow", "cut"]
 
 NODES_MAX: Final = 20_000
@@ -419,6 +420,28 @@ class Rumour(Operation):
         _require(ok=ok, message=f"status must be one of {known}, not {self.status!r}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lie(Operation):
+    """Have the member *about* tell *nodes* lies about all others, five times a second.
+
+    ``claim``: they have moved, to the liar or to where nobody is. ``raise``: they are faulty, in
+    incarnations ahead of theirs. ``invent``: there are members whom nobody has seen. ``accuse``:
+    they are suspect, or faulty. ``replay``: what was true once.
+    """
+
+    kind: ClassVar[str] = "lie"
+    nodes: Nodes
+    about: int
+    lie: Lies = "accuse"
+
+    def __post_init__(self) -> None:
+        Operation.__post_init__(self)
+        known = ", ".join(get_args(Lies))
+        _require(
+            ok=self.lie in get_args(Lies), message=f"lie must be one of {known}, not {self.lie!r}"
+        )
+
+
 OPERATIONS: Final[dict[str, type[Operation]]] = {
     kind.kind: kind
     for kind in (
@@ -438,6 +461,7 @@ OPERATIONS: Final[dict[str, type[Operation]]] = {
         Clock,
         Discovery,
         Rumour,
+        Lie,
     )
 }
 

@@ -370,6 +370,14 @@ def _rumour(draw: _Draw) -> list[Operation]:
     return [p.Rumour(at_us=at_us, nodes=nodes, about=about, status=status, elsewhere=elsewhere)]
 
 
+def _lie(draw: _Draw) -> list[Operation]:
+    liar, lie = draw.node(), draw.rng.choice(get_args(p.Lies))
+    told = tuple(node for node in range(draw.nodes) if node != liar)
+    if draw.chance(0.3):
+        told = told[: draw.rng.randrange(1, 4)]
+    return [p.Lie(at_us=draw.at(), for_us=draw.lasting(), about=liar, nodes=told, lie=lie)]
+
+
 def _drain(draw: _Draw) -> list[Operation]:
     return [p.Drain(at_us=draw.at(), for_us=draw.lasting(), nodes=draw.some(2))]
 
@@ -421,6 +429,7 @@ _WEIGHTED: Final[_Weighted] = (
     (_clock, 1),
     (_discovery, 2),
     (_rumour, 2),
+    (_lie, 2),
 )
 _ORDERLY: Final = ((_orderly_stop, 3), (_drain, 3), (_leave, 2), (_join_storm, 2), (_rebalance, 1))
 """Faults after which memory mode must have lost nothing."""

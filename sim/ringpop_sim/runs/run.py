@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_sim.checks import Broken
 from ringpop_sim.checks.damped import DampingIsFair
 from ringpop_sim.checks.forgotten import EvictedForgotten
+from ringpop_sim.checks.lies import LiarsRemoveNobody
 from ringpop_sim.checks.liveness import LOOK_US, Converges, CrashesFound, HealsGently, agree
 from ringpop_sim.checks.load import MessagesBounded, RestIsQuiet
 from ringpop_sim.checks.names import NamesKept
@@ -56,6 +57,7 @@ ALL: Final[tuple[type[Check], ...]] = (
     HealsGently,
     DampingIsFair,
     EvictedForgotten,
+    LiarsRemoveNobody,
 )
 """All oracles, in the order of their invariants."""
 CRASH: Final = "X"

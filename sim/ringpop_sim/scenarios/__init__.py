@@ -40,6 +40,7 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     names.replaced_asleep,
     names.twins_across_a_cut,
     names.forged_move,
+    names.liar,
     ends.moved,
     ends.moved_back,
     ends.clock_back,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plans.plan import Cut, Pause, Plan, Rumour, Twin
+from typing import get_args
+
+from ringpop_sim.plans.plan import Cut, Lie, Lies, Pause, Plan, Rumour, Twin
 from ringpop_sim.scenarios.sizes import at_least, everybody, others
 from ringpop_sim.units import ms, s
 
@@ -69,16 +71,32 @@ def twins_across_a_cut(nodes: int | None) -> Plan:
 
 
 def forged_move(nodes: int | None) -> Plan:
-    """A rumour says that a node is at an address without a process: the node does not end."""
+    """A rumour says that a node is at an address without a process: it stays where it is."""
     count = at_least(3, nodes, 8)
     rumours = tuple(
-        Rumour(at_us=at_us, nodes=others(count, 1), about=1, status="alive", elsewhere=True)
+        Rumour(at_us=at_us, nodes=everybody(count), about=1, status="alive", elsewhere=True)
         for at_us in range(10 * s, 16 * s, 2 * s)
     )
     return Plan(
         name="forged-move",
         nodes=count,
         until_us=60 * s,
-        expect=("views == 1", f"running == {count}", "left_out == 0", "moved == 1"),
+        expect=("views == 1", f"running == {count}", "left_out == 0", "moved == 0"),
         operations=rumours,
+    )
+
+
+def liar(nodes: int | None) -> Plan:
+    """A member lies in every way: no process ends, and no member is missed for long (L11)."""
+    count = at_least(3, nodes, 8)
+    lies = tuple(
+        Lie(at_us=(40 + 15 * turn) * s, for_us=10 * s, nodes=others(count, 1), about=1, lie=lie)
+        for turn, lie in enumerate(get_args(Lies))
+    )
+    return Plan(
+        name="liar",
+        nodes=count,
+        until_us=240 * s,
+        expect=("views == 1", f"running == {count}", "moved == 0"),
+        operations=lies,
     )

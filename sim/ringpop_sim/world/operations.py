@@ -11,6 +11,7 @@ from ringpop_py.swim.member import STATUS_BY_LABEL
 from ringpop_py.swim.messages import MemberChange, Ping
 from ringpop_py.values.declared import replace
 from ringpop_sim.plans import plan as p
+from ringpop_sim.world.liar import SOURCE, Liar
 from ringpop_sim.world.network import STRANGERS, address_of
 from ringpop_sim.world.process import Life, OpenCall, Process
 from ringpop_sim.world.world import CLUSTER, FAREWELL_US_MAX
@@ -282,15 +283,19 @@ def _rumour(world: World, operation: p.Rumour, _node: int | None) -> Undo:
         request = Ping(
             cluster,
             None,
-            "rumour",
+            SOURCE,
             *about.address,
             0,
             None,
-            (MemberChange(member=row, source="rumour", source_incarnation=0),),
+            (MemberChange(member=row, source=SOURCE, source_incarnation=0),),
         )
         # Nodes count their calls from 1, so the answer to call 0 reaches no call of the node.
         world.exchange.hear(process, OpenCall(process, 0, STRANGERS, request))
     return None
+
+
+def _lie(world: World, operation: p.Lie, _node: int | None) -> Undo:
+    return Liar(world, operation).stop
 
 
 _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
@@ -310,6 +315,7 @@ _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
     p.Clock: _clock,
     p.Discovery: _discover,
     p.Rumour: _rumour,
+    p.Lie: _lie,
 }
 """The function that does each kind of operation, for one node if nodes follow one another.
 It returns what undoes the operation."""

@@ -80,6 +80,7 @@ class World(VirtualTime):
         at: the processes that have not ended, by machine.
         numbered: the present or latest process of each node number of the plan.
         processes: all processes that ever started, in order.
+        lies: names and incarnations of rows that a `plan.Lie` has forged.
         disturbed: how many faults are active on each node of the plan; a node that is not in it
             has been left alone since its instant in `quiet_since`.
     """
@@ -106,6 +107,7 @@ class World(VirtualTime):
         self.processes: list[Process] = []
         self.hosts_of: dict[int, tuple[int, ...]] = {}
         self.wall_offset_us: dict[int, int] = {}
+        self.lies: set[tuple[str, int]] = set()
         self.disturbed: Counter[int] = Counter()
         self.quiet_since: dict[int, int] = {}
         # What a process does before it leaves in order, with what to call when that is done.

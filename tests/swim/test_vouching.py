@@ -9,7 +9,6 @@ import pytest
 
 from ringpop_py.dialect import RINGPOP
 from ringpop_py.swim.effects import AnswerPeer, CallPeer, PeerTrouble, StatusChanged
-from ringpop_py.swim.farclaims import AHEAD_MS_MAX, ASKED_MAX
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import (
     Answered,
@@ -21,6 +20,7 @@ from ringpop_py.swim.messages import (
     Refusal,
     Response,
 )
+from ringpop_py.swim.vouching import AHEAD_MS_MAX, ASKED_MAX
 from ringpop_py.values.declared import replace
 from ringpop_sim.world.world import WALL_MS
 from tests.swim.nodes import World
@@ -101,7 +101,7 @@ def test_what_is_far_is_dropped_if_its_process_does_not_confirm_it(
 
     assert status_of(node, A) is Status.ALIVE
     [trouble] = [effect for effect in effects if isinstance(effect, PeerTrouble)]
-    assert "far ahead of our clock" in trouble.reason
+    assert f"no process of that name at {A.address} confirms it" in trouble.reason
     assert node.counts.incarnations_refused == 1
     assert node.under_way["inquiries"] == 0
 

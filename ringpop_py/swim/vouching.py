@@ -1,0 +1,91 @@
+"""Rows that only their own process can vouch for: they raise an incarnation far, or move a member.
+
+Incarnations are milliseconds of some clock. One that is far ahead of ours comes from a wrong clock,
+or from nobody. And a row with another address sends what is meant for a member to another process.
+So we ask at the row's address: a process that answers in that name, with that incarnation, has said
+so itself; then we believe the row. So members need no clocks that agree, and a rumour alone raises
+no incarnation beyond reach, and moves nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ringpop_py.swim.member import overrides
+from ringpop_py.swim.messages import MemberChange, NameAck, NameReq
+from ringpop_py.swim.timers import microseconds
+from ringpop_py.swim.waits import VouchCall
+
+if TYPE_CHECKING:
+    from ringpop_py.swim.calls import Calls, Outcome
+    from ringpop_py.swim.core import Core
+    from ringpop_py.swim.effects import Via
+    from ringpop_py.swim.member import Member
+
+AHEAD_MS_MAX: Final = 10 * 60 * 1000
+"""How far ahead of our clock an incarnation is believed as it comes."""
+ASKED_MAX: Final = 64
+"""How many processes are asked at a time. The rows of others are dropped, and come again."""
+
+
+class Unvouched(NamedTuple):
+    """A change that waits for the word of its own process."""
+
+    change: MemberChange
+    via: Via
+    told_by: str
+
+
+class Vouching:
+    """Asks the processes of rows that need their word, one call for each name at a time."""
+
+    def __init__(self, core: Core, calls: Calls) -> None:
+        self._core = core
+        self._calls = calls
+        self._open: dict[str, Unvouched] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def horizon_ms(self, now: int) -> int:
+        """Return the highest incarnation that is believed as it comes."""
+        return self._core.clock.wall_ms(now) + AHEAD_MS_MAX
+
+    def is_needed(self, row: Member, held: Member | None) -> bool:
+        """Return whether *row*, which is far ahead or moves *held*, needs the word of its process.
+
+        A node that joins takes the word of the hosts that it was given. Nobody could vouch for a
+        member that is gone; if it is gone in our view, too, the row changes little. And such a
+        member may have been started elsewhere.
+        """
+        core = self._core
+        if not core.dialect.extends or not core.ready or row.name == core.name:
+            return False
+        if held is None or not held.status.reachable:
+            moved = held is not None and row.address != held.address
+            return row.status.reachable and not moved
+        if row.address != held.address:
+            return overrides(row, held)
+        return row.incarnation > held.incarnation
+
+    def ask(self, unvouched: Unvouched, now: int) -> None:
+        """Ask the process that *unvouched* is about, unless it is being asked."""
+        core, row = self._core, unvouched.change.member
+        if core.stopped or row.name in self._open or len(self._open) >= ASKED_MAX:
+            return
+        self._open[row.name] = unvouched
+        request = NameReq(core.cluster, *core.sender, core.clock.since_ms, core.ready)
+        timeout_us = microseconds(core.config.ping_timeout_s)
+        self._calls.open(row.address, request, timeout_us, VouchCall(row.name), now)
+
+    def answered(self, name: str, outcome: Outcome) -> tuple[Unvouched, bool]:
+        """Return what was said of *name*, and whether its process has vouched for it."""
+        unvouched = self._open.pop(name)
+        row = unvouched.change.member
+        vouched = (
+            isinstance(outcome, NameAck)
+            and outcome.source == name
+            and outcome.source_address == row.address
+            and outcome.source_incarnation >= row.incarnation
+        )
+        return unvouched, vouched
