@@ -31,6 +31,7 @@ from ringpop_py.swim.node import Node
 from ringpop_py.transport.channel import Channel, is_this_machine
 from ringpop_py.transport.deadlines import now_us
 from ringpop_py.transport.link import CONNECTION
+from ringpop_py.transport.tcp import TcpNetwork
 from ringpop_py.transport.unix import UnixListener
 from ringpop_py.wire.init import HOST_PORT, PROTOCOL, PROTOCOL_VERSION, protocol_refusal
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import Config
     from ringpop_py.keyspaces.stored import OpenedStore
     from ringpop_py.partition.tasks import Worker
+    from ringpop_py.security.credentials import KeyCredentials
     from ringpop_py.stores.rocks import RocksDatabase
     from ringpop_py.stores.store import Store
     from ringpop_py.transport.network import Listener, Network
@@ -51,6 +53,14 @@ if TYPE_CHECKING:
 
 TIME_HEADER: Final = "time_ms"
 NO_DNS: Final = "dns:// and srv:// need dnspython: pip install 'ringpop_py[dns]'"
+NO_KEYS: Final = (
+    "others than this machine may reach {}, and could do everything: give the cluster keys "
+    "(ringpopctl keygen FILE, and --cluster-key FILE at each node), or permit it with --insecure"
+)
+NO_HTTP_KEYS: Final = (
+    "--http {}: others than this machine may reach it, and it asks nobody who they are: use "
+    "127.0.0.1, behind a proxy that does, or permit it with --insecure"
+)
 HTTP_FLAG: Final = "--http"
 HTTP_IN_FLAG: Final = "--http-in"
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - to refuse them
@@ -88,6 +98,7 @@ async def open_ringpop(
     if signals and threading.current_thread() is not threading.main_thread():
         raise ConfigError("signals come to the main thread alone: open the node there, or without")
     _check_addresses(config)
+    _check_keys(config)
     if config.shuffle.folder is not None:
         _check_shuffles(config.shuffle.folder, has_store=(store or config.store) is not None)
     applications_labels(config.labels)  # refuses those that are the node's own
@@ -132,15 +143,17 @@ async def _running(
             said_ms, dialed_ms = theirs[TIME_HEADER], int(ours[TIME_HEADER])
             ringpop.reporter.tell_time(theirs["host_port"], said_ms, dialed_ms=dialed_ms)
 
-    channel = _channel_for(config, network, refused=refused)
+    secured, credentials = _secured(config, network)
+    channel = _channel_for(config, secured, refused=refused)
     channel.on_dialed = dialed
-    bound, advertised = await _listening(channel, config)
+    bound, advertised = await _listening(channel, config, credentials, by_tcp=network is None)
     if beside is not None:
         channel.listen_at(beside)
     channel.host_port = advertised
     # A network of the caller's own has names of its own.
     resolving = _resolving_for(advertised.host) if network is None else None
-    ringpop = Ringpop(config, channel, _node_for(config, advertised, opened), opened, resolving)
+    node = _node_for(config, advertised, opened)
+    ringpop = Ringpop(config, channel, node, opened, resolving, credentials)
     channel.knows_host = lambda host: (
         is_this_machine(host) or any(member.host == host for member in ringpop.members)
     )
@@ -246,6 +259,40 @@ def _check_shuffles(folder: str, *, has_store: bool) -> None:
     check_folder(folder, has_store=has_store)
 
 
+def _check_keys(config: Config) -> None:
+    if config.cluster_key is None:
+        if config.accept_plain or config.dial_plain:
+            raise ConfigError("--accept-plain and --dial-plain need --cluster-key FILE")
+        return
+    if config.dialect != "native":
+        raise ConfigError("--cluster-key: the ringpop dialect has no keys; use --insecure instead")
+    if config.shuffle.folder is not None and not config.insecure:
+        raise ConfigError(
+            "--shuffle-folder with --cluster-key: the rows of shuffles travel without TLS, and "
+            "whoever reaches their port may read them; --insecure permits that"
+        )
+
+
+def _secured(
+    config: Config, network: Network | None
+) -> tuple[Network | None, KeyCredentials | None]:
+    """Return *network* with TLS, and the node's credentials, if it has keys. Raises ConfigError."""
+    if config.cluster_key is None:
+        return network, None
+    # Loads ssl, and a library for certificates.
+    from ringpop_py.security.credentials import member_credentials  # noqa: PLC0415
+    from ringpop_py.transport.tls import TlsNetwork  # noqa: PLC0415
+
+    credentials = member_credentials(config.cluster_key, config.cluster, config.name or "")
+    secured = TlsNetwork(
+        network or TcpNetwork(),
+        credentials,
+        accept_plain=config.accept_plain,
+        dial_plain=config.dial_plain,
+    )
+    return secured, credentials
+
+
 def _check_addresses(config: Config) -> None:
     host = (config.advertise or config.listen).host
     if host in WILDCARDS:
@@ -328,6 +375,8 @@ def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
         served.append((HttpServer(config.http, HTTP_FLAG), App))
         closing.callback(served[-1][0].close)
         if not served[-1][0].address.is_loopback:
+            if not config.insecure:
+                raise ConfigError(NO_HTTP_KEYS.format(served[-1][0].address))
             text = "no authentication: anybody who reaches the HTTP port can change keyspaces"
             log.warning("no-authentication", text=text, address=str(served[-1][0].address))
     if config.http_in is not None and rule is not None:
@@ -336,15 +385,24 @@ def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
     return served
 
 
-async def _listening(channel: Channel, config: Config) -> tuple[Address, Address]:
+async def _listening(
+    channel: Channel, config: Config, credentials: KeyCredentials | None, *, by_tcp: bool
+) -> tuple[Address, Address]:
     """Have *channel* listen; return where, and the address at which others reach it.
 
     Raises:
-        ConfigError: it cannot listen there.
+        ConfigError: it cannot listen there, or must not without keys.
     """
     bound = await channel.listen(config.listen)
+    if by_tcp and credentials is None and not (bound.is_loopback or config.insecure):
+        channel.close()
+        raise ConfigError(NO_KEYS.format(bound))
     advertised = config.advertise or bound
-    return bound, advertised if advertised.port else advertised._replace(port=bound.port)
+    if not advertised.port:
+        advertised = advertised._replace(port=bound.port)
+    if credentials is not None:
+        credentials.rename(config.name or str(advertised))
+    return bound, advertised
 
 
 async def _open_store(
@@ -449,7 +507,7 @@ def _node_for(config: Config, advertised: Address, store: OpenedStore | None) ->
 def _tell_hosts(config: Config, local: Address, bound: Address, hosts: Sequence[Address]) -> None:
     beside = {} if config.socket is None else {"socket": config.socket}
     log.info("listening", address=str(local), cluster=config.cluster, hosts=len(hosts), **beside)
-    if not bound.is_loopback:
+    if not bound.is_loopback and (config.cluster_key is None or config.accept_plain):
         text = f"no authentication: anybody who reaches {bound} can change the cluster"
         log.warning("no-authentication", text=text, address=str(bound))
         if config.cluster in CLUSTERS.values():

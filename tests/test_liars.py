@@ -198,7 +198,11 @@ async def test_a_member_with_another_store_is_told_of_once(
 async def test_what_is_bound_is_warned_of_and_not_what_is_advertised(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    config = Config(listen=Address("0.0.0.0", 0), advertise=Address("127.0.0.1", 0))  # noqa: S104
+    config = Config(
+        listen=Address("0.0.0.0", 0),  # noqa: S104
+        advertise=Address("127.0.0.1", 0),
+        insecure=True,
+    )
     async with open_ringpop(config):
         pass
 
@@ -214,3 +218,14 @@ async def test_on_loopback_nothing_is_warned_of(caplog: pytest.LogCaptureFixture
     assert [
         e for e in events_in(caplog) if e.name in ("no-authentication", "cluster-unnamed")
     ] == []
+
+
+async def test_without_keys_no_node_serves_where_other_machines_may_reach_it() -> None:
+    listen, advertise = Address("0.0.0.0", 0), Address("127.0.0.1", 0)  # noqa: S104
+
+    with pytest.raises(ConfigError, match=r"others than this machine may reach 0\.0\.0\.0:\d+"):
+        async with open_ringpop(Config(listen=listen, advertise=advertise)):
+            pass
+    with pytest.raises(ConfigError, match=r"--http 0\.0\.0\.0:\d+: others than this machine"):
+        async with open_ringpop(Config(http=listen)):
+            pass

@@ -21,6 +21,7 @@ from ringpop_py.config.settings import NAME_CHARACTERS_MAX
 from ringpop_py.errors import BodyError, ConfigError, KeyspaceError, NoOwner
 from ringpop_py.logs import log
 from ringpop_py.node.events import log_change
+from ringpop_py.security.identity import Role
 from ringpop_py.transport.deadlines import now_us
 from ringpop_py.values.declared import Meta, Named, Natural, T, Text, convert, converter
 from ringpop_py.values.go_json import GoObject, decode_go_json, go_reader
@@ -87,14 +88,15 @@ def serve_admin(ringpop: Ringpop) -> None:
     """Register all endpoints on the node's channel; those of keyspaces once these are loaded."""
     traces = Traces(ringpop)
     _serve(ringpop, READS, reads=True)
-    _serve(ringpop, CHANGES | {"/trace/remove": traces.remove})
-    _serve(ringpop, {"/trace/add": traces.add}, of_caller=True)
+    _serve(ringpop, CHANGES | {"/trace/remove": traces.remove}, role=Role.ADMIN)
+    _serve(ringpop, {"/trace/add": traces.add}, of_caller=True, role=Role.ADMIN)
 
     def serve_keyspaces() -> None:
         from ringpop_py.admin import keyspaces  # noqa: PLC0415 - on demand
 
         _serve(ringpop, keyspaces.READS, reads=True)
-        _serve(ringpop, keyspaces.CHANGES)
+        _serve(ringpop, keyspaces.CREATES)
+        _serve(ringpop, keyspaces.CHANGES, role=Role.ADMIN)
 
     ringpop.keyspaces_on_demand.on_load(serve_keyspaces)
 
@@ -105,8 +107,14 @@ def _serve(
     *,
     reads: bool = False,
     of_caller: bool = False,
+    role: Role = Role.CLIENT,
 ) -> None:
-    """Serve *endpoints*, each an `Endpoint`; *of_caller*: they take the `IncomingCall` instead."""
+    """Serve *endpoints*, each an `Endpoint`, for callers of *role*.
+
+    Args:
+        reads: they change nothing; others are logged with their callers.
+        of_caller: they take the `IncomingCall` in place of the node.
+    """
 
     async def handle(incoming: IncomingCall) -> Answer:
         scheme = "msgpack" if incoming.scheme == "msgpack" else "json"
@@ -117,7 +125,7 @@ def _serve(
         await ringpop.driver.catch_up()
         try:
             if not reads:
-                log_change(incoming.endpoint, incoming.caller, asked)
+                log_change(incoming.endpoint, incoming.caller, asked, incoming.identity)
             result = endpoints[incoming.endpoint](incoming if of_caller else ringpop, asked)
             value = await result if inspect.isawaitable(result) else result
         except REFUSALS as error:
@@ -126,7 +134,7 @@ def _serve(
         return Answer(ok=True, arg3=encode_value(scheme, value))
 
     for path in endpoints:
-        ringpop.channel.serve(NODE_SERVICE, path, handle)
+        ringpop.channel.serve(NODE_SERVICE, path, handle, role=role)
 
 
 def body_of(kind: type[T], value: object) -> T:

@@ -291,9 +291,10 @@ READS: Final = {LIST: _list} | _by_any(
     }
 )
 """The endpoints that change nothing."""
+CREATES: Final = _by_any({CREATE: _create})
+"""What clients may do as well: it drops nothing."""
 CHANGES: Final = _by_any(
     {
-        CREATE: _create,
         DROP: _drop,
         "/admin/keyspaces/rebalance": _rebalance,
         "/admin/keyspaces/checkpoint": _checkpoint,

@@ -71,6 +71,7 @@ FLAGS: Final = (
     ("--app-url", "URL", "replay forwarded HTTP requests there"),
     ("--http-in", "HOST:PORT", "take HTTP requests there, for the owners of their keys; see --key"),
     ("--store", "URL|FOLDER", "where durable keyspaces live; see below (nowhere)"),
+    ("--cluster-key", "FILE", "keys of the cluster (ringpopctl keygen): TLS on all connections"),
     ("--config", "FILE", "TOML file; flags override it"),
 )
 """Flags of text whose names are those of the settings: flag, metavar, help."""
@@ -91,6 +92,12 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     text = f"a Unix socket for programs on this host ({default_socket()}, if no PATH is given)"
     usual = str(default_socket())
     add("--socket", nargs="?", const=usual, metavar="PATH", help=text)
+    text = "accept connections without TLS as well, until all members have keys"
+    add("--accept-plain", action="store_true", default=None, help=text)
+    text = "make connections without TLS, until all members have keys"
+    add("--dial-plain", action="store_true", default=None, help=text)
+    text = "serve without keys where other machines may reach this node"
+    add("--insecure", action="store_true", default=None, help=text)
     text = "make the store if it does not exist; without this flag, the node does not start then"
     add("--create-store", action="store_true", default=None, help=text)
     add("--ring-points", type=int, metavar="N", help="points of each member on the ring (100)")

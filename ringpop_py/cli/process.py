@@ -157,6 +157,13 @@ def _ending_once(ringpop: Ringpop) -> Callable[[], None]:
 
 
 def _reload(ringpop: Ringpop) -> None:
+    if ringpop.credentials is not None:
+        try:
+            ringpop.credentials.read_again()
+        except ConfigError as error:
+            log.error("kept the old keys", reason=str(error))  # noqa: TRY400 - as below
+        else:
+            log.info("read the keys again", keys=list(ringpop.credentials.key_ids))
     if ringpop.config.hosts_file is None:
         log.info("SIGHUP: there is no hosts file to read again (--hosts)")
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ from ringpop_py.cli.commands import (
     table_of,
 )
 from ringpop_py.cli.views import drain, views, wait_for
+from ringpop_py.client.trust import KEY_VARIABLE
 from ringpop_py.errors import (
     ApplicationError,
     CallError,
@@ -43,6 +45,7 @@ HEAL_TIMEOUT_S: Final = 30.0
 EPILOG: Final = """\
 exit codes: 0 done, 1 the node refused, 2 wrong usage, 3 the members' views differ, or partitions
 are not where they should be or cannot use the store, 4 a node cannot be reached, 5 timed out.
+With keys, --cluster-key FILE or RINGPOP_CLUSTER_KEY names them; a Unix socket needs none.
 Without --peer, the environment variable RINGPOP_PEER names the node (HOST:PORT, or unix:PATH); else
 it is the daemon of this host: at its Unix socket if it has one, or at 127.0.0.1:3000.
 """
@@ -53,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ringpopctl; see ``--help``."""
     options = _parser().parse_args(argv)
     try:
+        if options.cluster_key is not None:
+            os.environ[KEY_VARIABLE] = options.cluster_key  # also for the members that are asked
         with connect(options.peer) as client:
             output: Output = options.command(client, options)
         print(json.dumps(output.value) if options.format == "json" else output.text, flush=True)
@@ -85,9 +90,12 @@ def _parser() -> Parser:
     shared = Parser(add_help=False)
     shared.add_argument("--format", choices=["table", "json"], default=argparse.SUPPRESS)
     shared.add_argument("--peer", metavar="ADDRESS", default=argparse.SUPPRESS)
+    shared.add_argument("--cluster-key", metavar="FILE", default=argparse.SUPPRESS)
     parser = command_parser("ringpopctl", description="Show or change a cluster.", epilog=EPILOG)
     parser.add_argument("--peer", metavar="ADDRESS", help="the node: HOST:PORT or unix:PATH")
     parser.add_argument("--format", choices=["table", "json"], default="table")
+    text = f"keys of the cluster (${KEY_VARIABLE})"
+    parser.add_argument("--cluster-key", metavar="FILE", help=text)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def add(
@@ -129,6 +137,8 @@ def _parser() -> Parser:
     drains = add("drain", drain, summary, waits_s=60)
     drains.add_argument("--end", action="store_true", help="then end its process, as SIGTERM does")
     add("undrain", _undrain, "let a drained node own keys again")
+    keygen = add("keygen", _keygen, "make a file with a new key for a cluster")
+    keygen.add_argument("file", metavar="FILE")
     _add_damp_commands(add, commands)
     add("reap", _reap, "turn all members that are gone into tombstones")
     add("heal", _heal, "look for the other side of a split, and merge with it")
@@ -241,6 +251,18 @@ def _checkpoint(text: str) -> int | str:
         return count(text.removeprefix("epoch-"))
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"{text!r} is not epoch-N, nor latest") from None
+
+
+def _keygen(_client: Client, options: argparse.Namespace) -> Output:
+    from ringpop_py.security.keys import new_key, write_keys  # noqa: PLC0415 - for this alone
+
+    key = new_key()
+    write_keys(options.file, (key,), replace=False)
+    text = (
+        f"{options.file}: key {key.id}, for its owner alone. Copy it to each node, and start the "
+        f"nodes with --cluster-key {options.file}"
+    )
+    return Output({"file": options.file, "key": key.id}, text)
 
 
 def _members(client: Client, _options: argparse.Namespace) -> Output:

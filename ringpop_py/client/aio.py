@@ -29,6 +29,7 @@ from ringpop_py.client.proxying import (
     proxy_call,
     proxy_reply,
 )
+from ringpop_py.client.trust import NO_MEMBER, client_context, is_member, key_file
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     CallError,
@@ -49,7 +50,7 @@ from ringpop_py.wire.init import NO_LISTENER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from anyio.abc import SocketStream, UNIXSocketStream
+    from anyio.abc import ByteStream, SocketStream
 
     from ringpop_py.address import Peer
     from ringpop_py.errors import RingpopError
@@ -79,7 +80,7 @@ class AsyncClient:
     A loop that ends before the program does has to close them: use the client in an ``async with``.
 
     Args:
-        peer: see `Client`.
+        peer, cluster_key: see `Client`.
         timeout_s: how long an answer may take, unless a call says otherwise.
     """
 
@@ -89,8 +90,10 @@ class AsyncClient:
         *,
         timeout_s: float = CALL_TIMEOUT_S,
         limits: WireLimits | None = None,
+        cluster_key: str | None = None,
     ) -> None:
         self.peer = peer_of(peer)
+        self.cluster_key = key_file(cluster_key)
         if not checked_seconds(timeout_s, "timeout_s") > 0:
             raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
         self.timeout_s = timeout_s
@@ -176,7 +179,8 @@ class AsyncClient:
         made: _Line | None = None
         try:
             with anyio.fail_after(timeout_s):
-                made = _Line(self.peer, await _connected(self.peer), self._limits)
+                stream = await _connected(self.peer, self.cluster_key)
+                made = _Line(self.peer, stream, self._limits)
                 await made.introduce()
                 return made
         except TimeoutError:
@@ -268,7 +272,7 @@ class AsyncClient:
         return owner_replies(await self.call(call), wanted, request, self.peer)
 
 
-async def _connected(peer: Peer) -> SocketStream | UNIXSocketStream:
+async def _connected(peer: Peer, key_file: str | None) -> ByteStream:
     while isinstance(peer, SocketPath):
         try:
             return await anyio.connect_unix(peer.path)
@@ -278,7 +282,23 @@ async def _connected(peer: Peer) -> SocketStream | UNIXSocketStream:
     stream = await anyio.connect_tcp(*peer)
     raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return stream
+    return stream if key_file is None else await _secured(stream, key_file)
+
+
+async def _secured(stream: SocketStream, key_file: str) -> ByteStream:
+    from anyio.streams.tls import TLSAttribute, TLSStream  # noqa: PLC0415 - only with keys
+
+    context = client_context(key_file)
+    try:
+        secured = await TLSStream.wrap(
+            stream, server_side=False, ssl_context=context, standard_compatible=False
+        )
+    except anyio.BrokenResourceError as error:
+        raise ConnectionError(f"TLS failed: {error.__cause__ or error}") from None
+    if not is_member(secured.extra(TLSAttribute.peer_certificate)):  # noqa: S610 - not Django's
+        await secured.aclose()
+        raise ConnectionError(NO_MEMBER)
+    return secured
 
 
 def _is_refused(error: OSError) -> bool:
@@ -290,9 +310,7 @@ def _is_refused(error: OSError) -> bool:
 class _Line:
     """A connection to *peer*, for one call at a time."""
 
-    def __init__(
-        self, peer: Peer, stream: SocketStream | UNIXSocketStream, limits: WireLimits
-    ) -> None:
+    def __init__(self, peer: Peer, stream: ByteStream, limits: WireLimits) -> None:
         self._peer = peer
         self._stream = stream
         self._outcomes = Outcomes()

@@ -31,6 +31,7 @@ from ringpop_py.client.proxying import (
     proxy_call,
     proxy_reply,
 )
+from ringpop_py.client.trust import key_file
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     ApplicationError,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ringpop_py.address import Peer
+    from ringpop_py.client.trust import TlsSocket
     from ringpop_py.errors import RingpopError
     from ringpop_py.proxy.many import ManyMessage
     from ringpop_py.proxy.request import (
@@ -129,15 +131,18 @@ class _Line:
     whoever reads or writes holds the lock, which usually nobody else wants.
     """
 
-    def __init__(self, peer: Peer, timeout_s: float, limits: WireLimits) -> None:
+    def __init__(
+        self, peer: Peer, timeout_s: float, limits: WireLimits, key_file: str | None
+    ) -> None:
         self.peer = peer
+        self._key_file = key_file
         self.forks_count = FORKS.count
         self.connection: Connection | None = None
         self.outcomes = Outcomes()
         self.lock = RLock()
         self._timeout_s = timeout_s
         self._limits = limits
-        self._socket: socket.socket | None = None
+        self._socket: socket.socket | TlsSocket | None = None
         self._ends = False
         """Whether another thread has asked that the connection be closed."""
 
@@ -181,7 +186,7 @@ class _Line:
                 raise ConnectionLost(f"{self.peer}: {_reason(error)}") from None
             return Pending(self, call_id, deadline_at)
 
-    def _connected(self, timeout_s: float) -> tuple[Connection, socket.socket]:
+    def _connected(self, timeout_s: float) -> tuple[Connection, socket.socket | TlsSocket]:
         # A daemon that ended since the last call has closed the connection: look, before a call is
         # sent into it and lost.
         while self._socket is not None and self.take_in(0):
@@ -196,7 +201,7 @@ class _Line:
     def _connect(self, timeout_s: float) -> None:
         deadline_at = time.monotonic() + timeout_s
         try:
-            self._socket = connected(self.peer, timeout_s)
+            self._socket = connected(self.peer, timeout_s, self._key_file)
             self.connection = Connection(
                 host_port=NO_LISTENER,
                 process_name="ringpop_py-client",
@@ -263,7 +268,7 @@ class _Line:
             return f"{how}: its process has ended, or this client was idle for long"
         return (
             f"{how} before it said what it is: its process has just ended, it has no room for"
-            " another connection, or it is no ringpopd"
+            " another connection, it wants TLS (RINGPOP_CLUSTER_KEY), or it is no ringpopd"
         )
 
     def _lose(self, why: str, kind: type[CallError] = ConnectionLost) -> None:
@@ -332,6 +337,8 @@ class Client(Closing):
             the variable RINGPOP_PEER names it; else it is the daemon whose socket is at its usual
             place, or the one at 127.0.0.1:3000.
         timeout_s: how long an answer may take, unless a call says otherwise.
+        cluster_key: the file with the cluster's keys, if it has some; else the variable
+            RINGPOP_CLUSTER_KEY names it. Unix sockets need none.
     """
 
     def __init__(
@@ -340,17 +347,25 @@ class Client(Closing):
         *,
         timeout_s: float = CALL_TIMEOUT_S,
         limits: WireLimits | None = None,
+        cluster_key: str | None = None,
     ) -> None:
         self.peer = peer_of(peer)
         if not checked_seconds(timeout_s, "timeout_s") > 0:
             raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
         self.timeout_s = timeout_s
+        self.cluster_key = key_file(cluster_key)
         self._limits = limits or WireLimits()
         self._here = local()
         self._lines: WeakSet[_Line] = WeakSet()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return partial(Client, timeout_s=self.timeout_s, limits=self._limits), (self.peer,)
+        made = partial(
+            Client,
+            timeout_s=self.timeout_s,
+            limits=self._limits,
+            cluster_key=self.cluster_key,
+        )
+        return made, (self.peer,)
 
     @property
     def connected(self) -> bool:
@@ -360,7 +375,9 @@ class Client(Closing):
     def _line(self) -> _Line:
         line: _Line | None = getattr(self._here, "line", None)
         if line is None or line.forks_count != FORKS.count:
-            line = self._here.line = _Line(self.peer, self.timeout_s, self._limits)
+            line = self._here.line = _Line(
+                self.peer, self.timeout_s, self._limits, self.cluster_key
+            )
             self._lines.add(line)
         return line
 

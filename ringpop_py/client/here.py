@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.address import Address, Peer, SocketPath, parse_peer
+from ringpop_py.client.trust import TlsSocket, client_context
 from ringpop_py.config.places import SYSTEM_SOCKET, default_socket
 from ringpop_py.errors import ConfigError
 
@@ -60,13 +61,22 @@ def peer_of(given: Peer | str | None, what: str = "peer") -> Peer:
     raise ConfigError(f"{what} is one address, HOST:PORT or unix:PATH, not {given!r}")
 
 
-def connected(peer: Peer, timeout_s: float) -> socket.socket:
-    """Return a connection to *peer*. Raises OSError, or UnicodeError if a host cannot be a name."""
+def connected(
+    peer: Peer, timeout_s: float, key_file: str | None = None
+) -> socket.socket | TlsSocket:
+    """Return a connection to *peer*, with TLS if there is a *key_file*; never by a Unix socket.
+
+    Raises:
+        OSError: there is none.
+        UnicodeError: the host cannot be a name.
+        ConfigError: the file of keys cannot be used.
+    """
     if isinstance(peer, Address):
+        context = None if key_file is None else client_context(key_file)
         sock = socket.create_connection(peer, timeout=timeout_s)
         # Whole frames are sent, and a small one must not wait for more.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
+        return sock if context is None else TlsSocket(sock, context)
     sock = socket.socket(socket.AF_UNIX)
     deadline_at = time.monotonic() + timeout_s
     try:

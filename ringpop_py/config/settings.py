@@ -421,6 +421,11 @@ class Config(_Checked):
         http_in_key: where the key of such a request stands (`ringpop_py.entry.keys.KINDS`).
         socket: the path of a Unix socket at which programs of this user on this host reach the
             node, besides its address; its mode is 0600.
+        cluster_key: the file with the cluster's keys (`ringpopctl keygen`). All connections use TLS
+            then, and whoever has none of the keys is refused.
+        accept_plain, dial_plain: accept connections without TLS as well, or make them without,
+            while not all members have keys yet.
+        insecure: serve without keys where others than this machine may reach it.
         http: the address to serve keyspaces over HTTP at; port 0 picks a free one. By default
             keyspaces are not served over HTTP.
         http_hosts: the names under which they are served there, besides this node's addresses: a
@@ -443,6 +448,10 @@ class Config(_Checked):
     http_in: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
     http_in_key: str | None = field(default=None, metadata=TEXT)
     socket: str | None = field(default=None, metadata=TEXT)
+    cluster_key: str | None = field(default=None, metadata=TEXT)
+    accept_plain: bool = field(default=False, metadata=SWITCH)
+    dial_plain: bool = field(default=False, metadata=SWITCH)
+    insecure: bool = field(default=False, metadata=SWITCH)
     store: str | None = field(default=None, metadata=TEXT)
     create_store: bool = field(default=False, metadata=SWITCH)
     entries_folder: str | None = field(default=None, metadata=TEXT)

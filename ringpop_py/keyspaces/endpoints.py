@@ -61,6 +61,12 @@ class ShareFinder(Protocol):
         """Raise PartitionUnavailable if only other members can serve the keyspace."""
 
 
+MEMBERS_ONLY: Final = frozenset(
+    {SNAPSHOT, job_messages.APPLY_JOB, messages.RELEASE, HAND_OVER, messages.GOSSIP}
+)
+"""What no client calls: who could, could take partitions away."""
+
+
 class KeyspaceServer:
     """Serves the requests of other nodes for the keyspaces here."""
 

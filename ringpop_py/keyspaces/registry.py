@@ -11,7 +11,7 @@ from ringpop_py.catalog.catalog import CatalogEntry, created
 from ringpop_py.drain import Work
 from ringpop_py.errors import ConfigError, KeyspaceUnknown, PartitionUnavailable, StoreUnavailable
 from ringpop_py.keyspaces.client_server import ClientServer, Elsewhere
-from ringpop_py.keyspaces.endpoints import KeyspaceServer
+from ringpop_py.keyspaces.endpoints import MEMBERS_ONLY, KeyspaceServer
 from ringpop_py.keyspaces.gossip import GossipDriver
 from ringpop_py.keyspaces.shares import Shares, contain
 from ringpop_py.keyspaces.states import States
@@ -19,6 +19,7 @@ from ringpop_py.keyspaces.stored import StoredKeyspaces
 from ringpop_py.logs import log
 from ringpop_py.partition.tasks import Spawner
 from ringpop_py.placing.strategies import strategy_named
+from ringpop_py.security.identity import Role
 from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.shares.memory_host import MemoryHost, check_settings
 from ringpop_py.shares.merge_rules import MergeRules
@@ -80,7 +81,8 @@ class Keyspaces:
         ).endpoints()
         for work, served in endpoints.items():
             for endpoint, handler in served.items():
-                node.channel.serve(NODE_SERVICE, endpoint, handler, work=work)
+                role = Role.MEMBER if endpoint in MEMBERS_ONLY else Role.CLIENT
+                node.channel.serve(NODE_SERVICE, endpoint, handler, work=work, role=role)
         # The proxy is older than this object, which is made when keyspaces are first needed.
         node.proxying.owners_of_keyspace = self._owners_of
         node.observe(self._observed)

@@ -27,6 +27,7 @@ from ringpop_py.errors import (
     PeerFailed,
     PeerSilent,
 )
+from ringpop_py.security.identity import Role
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.messages import (
     Answered,
@@ -128,7 +129,7 @@ class NodeDriver:
         self._tokens: dict[int, IncomingCall] = {}
         self._token_count = 0
         for endpoint in self._codec.endpoints:
-            channel.serve(NODE_SERVICE, endpoint, self._asked)
+            channel.serve(NODE_SERVICE, endpoint, self._asked, role=Role.MEMBER)
         channel.on_disconnect = lambda address: self._put(Disconnected(address))
         channel.on_quiet = lambda address: self._put(Quiet(address))
         channel.on_trouble = self.trouble
@@ -265,6 +266,12 @@ class NodeDriver:
             self.trouble(peer, endpoint, f"its answer cannot be read, and was not used: {error}")
             return Failed(call_id, "failed", str(error))
         self._tell_left_out(peer, endpoint)
+        proved = self._channel.identity_at(effect.to)
+        said = getattr(response, "source", "")
+        if proved is not None and said not in ("", proved.name):
+            why = f"it says that it is {said!r:.100}, and is {proved}"
+            self.trouble(peer, endpoint, f"its answer was not used: {why}")
+            return Failed(call_id, "failed", why)
         text = _lasting_refusal(response)
         if text and not isinstance(effect.request, Join):  # the node itself reports joins
             self.trouble(peer, endpoint, f"it refuses this node: {text}", COMPARE_SETTINGS)
@@ -304,6 +311,9 @@ class NodeDriver:
         self._left_out.clear()
         request = self._codec.decode_request(incoming.endpoint, incoming.arg3)
         self._tell_left_out(incoming.caller, incoming.endpoint)
+        identity = incoming.identity
+        if identity is not None and identity.name != request.source:
+            raise BodyError(f"it says that it is {request.source!r:.100}, and is {identity}")
         self._token_count += 1
         self._tokens[self._token_count] = incoming
         self._put(Asked(self._token_count, request))

@@ -15,6 +15,7 @@ from ringpop_py.swim.records import record_of
 from ringpop_py.texts import printable
 
 if TYPE_CHECKING:
+    from ringpop_py.security.identity import Identity
     from ringpop_py.swim.effects import Effect
     from ringpop_py.swim.records import Record
 
@@ -124,8 +125,15 @@ class EventLog:
                 await self._more.wait()
 
 
-def log_change(endpoint: str, caller: str, asked: object) -> None:
-    """Log that *caller* asks for a change. Later records say whether it was made."""
+def log_change(endpoint: str, caller: str, asked: object, identity: Identity | None = None) -> None:
+    """Log that *caller* asks for a change. Later records say whether it was made.
+
+    Args:
+        identity: who the caller has proved to be.
+    """
+    who = "" if identity is None else str(identity)
     body = repr(asked)[:ASKED_CHARACTERS_MAX]  # not as JSON, which has no bytes
-    text = f"{caller} calls {endpoint}" + (f" with {body}" if asked else "")
-    log.info("change-asked", text=printable(text), caller=caller, endpoint=endpoint, asked=body)
+    by = f"{who} at {caller}" if who else caller
+    text = f"{by} calls {endpoint}" + (f" with {body}" if asked else "")
+    fields = {"caller": caller, "identity": who, "endpoint": endpoint, "asked": body}
+    log.info("change-asked", text=printable(text), **fields)

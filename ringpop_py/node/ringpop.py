@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.stored import OpenedStore
     from ringpop_py.placing.definition import Settings
     from ringpop_py.proxy.request import AnyReply, AnyRequest, Headers, OwnerReply, RequestOptions
+    from ringpop_py.security.credentials import KeyCredentials
     from ringpop_py.swim.member import Labels, Member
     from ringpop_py.swim.node import Node
     from ringpop_py.swim.records import Record
@@ -84,6 +85,7 @@ class Ringpop:
 
     Attributes:
         on_debug: called to log more (True) or as before (False); `ringpopd` sets it.
+        credentials: the keys of the cluster, if it has some.
         on_end: called when an operator ends this process; if it is None, operators cannot.
     """
 
@@ -94,6 +96,7 @@ class Ringpop:
         node: Node,
         store: OpenedStore | None = None,
         resolving: Resolving | None = None,
+        credentials: KeyCredentials | None = None,
     ) -> None:
         self.config = config
         self.channel = channel
@@ -101,6 +104,7 @@ class Ringpop:
         self.started_at = time.time()
         self.http_address: Address | None = None
         self.http_in_address: Address | None = None
+        self.credentials = credentials
         self._placement = Placement(node)
         self.ring = self._placement.ring
         self.reporter = Reporter(

@@ -25,6 +25,7 @@ from ringpop_py.errors import (
     ConnectRefused,
     ConnectTooSlow,
 )
+from ringpop_py.security.identity import Role
 from ringpop_py.transport.calls import ParkedCall, PendingCall
 from ringpop_py.transport.deadlines import FAR_S, Wheel
 from ringpop_py.transport.link import CONNECTION, PeerLink
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.drain import Work
     from ringpop_py.errors import CallError
+    from ringpop_py.security.identity import Identity
     from ringpop_py.transport.network import Listener, Network, Stream
     from ringpop_py.transport.serving import Handler
     from ringpop_py.wire.calls import Answer, Call
@@ -150,6 +152,12 @@ class Channel:
         self.host_port = self.host_port or bound
         return bound
 
+    def close(self) -> None:
+        """Listen no more, if this never ran."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
     def listen_at(self, listener: Listener) -> None:
         """Accept connections from *listener*, too. Before `run`."""
         self._listeners.append(listener)
@@ -216,6 +224,11 @@ class Channel:
         self._begin(to, pending)
         return pending.wait()
 
+    def identity_at(self, address: Address) -> Identity | None:
+        """Return who answers calls to *address*, if it had to prove that."""
+        link = self.links.routes.get(address)
+        return None if link is None else link.identity
+
     def give_up_calls(self, to: Address, which: Callable[[Call], bool], why: str) -> None:
         """End calls to *to*, which is believed to be gone, as if it had been silent for too long.
 
@@ -270,7 +283,13 @@ class Channel:
     # Serving.
 
     def serve(
-        self, service: str, endpoint: str, handler: Handler, *, work: Work | None = None
+        self,
+        service: str,
+        endpoint: str,
+        handler: Handler,
+        *,
+        work: Work | None = None,
+        role: Role = Role.CLIENT,
     ) -> None:
         """Have *handler* answer calls of *endpoint*, or of all without a handler (``"*"``).
 
@@ -281,8 +300,9 @@ class Channel:
         Args:
             work: which kind of work its calls are for `serving` and `Handlers.decline`; None for
                 calls of the node itself.
+            role: the least that a caller must be, if it has to prove who it is.
         """
-        self.handlers.serve(service, endpoint, handler, work)
+        self.handlers.serve(service, endpoint, handler, work, role)
 
     def serving(self) -> Counter[Work]:
         """Return how many calls of each kind of work wait for an answer of ours."""

@@ -28,6 +28,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.transport.calls import NOT_SENT, LinkEnd, silence
 from ringpop_py.transport.deadlines import OwedWatch, PeerWatch
+from ringpop_py.transport.network import StreamRefused
 from ringpop_py.transport.serving import IncomingCalls, ServingHost
 from ringpop_py.transport.writer import LinkWriter
 from ringpop_py.wire.calls import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ringpop_py.address import Address
+    from ringpop_py.security.identity import Identity
     from ringpop_py.transport.calls import PendingCall
     from ringpop_py.transport.network import Stream
     from ringpop_py.wire.calls import Answer, Call
@@ -143,6 +145,11 @@ class PeerLink:
     def sending(self) -> bool:
         """Whether bytes are queued that the peer gets when it reads."""
         return self.ready and self.writer.unsent_bytes > 0
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who the peer has proved to be, once the connection is up; None if it did not have to."""
+        return self.incoming.identity
 
     def peer_name(self) -> str:
         """Return the peer's name for people: where it listens, or else its host."""
@@ -247,6 +254,9 @@ class PeerLink:
             raise
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._because(LinkEnd(str(error)))
+            if isinstance(error, StreamRefused):
+                why = f"the connection was closed: {error}"
+                self._host.on_trouble(self.remote_host, CONNECTION, why)
         finally:
             self.end()
 
@@ -308,6 +318,8 @@ class PeerLink:
         if self._state is _CONNECTING:
             self._state = _OPEN
         self._watch.is_up(now)
+        if self.writer.stream is not None:
+            self.incoming.identity = self.writer.stream.identity
         self._host.link_is_up(self, headers)
         waiting, self._waiting = self._waiting, {}
         for pending in waiting:

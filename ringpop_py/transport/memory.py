@@ -17,6 +17,7 @@ from ringpop_py.transport.network import RECEIVE_BYTES_MAX
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
+    from ringpop_py.security.identity import Identity
     from ringpop_py.transport.network import Listener, Stream
 
 CHUNKS_MAX: Final = 64
@@ -39,6 +40,7 @@ class MemoryStream:
     ) -> None:
         self._network = network
         self.ends = ends
+        self.identity: Identity | None = None
         self.remote_host = remote_host
         self.broken = False
         self.closed = False

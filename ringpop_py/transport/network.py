@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+import trio
+
 if TYPE_CHECKING:
     from ringpop_py.address import Address
+    from ringpop_py.security.identity import Identity
+
+
+class StreamRefused(trio.BrokenResourceError):
+    """The two ends of a stream do not trust each other; the message says why."""
+
 
 RECEIVE_BYTES_MAX: Final = 65_536
 """The most bytes of one receive: a frame, and less than what malloc would map as pages."""
@@ -20,9 +28,11 @@ class Stream(Protocol):
 
     Attributes:
         remote_host: the host of the other end, as the network knows it (for limits).
+        identity: who the other end has proved to be; None if that is not asked, or not known yet.
     """
 
     remote_host: str
+    identity: Identity | None
 
     async def receive(self) -> bytes:
         """Return 1 to `RECEIVE_BYTES_MAX` bytes; none at the end of the stream."""

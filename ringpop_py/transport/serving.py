@@ -21,6 +21,7 @@ from ringpop_py.errors import (
     TooManyInFlight,
     WireError,
 )
+from ringpop_py.security.identity import Role
 from ringpop_py.transport.deadlines import Timed
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.frames import ErrorCode
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.config.settings import WireLimits
     from ringpop_py.drain import Work
+    from ringpop_py.security.identity import Identity
     from ringpop_py.transport.deadlines import Wheel
     from ringpop_py.transport.writer import Flusher, LinkWriter
     from ringpop_py.wire.calls import CallReceived
@@ -74,6 +76,11 @@ class IncomingCall(Timed):
     def scheme(self) -> str:
         """How the arguments are encoded; an answer has the same scheme unless it names another."""
         return self.event.head.scheme
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who the caller has proved to be; None if it did not have to."""
+        return self._calls.identity
 
     @property
     def remote_host(self) -> str:
@@ -156,12 +163,17 @@ class Handlers:
         self.on_unserved: Callable[[str, str], None] | None = None
         self._handlers: dict[tuple[str, str], Handler] = {}
         self._works: dict[tuple[str, str], Work] = {}
+        self._roles: dict[tuple[str, str], Role] = {}
         self._declined: Collection[Work] = ()
         self._why_declined = ""
 
-    def serve(self, service: str, endpoint: str, handler: Handler, work: Work | None) -> None:
+    def serve(
+        self, service: str, endpoint: str, handler: Handler, work: Work | None, role: Role
+    ) -> None:
         """See `Channel.serve`."""
         self._handlers[service, endpoint] = handler
+        if role is not Role.CLIENT:
+            self._roles[service, endpoint] = role
         if work is not None:
             self._works[service, endpoint] = work
 
@@ -180,6 +192,10 @@ class Handlers:
             self.on_unserved(service, endpoint)  # it may serve just this endpoint
             handler = handlers.get((service, endpoint))
         return handler
+
+    def role_for(self, service: str, endpoint: str) -> Role:
+        """Return the least role of a caller of *endpoint*."""
+        return self._roles.get((service, endpoint), Role.CLIENT)
 
     def works_of(self, calls: Iterable[IncomingCall]) -> Counter[Work]:
         """Return how many of *calls* are of each kind of work."""
@@ -215,6 +231,7 @@ class IncomingCalls:
         peer_name: returns the peer's name for people.
 
     Attributes:
+        identity: who the peer has proved to be; None if it did not have to, and may do all.
         remote_host: the peer's host, as the network knows it.
     """
 
@@ -226,6 +243,7 @@ class IncomingCalls:
         peer_name: Callable[[], str],
     ) -> None:
         self.peer_name = peer_name
+        self.identity: Identity | None = None
         self.remote_host = ""
         self._host = host
         self._connection = connection
@@ -247,6 +265,13 @@ class IncomingCalls:
             self._connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
             host.on_trouble(self.peer_name(), head.endpoint, f"the call was refused: {message}")
             return
+        if self.identity is not None:
+            needed = host.handlers.role_for(head.service, head.endpoint)
+            if self.identity.role < needed:
+                message = f"{head.endpoint} is for the role {needed.label}, not {self.identity}"
+                self._connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
+                host.on_trouble(self.peer_name(), head.endpoint, f"refused: {message}")
+                return
         if self._writer.unsent_bytes > host.limits.outgoing_bytes_max:
             self._connection.send_error(event.id, ErrorCode.BUSY, "earlier answers were not read")
             return

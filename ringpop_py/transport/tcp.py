@@ -20,6 +20,7 @@ from ringpop_py.transport.network import RECEIVE_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from ringpop_py.security.identity import Identity
     from ringpop_py.transport.network import Listener, Stream
 
     _Wait = Callable[[socket.socket], Awaitable[None]]
@@ -31,13 +32,14 @@ _OUT_OF_RESOURCES: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOB
 class TcpStream:
     """One end of a connection by TCP, or by a Unix socket; takes over the socket of *stream*."""
 
-    __slots__ = ("_socket", "remote_host")
+    __slots__ = ("_socket", "identity", "remote_host")
 
     def __init__(self, stream: trio.SocketStream) -> None:
         # Without trio's wrapper, whose every call is a checkpoint: sending must not wait.
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)  # noqa: FBT003 - the name says what
         self._socket = sock
+        self.identity: Identity | None = None
         self.remote_host = ""
         if sock.family == socket.AF_UNIX:
             return

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringpop_py.address import Address
-from ringpop_py.admin.keyspaces import CHANGES, CREATE, DROP
+from ringpop_py.admin.keyspaces import CHANGES, CREATE, CREATES, DROP
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.node.events import log_change
 from ringpop_py.placing.definition import Settings
@@ -134,7 +134,7 @@ class HttpRoutes:
         """Call the admin endpoint at *path* with *asked*, and log the caller."""
         caller = "unknown" if request.client is None else str(Address(*request.client))
         log_change(path, caller, asked)
-        return await CHANGES[path](self._ringpop, asked)
+        return await (CREATES | CHANGES)[path](self._ringpop, asked)
 
     # Keys.
 

@@ -1,0 +1,124 @@
+"""Certificates: the authority that a cluster's key stands for, and what it issues.
+
+Each process that has the key derives the same authority, and issues itself a certificate. So a
+shared key gives ordinary mutual TLS, and nothing is invented here: HKDF (RFC 5869) makes of the key
+the private key of a P-256 authority.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+if TYPE_CHECKING:
+    from ringpop_py.security.identity import Identity
+    from ringpop_py.security.keys import ClusterKey
+
+_CURVE: Final = ec.SECP256R1()
+_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""The order of P-256's group: private keys are from 1 to one less."""
+_INFO: Final = b"ringpop cluster authority P-256 1"
+_SCALAR_BYTES: Final = 48  # 16 more than the order has, so that the remainder is even
+_FOUNDED: Final = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+_ENDS: Final = dt.datetime(2120, 1, 1, tzinfo=dt.UTC)
+_EARLIER: Final = dt.timedelta(days=1)
+"""A certificate holds from this long before it is issued: clocks differ."""
+
+
+class Issued(NamedTuple):
+    """A certificate and its private key, in PEM."""
+
+    certificate: bytes
+    private_key: bytes
+
+
+class Authority(NamedTuple):
+    """Signs certificates of one cluster.
+
+    Attributes:
+        certificate: of the authority itself, in PEM: who trusts it, trusts what it issues.
+    """
+
+    private_key: ec.EllipticCurvePrivateKey
+    subject: x509.Name
+    certificate: bytes
+
+    def issue(self, identity: Identity, lasts: dt.timedelta) -> Issued:
+        """Return a new certificate for *identity*, which lasts so long from now."""
+        now = dt.datetime.now(dt.UTC)
+        private_key = ec.generate_private_key(_CURVE)
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        authority_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(
+            self.private_key.public_key()
+        )
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(_named(f"{identity.role.label} of a ringpop cluster"))
+            .issuer_name(self.subject)
+            .public_key(private_key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _EARLIER)
+            .not_valid_after(now + lasts)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.UniformResourceIdentifier(str(identity))]),
+                critical=False,
+            )
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(authority_id, critical=False)
+            .sign(self.private_key, hashes.SHA256())
+        )
+        return Issued(certificate.public_bytes(serialization.Encoding.PEM), _pem(private_key))
+
+
+def authority_of(key: ClusterKey) -> Authority:
+    """Return the authority that *key* stands for: the same in each process."""
+    derived = HKDF(hashes.SHA256(), _SCALAR_BYTES, salt=None, info=_INFO).derive(key.secret)
+    scalar = int.from_bytes(derived, "big") % (_ORDER - 1) + 1
+    private_key = ec.derive_private_key(scalar, _CURVE)
+    subject = _named(f"ringpop cluster key {key.id}")
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(private_key.public_key())
+        .serial_number(1)
+        .not_valid_before(_FOUNDED)
+        .not_valid_after(_ENDS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(private_key.public_key()), critical=False
+        )
+        .sign(private_key, hashes.SHA256())
+    )
+    return Authority(private_key, subject, certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _named(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _pem(private_key: ec.EllipticCurvePrivateKey) -> bytes:
+    return private_key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )

@@ -1,0 +1,177 @@
+"""What a process shows of itself, and whom it trusts: contexts of TLS 1.3, and no other.
+
+Certificates are short-lived, and issued anew; a file of keys is read again when it has changed.
+Connections that exist are not touched.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import ssl
+import tempfile
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ringpop_py.errors import ConfigError
+from ringpop_py.security.identity import Identity, Role
+from ringpop_py.security.keys import read_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringpop_py.security.authority import Issued
+    from ringpop_py.security.keys import ClusterKey
+
+LASTS_S: Final = 7 * 24 * 3600
+"""How long a certificate is valid that a process issues itself."""
+RENEWED_S: Final = 24 * 3600
+"""After this time it issues itself another."""
+LOOK_S: Final = 5.0
+"""How often it looks whether its file has changed."""
+_SIDES: Final = (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+NEEDS: Final = "--cluster-key needs cryptography: pip install 'ringpop_py[tls]'"
+
+
+PLAIN: Final = "it speaks without TLS: give both the same keys (--cluster-key)"
+_REASONS: Final = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is of no key that is trusted here",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the key that is used here",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate that is used here has expired for it",
+    "WRONG_VERSION_NUMBER": PLAIN,
+}
+
+
+def explained(error: ssl.SSLError) -> str:
+    """Return why TLS failed, in a sentence about the peer."""
+    reason = error.reason or str(error)
+    return _REASONS.get(reason, f"TLS failed: {reason.lower().replace('_', ' ')}")
+
+
+class _Contexts(NamedTuple):
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+    made_at_s: float
+
+
+class KeyCredentials:
+    """The keys in a file, and certificates that they issue to this process.
+
+    Threads may share it.
+
+    Args:
+        path: the file, see `security.keys`.
+        identity: whom the certificates name. An empty cluster: whichever the peer is of.
+
+    Attributes:
+        key_ids: the ids of the keys, the one that is used first.
+
+    Raises:
+        ConfigError: the file cannot be used, or cryptography is missing.
+    """
+
+    def __init__(self, path: str, identity: Identity) -> None:
+        self.path = str(Path(path).absolute())
+        self.identity = identity
+        self._lock = threading.Lock()
+        self._looked_at_s = time.monotonic()
+        self._version = _version_of(self.path)
+        self._use(read_keys(self.path))
+
+    @property
+    def key_ids(self) -> tuple[str, ...]:
+        """See the class."""
+        return tuple(key.id for key in self._keys)
+
+    def rename(self, name: str) -> None:
+        """Have certificates name *name* from now on."""
+        with self._lock:
+            self.identity = self.identity._replace(name=name)
+            self._use(self._keys)
+
+    def context(self, *, server: bool) -> ssl.SSLContext:
+        """Return the context for a new connection, from whichever side it is made."""
+        with self._lock:
+            now_s = time.monotonic()
+            if now_s - self._looked_at_s >= LOOK_S:
+                self._looked_at_s = now_s
+                self._look()
+            if now_s - self._contexts.made_at_s >= RENEWED_S:
+                self._use(self._keys)
+            return self._contexts.server if server else self._contexts.client
+
+    def read_again(self) -> None:
+        """Use what the file holds now. Raises ConfigError; then all stays as it was."""
+        with self._lock:
+            self._version = _version_of(self.path)
+            self._use(read_keys(self.path))
+
+    def _look(self) -> None:
+        version = _version_of(self.path)
+        if version != self._version:
+            # A file that is being changed by hand may be wrong for a moment: the keys stay.
+            with suppress(ConfigError):
+                self._use(read_keys(self.path))
+                self._version = version
+
+    def _use(self, keys: tuple[ClusterKey, ...]) -> None:
+        try:
+            from ringpop_py.security.authority import authority_of  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError:
+            raise ConfigError(NEEDS) from None
+        authorities = [authority_of(key) for key in keys]
+        issued = authorities[0].issue(self.identity, dt.timedelta(seconds=LASTS_S))
+        trusted = b"".join(authority.certificate for authority in authorities)
+        self._contexts = _contexts_of(issued, trusted)
+        self._keys = keys
+
+
+def _version_of(path: str) -> tuple[int, int, int]:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _contexts_of(issued: Issued, trusted: bytes) -> _Contexts:
+    server, client = (_context(kind, issued, trusted) for kind in _SIDES)
+    server.num_tickets = 0  # each connection shows its certificate
+    return _Contexts(server, client, time.monotonic())
+
+
+def _context(kind: int, issued: Issued, trusted: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(kind)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the names in our certificates are not those of hosts
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=trusted.decode("ascii"))
+    with _as_file(issued.certificate + issued.private_key) as path:
+        context.load_cert_chain(path)
+    return context
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """Yield the path of a file that holds *data*: in memory if the system has such files."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("ringpop", os.MFD_CLOEXEC)
+        try:
+            os.write(descriptor, data)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.NamedTemporaryFile() as file:  # 0600
+            file.write(data)
+            file.flush()
+            yield file.name
+
+
+def member_credentials(path: str, cluster: str, name: str) -> KeyCredentials:
+    """Return the credentials of the member *name*. Raises ConfigError."""
+    return KeyCredentials(path, Identity(cluster, Role.MEMBER, name))

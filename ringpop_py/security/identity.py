@@ -1,0 +1,67 @@
+"""Who a certificate says that its holder is, and what that permits.
+
+The name stands as a URI among a certificate's alternative names: ``ringpop://CLUSTER/ROLE/NAME``.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEME: Final = "ringpop://"
+
+
+class Role(IntEnum):
+    """What a process may do; each role may do what those before it may.
+
+    CLIENT: call handlers, and use keyspaces, jobs and shuffles. ADMIN: also whatever changes a
+    node, or drops data. MEMBER: also gossip, and forward the requests of others.
+    """
+
+    CLIENT = 1
+    ADMIN = 2
+    MEMBER = 3
+
+    @property
+    def label(self) -> str:
+        """The role as text."""
+        return self.name.lower()
+
+
+class Identity(NamedTuple):
+    """A process of the cluster *cluster*, as a certificate calls it.
+
+    Attributes:
+        name: a member's name; for others what people call them.
+    """
+
+    cluster: str
+    role: Role
+    name: str
+
+    def __str__(self) -> str:
+        """As in a certificate."""
+        cluster, name = quote(self.cluster, safe=""), quote(self.name, safe="")
+        return f"{SCHEME}{cluster}/{self.role.label}/{name}"
+
+
+def identity_in(certificate: Mapping[str, Any] | None) -> Identity | None:
+    """Return whom *certificate*, as `ssl.SSLObject.getpeercert` gives it, names; None if nobody."""
+    for kind, text in (certificate or {}).get("subjectAltName", ()):
+        if kind == "URI" and text.startswith(SCHEME):
+            return parse_identity(text)
+    return None
+
+
+def parse_identity(text: str) -> Identity | None:
+    """Return the identity that is written as *text*; None if it is none."""
+    cluster, slash, rest = text.removeprefix(SCHEME).partition("/")
+    role, second, name = rest.partition("/")
+    roles = {each.label: each for each in Role}
+    if not (slash and second and name) or role not in roles or "/" in name:
+        return None
+    return Identity(unquote(cluster), roles[role], unquote(name))
