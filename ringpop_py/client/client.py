@@ -367,6 +367,15 @@ class Client(Closing):
         )
         return made, (self.peer,)
 
+    def to(self, peer: Peer | str) -> Client:
+        """Return a client like this one of another daemon."""
+        return Client(
+            peer,
+            timeout_s=self.timeout_s,
+            limits=self._limits,
+            cluster_key=self.cluster_key,
+        )
+
     @property
     def connected(self) -> bool:
         """Whether this thread has a connection, as far as is known."""

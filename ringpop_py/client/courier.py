@@ -14,7 +14,6 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ringpop_py.client.client import Client
 from ringpop_py.client.here import peer_of
 from ringpop_py.client.messages import DESCRIBE, ROUTED, Description, decode_answer
 from ringpop_py.errand import MICROSECONDS, DeadlinePolicy, Errand, instant_us
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ringpop_py.address import Address, Peer
-    from ringpop_py.client.client import Pending
+    from ringpop_py.client.client import Client, Pending
     from ringpop_py.errand import Ask
 
 BODY_BYTES_MAX: Final = 4 << 20
@@ -360,7 +359,7 @@ class ClientCourier:
                 if len(self._clients) >= CONNECTIONS_MAX:
                     oldest = next(iter(self._clients))
                     self._clients.pop(oldest).close()  # a new one is made on demand
-                new = Client(address, timeout_s=self._client.timeout_s)
+                new = self._client.to(address)
                 client = self._clients.setdefault(address, new)
         return client
 

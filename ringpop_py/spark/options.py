@@ -70,6 +70,7 @@ OPTIONS: Final = (
     Option("value", _ALL, "the one column that is the value (a map of all other columns)"),
     Option("peers", _ALL, f"daemons to begin with, host:port,… ({LOCAL_DAEMON})"),
     Option("bootstrapFile", _ALL, "a file on the driver that lists them, instead of peers"),
+    Option("clusterKeyFile", _ALL, "the cluster's keys, on each machine ($RINGPOP_CLUSTER_KEY)"),
     Option("distribution", _ALL, "owners: directly to them; daemon: through a peer (owners)"),
     Option("timeout", _ALL, f"seconds for a call, within which it is sent again ({TIMEOUT_S:g})"),
     Option("retrySchedule", _WRITE, "seconds before each retry; the last one is repeated (0,1,5)"),
@@ -118,6 +119,7 @@ class Target:
         direct: whether owners are called directly, and not through one of *peers*.
         timeout_s: the time limit of one call, with all its internal attempts.
         schedule_s: pauses before retries; the last one counts for all later retries.
+        cluster_key: the file with the cluster's keys; None: as the environment of a process says.
     """
 
     keyspace: str
@@ -126,6 +128,7 @@ class Target:
     timeout_s: float = TIMEOUT_S
     schedule_s: tuple[float, ...] = SCHEDULE_S
     max_retries: int = MAX_RETRIES
+    cluster_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +306,7 @@ def _target(options: _Given) -> Target:
         timeout_s=options.get("timeout", _timeout, TIMEOUT_S),
         schedule_s=schedule_s,
         max_retries=max_retries,
+        cluster_key=options.get("clusterKeyFile", str, None),
     )
 
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ringpop_py.address import Address
+from ringpop_py.security.identity import Identity, Role
 from ringpop_py.transport.network import RECEIVE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from ringpop_py.security.identity import Identity
     from ringpop_py.transport.network import Listener, Stream
 
     _Wait = Callable[[socket.socket], Awaitable[None]]
@@ -42,6 +43,7 @@ class TcpStream:
         self.identity: Identity | None = None
         self.remote_host = ""
         if sock.family == socket.AF_UNIX:
+            self.identity = _user_of(sock)
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with suppress(OSError):  # it is gone already; the first receive will say so
@@ -96,6 +98,15 @@ class TcpStream:
         if error.errno == errno.EBADF:
             return trio.ClosedResourceError("the stream is closed")
         return trio.BrokenResourceError(error.strerror or type(error).__name__)
+
+
+def _user_of(sock: socket.socket) -> Identity | None:
+    """Return who is at the other end of a Unix socket, which admits its owner alone."""
+    if not hasattr(socket, "SO_PEERCRED"):  # only Linux tells
+        return None
+    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user_id, _ = struct.unpack("3i", told)
+    return Identity("", Role.ADMIN, f"user {user_id}")
 
 
 class TcpListener:

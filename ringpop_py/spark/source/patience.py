@@ -67,7 +67,7 @@ def reached(target: Target, patience: Patience | None = None) -> Client:
         return patience(partial(reached, target))
     reasons = []
     for peer in target.peers:
-        client = Client(peer, timeout_s=CONNECT_TIMEOUT_S)
+        client = Client(peer, timeout_s=CONNECT_TIMEOUT_S, cluster_key=target.cluster_key)
         try:
             client.admin("/admin/node")
         except (CallError, WireError, ApplicationError) as error:

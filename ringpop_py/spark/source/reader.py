@@ -211,7 +211,7 @@ def _connected(target: Target) -> tuple[Client, ClientCourier, Description]:
     for peer in target.peers:
         last = peer == target.peers[-1]
         wait_s = target.timeout_s if last else min(CONNECT_S, target.timeout_s)
-        client = Client(peer, timeout_s=target.timeout_s)
+        client = Client(peer, timeout_s=target.timeout_s, cluster_key=target.cluster_key)
         courier = ClientCourier(client, target.keyspace, direct=target.direct, peers=target.peers)
         try:
             return client, courier, courier.described(time.monotonic() + wait_s)

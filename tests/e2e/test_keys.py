@@ -1,0 +1,210 @@
+"""Clusters with keys, as people use them: made, called, killed, and given other keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from ringpop_py import Client, KeyspaceClient
+from ringpop_py.client.aio import AsyncClient
+from ringpop_py.client.trust import KEY_VARIABLE
+from ringpop_py.errors import CallError, ConfigError, ConnectFailed
+from ringpop_py.security.keys import new_key, read_keys, write_keys
+from ringpop_py.wire.calls import NODE_SERVICE, Call
+from tests.e2e.local_cluster import LocalCluster, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+
+def ctl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    others = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
+    return subprocess.run(
+        [sys.executable, "-m", "ringpop_py.cli.ringpopctl", *arguments],
+        env={**others, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    """A file with a new key, as ringpopctl makes it; clients of the test use it."""
+    path = str(tmp_path / "cluster.key")
+    assert ctl("keygen", path).returncode == 0
+    return path
+
+
+@pytest.fixture
+def _with_key(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, key)
+
+
+@pytest.mark.usefixtures("_with_key")
+def test_a_cluster_with_a_key_serves_who_has_it_and_nobody_else(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ["--cluster-key", key, "--store", str(tmp_path / "store"), "--preset", "local"]
+    with LocalCluster(tmp_path / "nodes", 3, *flags) as cluster:
+        cluster.wait_converged()
+        peer = cluster[0].name
+
+        with Client(peer) as client:
+            client.admin("/admin/keyspaces/create", {"name": "carts", "partitions": 16})
+            carts = KeyspaceClient(client, "carts")
+            for number in range(200):  # at all owners, which are called directly
+                carts.put(f"k{number}", number)
+            assert carts.get_many([f"k{number}" for number in range(200)])
+        assert trio.run(healthy, peer, key)
+        cluster[2].kill()
+        cluster.wait_status(cluster[2], {"faulty"}, cluster[0], cluster[1])
+
+        assert ctl("--peer", peer, "members").returncode == 4
+        assert ctl("--peer", peer, "members", **{KEY_VARIABLE: key}).returncode == 0
+        done = ctl("--peer", peer, "--cluster-key", key, "leave")
+        assert done.returncode == 0, done.stderr
+        monkeypatch.delenv(KEY_VARIABLE)
+        with Client(peer) as stranger, pytest.raises(ConnectFailed, match="it wants TLS"):
+            stranger.lookup("x")
+        with pytest.raises(ConnectFailed):
+            trio.run(healthy, peer, None)
+        log = cluster[0].log.read_text()
+
+    assert "calls /admin/member/leave" in log
+    assert "ringpop:///admin/" in log
+    assert "it speaks without TLS" in log
+    secret = read_keys(key)[0].line
+    assert secret not in log
+    assert "Traceback" not in log
+
+
+async def healthy(peer: str, key: str | None) -> bool:
+    async with AsyncClient(peer, cluster_key=key) as client:
+        return (await client.call(Call(NODE_SERVICE, "/health", b"", b"", ttl_s=5.0))).ok
+
+
+def test_another_key_is_refused_and_says_so(key: str, tmp_path: Path) -> None:
+    other = str(tmp_path / "other.key")
+    write_keys(other, (new_key(),), replace=False)
+    with LocalCluster(tmp_path / "nodes", 1, "--cluster-key", key) as cluster:
+        peer = cluster[0].name
+        wait_until(
+            lambda: ctl("--peer", peer, "--cluster-key", key, "members").returncode == 0, 20, ""
+        )
+
+        done = ctl("--peer", peer, "--cluster-key", other, "members")
+
+    assert done.returncode == 4
+    assert "its certificate is of no key that is trusted here" in done.stderr
+
+
+@pytest.mark.usefixtures("_with_key")
+def test_a_key_is_exchanged_while_the_cluster_runs(key: str, tmp_path: Path) -> None:
+    (old,), new = read_keys(key), new_key()
+    with LocalCluster(tmp_path / "nodes", 3, "--cluster-key", key, "--preset", "local") as cluster:
+        cluster.wait_converged()
+        for keys in ((old, new), (new, old), (new,)):
+            write_keys(key, keys, replace=True)
+            for node in cluster.nodes:
+                node.signal(signal.SIGHUP)
+            wait_until_logged(cluster, f"keys={[each.id for each in keys]}")
+            assert json.loads(
+                fresh("--peer", cluster[1].name, "members", "--format", "json", key=key).stdout
+            )
+        cluster[2].kill()
+        cluster[2].start()
+        cluster.wait_converged()
+
+        (tmp_path / "cluster.key").write_text("nothing")
+        cluster[0].signal(signal.SIGHUP)
+        wait_until(lambda: "kept the old keys" in cluster[0].log.read_text(), 10, "it says so")
+
+
+def wait_until_logged(cluster: LocalCluster, text: str) -> None:
+    wait_until(lambda: all(text in node.log.read_text() for node in cluster.nodes), 10, text)
+
+
+def fresh(*arguments: str, key: str) -> Any:  # noqa: ANN401
+    done = ctl(*arguments, "--cluster-key", key)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_keys_are_rolled_out_to_a_cluster_that_runs(key: str, tmp_path: Path) -> None:
+    steps = [["--accept-plain", "--dial-plain"], ["--accept-plain"], []]
+    with LocalCluster(tmp_path / "nodes", 3, "--preset", "local") as cluster:
+        cluster.wait_converged()
+        plain = [list(node.command) for node in cluster.nodes]
+        for step in steps:
+            for node, command in zip(cluster.nodes, plain, strict=True):
+                assert node.stop() == 0
+                node.command = [*command, "--cluster-key", key, *step]
+                node.close()
+                node.start()
+                wait_until(
+                    lambda: all(
+                        joined(each.name, key, len(cluster.nodes)) for each in cluster.nodes
+                    ),
+                    30,
+                    cluster.logs(),
+                )
+        assert ctl("--peer", cluster[0].name, "members").returncode == 4
+        log = cluster.logs()
+
+    assert "Traceback" not in log
+
+
+def joined(peer: str, key: str, count: int) -> bool:
+    """Whether *peer* sees so many members alive, with the key or without."""
+    for path in (key, None):
+        try:
+            with Client(peer, timeout_s=2.0, cluster_key=path) as client:
+                rows = client.admin("/admin/members")["members"]
+                alive = [row["status"] for row in rows].count("alive")
+                return bool(alive == count)
+        except CallError:
+            continue
+    return False
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:0"], "could do everything: give"),
+        (["--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"], "it asks nobody who they are"),
+        (["--listen", "127.0.0.1:0", "--accept-plain"], "need --cluster-key FILE"),
+        (["--listen", "127.0.0.1:0", "--cluster-key", "/not/there"], "No such file"),
+        (["--listen", "127.0.0.1:0", "--cluster-key", "KEY", "--dialect", "ringpop"], "no keys"),
+    ],
+)
+def test_what_would_be_open_does_not_start(key: str, flags: list[str], message: str) -> None:
+    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd"]
+    done = subprocess.run(
+        [*command, *(key if flag == "KEY" else flag for flag in flags)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_client_with_a_file_that_is_wrong_says_so(tmp_path: Path) -> None:
+    client = Client("127.0.0.1:1", cluster_key=str(tmp_path / "none"))
+
+    with client, pytest.raises(ConfigError, match="No such file"):
+        client.lookup("x")
