@@ -31,6 +31,7 @@ BENCHMARKS: Final = {
     "state": "tests.bench.state",
     "shuffle": "tests.bench.shuffle",
     "entry": "tests.bench.entry",
+    "security": "tests.bench.security",
 }
 """What can be run, and the module whose ``run()`` yields its rows; each is imported on use."""
 

@@ -21,7 +21,7 @@ PRODUCT: Final = ("ringpop_py", "sim", "demo", "tests/bench", "pyproject.toml")
 
 NODE: Final = (
     *(f"ringpop_py/{name}" for name in ("admin", "cli", "config", "discovery", "node", "proxy")),
-    *(f"ringpop_py/{name}" for name in ("ring", "swim", "transport", "values", "wire")),
+    *(f"ringpop_py/{name}" for name in ("ring", "security", "swim", "transport", "values", "wire")),
     "ringpop_py/keyspaces/on_demand.py",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "ringpop_py").glob("*.py")),
 )
@@ -55,6 +55,7 @@ MEASURES: Final = {
         "ringpop_py/sorting",
         "ringpop_py/spark/shuffles.py",
     ),
+    "security": ("ringpop_py/security", "ringpop_py/transport", "ringpop_py/wire"),
     "entry": (
         *(
             f"ringpop_py/{name}"

@@ -36,6 +36,8 @@ from tests.bench.sides import START_S, Side, output, python_side, serving
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from ringpop_py.transport.network import Network
+
 CALLERS: Final = (1, 16, 64, 256)
 BODY: Final = b"x" * 64
 ROUNDS_COUNT: Final = 7
@@ -102,7 +104,7 @@ def run() -> Iterator[Row]:
     npm = None if home is None else npm_side(home)
     for callers in CALLERS:
         sides = [side for side in (ours, naive, npm) if side is not None]
-        figures = _measure(sides, callers)
+        figures = measured_in_turns(sides, callers)
         target = NPM_TARGET if callers == TARGET_CALLERS else None
         name, latency = f"rpc.requests.{callers}_callers", f"rpc.p50.{callers}_callers"
         rate, p50_us = figures[0]
@@ -123,11 +125,11 @@ def _against_c(ours: Side) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         echo = _compiled_echo(Path(folder))
         if echo is None:
-            (figures,) = _measure([ours], 1)
+            (figures,) = measured_in_turns([ours], 1)
             return without_peer(name, figures.rate, "1/s", peer, C_TARGET)
         rates: list[tuple[float, float]] = []
         for _ in range(ROUNDS_COUNT):
-            (figures,) = _measure([ours], 1, rounds_count=1)
+            (figures,) = measured_in_turns([ours], 1, rounds_count=1)
             done = subprocess.run([echo], capture_output=True, check=True, timeout=START_S)
             rates.append((figures.rate, float(done.stdout)))
         rate, c_rate = (median(column) for column in zip(*rates, strict=True))
@@ -144,7 +146,7 @@ def _compiled_echo(folder: Path) -> Path | None:
     return echo
 
 
-def _measure(
+def measured_in_turns(
     sides: Sequence[Side], callers: int, rounds_count: int = ROUNDS_COUNT
 ) -> list[Figures]:
     """The medians of each side, in turns, because what slows one round slows all in it."""
@@ -181,18 +183,21 @@ async def _measured(callers: int, seconds: float, turn: Callable[[], Awaitable[o
     return Figures(len(times) / seconds, 1e6 * median(times))
 
 
-async def _serve() -> None:
+async def serve(network: Network | None = None) -> None:
+    """Echo calls, at a port that is printed."""
+
     def echo(incoming: IncomingCall) -> Answer:
         return Answer(ok=True, arg2=incoming.arg2, arg3=incoming.arg3)
 
-    channel = Channel(process_name="bench")
+    channel = Channel(process_name="bench", network=network)
     channel.serve("bench", "/echo", echo)
     print((await channel.listen(Address("127.0.0.1", 0))).port, flush=True)
     await channel.run()
 
 
-async def _call(to: Address, callers: int, seconds: float) -> None:
-    channel = Channel(process_name="bench")
+async def call(to: Address, callers: int, seconds: float, network: Network | None = None) -> None:
+    """Call *to* from so many callers, and print their figures."""
+    channel = Channel(process_name="bench", network=network)
 
     async def turn() -> None:
         answer = await channel.call(to, Call("bench", "/echo", b"", BODY, ttl_s=10.0, scheme="raw"))
@@ -273,13 +278,13 @@ async def _naive_call(to: Address, callers: int, seconds: float) -> None:
 def _main(mode: str, *rest: str) -> None:
     match mode:
         case "server":
-            trio.run(_serve)
+            trio.run(serve)
         case "naive-server":
             trio.run(_naive_serve)
         case "client" | "naive-client":
             to, callers, seconds = rest
-            call = _call if mode == "client" else _naive_call
-            trio.run(call, Address.parse(to), int(callers), float(seconds))
+            caller = call if mode == "client" else _naive_call
+            trio.run(caller, Address.parse(to), int(callers), float(seconds))
         case _:
             sys.exit(f"there is no mode {mode}")
 
