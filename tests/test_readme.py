@@ -167,6 +167,7 @@ def spark_is_missing() -> str:
 
 
 HTTP = blocks_of(ROOT / "docs" / "http.md")
+SECURITY = blocks_of(ROOT / "docs" / "security.md")
 README = blocks_of(ROOT / "README.md")
 SCRIPTS = [
     block
@@ -261,6 +262,18 @@ def test_each_script_of_the_guides_runs(number: int, run: Callable[[list[Block]]
     assert rule_of(SCRIPTS[number]) is Rule.PYTHON
 
     run([SCRIPTS[number]])
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(120)
+def test_the_page_about_security_does_what_it_says(run: Callable[[list[Block]], str]) -> None:
+    output = run(SECURITY)
+
+    assert output.count("no key: refused") == 1
+    assert output.count("a client: refused") == 1
+    assert output.count("of the old key: refused") == 1
+    assert "/admin/member/leave is for the role admin, not ringpop:///client/spark-job" in output
+    assert output.count("is not trusted any more") == 1
 
 
 @pytest.mark.e2e

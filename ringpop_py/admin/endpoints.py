@@ -217,6 +217,7 @@ def _node(ringpop: Ringpop, _value: object) -> object:
         "pid": os.getpid(),
         "ready": node.ready,
         "silent_hosts": ringpop.silent_hosts(),
+        "keys": [] if ringpop.credentials is None else list(ringpop.credentials.key_ids),
         "gossiping": node.gossiping,
         "checksum": ringpop.checksum,
         "ring_checksum": ringpop.ring.checksum,

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.cli import history, keyspaces, shuffles
+from ringpop_py.cli import history, keys, keyspaces, shuffles
 from ringpop_py.cli.commands import (
     Aborted,
     ExitCode,
@@ -137,8 +137,7 @@ def _parser() -> Parser:
     drains = add("drain", drain, summary, waits_s=60)
     drains.add_argument("--end", action="store_true", help="then end its process, as SIGTERM does")
     add("undrain", _undrain, "let a drained node own keys again")
-    keygen = add("keygen", _keygen, "make a file with a new key for a cluster")
-    keygen.add_argument("file", metavar="FILE")
+    _add_key_commands(add, commands)
     _add_damp_commands(add, commands)
     add("reap", _reap, "turn all members that are gone into tombstones")
     add("heal", _heal, "look for the other side of a split, and merge with it")
@@ -244,6 +243,36 @@ def _add_shuffle_commands(
     delete.add_argument("--yes", action="store_true", help="do not ask")
 
 
+def _add_key_commands(
+    add: Callable[..., Parser], commands: argparse._SubParsersAction[Parser]
+) -> None:
+    keygen = add("keygen", keys.keygen, "make a file with a new key for a cluster")
+    keygen.add_argument("file", metavar="FILE")
+    about_keys = commands.add_parser("keys", help="the keys in a file, and certificates")
+    to = about_keys.add_subparsers(metavar="COMMAND", required=True)
+
+    def on_file(name: str, command: Command, summary: str) -> Parser:
+        sub = add(name, command, summary, to=to)
+        sub.add_argument("file", metavar="FILE", help="the file of keys")
+        return sub
+
+    on_file("list", keys.show, "the ids of all keys, and which is used")
+    on_file("add", keys.add, "add a new key, which is trusted and not used yet")
+    using = on_file("use", keys.use, "issue certificates by this key, once all members trust it")
+    removing = on_file("remove", keys.remove, "trust a key no longer, once no member uses it")
+    for chooses in (using, removing):
+        chooses.add_argument("key", metavar="KEY", help="its id")
+        text = "do not ask the members which keys they have"
+        chooses.add_argument("--unseen", action="store_true", help=text)
+    issuing = on_file("issue", keys.issue, "write a certificate, to be used in place of the keys")
+    issuing.add_argument("out", metavar="OUT", help="the file that it is written to")
+    issuing.add_argument("--role", choices=["client", "admin", "member"], default="client")
+    issuing.add_argument("--name", required=True, help="whom the log names")
+    text = "the cluster's name, which a member has to have"
+    issuing.add_argument("--cluster", metavar="NAME", help=text)
+    issuing.add_argument("--days", type=count, default=365, metavar="N", help="(365)")
+
+
 def _checkpoint(text: str) -> int | str:
     if text == "latest":
         return text
@@ -251,18 +280,6 @@ def _checkpoint(text: str) -> int | str:
         return count(text.removeprefix("epoch-"))
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"{text!r} is not epoch-N, nor latest") from None
-
-
-def _keygen(_client: Client, options: argparse.Namespace) -> Output:
-    from ringpop_py.security.keys import new_key, write_keys  # noqa: PLC0415 - for this alone
-
-    key = new_key()
-    write_keys(options.file, (key,), replace=False)
-    text = (
-        f"{options.file}: key {key.id}, for its owner alone. Copy it to each node, and start the "
-        f"nodes with --cluster-key {options.file}"
-    )
-    return Output({"file": options.file, "key": key.id}, text)
 
 
 def _members(client: Client, _options: argparse.Namespace) -> Output:

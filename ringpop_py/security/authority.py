@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from ringpop_py.security.identity import Issued
+
 if TYPE_CHECKING:
     from ringpop_py.security.identity import Identity
     from ringpop_py.security.keys import ClusterKey
@@ -29,13 +31,6 @@ _FOUNDED: Final = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 _ENDS: Final = dt.datetime(2120, 1, 1, tzinfo=dt.UTC)
 _EARLIER: Final = dt.timedelta(days=1)
 """A certificate holds from this long before it is issued: clocks differ."""
-
-
-class Issued(NamedTuple):
-    """A certificate and its private key, in PEM."""
-
-    certificate: bytes
-    private_key: bytes
 
 
 class Authority(NamedTuple):

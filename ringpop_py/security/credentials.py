@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import ssl
 import tempfile
 import threading
@@ -17,13 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.errors import ConfigError
-from ringpop_py.security.identity import Identity, Role
-from ringpop_py.security.keys import read_keys
+from ringpop_py.security.identity import Identity, Issued, Role
+from ringpop_py.security.keys import keys_in, read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringpop_py.security.authority import Issued
     from ringpop_py.security.keys import ClusterKey
 
 LASTS_S: Final = 7 * 24 * 3600
@@ -33,6 +33,9 @@ RENEWED_S: Final = 24 * 3600
 LOOK_S: Final = 5.0
 """How often it looks whether its file has changed."""
 _SIDES: Final = (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+PEM: Final = "-----BEGIN "
+_BLOCK: Final = re.compile(r"-----BEGIN [A-Z ]+-----[^-]+-----END [A-Z ]+-----")
+BUNDLE_MIN: Final = 2
 NEEDS: Final = "--cluster-key needs cryptography: pip install 'ringpop_py[tls]'"
 
 
@@ -61,14 +64,16 @@ class _Contexts(NamedTuple):
 class KeyCredentials:
     """The keys in a file, and certificates that they issue to this process.
 
-    Threads may share it.
+    Threads may share it. In place of keys the file may hold a certificate that somebody has issued,
+    its private key, and the certificates of the authorities that are trusted, in PEM and in this
+    order. Then it says who this process is.
 
     Args:
         path: the file, see `security.keys`.
         identity: whom the certificates name. An empty cluster: whichever the peer is of.
 
     Attributes:
-        key_ids: the ids of the keys, the one that is used first.
+        key_ids: the ids of the keys, the one that is used first; none of a certificate.
 
     Raises:
         ConfigError: the file cannot be used, or cryptography is missing.
@@ -79,8 +84,9 @@ class KeyCredentials:
         self.identity = identity
         self._lock = threading.Lock()
         self._looked_at_s = time.monotonic()
+        self._keys: tuple[ClusterKey, ...] = ()
         self._version = _version_of(self.path)
-        self._use(read_keys(self.path))
+        self._read()
 
     @property
     def key_ids(self) -> tuple[str, ...]:
@@ -88,10 +94,11 @@ class KeyCredentials:
         return tuple(key.id for key in self._keys)
 
     def rename(self, name: str) -> None:
-        """Have certificates name *name* from now on."""
+        """Have certificates name *name* from now on. One that was issued keeps its name."""
         with self._lock:
             self.identity = self.identity._replace(name=name)
-            self._use(self._keys)
+            if self._keys:
+                self._use(self._keys)
 
     def context(self, *, server: bool) -> ssl.SSLContext:
         """Return the context for a new connection, from whichever side it is made."""
@@ -100,7 +107,7 @@ class KeyCredentials:
             if now_s - self._looked_at_s >= LOOK_S:
                 self._looked_at_s = now_s
                 self._look()
-            if now_s - self._contexts.made_at_s >= RENEWED_S:
+            if self._keys and now_s - self._contexts.made_at_s >= RENEWED_S:
                 self._use(self._keys)
             return self._contexts.server if server else self._contexts.client
 
@@ -108,15 +115,27 @@ class KeyCredentials:
         """Use what the file holds now. Raises ConfigError; then all stays as it was."""
         with self._lock:
             self._version = _version_of(self.path)
-            self._use(read_keys(self.path))
+            self._read()
 
     def _look(self) -> None:
         version = _version_of(self.path)
         if version != self._version:
             # A file that is being changed by hand may be wrong for a moment: the keys stay.
             with suppress(ConfigError):
-                self._use(read_keys(self.path))
+                self._read()
                 self._version = version
+
+    def _read(self) -> None:
+        text = read_secret(self.path)
+        if not text.lstrip().startswith(PEM):
+            self._use(keys_in(text, self.path))
+            return
+        issued, trusted = _bundle_in(text, self.path)
+        try:
+            self._contexts = _contexts_of(issued, trusted)
+        except ssl.SSLError as error:
+            raise ConfigError(f"cluster key {self.path}: {error.reason or error}") from None
+        self._keys = ()
 
     def _use(self, keys: tuple[ClusterKey, ...]) -> None:
         try:
@@ -128,6 +147,20 @@ class KeyCredentials:
         trusted = b"".join(authority.certificate for authority in authorities)
         self._contexts = _contexts_of(issued, trusted)
         self._keys = keys
+
+
+def _bundle_in(text: str, path: str) -> tuple[Issued, bytes]:
+    """Return the certificate with its key, and those of authorities, in *text*."""
+    blocks = _BLOCK.findall(text)
+    certificates = [block for block in blocks if block.startswith(f"{PEM}CERTIFICATE")]
+    others = [block for block in blocks if block not in certificates]
+    if len(certificates) < BUNDLE_MIN or len(others) != 1:
+        raise ConfigError(
+            f"cluster key {path}: a certificate, its private key, and the certificates of the "
+            "authorities that are trusted are expected, in PEM"
+        )
+    own, *authorities = (block.encode("ascii") + b"\n" for block in certificates)
+    return Issued(own, others[0].encode("ascii") + b"\n"), b"".join(authorities)
 
 
 def _version_of(path: str) -> tuple[int, int, int]:

@@ -49,6 +49,13 @@ class Identity(NamedTuple):
         return f"{SCHEME}{cluster}/{self.role.label}/{name}"
 
 
+class Issued(NamedTuple):
+    """A certificate and its private key, in PEM."""
+
+    certificate: bytes
+    private_key: bytes
+
+
 def identity_in(certificate: Mapping[str, Any] | None) -> Identity | None:
     """Return whom *certificate*, as `ssl.SSLObject.getpeercert` gives it, names; None if nobody."""
     for kind, text in (certificate or {}).get("subjectAltName", ()):

@@ -53,6 +53,15 @@ def read_keys(path: str | Path) -> tuple[ClusterKey, ...]:
     Raises:
         ConfigError: there is none, a line is no key, or others than its owner may read the file.
     """
+    return keys_in(read_secret(path), path)
+
+
+def read_secret(path: str | Path) -> str:
+    """Return the text of the file at *path*, which its owner alone may read.
+
+    Raises:
+        ConfigError: it cannot be read, or others may read it, too.
+    """
     file = Path(path)
     try:
         mode = file.stat().st_mode
@@ -63,6 +72,11 @@ def read_keys(path: str | Path) -> tuple[ClusterKey, ...]:
         raise ConfigError(
             f"cluster key {path}: others than its owner may read it; do: chmod 600 {path}"
         )
+    return text
+
+
+def keys_in(text: str, path: str | Path) -> tuple[ClusterKey, ...]:
+    """Return the keys in *text*, which was read from *path*. Raises ConfigError."""
     keys: dict[ClusterKey, None] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         content = line.strip()
@@ -86,14 +100,18 @@ def _key_in(line: str, where: str) -> ClusterKey:
 
 
 def write_keys(path: str | Path, keys: tuple[ClusterKey, ...], *, replace: bool) -> None:
-    """Write *keys* to *path*, for its owner alone; all at once, so that nobody reads a half.
+    """Write *keys* to *path*. Raises as `write_secret`."""
+    head = "# Keys of a ringpop cluster. Whoever reads one can be any member. The first is used.\n"
+    write_secret(path, head + "".join(f"{key.line}\n" for key in keys), replace=replace)
+
+
+def write_secret(path: str | Path, text: str, *, replace: bool) -> None:
+    """Write *text* to *path*, for its owner alone; all at once, so that nobody reads a half.
 
     Raises:
         ConfigError: it is there, and *replace* is false; or it cannot be written.
     """
     file = Path(path)
-    head = "# Keys of a ringpop cluster. Whoever reads one can be any member. The first is used.\n"
-    text = head + "".join(f"{key.line}\n" for key in keys)
     beside = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
         beside.touch(0o600, exist_ok=False)

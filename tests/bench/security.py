@@ -50,9 +50,9 @@ def run() -> Iterator[Row]:
         secured = python_side("tests.bench.security", "server", "client")
         secured = secured._replace(environment={KEY_FILE: path})
         for callers, target in TARGETS.items():
-            with_key, without = rpc.measured_in_turns([secured, plain], callers)
+            ours, theirs = rpc.measured_in_turns([secured, plain], callers)
             name = f"security.round_trips.{callers}_callers"
-            yield larger_is_better(name, with_key.rate, "1/s", PLAIN, without.rate, target)
+            yield larger_is_better(name, ours.rate, "1/s", PLAIN, theirs.rate, target)
         rate = _handshakes(member_credentials(path, "bench", "bench"))
         yield Row("security.handshakes", rate, "1/s")
         seen: dict[str, list[float]] = {path: [], "": []}

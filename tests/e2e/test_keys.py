@@ -15,7 +15,7 @@ import trio
 from ringpop_py import Client, KeyspaceClient
 from ringpop_py.client.aio import AsyncClient
 from ringpop_py.client.trust import KEY_VARIABLE
-from ringpop_py.errors import CallError, ConfigError, ConnectFailed
+from ringpop_py.errors import BadRequest, CallError, ConfigError, ConnectFailed
 from ringpop_py.security.keys import new_key, read_keys, write_keys
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 from tests.e2e.local_cluster import LocalCluster, wait_until
@@ -208,3 +208,32 @@ def test_a_client_with_a_file_that_is_wrong_says_so(tmp_path: Path) -> None:
 
     with client, pytest.raises(ConfigError, match="No such file"):
         client.lookup("x")
+
+
+@pytest.mark.usefixtures("_with_key")
+def test_a_certificate_lets_its_holder_do_what_its_role_permits_and_no_more(
+    key: str, tmp_path: Path
+) -> None:
+    job = str(tmp_path / "job.pem")
+    assert ctl("keys", "issue", key, job, "--name", "job").returncode == 0
+    with LocalCluster(tmp_path / "nodes", 2, "--cluster-key", key) as cluster:
+        cluster.wait_converged()
+        peer = cluster[0].name
+        asked = ctl("--peer", peer, "--cluster-key", job, "lookup", "x")
+        changed = ctl("--peer", peer, "--cluster-key", job, "leave")
+        with Client(peer, cluster_key=job) as client, pytest.raises(BadRequest) as caught:
+            client.call(Call(NODE_SERVICE, "/protocol/ping", b"", b"", ttl_s=5.0))
+        assert ctl("keys", "add", key).returncode == 0
+        first, second = read_keys(key)
+        for command, id_ in (("use", second.id), ("remove", first.id)):
+            words = ["keys", command, key, id_, "--peer", peer, "--cluster-key", key]
+            early = ctl(*words)
+            assert early.returncode == 2, early
+            assert "try again in some seconds" in early.stderr
+            wait_until(lambda words=words: ctl(*words).returncode == 0, 30, command)  # type: ignore[misc]
+
+    assert asked.returncode == 0
+    assert changed.returncode == 1
+    assert "is for the role admin, not ringpop:///client/job" in changed.stderr
+    assert "is for the role member" in str(caught.value)
+    assert read_keys(key) == (second,)
