@@ -157,6 +157,7 @@ async def _running(
     channel.knows_host = lambda host: (
         is_this_machine(host) or any(member.host == host for member in ringpop.members)
     )
+    channel.owns = lambda name, address: name == str(address) or ringpop.address_of(name) == address
     _serve_beside(ringpop, http)
     failure: Exception | None = None
     try:

@@ -48,7 +48,7 @@ from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from anyio.abc import ByteStream, SocketStream
 
@@ -286,19 +286,34 @@ async def _connected(peer: Peer, key_file: str | None) -> ByteStream:
 
 
 async def _secured(stream: SocketStream, key_file: str) -> ByteStream:
+    import ssl  # noqa: PLC0415
+
     from anyio.streams.tls import TLSAttribute, TLSStream  # noqa: PLC0415 - only with keys
 
-    context = client_context(key_file)
+    from ringpop_py.security.credentials import explained  # noqa: PLC0415
+
     try:
         secured = await TLSStream.wrap(
-            stream, server_side=False, ssl_context=context, standard_compatible=False
+            stream,
+            server_side=False,
+            ssl_context=client_context(key_file),
+            standard_compatible=False,
         )
-    except anyio.BrokenResourceError as error:
-        raise ConnectionError(f"TLS failed: {error.__cause__ or error}") from None
-    if not is_member(secured.extra(TLSAttribute.peer_certificate)):  # noqa: S610 - not Django's
-        await secured.aclose()
-        raise ConnectionError(NO_MEMBER)
+        _check_member(secured.extra(TLSAttribute.peer_certificate))  # noqa: S610 - not Django's
+    except BaseException as error:
+        await anyio.aclose_forcefully(stream)
+        cause = error if isinstance(error, ssl.SSLError) else error.__cause__
+        if isinstance(cause, ssl.SSLError):
+            raise ConnectionError(explained(cause)) from None
+        if isinstance(error, anyio.BrokenResourceError | anyio.EndOfStream):
+            raise ConnectionError("the peer closed in the handshake") from None
+        raise
     return secured
+
+
+def _check_member(certificate: Mapping[str, object] | None) -> None:
+    if not is_member(certificate):
+        raise ConnectionError(NO_MEMBER)
 
 
 def _is_refused(error: OSError) -> bool:

@@ -49,6 +49,10 @@ def _credentials(path: str) -> KeyCredentials:
     return KeyCredentials(path, Identity("", Role.ADMIN, f"{_user()}@{socket.gethostname()}"))
 
 
+if hasattr(os, "register_at_fork"):  # a lock may be held by a thread that the child has not
+    os.register_at_fork(after_in_child=_credentials.cache_clear)
+
+
 def _user() -> str:
     try:
         return getpass.getuser()
@@ -94,18 +98,23 @@ class TlsSocket:
             raise BlockingIOError("no whole record has arrived") from None
         except self._error as error:  # for example that our certificate is not trusted
             raise ConnectionError(self._explained(error)) from None
+        except ValueError as error:  # it was closed in another thread
+            raise ConnectionError(str(error)) from None
 
     def sendall(self, data: bytes) -> None:
         """As `socket.sendall`."""
-        self._tls.sendall(data)
+        try:
+            self._tls.sendall(data)
+        except ValueError as error:  # it was closed in another thread
+            raise ConnectionError(str(error)) from None
 
     def settimeout(self, seconds: float) -> None:
         """As `socket.settimeout`."""
         self._tls.settimeout(seconds)
 
     def shutdown(self, how: int) -> None:
-        """As `socket.shutdown`."""
-        self._tls.shutdown(how)
+        """As `socket.shutdown`; whoever reads or sends in another thread still does so with TLS."""
+        socket.socket.shutdown(self._tls, how)  # that of SSLSocket would go on without
 
     def close(self) -> None:
         """As `socket.close`."""

@@ -128,7 +128,7 @@ class PartitionServer(Generic[H]):
         """Return a result for each of *parts*; with *results*, fill in only that at *index*."""
         if results is None:
             results = [None] * len(parts)
-            if len(parts) > 1:  # one part, the usual case, needs no nursery
+            if len(parts) != 1:  # one part, the usual case, needs no nursery
                 async with trio.open_nursery() as nursery:
                     for each in range(len(parts)):
                         nursery.start_soon(self._each, parts, serve, results, each)

@@ -33,6 +33,9 @@ RENEWED_S: Final = 24 * 3600
 LOOK_S: Final = 5.0
 """How often it looks whether its file has changed."""
 _SIDES: Final = (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
+_FOR_NOW: Final = (ConfigError, OSError, ValueError)
+"""What keeps a file from being used, or a certificate from being issued, while the process goes on
+with what it has."""
 PEM: Final = "-----BEGIN "
 _BLOCK: Final = re.compile(r"-----BEGIN [A-Z ]+-----[^-]+-----END [A-Z ]+-----")
 BUNDLE_MIN: Final = 2
@@ -108,7 +111,8 @@ class KeyCredentials:
                 self._looked_at_s = now_s
                 self._look()
             if self._keys and now_s - self._contexts.made_at_s >= RENEWED_S:
-                self._use(self._keys)
+                with suppress(*_FOR_NOW):
+                    self._use(self._keys)
             return self._contexts.server if server else self._contexts.client
 
     def read_again(self) -> None:
@@ -121,7 +125,7 @@ class KeyCredentials:
         version = _version_of(self.path)
         if version != self._version:
             # A file that is being changed by hand may be wrong for a moment: the keys stay.
-            with suppress(ConfigError):
+            with suppress(*_FOR_NOW):
                 self._read()
                 self._version = version
 
@@ -154,7 +158,7 @@ def _bundle_in(text: str, path: str) -> tuple[Issued, bytes]:
     blocks = _BLOCK.findall(text)
     certificates = [block for block in blocks if block.startswith(f"{PEM}CERTIFICATE")]
     others = [block for block in blocks if block not in certificates]
-    if len(certificates) < BUNDLE_MIN or len(others) != 1:
+    if len(certificates) < BUNDLE_MIN or len(others) != 1 or not text.isascii():
         raise ConfigError(
             f"cluster key {path}: a certificate, its private key, and the certificates of the "
             "authorities that are trusted are expected, in PEM"
@@ -184,7 +188,7 @@ def _context(kind: int, issued: Issued, trusted: bytes) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=trusted.decode("ascii"))
     with _as_file(issued.certificate + issued.private_key) as path:
-        context.load_cert_chain(path)
+        context.load_cert_chain(path, password=lambda: b"")  # no question at a terminal
     return context
 
 

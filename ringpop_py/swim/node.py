@@ -491,8 +491,8 @@ class Node:
                 self._damper.voted(then, outcome, now)
             case waits.NameCall(address):
                 self._name_settled(self._namesakes.answered(address, outcome, now), now)
-            case waits.VouchCall(name):
-                self._rows.vouched(name, outcome, now)
+            case waits.VouchCall():
+                self._rows.vouched(then, outcome, now)
             case waits.NameHelp():
                 self._name_settled(self._namesakes.helped(then, outcome), now)
             case waits.JoinList(host):

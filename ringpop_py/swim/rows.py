@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ringpop_py.swim.namesakes import Namesakes
     from ringpop_py.swim.periods import Periods
     from ringpop_py.swim.scores import Scores
+    from ringpop_py.swim.waits import VouchCall
 
 
 class Grounds(NamedTuple):
@@ -199,7 +200,7 @@ class Rows:
         if not self._core.is_believable(row, now):
             self._refuse_claim(unvouched, "its incarnation is a century ahead")
             return False
-        if self._vouching.is_needed(row, held):
+        if self._vouching.is_needed(unvouched, held):
             self._vouching.ask(unvouched, now)
             return False
         return True
@@ -218,9 +219,9 @@ class Rows:
         condemned, self._condemned = list(self._condemned), {}
         return condemned
 
-    def vouched(self, name: str, outcome: Outcome, now: int) -> None:
-        """Apply what was claimed of *name*, if *outcome* is the word of its own process."""
-        unvouched, vouched = self._vouching.answered(name, outcome)
+    def vouched(self, call: VouchCall, outcome: Outcome, now: int) -> None:
+        """Apply what *call* was made for, if *outcome* is the word of its own process."""
+        unvouched, vouched = self._vouching.answered(call, outcome)
         if vouched:
             change, via, told_by = unvouched
             self.update([change], now, via=via, told_by=told_by, vouched=True)

@@ -17,15 +17,19 @@ from ringpop_py.swim.timers import microseconds
 from ringpop_py.swim.waits import VouchCall
 
 if TYPE_CHECKING:
+    from ringpop_py.address import Address
     from ringpop_py.swim.calls import Calls, Outcome
     from ringpop_py.swim.core import Core
     from ringpop_py.swim.effects import Via
     from ringpop_py.swim.member import Member
 
+ANSWERS: Final[frozenset[Via]] = frozenset({"ack", "full-sync"})
+"""Ways by which the word of a process comes that we have called."""
 AHEAD_MS_MAX: Final = 10 * 60 * 1000
 """How far ahead of our clock an incarnation is believed as it comes."""
 ASKED_MAX: Final = 64
-"""How many processes are asked at a time. The rows of others are dropped, and come again."""
+"""How many processes at addresses that no member has are asked at a time. The rows of others are
+dropped, and come again."""
 
 
 class Unvouched(NamedTuple):
@@ -37,12 +41,12 @@ class Unvouched(NamedTuple):
 
 
 class Vouching:
-    """Asks the processes of rows that need their word, one call for each name at a time."""
+    """Asks the processes of rows that need their word: of a name, one call to each address."""
 
     def __init__(self, core: Core, calls: Calls) -> None:
         self._core = core
         self._calls = calls
-        self._open: dict[str, Unvouched] = {}
+        self._open: dict[tuple[str, Address], Unvouched] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -51,19 +55,21 @@ class Vouching:
         """Return the highest incarnation that is believed as it comes."""
         return self._core.clock.wall_ms(now) + AHEAD_MS_MAX
 
-    def is_needed(self, row: Member, held: Member | None) -> bool:
-        """Return whether *row*, which is far ahead or moves *held*, needs the word of its process.
+    def is_needed(self, unvouched: Unvouched, held: Member | None) -> bool:
+        """Return whether *unvouched*, which is far ahead or moves *held*, needs its process's word.
 
         A node that joins takes the word of the hosts that it was given. Nobody could vouch for a
-        member that is gone; if it is gone in our view, too, the row changes little. And such a
-        member may have been started elsewhere.
+        member that is gone; if it is gone in our view, too, the row changes little. What a member
+        has answered us of itself is its word.
         """
-        core = self._core
+        core, row = self._core, unvouched.change.member
+        itself = unvouched.told_by == row.name and unvouched.via in ANSWERS
+        if itself and held is not None and row.address == held.address:
+            return False
         if not core.dialect.extends or not core.ready or row.name == core.name:
             return False
         if held is None or not held.status.reachable:
-            moved = held is not None and row.address != held.address
-            return row.status.reachable and not moved
+            return row.status.reachable
         if row.address != held.address:
             return overrides(row, held)
         return row.incarnation > held.incarnation
@@ -71,20 +77,24 @@ class Vouching:
     def ask(self, unvouched: Unvouched, now: int) -> None:
         """Ask the process that *unvouched* is about, unless it is being asked."""
         core, row = self._core, unvouched.change.member
-        if core.stopped or row.name in self._open or len(self._open) >= ASKED_MAX:
+        held = core.members.get(row.name)
+        # A flood of rows at addresses of nobody must not keep members from being asked.
+        known = held is not None and held.address == row.address
+        full = not known and len(self._open) >= ASKED_MAX
+        if core.stopped or full or (row.name, row.address) in self._open:
             return
-        self._open[row.name] = unvouched
+        self._open[row.name, row.address] = unvouched
         request = NameReq(core.cluster, *core.sender, core.clock.since_ms, core.ready)
         timeout_us = microseconds(core.config.ping_timeout_s)
-        self._calls.open(row.address, request, timeout_us, VouchCall(row.name), now)
+        self._calls.open(row.address, request, timeout_us, VouchCall(row.name, row.address), now)
 
-    def answered(self, name: str, outcome: Outcome) -> tuple[Unvouched, bool]:
-        """Return what was said of *name*, and whether its process has vouched for it."""
-        unvouched = self._open.pop(name)
+    def answered(self, call: VouchCall, outcome: Outcome) -> tuple[Unvouched, bool]:
+        """Return what was said, and whether the process that was called has vouched for it."""
+        unvouched = self._open.pop((call.name, call.address))
         row = unvouched.change.member
         vouched = (
             isinstance(outcome, NameAck)
-            and outcome.source == name
+            and outcome.source == row.name
             and outcome.source_address == row.address
             and outcome.source_incarnation >= row.incarnation
         )

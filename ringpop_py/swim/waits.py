@@ -202,9 +202,10 @@ class NameHelp(Declared, frozen=True):
 
 
 class VouchCall(Declared, frozen=True):
-    """A `NameReq` to the process called *name*, which alone can vouch for a row."""
+    """A `NameReq` to the process called *name* at *address*, which alone can vouch for a row."""
 
     name: str
+    address: Address
 
 
 Continuation = (

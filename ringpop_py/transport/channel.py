@@ -88,6 +88,8 @@ class Channel:
         on_handler_error: called with the endpoint and the exception when a handler failed.
         on_trouble: called with a peer's name, an endpoint and a sentence, when the peer sent
             something that cannot be read, or that is not served here.
+        owns: returns whether the member of that name, who has proved to be it, listens at an
+            address; by default if that is its name.
         knows_host: returns whether a host, as the network knows it, may use the reserve; by default
             only this machine may.
         handlers: what answers which calls.
@@ -118,6 +120,7 @@ class Channel:
         self.on_handler_error: Callable[[str, Exception], None] = _ignore
         self.on_trouble: Callable[[str, str, str], None] = _ignore
         self.knows_host: Callable[[str], bool] = is_this_machine
+        self.owns: Callable[[str, Address], bool] = lambda name, address: name == str(address)
         self._network: Network = network or TcpNetwork()
         self._init_headers = init_headers
         self._new_connection = partial(
@@ -346,6 +349,13 @@ class Channel:
         """Note that the peer has introduced itself."""
         if link.connection.initiates:
             self.on_dialed(link.connection.init_headers, headers)
+        identity = link.identity
+        # Where a peer says that it listens, only a member of that address is believed: our own
+        # calls to the address use this connection from now on.
+        if link.address is None and (identity is None or identity.role is Role.MEMBER):
+            address = _listening_address(link.connection.peer_host_port)
+            if address is not None and (identity is None or self.owns(identity.name, address)):
+                link.address = address
         self.links.is_up(link)
 
     def link_is_down(self, link: PeerLink, *, broke: bool) -> None:
@@ -434,8 +444,6 @@ class LinkTable:
 
     def is_up(self, link: PeerLink) -> None:
         """Note that the peer has introduced itself: calls to its address use this connection."""
-        if link.address is None:
-            link.address = _listening_address(link.connection.peer_host_port)
         if link.address is not None:
             current = self.routes.get(link.address)
             if current is None or not current.ready:

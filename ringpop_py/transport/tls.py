@@ -26,6 +26,7 @@ HANDSHAKE: Final = 0x16
 """The first byte of TLS. A frame of TChannel that begins with it would have 5,632 bytes or more,
 but the first one, which introduces the peer, is shorter."""
 PIECE_BYTES: Final = 65_536
+UNSENT_BYTES_MAX: Final = 1 << 20
 
 
 class TlsStream:
@@ -64,6 +65,7 @@ class TlsStream:
         self._begun = False  # whether this end has looked at what the peer sends
         self._plain = False
         self._unsent = b""  # records that have not left
+        self._draining = False  # whether a task waits until they can
         # How many of the next plain bytes are in these records. The caller was told that they were
         # not sent, so that it comes again.
         self._owed = 0
@@ -122,8 +124,7 @@ class TlsStream:
         if self._plain:
             return await self._inner.receive()
         while (data := self._read()) == b"":
-            if self._outgoing.pending:
-                self._push(self._outgoing.read())
+            self._answer_records()
             records = await self._inner.receive()
             if not records:
                 return b""  # frames have lengths: who cuts the stream short is found out by these
@@ -177,6 +178,16 @@ class TlsStream:
             if sent:
                 return sent
 
+    def _answer_records(self) -> None:
+        """Send what records of the peer ask for, for example other keys; without waiting."""
+        records = self._outgoing.read()
+        if records and self._draining:
+            self._unsent += records  # after what is on its way
+        elif records:
+            self._push(records)
+        if len(self._unsent) > UNSENT_BYTES_MAX:
+            raise trio.BrokenResourceError("the peer asks for records, and does not read them")
+
     def _push(self, records: bytes) -> bool:
         """Send *records* after those that wait, without waiting; return whether all have left."""
         self._unsent += records
@@ -186,9 +197,13 @@ class TlsStream:
 
     async def _send_records(self) -> None:
         self._unsent += self._outgoing.read()
-        while self._unsent:
-            sent = await self._inner.send_some(memoryview(self._unsent))
-            self._unsent = self._unsent[sent:]
+        self._draining = True
+        try:
+            while self._unsent:
+                sent = await self._inner.send_some(memoryview(self._unsent))
+                self._unsent = self._unsent[sent:]
+        finally:
+            self._draining = False
 
     def end_sending(self) -> None:
         """See `Stream`."""
@@ -259,14 +274,14 @@ class TlsNetwork:
         inner = await self._inner.connect(to, origin=origin)
         if self._dial_plain:
             return inner
-        context = self._credentials.context(server=False)
-        stream = TlsStream(inner, context, self._credentials.identity.cluster, server=False)
         try:
+            context = self._credentials.context(server=False)
+            stream = TlsStream(inner, context, self._credentials.identity.cluster, server=False)
             await stream.shake_hands()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            stream.close()
+            inner.close()
             raise OSError(errno.EPROTO, str(error)) from None
         except BaseException:
-            stream.close()
+            inner.close()
             raise
         return stream

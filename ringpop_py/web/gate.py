@@ -7,8 +7,8 @@ send a form to another site; the page then stands in `Origin`.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from ringpop_py.address import is_numeric
 from ringpop_py.web.refusals import HttpRefusal, bad_request
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "localhost"
 READING: Final = ("GET", "HEAD")
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:@\[\]/]+))(?::\d{1,5})?")
+_ORIGIN: Final = re.compile(r"^https?://")
 
 
 def hosts_of(config: Config) -> frozenset[str]:
@@ -49,13 +51,12 @@ def check_request(method: str, headers: Mapping[str, str], hosts: Collection[str
         raise HttpRefusal(421, "WrongHost", text)
     origin = headers.get("origin")
     cross_site = headers.get("sec-fetch-site") == "cross-site"
-    foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+    foreign = origin is not None and _ORIGIN.sub("", origin.lower()) != host.lower()
     if cross_site or (foreign and method not in READING):
         raise HttpRefusal(403, "CrossSite", "cross-origin requests are refused")
 
 
 def _name_in(host: str) -> str:
-    """Return the name or address in *host*, in lower case, without port and brackets."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0].lower()
+    """Return the name or address in *host*, in lower case; all of it if it is malformed."""
+    found = _HOST.fullmatch(host.lower())
+    return host if found is None else found[1] or found[2]

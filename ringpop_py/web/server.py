@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import trio
 from hypercorn.config import Config as HypercornConfig
-from hypercorn.trio import serve
+from hypercorn.trio import run, serve
+from hypercorn.trio.tcp_server import TCPServer
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -168,6 +169,24 @@ class HttpApp(Protocol):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI interface."""
+
+
+class _Connection(TCPServer):
+    """A connection of hypercorn whose failure ends nothing else.
+
+    Hypercorn (0.18) lets some errors out, for example if a peer sends a malformed chunk while it is
+    being answered. They would end the server, and with it the node.
+    """
+
+    async def run(self) -> None:
+        """Serve it until it ends."""
+        try:
+            await super().run()
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            log.debug("http-connection-failed", reason=repr(error))
+
+
+run.TCPServer = _Connection  # type: ignore[attr-defined] # there is no other way to choose it
 
 
 class HttpServer:

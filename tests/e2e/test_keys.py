@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
 import trio
 
@@ -237,3 +240,25 @@ def test_a_certificate_lets_its_holder_do_what_its_role_permits_and_no_more(
     assert "is for the role admin, not ringpop:///client/job" in changed.stderr
     assert "is for the role member" in str(caught.value)
     assert read_keys(key) == (second,)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_what_does_not_speak_tls_cannot_be_reached(key: str, backend: str, said: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            for _ in range(2):
+                peer, _ = server.accept()
+                with peer:
+                    peer.recv(1)
+                    peer.sendall(said)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        peer = "{}:{}".format(*server.getsockname())
+        with pytest.raises(ConnectFailed):
+            anyio.run(healthy, peer, key, backend=backend)
+        with Client(peer, cluster_key=key) as client, pytest.raises(ConnectFailed):
+            client.lookup("x")
+        thread.join(10)

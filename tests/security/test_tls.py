@@ -245,6 +245,34 @@ def test_the_authority_of_a_key_is_the_same_everywhere() -> None:
     assert authority_of(OTHER).private_key.private_numbers() != one.private_key.private_numbers()
 
 
+@pytest.mark.parametrize(
+    ("role", "name", "takes"),
+    [
+        (Role.CLIENT, "c", False),
+        (Role.ADMIN, "b", False),
+        (Role.MEMBER, "c", False),
+        (Role.MEMBER, "b", True),
+    ],
+)
+async def test_calls_to_an_address_go_to_whom_it_belongs_and_not_to_who_claims_it(
+    keys: Keys, role: Role, name: str, *, takes: bool
+) -> None:
+    claimed = Address("elsewhere", 7)
+    cluster = "c" if role is Role.MEMBER else ""
+    claimant = KeyCredentials(keys.file("x", KEY), Identity(cluster, role, name))
+    async with pair(secured(claimant), secured(keys.of("b", KEY))) as both:
+        both.a.host_port = claimed  # what it says of itself
+        both.b.owns = lambda member, address: (member, address) == ("b", claimed)
+        await both.a.call(B, call())
+        both.a.serve("app", "/echo", echo)
+
+        if takes:
+            assert (await both.b.call(claimed, call(b"secret"))).arg3 == b"secret"
+        else:
+            with pytest.raises(ConnectFailed):
+                await both.b.call(claimed, call(b"secret"))
+
+
 # Rotation.
 
 
@@ -289,6 +317,12 @@ async def test_keys_are_rotated_while_calls_go_on(
 ROTATIONS: Final = 20
 
 
+HALF_PEM: Final = b"".join(
+    b"-----BEGIN %b-----\n\xc3\xa9A==\n-----END %b-----\n" % (kind, kind)
+    for kind in (b"CERTIFICATE", b"ENCRYPTED PRIVATE KEY", b"CERTIFICATE")
+)
+
+
 def test_a_file_that_is_wrong_for_a_moment_changes_nothing(
     keys: Keys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -296,7 +330,10 @@ def test_a_file_that_is_wrong_for_a_moment_changes_nothing(
     credentials = keys.of("a", KEY)
     before = credentials.context(server=True)
 
-    (tmp_path / "a").write_text("ringpop-key-1:half")
+    for content in (b"ringpop-key-1:half", b"-----BEGIN \xff", HALF_PEM, b""):
+        (tmp_path / "a").write_bytes(content)
+        assert credentials.context(server=True) is before
+    (tmp_path / "a").unlink()
     assert credentials.context(server=True) is before
     keys.file("a", OTHER)
 

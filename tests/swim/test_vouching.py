@@ -17,6 +17,7 @@ from ringpop_py.swim.messages import (
     MemberChange,
     NameAck,
     NameReq,
+    Ping,
     Refusal,
     Response,
 )
@@ -24,7 +25,7 @@ from ringpop_py.swim.vouching import AHEAD_MS_MAX, ASKED_MAX
 from ringpop_py.values.declared import replace
 from ringpop_sim.world.world import WALL_MS
 from tests.swim.nodes import World
-from tests.swim.test_node import A, B, D, calls_in, lone, ping_from, row, status_of
+from tests.swim.test_node import A, B, D, ack_of, calls_in, lone, ping_from, row, status_of
 
 if TYPE_CHECKING:
     from ringpop_py.swim.effects import Effect
@@ -182,3 +183,42 @@ def test_a_liar_raises_no_incarnation_far() -> None:
 
     assert world.converged()
     assert max(node.local.incarnation for node in nodes) < WALL_MS + world.now // 1000
+
+
+def test_who_is_first_said_to_be_faulty_is_not_moved_by_the_next_row_either() -> None:
+    node = lone(A)
+    gone = replace(A, incarnation=WALL_MS + 1, status=Status.FAULTY)
+    moved = replace(A, host="10.6.6.6", incarnation=WALL_MS + 2)
+
+    effects = told(node, gone, moved)
+
+    assert [call.to for call in asked_in(effects)] == [moved.address]
+    held = node.members.get(A.name)
+    assert held is not None
+    assert held.address == A.address
+    pings = [call for call in calls_in(effects) if isinstance(call.request, Ping)]
+    assert [call.to for call in pings] == [A.address]  # it has the last word
+
+
+def test_a_flood_of_moves_keeps_no_member_from_being_asked() -> None:
+    node = lone(A)
+    moves = [replace(A, host=f"10.6.6.{n}", incarnation=FAR_MS + n) for n in range(2 * ASKED_MAX)]
+    told(node, *moves)
+
+    effects = told(node, replace(A, incarnation=FAR_MS))
+
+    assert [call.to for call in asked_in(effects)] == [A.address]
+    assert node.under_way["inquiries"] == ASKED_MAX + 1
+
+
+def test_what_a_member_answers_of_itself_is_its_word() -> None:
+    node = lone(A)
+    (ping,) = calls_in(node.tick(0))
+    itself = replace(A, incarnation=FAR_MS)
+
+    effects = node.receive(
+        Answered(ping.call_id, ack_of(A, MemberChange(member=itself, source=A.name))), 0
+    )
+
+    assert asked_in(effects) == []
+    assert node.members.get(A.name) == itself

@@ -273,3 +273,22 @@ async def test_requests_that_are_never_finished_keep_nobody_from_asking_whether_
                 answers = [await http.get(path) for path in ("/alive", "/ready")]
 
     assert [answer.status_code for answer in answers] == [200, 200]
+
+
+async def test_a_connection_that_fails_ends_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(_connection: object) -> None:
+        await trio.lowlevel.checkpoint()
+        monkeypatch.undo()
+        raise trio.BusyResourceError("another task is currently sending data")
+
+    async with open_ringpop(Config(http=ANY_PORT)) as node:
+        async with httpx.AsyncClient(base_url=url_of(node)) as kept:
+            await kept.get("/alive")
+            monkeypatch.setattr("hypercorn.trio.tcp_server.TCPServer._read_data", fails)
+            failed = await exchange(node, b"GET /alive HTTP/1.1\r\nHost: x\r\n\r\n")
+            alive = [await kept.get("/alive")]
+        async with httpx.AsyncClient(base_url=url_of(node)) as other:
+            alive.append(await other.get("/alive"))
+
+    assert failed == b""
+    assert [answer.status_code for answer in alive] == [200, 200]

@@ -69,6 +69,9 @@ class Liar:
             at = liar.address if process.number % 2 else nowhere
             local = process.node.local
             incarnation = local.incarnation + NEAR_MS
+            # Also as if it had ended before: then it could be believed to be started elsewhere.
+            rows.append(replace(local, incarnation=incarnation, status=Status.FAULTY))
+            incarnation += 1
             rows.append(replace(local, host=at.host, port=at.port, incarnation=incarnation))
         return [] if self._world.dialect.names_are_addresses else rows
 

@@ -348,7 +348,7 @@ BUGS: Final = (
         "swim/vouching.py",
         "            return overrides(row, held)\n",
         "            return False\n",
-        "L11",
+        "L11 E",
         "liar:8:1",
     ),
     _bug(

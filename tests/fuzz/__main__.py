@@ -1,0 +1,40 @@
+"""``python -m tests.fuzz --count N``: as many spoilt calls as you like."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections import Counter
+
+import trio
+
+from ringpop_py.logs import NAME
+from tests.fuzz.node import attack
+
+ROUND: int = 20_000
+
+
+def main() -> int:
+    """Attack nodes, one after the other, and print what was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--count", type=int, default=100_000, help="calls (100000)")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
+    options = parser.parse_args()
+    logging.getLogger(NAME).setLevel(logging.CRITICAL)
+    done, bugs = 0, Counter[str]()
+    for number in range(-(-options.count // ROUND)):
+        found = trio.run(attack, min(ROUND, options.count - done), options.seed + number)
+        done += found.calls.total()
+        bugs.update(found.bugs)
+        sick = "" if found.healthy else ", and the node is NOT well"
+        print(f"{done:,} calls, {bugs.total()} bugs, {found.grown_bytes >> 20} MiB more{sick}")
+        if not found.healthy:
+            return 1
+    for bug, count in bugs.most_common():
+        print(f"{count:6} {bug}")
+    return 1 if bugs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
