@@ -24,6 +24,7 @@ import trio
 from ringpop_py.address import PORT_MAX, Address
 from ringpop_py.cli.commands import ExitCode, Parser, complain, table
 from ringpop_py.client.client import Client
+from ringpop_py.client.trust import KEY_VARIABLE
 from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:
@@ -181,6 +182,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--store", metavar="URL|FOLDER", help=text)
     text = "let each node hold rows of shuffles, in a temporary folder"
     parser.add_argument("--shuffles", action="store_true", help=text)
+    text = "the file with the cluster's keys (ringpopctl keygen): all connections use TLS"
+    parser.add_argument("--cluster-key", metavar="FILE", help=text)
     split = list(argv).index("--") if "--" in argv else len(argv)
     options = parser.parse_args(argv[:split])
     if not 1 <= options.nodes <= NODES_MAX:
@@ -203,6 +206,9 @@ def main(argv: Sequence[str]) -> int:
         # The last flag wins, so this one comes first: the flags after -- may name another store.
         store = str(folder / "store") if options.store is None else options.store
         flags = ["--store", store, "--create-store", *flags]
+    if options.cluster_key is not None:
+        os.environ[KEY_VARIABLE] = options.cluster_key  # for the clients that ask the nodes
+        flags = ["--cluster-key", options.cluster_key, *flags]
     cluster = DevCluster(addresses, folder, flags, shuffles=options.shuffles)
     try:
         trio.run(_watch, cluster)

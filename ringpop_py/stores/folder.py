@@ -76,9 +76,7 @@ class FolderStore:
             there = "is empty, or holds something else" if os.path.isdir(path) else "does not exist"
             raise missing(f"folder {self._root} {there}")
         try:
-            os.makedirs(os.path.dirname(self._root), exist_ok=True)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self._root, PRIVATE)
+            os.makedirs(self._root, PRIVATE, exist_ok=True)
             self._mode = _mode_in(os.stat(self._root).st_mode)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._new, self._mode)

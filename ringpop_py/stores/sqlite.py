@@ -55,12 +55,12 @@ class SqliteStore:
         try:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120
             # SQLite would let all users read it. Its other files have the mode of this one.
-            os.close(os.open(self._path, os.O_CREAT, 0o600))
+            with contextlib.suppress(OSError):  # SQLite says what is wrong
+                os.close(os.open(self._path, os.O_CREAT, 0o600))
             connection = self._connect()
             connection.execute(_DEFINITION)
         except (sqlite3.Error, OSError) as error:
-            why = (isinstance(error, OSError) and error.strerror) or error
-            raise ConfigError(f"sqlite store {self._path}: {why}") from None
+            raise ConfigError(f"sqlite store {self._path}: {error}") from None
         self._idle.append(connection)
 
     def put_if_absent(self, key: str, value: bytes) -> bool:

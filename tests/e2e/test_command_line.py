@@ -418,9 +418,15 @@ def test_the_peer_of_the_environment_may_have_a_zone(monkeypatch: pytest.MonkeyP
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_dev_starts_kills_and_ends_a_cluster() -> None:
+@pytest.mark.parametrize("with_key", [False, True], ids=["without a key", "with a key"])
+def test_dev_starts_kills_and_ends_a_cluster(tmp_path: Path, *, with_key: bool) -> None:
+    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "dev", "3", "--base-port", "0"]
+    if with_key:
+        key = str(tmp_path / "key")
+        assert run("ringpopctl", "keygen", key).returncode == 0
+        command += ["--cluster-key", key]
     process = subprocess.Popen(
-        [sys.executable, "-m", "ringpop_py.cli.ringpopd", "dev", "3", "--base-port", "0"],
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
