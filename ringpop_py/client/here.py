@@ -67,7 +67,7 @@ def connected(
     """Return a connection to *peer*, with TLS if there is a *key_file*; never by a Unix socket.
 
     Raises:
-        OSError: there is none.
+        OSError: *peer* cannot be reached, or TLS fails.
         UnicodeError: the host cannot be a name.
         ConfigError: the file of keys cannot be used.
     """

@@ -119,7 +119,12 @@ class KeyCredentials:
         """Use what the file holds now. Raises ConfigError; then all stays as it was."""
         with self._lock:
             self._version = _version_of(self.path)
-            self._read()
+            try:
+                self._read()
+            except ConfigError:
+                raise
+            except (OSError, ValueError) as error:  # for example without a free descriptor
+                raise ConfigError(f"cluster key {self.path}: {error}") from None
 
     def _look(self) -> None:
         version = _version_of(self.path)

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from ringpop_py.address import Address
-from ringpop_py.errors import BadRequest, CallError, ConnectFailed
+from ringpop_py.errors import BadRequest, CallError, ConfigError, ConnectFailed
 from ringpop_py.security import credentials as module
 from ringpop_py.security.authority import authority_of
 from ringpop_py.security.credentials import PLAIN, KeyCredentials, member_credentials
@@ -475,3 +475,20 @@ async def test_who_changes_what_is_sent_changes_no_call(
     assert len(served) == len(set(served))  # none ran twice
     assert set(served[1:]) <= {b"0", b"1", b"2", b"3"}
     assert b"3" in served  # on a new connection
+
+
+def test_what_keeps_a_file_from_being_read_again_is_one_kind_of_error(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials = keys.of("a", KEY)
+    before = credentials.context(server=True)
+
+    def out_of_files(*_: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", out_of_files)
+
+    with pytest.raises(ConfigError, match="Too many open files"):
+        credentials.read_again()
+    monkeypatch.setattr(module, "RENEWED_S", 0.0)
+    assert credentials.context(server=True) is before
