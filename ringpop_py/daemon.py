@@ -267,11 +267,6 @@ def _check_keys(config: Config) -> None:
         return
     if config.dialect != "native":
         raise ConfigError("--cluster-key: the ringpop dialect has no keys; use --insecure instead")
-    if config.shuffle.folder is not None and not config.insecure:
-        raise ConfigError(
-            "--shuffle-folder with --cluster-key: the rows of shuffles travel without TLS, and "
-            "whoever reaches their port may read them; --insecure permits that"
-        )
 
 
 def _secured(

@@ -101,7 +101,18 @@ class TlsSocket:
         except ValueError as error:  # it was closed in another thread
             raise ConnectionError(str(error)) from None
 
-    def sendall(self, data: bytes) -> None:
+    def recv_into(self, buffer: memoryview) -> int:
+        """As `socket.recv_into`."""
+        try:
+            return self._tls.recv_into(buffer)
+        except self._waits:
+            raise BlockingIOError("no whole record has arrived") from None
+        except self._error as error:
+            raise ConnectionError(self._explained(error)) from None
+        except ValueError as error:  # it was closed in another thread
+            raise ConnectionError(str(error)) from None
+
+    def sendall(self, data: bytes | bytearray | memoryview) -> None:
         """As `socket.sendall`."""
         try:
             self._tls.sendall(data)

@@ -21,7 +21,7 @@ from ringpop_py.pipeline.progress import Display, Reading, Watch, meanwhile
 from ringpop_py.pipeline.session import reason_of
 from ringpop_py.pipeline.settings import AVAILABLE_NOW
 from ringpop_py.pipeline.target import PipelineTarget, TargetOwnership
-from ringpop_py.spark.options import is_job, quoted, write_options
+from ringpop_py.spark.options import is_job, quoted
 from ringpop_py.spark.source.patience import Patience, job_client
 from ringpop_py.spark.source.reports import TIMES, stream_job, write_report
 from ringpop_py.spark.source.source import RingpopDataSource
@@ -181,7 +181,9 @@ class _Run:
         # The commit has counted them, and the cluster keeps the counts with its decision.
         name = self.pipeline.keyspace.name
         with suppress(RingpopError):  # the job is done, whether a daemon answers now or not
-            report = write_report(name, job, peers=self.pipeline.peers)
+            report = write_report(
+                name, job, peers=self.pipeline.peers, cluster_key=self.pipeline.target.cluster_key
+            )
             self.changes += report.staged_rows
             self.retries += report.retries
             for what in TIMES:
@@ -200,7 +202,7 @@ class _BatchRun(_Run):
         super().__init__(*arguments)
         self.job = self.pipeline.job or fresh_job(self.pipeline.name)
         self.group = f"ringpop-pipeline {self.job}"
-        self.target = write_options(self.pipeline.sink_options()).target
+        self.target = self.pipeline.target
         self.applying_at: float | None = None
 
     def run(self, rows: DataFrame) -> None:

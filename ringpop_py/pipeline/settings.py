@@ -27,6 +27,8 @@ from ringpop_py.spark.options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ringpop_py.spark.options import Target
+
 PEER_VARIABLE: Final = "RINGPOP_PEER"
 SAMPLE_ROWS: Final = 100_000
 EVERY_S: Final = 1.0
@@ -163,9 +165,9 @@ class Pipeline:
         return options
 
     @property
-    def direct(self) -> bool:
-        """Whether members may be called, rather than only *peers*."""
-        return write_options(self.sink_options(), streaming=self.stream is not None).target.direct
+    def target(self) -> Target:
+        """Where the data source writes, and how it gets there."""
+        return write_options(self.sink_options(), streaming=self.stream is not None).target
 
 
 VALUE_COLUMN: Final = "value"

@@ -70,19 +70,32 @@ class PipelineTarget:
 
     Args:
         direct: False if members cannot be reached from here: then only *peers* are asked.
+        cluster_key: the file with the cluster's keys, if it has some; see `Client`.
     """
 
     def __init__(
-        self, peers: Sequence[str], keyspace: KeyspaceSettings, *, direct: bool = True
+        self,
+        peers: Sequence[str],
+        keyspace: KeyspaceSettings,
+        *,
+        direct: bool = True,
+        cluster_key: str | None = None,
     ) -> None:
         self.keyspace = keyspace
         self._peers = list(peers)
         self._direct = direct
+        self._cluster_key = cluster_key
 
     @classmethod
     def of(cls, pipeline: Pipeline) -> PipelineTarget:
         """Return the keyspace of *pipeline*."""
-        return cls(pipeline.peers, pipeline.keyspace, direct=pipeline.direct)
+        target = pipeline.target
+        return cls(
+            pipeline.peers,
+            pipeline.keyspace,
+            direct=target.direct,
+            cluster_key=target.cluster_key,
+        )
 
     def prepare(self) -> bool:
         """Check that the keyspace exists, or create it; return whether it was created.
@@ -167,7 +180,7 @@ class PipelineTarget:
             if left_s <= 0:
                 break
             try:
-                with Client(address, timeout_s=min(ASK_TIMEOUT_S, left_s)) as client:
+                with self._client(address, min(ASK_TIMEOUT_S, left_s)) as client:
                     shown = client.admin("/admin/keyspaces/show", {"name": self.keyspace.name})
             except RingpopError:
                 continue  # it has left, or does not know the keyspace yet
@@ -175,6 +188,9 @@ class PipelineTarget:
             if shown["here"]["name"] == name:
                 keys[name] = shown["here"]["keys"]
         return keys
+
+    def _client(self, peer: str, timeout_s: float) -> Client:
+        return Client(peer, timeout_s=timeout_s, cluster_key=self._cluster_key)
 
     def _ask(
         self, endpoint: str, body: Mapping[str, Any] | None = None, timeout_s: float = ASK_TIMEOUT_S
@@ -185,7 +201,7 @@ class PipelineTarget:
         reasons = []
         for peer in list(self._peers):
             try:
-                with Client(peer, timeout_s=timeout_s) as client:
+                with self._client(peer, timeout_s) as client:
                     answer = ask(client)
             except CallError as error:
                 reasons.append(f"{peer}: {error}")

@@ -56,6 +56,24 @@ class Issued(NamedTuple):
     private_key: bytes
 
 
+def refusal_of(identity: Identity | None, cluster: str, *, by_server: bool) -> str | None:
+    """Return why a connection with *identity* is not made; None if it is.
+
+    Args:
+        cluster: the name of ours; empty if any will do.
+        by_server: whether we have accepted the connection. Who makes one wants a member.
+    """
+    if identity is None:
+        return "its certificate names nobody (a URI ringpop://CLUSTER/ROLE/NAME)"
+    # Who is no member need not know its cluster's name, neither here nor there.
+    named = identity.cluster or identity.role is Role.MEMBER
+    if cluster and named and identity.cluster != cluster:
+        return "its certificate is of another cluster"
+    if not by_server and identity.role is not Role.MEMBER:
+        return f"a {identity.role.label} answers there, and no member"
+    return None
+
+
 def identity_in(certificate: Mapping[str, Any] | None) -> Identity | None:
     """Return whom *certificate*, as `ssl.SSLObject.getpeercert` gives it, names; None if nobody."""
     for kind, text in (certificate or {}).get("subjectAltName", ()):

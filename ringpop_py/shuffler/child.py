@@ -19,6 +19,7 @@ from ringpop_py.shuffling.members import LABEL
 from ringpop_py.stores.urls import MEMORY
 
 if TYPE_CHECKING:
+    from ringpop_py.config.settings import Config
     from ringpop_py.node.ringpop import Ringpop
 
 READY_S: Final = 30.0
@@ -69,6 +70,7 @@ async def run_child(ringpop: Ringpop) -> None:
     command += ["--listen", ringpop.address.host, "--folder", settings.folder]
     command += ["--memory", str(settings.memory_bytes), "--disk", str(settings.disk_bytes)]
     command += ["--cluster", ringpop.config.cluster]
+    command += _key_flags(ringpop.config)
     if ringpop.config.store is not None and ringpop.config.store != MEMORY:
         command += ["--store", ringpop.config.store]  # where others can open it as well
     environment = {**_heap(settings.memory_bytes), **os.environ}
@@ -87,6 +89,14 @@ async def run_child(ringpop: Ringpop) -> None:
         with trio.CancelScope(shield=True):
             await _ended(process)
     raise ShuffleUnavailable(f"the process for shuffles has ended with {process.returncode}")
+
+
+def _key_flags(config: Config) -> list[str]:
+    if config.cluster_key is None:
+        return []
+    flags = ["--cluster-key", str(Path(config.cluster_key).absolute())]
+    flags += ["--accept-plain"] if config.accept_plain else []
+    return flags + (["--dial-plain"] if config.dial_plain else [])
 
 
 def _heap(memory_bytes: int) -> dict[str, str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.shuffle import calls as c
     from ringpop_py.shuffle.record import MemberId
+    from ringpop_py.shuffler.secure import Keys
     from ringpop_py.shuffler.view import Watch
     from ringpop_py.sorting.frames import Bytes
 
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 class Peers:
     """Calls other processes. Files and slices have other connections than what is short."""
 
-    def __init__(self, watch: Watch, nursery: trio.Nursery) -> None:
+    def __init__(self, watch: Watch, nursery: trio.Nursery, keys: Keys | None) -> None:
         self._watch = watch
         self._nursery = nursery
-        self._peers: dict[tuple[str, bool], Peer] = {}
+        self._keys = keys
+        self._peers: dict[tuple[str, str, bool], Peer] = {}
 
     async def call(
         self,
@@ -44,8 +46,8 @@ class Peers:
         shuffler = self._watch.shufflers.get(member.host)
         if shuffler is None:
             raise ShuffleUnavailable(f"{member.host} has no process for shuffles now")
-        key = shuffler.address, bulk
+        key = member.host, shuffler.address, bulk
         peer = self._peers.get(key)
         if peer is None:
-            peer = self._peers[key] = Peer(shuffler.address, self._nursery)
+            peer = self._peers[key] = Peer(member.host, shuffler.address, self._nursery, self._keys)
         return await peer.call(call, body, timeout_s=timeout_s, path=path)

@@ -33,6 +33,8 @@ from ringpop_py.stores import open_store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringpop_py.shuffler.secure import Keys
+
 LAST: Final = "incarnation"
 DATA: Final = "data"
 BEAT_S: Final = 1.0
@@ -59,6 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--disk", type=int, default=1 << 50)
     parser.add_argument("--store", help="of the node; it exists")
     parser.add_argument("--cluster", required=True)
+    parser.add_argument("--cluster-key", help="the file of keys")
+    parser.add_argument("--accept-plain", action="store_true")
+    parser.add_argument("--dial-plain", action="store_true")
     options = parser.parse_args(argv)
     os.nice(NICE)
     try:
@@ -101,14 +106,15 @@ def claim(folder: Path) -> tuple[int, int]:
 
 async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore) -> None:
     """Serve until standard input ends."""
-    client = Client(options.node)
+    client = Client(options.node, cluster_key=options.cluster_key)
     data, memory = options.folder / DATA, options.memory
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_until_input_ends, nursery.cancel_scope)
         watch = Watch(client)
         await watch.look()
         register = Register(client)
-        peers, sorting = Peers(watch, nursery), trio.CapacityLimiter(SORTS)
+        keys = _keys_of(options)
+        peers, sorting = Peers(watch, nursery, keys), trio.CapacityLimiter(SORTS)
         disk = Disk(data, options.disk)
         here = Process(
             options.name,
@@ -133,7 +139,21 @@ async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore)
         nursery.start_soon(host.tidy)
         nursery.start_soon(host.follow)
         nursery.start_soon(disk.run)
-        await trio.serve_listeners(Server(host, memory // HELD_SHARE).serve, listeners)
+        await trio.serve_listeners(Server(host, memory // HELD_SHARE, keys).serve, listeners)
+
+
+def _keys_of(options: argparse.Namespace) -> Keys | None:
+    if options.cluster_key is None:
+        return None
+    from ringpop_py.shuffler.secure import Keys  # noqa: PLC0415 - loads ssl
+
+    return Keys(
+        options.cluster_key,
+        options.cluster,
+        options.name,
+        accept_plain=options.accept_plain,
+        dial_plain=options.dial_plain,
+    )
 
 
 async def _beat() -> None:

@@ -8,18 +8,22 @@ import trio
 
 from ringpop_py.errors import BodyError, RingpopError, ShuffleUnavailable
 from ringpop_py.logs import log
+from ringpop_py.security.identity import Role
 from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.messages import Answer
 from ringpop_py.shuffle.record import State
 from ringpop_py.shuffler.budget import Buffers
+from ringpop_py.shuffler.secure import Accepted
 from ringpop_py.shuffler.wire import Line
 from ringpop_py.supervision import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ringpop_py.security.identity import Identity
     from ringpop_py.shuffle.record import Record
     from ringpop_py.shuffler.host import Host
+    from ringpop_py.shuffler.secure import Keys
     from ringpop_py.shuffler.shuffle import Shuffle
 
 BODY_S: Final = 20.0
@@ -28,6 +32,15 @@ SILENT_S: Final = 5.0
 """And it sends something of it within so long."""
 CALLS_MAX: Final = 16
 """So many calls of one connection are at work at a time; more of it is not read meanwhile."""
+OF_MEMBERS: Final = (
+    c.Append,
+    c.Ask,
+    c.FetchSegment,
+    c.FetchInterval,
+    c.PushPart,
+    c.PushEnd,
+)
+"""Calls that change or show what one member has alone; a client has no use for them."""
 LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -59,15 +72,24 @@ async def _body(line: Line, size: int, buffers: Buffers) -> memoryview:
 class Server:
     """See the module."""
 
-    def __init__(self, host: Host, held_bytes: int) -> None:
+    def __init__(self, host: Host, held_bytes: int, keys: Keys | None) -> None:
         self._host = host
+        self._keys = keys
         # Puts wait for what other members do. These must never wait for puts, or all would.
         self._puts = Buffers(held_bytes)
         self._others = Buffers(held_bytes)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection to its end."""
-        line = Line(stream)
+        accepted = Accepted(stream, None)
+        if self._keys is not None:
+            try:
+                accepted = await self._keys.accept(stream)
+            except trio.BrokenResourceError as error:
+                log.debug("shuffle-refused", reason=str(error))
+                await trio.aclose_forcefully(stream)
+                return
+        line = Line(accepted.stream)
         calls = trio.Semaphore(CALLS_MAX)
         try:
             async with trio.open_nursery() as nursery:
@@ -77,6 +99,7 @@ class Server:
                     if message is None:
                         break
                     call = c.call_in(message.head)
+                    _check_role(call, accepted.identity)
                     buffers = self._puts if isinstance(call, c.Put) else self._others
                     body = await _body(line, message.body_bytes, buffers)
                     came = _Came(message.number, call, body, buffers)
@@ -129,6 +152,12 @@ class Server:
                 return await _asked(shuffle, call)
             case _:
                 return host.described(call.name, await _changed(shuffle, call))
+
+
+def _check_role(call: c.Call, identity: Identity | None) -> None:
+    """Raise BodyError if *call* is for members, and *identity* is another's."""
+    if identity is not None and identity.role < Role.MEMBER and isinstance(call, OF_MEMBERS):
+        raise BodyError(f"{type(call).__name__} is for members, not {identity}")
 
 
 async def _took(

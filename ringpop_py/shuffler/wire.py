@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
+    from ringpop_py.shuffler.secure import Keys, Stream
     from ringpop_py.sorting.frames import Bytes
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -35,11 +36,11 @@ class Message(NamedTuple):
 class Line:
     """One end of a connection. One task reads; any may send, one at a time."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self._socket = stream.socket
+        plain = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         # A peer whose machine has lost its power does not close its connections.
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._sending = trio.Lock()
 
     async def aclose(self) -> None:
@@ -103,10 +104,15 @@ class Line:
 
     async def _received(self, view: memoryview, *, at_start: bool = False) -> int:
         """Read some bytes into *view*; 0 if the connection ends *at_start*, which is no error."""
-        try:
-            count = await self._socket.recv_into(view)
-        except OSError as error:
-            raise trio.BrokenResourceError(str(error)) from error
+        if isinstance(self._stream, trio.SSLStream):
+            data = await self._stream.receive_some(len(view))
+            count = len(data)
+            view[:count] = data
+        else:
+            try:
+                count = await self._stream.socket.recv_into(view)
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
         if not count and not at_start:
             raise trio.BrokenResourceError("the peer has ended the connection")
         return count
@@ -155,11 +161,17 @@ class _Waiting:
 
 
 class Peer:
-    """Calls to one process, over a connection that is made when it is needed."""
+    """Calls to the process of the member *name*, over a connection that is made when needed.
 
-    def __init__(self, address: str, nursery: trio.Nursery) -> None:
+    Args:
+        keys: of the cluster, if it has some.
+    """
+
+    def __init__(self, name: str, address: str, nursery: trio.Nursery, keys: Keys | None) -> None:
         self.address = Address.parse(address, what="a shuffle process")
+        self._name = name
         self._nursery = nursery
+        self._keys = keys
         self._line: Line | None = None
         self._connecting = trio.Lock()
         self._number = 0
@@ -205,9 +217,19 @@ class Peer:
                     stream = await trio.open_tcp_stream(*self.address)
                 if stream is None:
                     raise ShuffleUnavailable(f"{self.address} does not answer")
-                self._line = Line(stream)
+                self._line = Line(await self._secured(stream))
                 self._nursery.start_soon(self._receive, self._line)
             return self._line
+
+    async def _secured(self, stream: trio.SocketStream) -> Stream:
+        if self._keys is None:
+            return stream
+        try:
+            return await self._keys.connect(stream, self._name)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(stream)
+            raise
 
     async def _receive(self, line: Line) -> None:
         try:

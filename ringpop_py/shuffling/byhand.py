@@ -27,10 +27,13 @@ class ByHand(ShuffleClient):
 
     def all(self) -> dict[str, Any]:
         """Return a line about each shuffle, by name."""
-        peers, timeout_s = self._cluster.peers, self._cluster.timeout_s
+        cluster = self._cluster
+        found = list_shuffles(
+            cluster.peers, timeout_s=cluster.timeout_s, cluster_key=cluster.cluster_key
+        )
         return {
             each.name: {"state": each.record.state.value, "version": each.record.version}
-            for each in list_shuffles(peers, timeout_s=timeout_s)
+            for each in found
         }
 
     def described(self) -> dict[str, Any]:

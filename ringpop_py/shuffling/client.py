@@ -71,17 +71,31 @@ class ShuffleClient(Closing):
         peers: ``host:port`` of a node, or several of them.
         name: of the shuffle; it need not exist yet.
         timeout_s: how long a request may take, with all its attempts.
+        cluster_key: see `Client`.
     """
 
     def __init__(
-        self, peers: str | Sequence[str], name: str, *, timeout_s: float = TIMEOUT_S
+        self,
+        peers: str | Sequence[str],
+        name: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        cluster_key: str | None = None,
     ) -> None:
         self.name = name
-        self._cluster = Cluster([peers] if isinstance(peers, str) else peers, timeout_s)
+        addresses = [peers] if isinstance(peers, str) else peers
+        self._cluster = Cluster(addresses, timeout_s, cluster_key)
         self._described: c.Described | None = None
 
     @classmethod
-    def open(cls, peers: str | Sequence[str], name: str, *, timeout_s: float = TIMEOUT_S) -> Self:
+    def open(
+        cls,
+        peers: str | Sequence[str],
+        name: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        cluster_key: str | None = None,
+    ) -> Self:
         """Return the shuffle *name*, which exists.
 
         Raises:
@@ -89,7 +103,7 @@ class ShuffleClient(Closing):
             ShuffleDeleted: if it was deleted.
             ShuffleUnavailable: if no process for shuffles answers.
         """
-        client = cls(peers, name, timeout_s=timeout_s)
+        client = cls(peers, name, timeout_s=timeout_s, cluster_key=cluster_key)
         try:
             client.refresh()
         except BaseException:
@@ -294,8 +308,10 @@ class ShuffleClient(Closing):
             ShuffleDamaged, ShuffleDeleted, ShuffleUnavailable
         """
         self.wait(self._cluster.timeout_s)
-        peers, timeout_s = self._cluster.peers, self._cluster.timeout_s
-        target = ShuffleClient(peers, name, timeout_s=timeout_s)
+        cluster = self._cluster
+        target = ShuffleClient(
+            cluster.peers, name, timeout_s=cluster.timeout_s, cluster_key=cluster.cluster_key
+        )
         try:
             target.create(self.schema, random_order(seed), intervals=self.record.interval_count)
             feeding = Feeding(self._cluster, target._cluster, self.name, name)
@@ -530,13 +546,21 @@ class ShuffleClient(Closing):
     @property
     def _again(self) -> Callable[[], ShuffleClient]:
         """What opens this shuffle once more, in another thread or process."""
-        peers, timeout_s = self._cluster.peers, self._cluster.timeout_s
-        return partial(ShuffleClient.open, peers, self.name, timeout_s=timeout_s)
+        cluster = self._cluster
+        return partial(
+            ShuffleClient.open,
+            cluster.peers,
+            self.name,
+            timeout_s=cluster.timeout_s,
+            cluster_key=cluster.cluster_key,
+        )
 
 
-def list_shuffles(peers: str | Sequence[str], *, timeout_s: float = TIMEOUT_S) -> list[c.Described]:
+def list_shuffles(
+    peers: str | Sequence[str], *, timeout_s: float = TIMEOUT_S, cluster_key: str | None = None
+) -> list[c.Described]:
     """Return all shuffles of the cluster. Raises ShuffleUnavailable."""
-    cluster = Cluster([peers] if isinstance(peers, str) else peers, timeout_s)
+    cluster = Cluster([peers] if isinstance(peers, str) else peers, timeout_s, cluster_key)
     try:
         reply = cluster.ask(c.List())
     finally:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.client.client import Client
+from ringpop_py.client.trust import key_file
 from ringpop_py.errors import (
     BodyError,
     RingpopError,
@@ -32,14 +33,18 @@ class Cluster:
     Args:
         peers: addresses of nodes, of which one that answers suffices.
         timeout_s: how long a request may take, with all its attempts.
+        cluster_key: see `Client`.
 
     Attributes:
         addresses: where processes listen, by the name of their node.
     """
 
-    def __init__(self, peers: Sequence[str], timeout_s: float) -> None:
+    def __init__(
+        self, peers: Sequence[str], timeout_s: float, cluster_key: str | None = None
+    ) -> None:
         self.peers = tuple(peers)
         self.timeout_s = timeout_s
+        self.cluster_key = key_file(cluster_key)
         self.addresses: dict[str, str] = {}
         self._lines: dict[str, Line] = {}
         self._rng = random.Random()
@@ -55,7 +60,7 @@ class Cluster:
         why = ""
         for peer in self._rng.sample(self.peers, len(self.peers)):
             try:
-                with Client(peer) as client:
+                with Client(peer, cluster_key=self.cluster_key) as client:
                     found = seen_by(client, timeout_s=min(self.timeout_s, 5.0)).shufflers
             except (RingpopError, BodyError) as error:
                 why = f"{peer}: {error}"
@@ -79,7 +84,7 @@ class Cluster:
         """Return a connection to the process at *address*. Raises ShuffleUnavailable."""
         line = self._lines.get(address)
         if line is None or not line.is_open:
-            line = self._lines[address] = Line(address, min(self.timeout_s, 3.0))
+            line = self._lines[address] = Line(address, min(self.timeout_s, 3.0), self.cluster_key)
         return line
 
     def ask(self, call: c.Call) -> c.Reply:

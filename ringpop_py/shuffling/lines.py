@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py import errors
 from ringpop_py.address import Address
+from ringpop_py.client.here import connected
 from ringpop_py.errors import BodyError, ShuffleError, ShuffleIncomplete, ShuffleUnavailable
 from ringpop_py.shuffle import calls as c
 
@@ -28,23 +28,24 @@ _ERRORS = {
 class Line:
     """A connection to the process at *address*. One thread uses it at a time.
 
+    Args:
+        key_file: the cluster's keys, if it has some.
+
     Attributes:
         is_open: False after an error of the connection, which is then of no further use.
     """
 
-    def __init__(self, address: str, timeout_s: float) -> None:
+    def __init__(self, address: str, timeout_s: float, key_file: str | None) -> None:
         self.address = address
         self.is_open = True
         self._number = 0
         self._silent_s = SILENT_S
         self._came: dict[int, tuple[c.Reply, bytearray]] = {}
         try:
-            self._socket = socket.create_connection(
-                Address.parse(address, what="a process for shuffles"), timeout=timeout_s
-            )
-        except OSError as error:
+            where = Address.parse(address, what="a process for shuffles")
+            self._socket = connected(where, timeout_s, key_file)
+        except (OSError, UnicodeError) as error:
             raise ShuffleUnavailable(f"{address} cannot be reached: {error}") from None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
         """Close it."""

@@ -93,6 +93,7 @@ def route(  # noqa: PLR0913 - options of one job, by name
     retry_schedule: Sequence[float] = (0, 0.5, 2),
     max_retries: int = MAX_RETRIES,
     timeout_s: float = CALL_TIMEOUT_S,
+    cluster_key: str | None = None,
     job: str | None = None,
     on_null_key: OnNullKey = "count",
 ) -> RouteReport:
@@ -110,6 +111,8 @@ def route(  # noqa: PLR0913 - options of one job, by name
             that failed may be repeated under its name. By default a fresh name.
         on_null_key: rows without a key are not sent; they are counted in the report (``count``),
             or ignored (``skip``), or they end the job (``fail``).
+        cluster_key: the file with the cluster's keys, which each machine has; by default what the
+            environment there says.
 
     Raises:
         ConfigError: an argument cannot be used, for example a key that is a column of doubles.
@@ -134,6 +137,7 @@ def route(  # noqa: PLR0913 - options of one job, by name
         schedule_s=tuple(retry_schedule),
         timeout_s=timeout_s,
         on_null_key=on_null_key,
+        cluster_key=cluster_key,
     )
     plan = _ready(df, plan)
     started_at = time.perf_counter()
@@ -155,6 +159,7 @@ def route_answers(  # noqa: PLR0913 - options of one job, by name
     retry_schedule: Sequence[float] = (0, 0.5, 2),
     max_retries: int = MAX_RETRIES,
     timeout_s: float = CALL_TIMEOUT_S,
+    cluster_key: str | None = None,
     on_null_key: OnNullKey = "fail",
 ) -> DataFrame:
     """Return the answers of owners to the rows of *df*, as rows; computed when they are read.
@@ -191,6 +196,7 @@ def route_answers(  # noqa: PLR0913 - options of one job, by name
         schedule_s=tuple(retry_schedule),
         timeout_s=timeout_s,
         on_null_key=on_null_key,
+        cluster_key=cluster_key,
         answers=arrow_schema(struct),
     )
     return _hashed(df, key).mapInArrow(Deliver(_ready(df, plan)), struct)
@@ -201,7 +207,7 @@ def _ready(df: DataFrame, plan: RoutePlan) -> RoutePlan:
     Request(plan.endpoint)  # for its checks
     kind = _check(df, plan)
     check_schedule(plan.max_retries, plan.schedule_s)
-    snapshot = ring_snapshot(plan.peers)
+    snapshot = ring_snapshot(plan.peers, cluster_key=plan.cluster_key)
     native_ring(snapshot)  # for its check
     ready = replace(plan, snapshot=snapshot, binary_keys=kind == BINARY)
     probe(ready)

@@ -88,6 +88,7 @@ class RoutePlan:
     snapshot: RingSnapshot = NO_RING  # until it is fetched
     binary_keys: bool = False
     on_null_key: OnNullKey = "count"
+    cluster_key: str | None = None
     answers: pa.Schema | None = None  # the columns of answers; None: handlers do not answer
 
 
@@ -233,7 +234,9 @@ class Sender(Closing):
 
     def _client(self, peer: str) -> Client:
         if peer not in self._clients:
-            self._clients[peer] = Client(peer, timeout_s=self._plan.timeout_s)
+            self._clients[peer] = Client(
+                peer, timeout_s=self._plan.timeout_s, cluster_key=self._plan.cluster_key
+            )
         return self._clients[peer]
 
     def _relay_client(self) -> Client:
@@ -324,7 +327,8 @@ class Sender(Closing):
     def _refresh(self) -> None:
         owners = (str(address) for address in self._snapshot.addresses.values())
         try:
-            snapshot = ring_snapshot(tuple(dict.fromkeys([*self._plan.peers, *owners])))
+            peers = tuple(dict.fromkeys([*self._plan.peers, *owners]))
+            snapshot = ring_snapshot(peers, cluster_key=self._plan.cluster_key)
         except ConnectFailed:
             return  # go on with the ring that we have
         if len(snapshot.ring):

@@ -64,6 +64,7 @@ class PutTask:
     name: str
     schema: bytes
     timeout_s: float
+    cluster_key: str | None = None
 
     def put(self, batches: Iterator[pa.RecordBatch]) -> Receipt:
         """Put the rows of one task; return the receipt."""
@@ -72,7 +73,9 @@ class PutTask:
         context = TaskContext.get()
         schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
         with (
-            ShuffleClient.open(self.peers, self.name, timeout_s=self.timeout_s) as client,
+            ShuffleClient.open(
+                self.peers, self.name, timeout_s=self.timeout_s, cluster_key=self.cluster_key
+            ) as client,
             client.attempt(part=0 if context is None else context.partitionId()) as attempt,
         ):
             for table in _gathered(batches):
@@ -98,7 +101,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def shuffle(
+def shuffle(  # noqa: PLR0913 - options of one job, by name
     df: DataFrame,
     *,
     by: Sequence[str] | str | RandomOrder,
@@ -108,6 +111,7 @@ def shuffle(
     keep_keys_together: bool = False,
     durability: Durability = "replica",
     timeout_s: float = TIMEOUT_S,
+    cluster_key: str | None = None,
 ) -> ShuffleReport:
     """Put all rows of *df* into the shuffle *name*, and end it; when this returns, it can be read.
 
@@ -123,6 +127,8 @@ def shuffle(
         keep_keys_together: whether all rows of a key are in one interval.
         durability: where second copies lie until rows can be read: ``"replica"`` or ``"store"``.
         timeout_s: how long a task waits for members that cannot take its rows.
+        cluster_key: the file with the cluster's keys, which each machine has; else as the
+            environment there says.
 
     Raises:
         ShuffleRefused: rows of this schema cannot be sorted so.
@@ -137,7 +143,7 @@ def shuffle(
         raise ConfigError("peers names no daemon: give the address of one, HOST:PORT")
     schema = arrow_schema(df.schema)
     began_at = time.perf_counter()
-    with ShuffleClient(addresses, name, timeout_s=timeout_s) as client:
+    with ShuffleClient(addresses, name, timeout_s=timeout_s, cluster_key=cluster_key) as client:
         client.create(
             schema,
             by,
@@ -146,7 +152,7 @@ def shuffle(
             durability=durability,
         )
         client.attempt()  # raises ShuffleEnded before any task is started
-        task = PutTask(addresses, name, bytes(schema.serialize()), timeout_s)
+        task = PutTask(addresses, name, bytes(schema.serialize()), timeout_s, cluster_key)
         receipts = [Receipt(*row) for row in df.mapInArrow(task, _RECEIPT).collect()]
         client.end(receipts)
     rows = sum(receipt.rows for receipt in receipts)

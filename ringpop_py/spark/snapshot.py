@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from ringpop_py.address import Address
@@ -66,27 +67,39 @@ class KeyspaceSnapshot:
         return tuple(sorted(set(self.owners) - {NOBODY}))
 
 
-def ring_snapshot(peers: str | Address | Sequence[str | Address]) -> RingSnapshot:
+def ring_snapshot(
+    peers: str | Address | Sequence[str | Address], *, cluster_key: str | None = None
+) -> RingSnapshot:
     """Return the ring as the first of *peers* that answers sees it; a peer is ``host:port``.
+
+    Args:
+        cluster_key: the file with the cluster's keys, if it has some; see `Client`.
 
     Raises:
         ConnectFailed: no peer answers; the message says why, for each peer.
         ConfigError: no peer is given, or one is malformed.
     """
-    return _from_first(peers, Client.ring, what="its ring")
+    return _from_first(peers, Client.ring, what="its ring", cluster_key=cluster_key)
 
 
 def keyspace_snapshot(
-    peers: str | Address | Sequence[str | Address], keyspace: str
+    peers: str | Address | Sequence[str | Address],
+    keyspace: str,
+    *,
+    cluster_key: str | None = None,
 ) -> KeyspaceSnapshot:
     """Return the servers of all partitions, as the first of *peers* that answers sees them.
+
+    Args:
+        cluster_key: as for `ring_snapshot`.
 
     Raises:
         ApplicationError: the keyspace does not exist.
         ConnectFailed: no peer answers; the message says why, for each peer.
         ConfigError: no peer is given, or one is malformed.
     """
-    table = _from_first(peers, lambda client: _table(client, keyspace), what="a keyspace")
+    ask = partial(_table, keyspace=keyspace)
+    table = _from_first(peers, ask, what="a keyspace", cluster_key=cluster_key)
     owners = tuple(row["owner"] if row["served"] else NOBODY for row in table["rows"])
     return KeyspaceSnapshot(keyspace, table["generation"], owners)
 
@@ -98,12 +111,16 @@ def _table(client: Client, keyspace: str) -> dict[str, Any]:
 
 
 def _from_first(
-    peers: str | Address | Sequence[str | Address], ask: Callable[[Client], T], *, what: str
+    peers: str | Address | Sequence[str | Address],
+    ask: Callable[[Client], T],
+    *,
+    what: str,
+    cluster_key: str | None,
 ) -> T:
     reasons = []
     for peer in peer_list(peers):
         try:
-            with Client(peer, timeout_s=SNAPSHOT_TIMEOUT_S) as client:
+            with Client(peer, timeout_s=SNAPSHOT_TIMEOUT_S, cluster_key=cluster_key) as client:
                 return ask(client)
         except (CallError, WireError) as error:
             reasons.append(f"{peer}: {error}")
@@ -124,31 +141,48 @@ def peer_list(peers: str | Address | Sequence[str | Address]) -> tuple[str, ...]
 # daemon, whose name is in ``seen_by``; it is fetched once, when the function is called.
 
 
-def describe_ring(spark: SparkSession, peers: str | Address | Sequence[str | Address]) -> DataFrame:
+def describe_ring(
+    spark: SparkSession,
+    peers: str | Address | Sequence[str | Address],
+    *,
+    cluster_key: str | None = None,
+) -> DataFrame:
     """Return a row for each known member, in order of names.
 
     ``share`` is the member's part of all positions of the ring: 0 for one outside of it.
     ``partitions`` is how many partitions of each keyspace the member serves.
 
+    Args:
+        cluster_key: as for `ring_snapshot`.
+
     Raises:
         ConnectFailed: no peer answers.
     """
-    return spark.createDataFrame(_from_first(peers, _members, what="its ring"), RING_SCHEMA)
+    rows = _from_first(peers, _members, what="its ring", cluster_key=cluster_key)
+    return spark.createDataFrame(rows, RING_SCHEMA)
 
 
 def describe_keyspace(
-    spark: SparkSession, peers: str | Address | Sequence[str | Address], keyspace: str
+    spark: SparkSession,
+    peers: str | Address | Sequence[str | Address],
+    keyspace: str,
+    *,
+    cluster_key: str | None = None,
 ) -> DataFrame:
     """Return a row for each partition of *keyspace*, in order; missing names are NULL.
 
     ``served`` is true if the owner is reachable and serves the partition; ``settled`` if it also is
     the owner that the partition should have.
 
+    Args:
+        cluster_key: as for `ring_snapshot`.
+
     Raises:
         ApplicationError: the keyspace does not exist.
         ConnectFailed: no peer answers.
     """
-    rows = _from_first(peers, lambda client: _partitions(client, keyspace), what="a keyspace")
+    ask = partial(_partitions, keyspace=keyspace)
+    rows = _from_first(peers, ask, what="a keyspace", cluster_key=cluster_key)
     return spark.createDataFrame(rows, KEYSPACE_SCHEMA)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.security.credentials import PLAIN, explained
-from ringpop_py.security.identity import Identity, Role, identity_in
+from ringpop_py.security.identity import Identity, identity_in, refusal_of
 from ringpop_py.transport.network import RECEIVE_BYTES_MAX, StreamRefused
 
 if TYPE_CHECKING:
@@ -97,14 +97,9 @@ class TlsStream:
 
     def _check_peer(self) -> None:
         identity = identity_in(self._tls.getpeercert())
-        if identity is None:
-            raise StreamRefused("its certificate names nobody (a URI ringpop://CLUSTER/ROLE/NAME)")
-        # Who is no member need not know its cluster's name, neither here nor there.
-        named = identity.cluster or identity.role is Role.MEMBER
-        if self._cluster and named and identity.cluster != self._cluster:
-            raise StreamRefused("its certificate is of another cluster")
-        if not self._server and identity.role is not Role.MEMBER:
-            raise StreamRefused(f"a {identity.role.label} answers there, and no member")
+        why = refusal_of(identity, self._cluster, by_server=self._server)
+        if why is not None:
+            raise StreamRefused(why)
         self.identity = identity
 
     async def receive(self) -> bytes:

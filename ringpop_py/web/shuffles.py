@@ -58,7 +58,12 @@ class ShuffleRoutes:
         name = name_in(request, "shuffle") if "shuffle" in request.path_params else ""
 
         def run() -> T:
-            with ByHand(str(self._ringpop.address), name, timeout_s=TIMEOUT_S) as client:
+            with ByHand(
+                str(self._ringpop.address),
+                name,
+                timeout_s=TIMEOUT_S,
+                cluster_key=self._ringpop.config.cluster_key,
+            ) as client:
                 return work(client)
 
         return await trio.to_thread.run_sync(run, abandon_on_cancel=True)

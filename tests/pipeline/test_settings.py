@@ -168,8 +168,8 @@ def test_options_of_the_data_source_are_handed_on() -> None:
     pipeline = parsed(SMALLEST + "[options]\nmaxInFlight=4\nDistribution='daemon'\n")
 
     assert pipeline.sink_options()["maxInFlight"] == "4"
-    assert not pipeline.direct
-    assert parsed(SMALLEST).direct
+    assert not pipeline.target.direct
+    assert parsed(SMALLEST).target.direct
 
 
 @pytest.mark.parametrize(

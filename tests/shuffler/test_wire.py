@@ -40,7 +40,7 @@ async def test_a_reply_that_breaks_off_ends_its_call(
     tmp_path: Path, reply: bytes, *, to_file: bool
 ) -> None:
     async with trio.open_nursery() as nursery:
-        peer = Peer(await served(nursery, reply), nursery)
+        peer = Peer("a", await served(nursery, reply), nursery, None)
         with trio.fail_after(10), pytest.raises(ShuffleUnavailable):
             await peer.call(CALL, timeout_s=600, path=tmp_path / "file" if to_file else None)
         nursery.cancel_scope.cancel()
@@ -49,7 +49,7 @@ async def test_a_reply_that_breaks_off_ends_its_call(
 async def test_a_call_after_a_lost_connection_makes_a_new_one() -> None:
     async with trio.open_nursery() as nursery:
         whole = c.packed_head(1, c.Said(200), 0)
-        peer = Peer(await served(nursery, whole), nursery)
+        peer = Peer("a", await served(nursery, whole), nursery, None)
         with trio.fail_after(10):
             assert await peer.call(CALL, timeout_s=5) == (c.Said(200), bytearray())
             # The second call has number 2, and the reply is to number 1: nobody takes it.

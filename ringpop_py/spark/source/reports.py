@@ -67,12 +67,17 @@ class WriteReport:
 
 
 def write_report(
-    keyspace: str, job: str, *, peers: str | Address | Sequence[str | Address]
+    keyspace: str,
+    job: str,
+    *,
+    peers: str | Address | Sequence[str | Address],
+    cluster_key: str | None = None,
 ) -> WriteReport:
     """Return what the committed *job* wrote into *keyspace*.
 
     Args:
         job: the option ``job`` of the write; or `stream_job` of a batch.
+        cluster_key: the file with the cluster's keys, if it has some; see `Client`.
 
     Raises:
         BadOperation: the job does not exist, or is not committed yet.
@@ -80,7 +85,8 @@ def write_report(
         KeyspaceUnknown: the keyspace does not exist.
         ConnectFailed: no peer answers.
     """
-    with job_client(Target(keyspace, peer_list(peers)), job, follow=True) as client:
+    target = Target(keyspace, peer_list(peers), cluster_key=cluster_key)
+    with job_client(target, job, follow=True) as client:
         if client.decision() is None:
             if client.job != job:
                 raise JobAborted(f"job {job!r} was aborted, and no successor of it was committed")

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from ringpop_py.client.trust import KEY_VARIABLE
 from ringpop_py.errors import ConfigError
 from ringpop_py.shuffling.client import (
     INTERVALS,
@@ -50,6 +51,7 @@ OPTIONS: Final = {
     "keepKeysTogether": "true: all rows of a key are in one interval (false)",
     "durability": "store: rows are in the store of the cluster until they can be read (replica)",
     "peers": f"daemons to begin with, host:port,... ({LOCAL_DAEMON})",
+    "clusterKeyFile": f"the cluster's keys, on each machine (${KEY_VARIABLE})",
     "timeout": f"seconds for which a task waits for members ({TIMEOUT_S:g})",
 }
 _BY_LOWER: Final = {name.lower(): name for name in OPTIONS}
@@ -68,6 +70,7 @@ class ShuffleOptions:
     durability: Durability
     peers: tuple[str, ...]
     timeout_s: float
+    cluster_key: str | None
 
 
 def is_shuffle(given: Mapping[str, str]) -> bool:
@@ -103,6 +106,7 @@ def shuffle_options(given: Mapping[str, str]) -> ShuffleOptions:
         cast("Durability", values.get("durability", "replica")),  # checked with the rest
         tuple(peer.strip() for peer in values.get("peers", LOCAL_DAEMON).split(",")),
         float(_whole("timeout", values.get("timeout", f"{TIMEOUT_S:.0f}"))),
+        values.get("clusterKeyFile"),
     )
 
 
@@ -135,12 +139,21 @@ class _Writer:
                 durability=options.durability,
             )
         self._task = PutTask(
-            options.peers, options.name, bytes(arrow.serialize()), options.timeout_s
+            options.peers,
+            options.name,
+            bytes(arrow.serialize()),
+            options.timeout_s,
+            options.cluster_key,
         )
 
     def _client(self) -> ShuffleClient:
         options = self._options
-        return ShuffleClient(options.peers, options.name, timeout_s=options.timeout_s)
+        return ShuffleClient(
+            options.peers,
+            options.name,
+            timeout_s=options.timeout_s,
+            cluster_key=options.cluster_key,
+        )
 
 
 class ShuffleBatchWriter(_Writer, DataSourceArrowWriter):

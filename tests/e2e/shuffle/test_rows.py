@@ -209,7 +209,7 @@ def test_what_a_client_should_not_have_sent_is_refused(cluster: ShuffleCluster) 
         (c.Create("bad", c.Definition(schema, ("key",)), 0), "1 to 4096 intervals"),
         (c.Create("b\n", c.Definition(schema, ("key",)), 4), "printable characters"),
     ]
-    with closing(Line(addresses_of(cluster)[0], 5.0)) as line:
+    with closing(Line(addresses_of(cluster)[0], 5.0, None)) as line:
         for call, said in calls:
             with pytest.raises(ShuffleRefused, match=said):
                 line.call(call, timeout_s=10)

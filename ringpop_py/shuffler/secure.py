@@ -1,0 +1,89 @@
+"""Connections between processes for shuffles, and of their clients, with the cluster's keys.
+
+Bodies are large, so the cost of `trio.SSLStream` for each call is small beside them.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from ringpop_py.security.credentials import PLAIN, member_credentials
+from ringpop_py.security.identity import Identity, identity_in, refusal_of
+from ringpop_py.transport.tls import HANDSHAKE
+
+if TYPE_CHECKING:
+    from ringpop_py.security.credentials import KeyCredentials
+
+HANDSHAKE_S = 5.0
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+
+
+class Accepted(NamedTuple):
+    """A connection, and who is at its other end: None if that one need not say so."""
+
+    stream: Stream
+    identity: Identity | None
+
+
+class Keys:
+    """See the module.
+
+    Args:
+        path: the file of keys.
+        cluster, name: of the node.
+        accept_plain, dial_plain: as those of the node.
+    """
+
+    def __init__(
+        self, path: str, cluster: str, name: str, *, accept_plain: bool, dial_plain: bool
+    ) -> None:
+        self._credentials: KeyCredentials = member_credentials(path, cluster, name)
+        self._cluster = cluster
+        self._accept_plain = accept_plain
+        self._dial_plain = dial_plain
+
+    async def accept(self, stream: trio.SocketStream) -> Accepted:
+        """Return what *stream*, which was accepted, is from here on.
+
+        Raises:
+            trio.BrokenResourceError: the peer has no key that is trusted, or breaks off.
+        """
+        with trio.move_on_after(HANDSHAKE_S):
+            try:
+                first = await stream.socket.recv(1, socket.MSG_PEEK)
+            except OSError as error:
+                raise trio.BrokenResourceError(str(error)) from error
+            if first == bytes([HANDSHAKE]):
+                return await self._secured(stream, server=True)
+            if not first or self._accept_plain:
+                return Accepted(stream, None)
+            raise trio.BrokenResourceError(PLAIN)
+        raise trio.BrokenResourceError("the peer says nothing")
+
+    async def connect(self, stream: trio.SocketStream, name: str) -> Stream:
+        """Return what *stream*, which was made to the member *name*, is from here on.
+
+        Raises:
+            trio.BrokenResourceError: somebody else is there, who perhaps has no key.
+        """
+        if self._dial_plain:
+            return stream
+        with trio.move_on_after(HANDSHAKE_S):
+            accepted = await self._secured(stream, server=False)
+            if accepted.identity is not None and accepted.identity.name != name:
+                raise trio.BrokenResourceError(f"{accepted.identity} answers there, not {name}")
+            return accepted.stream
+        raise trio.BrokenResourceError("the peer says nothing")
+
+    async def _secured(self, stream: trio.SocketStream, *, server: bool) -> Accepted:
+        context = self._credentials.context(server=server)
+        secured = trio.SSLStream(stream, context, server_side=server, https_compatible=True)
+        await secured.do_handshake()
+        identity = identity_in(secured.getpeercert())
+        why = refusal_of(identity, self._cluster, by_server=server)
+        if why is not None:
+            raise trio.BrokenResourceError(why)
+        return Accepted(secured, identity)

@@ -1,0 +1,114 @@
+"""Who gets a connection to a process for shuffles, and whom its calls go to."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ringpop_py.errors import ShuffleUnavailable
+from ringpop_py.security.keys import ClusterKey, new_key, write_keys
+from ringpop_py.shuffle import calls as c
+from ringpop_py.shuffler.secure import Keys
+from ringpop_py.shuffler.wire import Line, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from ringpop_py.security.identity import Identity
+
+KEY, OTHER = new_key(), new_key()
+CALL = c.Describe("any")
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Callable[..., Keys]:
+    def make(name: str, key: ClusterKey = KEY, cluster: str = "c", plain: str = "") -> Keys:
+        path = tmp_path / f"{name}-{cluster}.key"
+        write_keys(path, (key,), replace=True)
+        return Keys(
+            str(path), cluster, name, accept_plain="accept" in plain, dial_plain="dial" in plain
+        )
+
+    return make
+
+
+@asynccontextmanager
+async def process(keys: Keys) -> AsyncIterator[tuple[str, list[Identity | None]]]:
+    """Serve each connection once, with a body of 300,000 bytes; yield where, and who came."""
+    came: list[Identity | None] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        try:
+            accepted = await keys.accept(stream)
+        except trio.BrokenResourceError:
+            await trio.aclose_forcefully(stream)
+            return
+        came.append(accepted.identity)
+        line = Line(accepted.stream)
+        message = await line.receive()
+        assert message is not None
+        body = await line.body(message.body_bytes)
+        await line.send(message.number, c.Said(200), body)
+        await line.aclose()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, serve, listeners)
+        yield f"127.0.0.1:{listeners[0].socket.getsockname()[1]}", came
+        nursery.cancel_scope.cancel()
+
+
+async def asked(address: str, keys: Keys | None, name: str = "b", size: int = 0) -> int:
+    """Return how many bytes come back of a call with *size* bytes."""
+    async with trio.open_nursery() as nursery:
+        peer = Peer(name, address, nursery, keys)
+        why = None
+        try:
+            with trio.fail_after(20):
+                _, body = await peer.call(CALL, bytes(size), timeout_s=10)
+        except ShuffleUnavailable as error:
+            why = error
+        nursery.cancel_scope.cancel()
+    if why is not None:
+        raise why
+    return len(body)
+
+
+async def test_members_with_the_same_key_speak_with_tls(keys: Callable[..., Keys]) -> None:
+    async with process(keys("b")) as (address, came):
+        assert await asked(address, keys("a"), size=3_000_000) == 3_000_000
+    [identity] = came
+    assert identity is not None
+    assert str(identity) == "ringpop://c/member/a"
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [{"key": OTHER}, {"cluster": "d"}, {"plain": "dial"}],
+    ids=["another-key", "another-cluster", "plain"],
+)
+async def test_nobody_else_gets_a_connection(
+    keys: Callable[..., Keys], caller: dict[str, object]
+) -> None:
+    async with process(keys("b")) as (address, came):
+        with pytest.raises(ShuffleUnavailable):
+            await asked(address, keys("a", **caller))
+        assert came == []
+
+
+async def test_a_call_goes_to_the_member_that_it_is_meant_for(keys: Callable[..., Keys]) -> None:
+    async with process(keys("b")) as (address, _):
+        with pytest.raises(ShuffleUnavailable, match="not c"):
+            await asked(address, keys("a"), name="c")
+
+
+async def test_while_keys_are_rolled_out_both_ways_work(keys: Callable[..., Keys]) -> None:
+    async with process(keys("b", plain="accept")) as (address, came):
+        await asked(address, None)
+        await asked(address, keys("a", plain="dial"))
+        await asked(address, keys("a"))
+        assert [identity is None for identity in came] == [True, True, False]
