@@ -58,11 +58,13 @@ NO_KEYS: Final = (
     "(ringpopctl keygen FILE, and --cluster-key FILE at each node), or permit it with --insecure"
 )
 NO_HTTP_KEYS: Final = (
-    "--http {}: others than this machine may reach it, and it asks nobody who they are: use "
-    "127.0.0.1, behind a proxy that does, or permit it with --insecure"
+    "--http {}: others than this machine may reach it, and could change keyspaces: give the "
+    "cluster keys (ringpopctl keygen FILE, and --cluster-key FILE at each node), use 127.0.0.1, "
+    "or permit it with --insecure"
 )
 HTTP_FLAG: Final = "--http"
 HTTP_IN_FLAG: Final = "--http-in"
+LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - to refuse them
 
 
@@ -247,6 +249,7 @@ def _serve_beside(ringpop: Ringpop, http: Sequence[_Http]) -> None:
     for server, _ in http:
         ringpop.ending.http.append(server)
         if server.flag == HTTP_FLAG:
+            server.credentials = ringpop.credentials
             ringpop.http_address = server.address
         else:
             ringpop.http_in_address = server.address
@@ -279,7 +282,9 @@ def _secured(
     from ringpop_py.security.credentials import member_credentials  # noqa: PLC0415
     from ringpop_py.transport.tls import TlsNetwork  # noqa: PLC0415
 
-    credentials = member_credentials(config.cluster_key, config.cluster, config.name or "")
+    credentials = member_credentials(
+        config.cluster_key, config.cluster, config.name or "", _hosts_over_http(config)
+    )
     secured = TlsNetwork(
         network or TcpNetwork(),
         credentials,
@@ -287,6 +292,15 @@ def _secured(
         dial_plain=config.dial_plain,
     )
     return secured, credentials
+
+
+def _hosts_over_http(config: Config) -> list[str]:
+    """Return by which hosts callers over HTTP may know this machine: its certificate names them."""
+    if config.http is None:
+        return []
+    own = [address.host for address in (config.http, config.advertise or config.listen)]
+    names = [*LOCAL_HOSTS, *config.http_hosts, *own]
+    return [name for name in dict.fromkeys(names) if name not in WILDCARDS]
 
 
 def _check_addresses(config: Config) -> None:
@@ -370,7 +384,7 @@ def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
     if config.http is not None:
         served.append((HttpServer(config.http, HTTP_FLAG), App))
         closing.callback(served[-1][0].close)
-        if not served[-1][0].address.is_loopback:
+        if not served[-1][0].address.is_loopback and config.cluster_key is None:
             if not config.insecure:
                 raise ConfigError(NO_HTTP_KEYS.format(served[-1][0].address))
             text = "no authentication: anybody who reaches the HTTP port can change keyspaces"

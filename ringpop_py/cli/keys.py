@@ -94,6 +94,27 @@ def issue(_client: Client, options: argparse.Namespace) -> Output:
     return Output(value, text)
 
 
+def token(_client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl keys token``: for callers over HTTP that show no certificate."""
+    from ringpop_py.security.identity import Identity, Role  # noqa: PLC0415 - help needs nothing
+    from ringpop_py.security.tokens import issue_token  # noqa: PLC0415 - an extra
+
+    cluster = "" if options.cluster is None else options.cluster
+    identity = Identity(cluster, Role[options.role.upper()], options.name)
+    made = issue_token(_read(options.file)[0], identity, dt.timedelta(days=options.days))
+    value = {"token": made, "identity": str(identity), "days": options.days}
+    return Output(value, made)
+
+
+def authority(_client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl keys authority``: what callers over HTTP trust."""
+    from ringpop_py.security.authority import authority_of  # noqa: PLC0415 - an extra
+
+    keys = _read(options.file)
+    text = b"".join(authority_of(key).certificate for key in keys).decode("ascii")
+    return Output({"certificates": text}, text.rstrip())
+
+
 def _read(path: str) -> tuple[ClusterKey, ...]:
     from ringpop_py.security.keys import read_keys  # noqa: PLC0415 - help needs nothing
 

@@ -266,11 +266,15 @@ def _add_key_commands(
         chooses.add_argument("--unseen", action="store_true", help=text)
     issuing = on_file("issue", keys.issue, "write a certificate, to be used in place of the keys")
     issuing.add_argument("out", metavar="OUT", help="the file that it is written to")
-    issuing.add_argument("--role", choices=["client", "admin", "member"], default="client")
-    issuing.add_argument("--name", required=True, help="whom the log names")
-    text = "the cluster's name, which a member has to have"
-    issuing.add_argument("--cluster", metavar="NAME", help=text)
-    issuing.add_argument("--days", type=count, default=365, metavar="N", help="(365)")
+    summary = "print a token for HTTP: Authorization: Bearer TOKEN"
+    saying = on_file("token", keys.token, summary)
+    for names, roles in ((issuing, ["client", "admin", "member"]), (saying, ["client", "admin"])):
+        names.add_argument("--role", choices=roles, default="client")
+        names.add_argument("--name", required=True, help="whom the log names")
+        text = "the cluster's name; a member has to have it, and others are of any without it"
+        names.add_argument("--cluster", metavar="NAME", help=text)
+        names.add_argument("--days", type=count, default=365, metavar="N", help="(365)")
+    on_file("authority", keys.authority, "print the certificates that callers of https:// trust")
 
 
 def _checkpoint(text: str) -> int | str:

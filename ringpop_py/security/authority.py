@@ -8,6 +8,7 @@ the private key of a P-256 authority.
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cryptography import x509
@@ -19,6 +20,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from ringpop_py.security.identity import Issued
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ringpop_py.security.identity import Identity
     from ringpop_py.security.keys import ClusterKey
 
@@ -44,8 +47,12 @@ class Authority(NamedTuple):
     subject: x509.Name
     certificate: bytes
 
-    def issue(self, identity: Identity, lasts: dt.timedelta) -> Issued:
-        """Return a new certificate for *identity*, which lasts so long from now."""
+    def issue(self, identity: Identity, lasts: dt.timedelta, hosts: Sequence[str] = ()) -> Issued:
+        """Return a new certificate for *identity*, which lasts so long from now.
+
+        Args:
+            hosts: names and addresses of the machine, which callers over HTTP look for.
+        """
         now = dt.datetime.now(dt.UTC)
         private_key = ec.generate_private_key(_CURVE)
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -61,7 +68,9 @@ class Authority(NamedTuple):
             .not_valid_before(now - _EARLIER)
             .not_valid_after(now + lasts)
             .add_extension(
-                x509.SubjectAlternativeName([x509.UniformResourceIdentifier(str(identity))]),
+                x509.SubjectAlternativeName(
+                    [x509.UniformResourceIdentifier(str(identity)), *map(_host, hosts)]
+                ),
                 critical=False,
             )
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -105,6 +114,13 @@ def authority_of(key: ClusterKey) -> Authority:
         .sign(private_key, hashes.SHA256())
     )
     return Authority(private_key, subject, certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _named(text: str) -> x509.Name:

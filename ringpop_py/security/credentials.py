@@ -22,7 +22,7 @@ from ringpop_py.security.identity import Identity, Issued, Role
 from ringpop_py.security.keys import keys_in, read_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ringpop_py.security.keys import ClusterKey
 
@@ -61,6 +61,7 @@ def explained(error: ssl.SSLError) -> str:
 class _Contexts(NamedTuple):
     server: ssl.SSLContext
     client: ssl.SSLContext
+    web: ssl.SSLContext
     made_at_s: float
 
 
@@ -74,6 +75,7 @@ class KeyCredentials:
     Args:
         path: the file, see `security.keys`.
         identity: whom the certificates name. An empty cluster: whichever the peer is of.
+        hosts: names and addresses of this machine, for callers over HTTP.
 
     Attributes:
         key_ids: the ids of the keys, the one that is used first; none of a certificate.
@@ -82,9 +84,10 @@ class KeyCredentials:
         ConfigError: the file cannot be used, or cryptography is missing.
     """
 
-    def __init__(self, path: str, identity: Identity) -> None:
+    def __init__(self, path: str, identity: Identity, hosts: Sequence[str] = ()) -> None:
         self.path = str(Path(path).absolute())
         self.identity = identity
+        self._hosts = tuple(hosts)
         self._lock = threading.Lock()
         self._looked_at_s = time.monotonic()
         self._keys: tuple[ClusterKey, ...] = ()
@@ -106,14 +109,30 @@ class KeyCredentials:
     def context(self, *, server: bool) -> ssl.SSLContext:
         """Return the context for a new connection, from whichever side it is made."""
         with self._lock:
-            now_s = time.monotonic()
-            if now_s - self._looked_at_s >= LOOK_S:
-                self._looked_at_s = now_s
-                self._look()
-            if self._keys and now_s - self._contexts.made_at_s >= RENEWED_S:
-                with suppress(*_FOR_NOW):
-                    self._use(self._keys)
+            self._refresh()
             return self._contexts.server if server else self._contexts.client
+
+    def web_context(self) -> ssl.SSLContext:
+        """Return the context for a connection over HTTP, whose caller may have no certificate."""
+        with self._lock:
+            self._refresh()
+            return self._contexts.web
+
+    def keys(self) -> tuple[ClusterKey, ...]:
+        """Return the keys that are trusted now; none if the file holds a certificate."""
+        with self._lock:
+            self._refresh()
+            return self._keys
+
+    def _refresh(self) -> None:
+        """Look at the file, and at how old the certificate is, from time to time."""
+        now_s = time.monotonic()
+        if now_s - self._looked_at_s >= LOOK_S:
+            self._looked_at_s = now_s
+            self._look()
+        if self._keys and now_s - self._contexts.made_at_s >= RENEWED_S:
+            with suppress(*_FOR_NOW):
+                self._use(self._keys)
 
     def read_again(self) -> None:
         """Use what the file holds now. Raises ConfigError; then all stays as it was."""
@@ -152,7 +171,8 @@ class KeyCredentials:
         except ModuleNotFoundError:
             raise ConfigError(NEEDS) from None
         authorities = [authority_of(key) for key in keys]
-        issued = authorities[0].issue(self.identity, dt.timedelta(seconds=LASTS_S))
+        lasts = dt.timedelta(seconds=LASTS_S)
+        issued = authorities[0].issue(self.identity, lasts, self._hosts)
         trusted = b"".join(authority.certificate for authority in authorities)
         self._contexts = _contexts_of(issued, trusted)
         self._keys = keys
@@ -183,7 +203,10 @@ def _version_of(path: str) -> tuple[int, int, int]:
 def _contexts_of(issued: Issued, trusted: bytes) -> _Contexts:
     server, client = (_context(kind, issued, trusted) for kind in _SIDES)
     server.num_tickets = 0  # each connection shows its certificate
-    return _Contexts(server, client, time.monotonic())
+    web = _context(ssl.PROTOCOL_TLS_SERVER, issued, trusted)
+    web.num_tickets = 0
+    web.verify_mode = ssl.CERT_OPTIONAL
+    return _Contexts(server, client, web, time.monotonic())
 
 
 def _context(kind: int, issued: Issued, trusted: bytes) -> ssl.SSLContext:
@@ -214,6 +237,8 @@ def _as_file(data: bytes) -> Iterator[str]:
             yield file.name
 
 
-def member_credentials(path: str, cluster: str, name: str) -> KeyCredentials:
-    """Return the credentials of the member *name*. Raises ConfigError."""
-    return KeyCredentials(path, Identity(cluster, Role.MEMBER, name))
+def member_credentials(
+    path: str, cluster: str, name: str, hosts: Sequence[str] = ()
+) -> KeyCredentials:
+    """Return the credentials of the member *name*; see `KeyCredentials`. Raises ConfigError."""
+    return KeyCredentials(path, Identity(cluster, Role.MEMBER, name), hosts)

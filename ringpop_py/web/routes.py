@@ -16,10 +16,12 @@ from ringpop_py.admin.keyspaces import CHANGES, CREATE, CREATES, DROP
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.node.events import log_change
 from ringpop_py.placing.definition import Settings
+from ringpop_py.security.identity import Role
 from ringpop_py.swim.member import Status
 from ringpop_py.values.operations import Change, Outcome, Value
 from ringpop_py.values.packed import a_list, a_map, a_text
 from ringpop_py.values.requests import value_of as unpacked
+from ringpop_py.web.callers import check_role
 from ringpop_py.web.forms import JSON, OF_VALUES, VARY, Wanted
 from ringpop_py.web.parameters import (
     Conditions,
@@ -132,8 +134,10 @@ class HttpRoutes:
 
     async def _administer(self, request: Request, path: str, asked: dict[str, Any]) -> object:
         """Call the admin endpoint at *path* with *asked*, and log the caller."""
+        if path in CHANGES:
+            check_role(request, Role.ADMIN)
         caller = "unknown" if request.client is None else str(Address(*request.client))
-        log_change(path, caller, asked)
+        log_change(path, caller, asked, request.state.identity)
         return await (CREATES | CHANGES)[path](self._ringpop, asked)
 
     # Keys.

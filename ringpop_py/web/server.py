@@ -19,6 +19,8 @@ from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.logs import log
 from ringpop_py.node.end import ENDING_TEXT
+from ringpop_py.security.identity import identity_in, refusal_of
+from ringpop_py.web.callers import SHOWN, Callers, Shown
 from ringpop_py.web.gate import check_request, hosts_of
 from ringpop_py.web.refusals import REFUSALS, HttpRefusal, bad_request, refused
 from ringpop_py.web.routes import Endpoint, HttpRoutes
@@ -30,12 +32,15 @@ if TYPE_CHECKING:
 
     from ringpop_py.node.end import Ending
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.security.credentials import KeyCredentials
 
 REQUESTS_MAX: Final = 1_000
 """Open requests at the same time. Further ones are refused with 503 `Busy`."""
 HOW_IT_IS: Final = ("/alive", "/ready")
 """These are answered whoever asks, and however many are open: they tell nothing, and a process that
 is healthy must not be taken for dead."""
+HANDSHAKE: Final = 0x16
+"""The first byte of TLS, which no request begins with."""
 CLEARTEXT_REFUSED: Final = "2"
 NO_HTTP_2: Final = "HTTP/2 is not spoken without TLS: a proxy that passes it on cannot see requests"
 BODY_S_MAX: Final = 30.0
@@ -58,6 +63,7 @@ class App:
         self.under_way = 0
         self._ending = ringpop.ending
         self._hosts = hosts_of(ringpop.config)
+        self._callers = _callers_of(ringpop)
         self._served_count = 0
         self._starlette = Starlette(
             routes=HttpRoutes(ringpop).all(self._guarded),
@@ -89,6 +95,7 @@ class App:
         @wraps(endpoint)
         async def guarded(request: Request) -> Response:
             asks_how_it_is = request.url.path in HOW_IT_IS
+            request.state.identity = None
             if self._served_count >= REQUESTS_MAX and not asks_how_it_is:
                 message = f"{REQUESTS_MAX} requests are open here already"
                 return refused(HttpRefusal(503, "Busy", message))
@@ -96,6 +103,7 @@ class App:
             try:
                 if not asks_how_it_is:
                     check_request(request.method, request.headers, self._hosts)
+                    request.state.identity = self._callers.identify(request)
                 self._check_ending(request)
                 return await endpoint(request)
             except REFUSALS as error:
@@ -114,6 +122,17 @@ class App:
         # `/alive`, `/ready` and `/health` are answered to the end.
         if self._ending.closing and request.url.path.startswith("/keyspaces"):
             raise HttpRefusal(503, "Ending", ENDING_TEXT)
+
+
+def _callers_of(ringpop: Ringpop) -> Callers:
+    config, address = ringpop.config, ringpop.http_address
+    plain = config.accept_plain or config.insecure
+    return Callers(
+        ringpop.credentials,
+        config.cluster,
+        plain=plain or address is None or address.is_loopback,
+        anybody=config.accept_plain,
+    )
 
 
 def with_close(send: Send, ending: Ending) -> Send:
@@ -176,14 +195,44 @@ class _Connection(TCPServer):
 
     Hypercorn (0.18) lets some errors out, for example if a peer sends a malformed chunk while it is
     being answered. They would end the server, and with it the node.
+
+    Where the cluster has keys, the first byte says whether the peer speaks TLS.
     """
 
     async def run(self) -> None:
         """Serve it until it ends."""
         try:
-            await super().run()
+            assert isinstance(self.config, _Config)
+            if self.config.credentials is None or await self._looked(self.config.credentials):
+                await super().run()
+            else:
+                await trio.aclose_forcefully(self.stream)
         except Exception as error:  # noqa: BLE001 - whatever it is
             log.debug("http-connection-failed", reason=repr(error))
+
+    async def _looked(self, credentials: KeyCredentials) -> bool:
+        """Shake hands if the peer speaks TLS; return whether it is to be served."""
+        plain = cast(trio.SocketStream, self.stream)
+        with trio.move_on_after(self.config.keep_alive_timeout):
+            first = await plain.socket.recv(1, socket.MSG_PEEK)
+            if first != bytes([HANDSHAKE]):
+                SHOWN.set(Shown(is_secure=False, identity=None))
+                return bool(first)
+            context = credentials.web_context()
+            self.stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
+            await self.stream.do_handshake()
+            identity = identity_in(self.stream.getpeercert())
+            if identity and refusal_of(identity, credentials.identity.cluster, by_server=True):
+                return False
+            SHOWN.set(Shown(is_secure=True, identity=identity))
+            return True
+        return False
+
+
+class _Config(HypercornConfig):
+    """Also says whether connections may use TLS."""
+
+    credentials: KeyCredentials | None = None
 
 
 run.TCPServer = _Connection  # type: ignore[attr-defined] # there is no other way to choose it
@@ -194,10 +243,14 @@ class HttpServer:
 
     Args:
         flag: which asks for *address*, for errors.
+
+    Attributes:
+        credentials: the cluster's keys, if connections may use TLS.
     """
 
     def __init__(self, address: Address, flag: str = "--http") -> None:
         self.flag = flag
+        self.credentials: KeyCredentials | None = None
         self._socket = _listening(address, flag)
         self.address = Address(*self._socket.getsockname()[:2])
         self._app: HttpApp | None = None
@@ -213,7 +266,8 @@ class HttpServer:
         self, app: HttpApp, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Serve *app* until `end`."""
-        config = HypercornConfig()
+        config = _Config()
+        config.credentials = self.credentials
         config.bind = [f"fd://{self._socket.detach()}"]  # hypercorn's from here on
         config.backlog = BACKLOG
         config.accesslog = config.errorlog = None  # what goes wrong, our application logs

@@ -1,0 +1,75 @@
+"""Tokens for callers over HTTP that show no certificate: JSON Web Tokens (RFC 7519).
+
+A key of the cluster signs them, and every member that has this key knows them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Final
+
+import jwt
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from ringpop_py.security.identity import Identity, parse_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ringpop_py.security.keys import ClusterKey
+
+ALGORITHM: Final = "HS256"
+AUDIENCE: Final = "ringpop http"
+CHARACTERS_MAX: Final = 4_096
+_INFO: Final = b"ringpop http tokens HS256 1"
+_SECRET_BYTES: Final = 32
+
+
+class TokenRefused(ValueError):
+    """A token that says of nobody who they are."""
+
+
+def issue_token(key: ClusterKey, identity: Identity, lasts: dt.timedelta) -> str:
+    """Return a token that names *identity*, and lasts so long from now."""
+    now = dt.datetime.now(dt.UTC)
+    claims = {"sub": str(identity), "aud": AUDIENCE, "iat": now, "exp": now + lasts}
+    return jwt.encode(claims, _secret_of(key), ALGORITHM, {"kid": key.id})
+
+
+def identity_in_token(token: str, keys: Iterable[ClusterKey]) -> Identity:
+    """Return whom *token* names.
+
+    Args:
+        keys: that are trusted.
+
+    Raises:
+        TokenRefused: no such key has signed it, or it has expired.
+    """
+    if len(token) > CHARACTERS_MAX:
+        raise TokenRefused("the token is too long")
+    try:
+        key_id = jwt.get_unverified_header(token).get("kid")
+        known = {key.id: key for key in keys}
+        if key_id not in known:
+            raise TokenRefused("the token is of no key that is trusted here")
+        claims = jwt.decode(
+            token,
+            _secret_of(known[key_id]),
+            algorithms=[ALGORITHM],
+            audience=AUDIENCE,
+            options={"require": ["sub", "exp"]},
+        )
+    except jwt.ExpiredSignatureError:
+        raise TokenRefused("the token has expired: ringpopctl keys token makes one") from None
+    except jwt.InvalidTokenError:
+        raise TokenRefused("this is no token of the cluster") from None
+    identity = parse_identity(claims["sub"])
+    if identity is None:
+        raise TokenRefused("the token names nobody")
+    return identity
+
+
+def _secret_of(key: ClusterKey) -> bytes:
+    """Return what signs the tokens of *key*: of no use for anything else."""
+    return HKDF(hashes.SHA256(), _SECRET_BYTES, salt=None, info=_INFO).derive(key.secret)

@@ -1,0 +1,121 @@
+"""Who a request over HTTP comes from, if the cluster has keys.
+
+A caller shows a certificate (TLS), or a token: as a bearer (RFC 6750), or as the password that a
+browser asks its user for (RFC 7617).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ringpop_py.security.identity import Identity, Role, refusal_of
+from ringpop_py.web.refusals import HttpRefusal
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ringpop_py.security.credentials import KeyCredentials
+
+CHALLENGE: Final = 'Basic realm="ringpop_py", Bearer'
+NO_PROOF: Final = (
+    "say who you are: Authorization: Bearer TOKEN (ringpopctl keys token FILE), the token as "
+    "password, or a certificate of the cluster"
+)
+NO_TOKENS: Final = "this node has a certificate in place of a key, and knows no tokens: show one"
+NEEDS_TLS: Final = "others than this machine may reach this port, so it needs TLS: https://"
+
+
+class Shown(NamedTuple):
+    """What a connection shows of its peer.
+
+    Attributes:
+        identity: whom its certificate names, if it has one.
+    """
+
+    is_secure: bool
+    identity: Identity | None
+
+
+SHOWN: Final[ContextVar[Shown]] = ContextVar("SHOWN")
+"""Of the connection that a request came over."""
+
+
+class Callers:
+    """See the module.
+
+    Args:
+        credentials: None of a cluster without keys, where nobody is asked.
+        cluster: the cluster's name.
+        plain: whether requests without TLS are served.
+        anybody: whether requests of callers who do not say who they are are served, too.
+    """
+
+    def __init__(
+        self, credentials: KeyCredentials | None, cluster: str, *, plain: bool, anybody: bool
+    ) -> None:
+        self._credentials = credentials
+        self._cluster = cluster
+        self._plain = plain
+        self._anybody = anybody
+
+    def identify(self, request: Request) -> Identity | None:
+        """Return who sent *request*; None if nobody is asked. Raises HttpRefusal."""
+        if self._credentials is None:
+            return None
+        shown = SHOWN.get()
+        if not (shown.is_secure or self._plain):
+            raise HttpRefusal(403, "TlsNeeded", NEEDS_TLS)
+        token = _token_in(request.headers.get("authorization", ""))
+        if token:
+            return self._named_by(token, self._credentials)
+        if shown.identity is None and not self._anybody:
+            raise _unknown(NO_PROOF)
+        return shown.identity
+
+    def _named_by(self, token: str, credentials: KeyCredentials) -> Identity:
+        from ringpop_py.security.tokens import (  # noqa: PLC0415 - an extra
+            TokenRefused,
+            identity_in_token,
+        )
+
+        keys = credentials.keys()
+        if not keys:
+            raise _unknown(NO_TOKENS)
+        try:
+            identity = identity_in_token(token, keys)
+        except TokenRefused as error:
+            raise _unknown(str(error)) from None
+        why = refusal_of(identity, self._cluster, by_server=True)
+        if why is not None:
+            raise _unknown("the token is of another cluster")
+        return identity
+
+
+def check_role(request: Request, role: Role) -> None:
+    """Raise HttpRefusal if whoever sent *request* may not do what is for *role*."""
+    identity: Identity | None = request.state.identity
+    if identity is not None and identity.role < role:
+        text = f"this is for the role {role.label}, not {identity}"
+        raise HttpRefusal(403, "Forbidden", text)
+
+
+def _token_in(header: str) -> str:
+    """Return the token in *header*, `Authorization`; empty if there is none."""
+    scheme, _, rest = header.partition(" ")
+    match scheme.lower():
+        case "bearer":
+            return rest.strip()
+        case "basic":
+            try:
+                return base64.b64decode(rest, validate=True).decode("ascii").partition(":")[2]
+            except (binascii.Error, ValueError):
+                raise _unknown("Authorization: this is no user and password") from None
+        case _:
+            return ""
+
+
+def _unknown(message: str) -> HttpRefusal:
+    return HttpRefusal(401, "Unauthorized", message, {"www-authenticate": CHALLENGE})

@@ -1,0 +1,240 @@
+"""HTTP of a cluster with keys: who is answered, and what they may do."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import socket
+import ssl
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import jwt
+import pytest
+import trio
+from starlette.requests import Request
+
+from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.security.authority import authority_of
+from ringpop_py.security.credentials import member_credentials
+from ringpop_py.security.identity import Identity, Role
+from ringpop_py.security.keys import new_key, write_keys
+from ringpop_py.security.tokens import AUDIENCE, TokenRefused, identity_in_token, issue_token
+from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.web.callers import SHOWN, Callers, Shown
+from ringpop_py.web.refusals import HttpRefusal
+from tests.logged import events_in
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from ringpop_py.node.ringpop import Ringpop
+
+KEY, NEXT, OTHER = new_key(), new_key(), new_key()
+HOUR = dt.timedelta(hours=1)
+ANY_PORT = Address("127.0.0.1", 0)
+
+
+def token(role: Role = Role.CLIENT, cluster: str = "", key: Any = KEY) -> str:  # noqa: ANN401
+    return issue_token(key, Identity(cluster, role, "ann"), HOUR)
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}
+
+
+@asynccontextmanager
+async def serving(folder: Path, *keys: Any, **settings: Any) -> AsyncIterator[Ringpop]:  # noqa: ANN401
+    path = folder / "cluster.key"
+    write_keys(path, keys or (KEY, NEXT), replace=True)
+    config = Config(http=ANY_PORT, cluster="c", cluster_key=str(path), **settings)
+    async with open_ringpop(config, store=MemoryStore()) as node:
+        await node.open_keyspace("k", partitions=4)
+        yield node
+
+
+def trusting(*own: bytes) -> ssl.SSLContext:
+    """What a caller trusts; *own* is what it shows of itself."""
+    context = ssl.create_default_context(cadata=authority_of(KEY).certificate.decode())
+    for file in own:
+        context.load_cert_chain(file.decode())
+    return context
+
+
+def caller(node: Ringpop, scheme: str = "http", **options: Any) -> httpx.AsyncClient:  # noqa: ANN401
+    assert node.http_address is not None
+    return httpx.AsyncClient(base_url=f"{scheme}://{node.http_address}", **options)
+
+
+async def test_who_does_not_say_who_they_are_learns_how_the_node_is_and_no_more(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as node, caller(node) as http:
+        assert (await http.get("/alive")).status_code == 200
+        assert (await http.get("/ready")).status_code == 200
+        for path in ("/health", "/keyspaces", "/keyspaces/k/keys/x", "/shuffles"):
+            refused = await http.get(path)
+            assert (refused.status_code, refused.json()["error"]) == (401, "Unauthorized")
+        assert refused.headers["www-authenticate"] == 'Basic realm="ringpop_py", Bearer'
+        assert (await http.put("/keyspaces/k/keys/x", json=1)).status_code == 401
+
+
+async def test_a_token_is_a_bearer_or_a_password(tmp_path: Path) -> None:
+    async with serving(tmp_path) as node, caller(node) as http:
+        assert (await http.put("/keyspaces/k/keys/x", json=1, headers=bearer(token()))).is_success
+        got = await http.get("/keyspaces/k/keys/x", auth=("anybody", token(cluster="c")))
+        assert got.json() == 1
+        by_next = await http.get("/keyspaces", headers=bearer(token(key=NEXT)))
+        assert by_next.is_success  # it is trusted, though another one is used
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (f"Bearer {token(key=OTHER)}", "no key that is trusted"),
+        (f"Bearer {token(cluster='d')}", "of another cluster"),
+        (f"Bearer {issue_token(KEY, Identity('', Role.CLIENT, 'ann'), -HOUR)}", "has expired"),
+        (f"Bearer {token()[:-3]}abc", "no token of the cluster"),
+        (f"Bearer {'x' * 5_000}", "too long"),
+        ("Bearer x", "no token of the cluster"),
+        ("Basic %%%", "no user and password"),
+        ("Digest x", "say who you are"),
+    ],
+)
+async def test_no_other_token_will_do(tmp_path: Path, header: str, why: str) -> None:
+    async with serving(tmp_path) as node, caller(node) as http:
+        refused = await http.get("/keyspaces", headers={"Authorization": header})
+        assert refused.status_code == 401
+        assert why in refused.json()["message"]
+
+
+@pytest.mark.parametrize("algorithm", ["none", "HS512"])
+def test_a_token_is_signed_by_the_one_algorithm(algorithm: str) -> None:
+    claims = jwt.decode(token(), options={"verify_signature": False})
+    forged = jwt.encode(claims, "" if algorithm == "none" else "x" * 64, algorithm, {"kid": KEY.id})
+    with pytest.raises(TokenRefused):
+        identity_in_token(forged, [KEY])
+
+
+def test_a_token_that_never_ends_is_none() -> None:
+    key_alone = issue_token(KEY, Identity("", Role.ADMIN, "ann"), HOUR)
+    assert identity_in_token(key_alone, [KEY]).role is Role.ADMIN
+    secret = KEY.secret  # the key itself signs none
+    forged = jwt.encode({"sub": "ringpop:///admin/x", "aud": AUDIENCE}, secret, "HS256")
+    with pytest.raises(TokenRefused):
+        identity_in_token(forged, [KEY])
+
+
+async def test_dropping_is_for_admins_and_the_log_says_who_it_was(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ringpop")
+    async with serving(tmp_path) as node, caller(node) as http:
+        path = "/keyspaces/k?confirm=k"
+        refused = await http.delete(path, headers=bearer(token()))
+        assert (refused.status_code, refused.json()["error"]) == (403, "Forbidden")
+        assert (await http.delete(path, headers=bearer(token(Role.ADMIN)))).is_success
+    told = [event.fields for event in events_in(caplog, "change-asked")]
+    assert [fields["identity"] for fields in told] == ["ringpop:///admin/ann"]
+
+
+async def test_the_port_speaks_tls_to_whom_begins_so(tmp_path: Path) -> None:
+    async with serving(tmp_path, http_hosts=("node.example",)) as node:
+        async with caller(node, "https", verify=trusting()) as http:
+            assert (await http.get("/keyspaces", headers=bearer(token()))).is_success
+            assert (await http.get("/keyspaces")).status_code == 401
+        with pytest.raises(httpx.ConnectError):
+            async with caller(node, "https") as http:  # trusts another authority
+                await http.get("/alive")
+        # The certificate names the host that was given.
+        assert node.http_address is not None
+        stream = await trio.open_tcp_stream(*node.http_address)
+        secured = trio.SSLStream(stream, trusting(), server_hostname="node.example")
+        await secured.do_handshake()
+        await trio.aclose_forcefully(secured)
+
+
+@pytest.mark.parametrize(
+    ("role", "cluster", "status"),
+    [(Role.CLIENT, "", 403), (Role.ADMIN, "c", 200), (Role.MEMBER, "c", 200)],
+)
+async def test_a_certificate_does_as_well(
+    tmp_path: Path, role: Role, cluster: str, status: int
+) -> None:
+    issued = authority_of(KEY).issue(Identity(cluster, role, "bob"), HOUR)
+    own = tmp_path / "own.pem"
+    own.write_bytes(issued.certificate + issued.private_key)
+    context = trusting(str(own).encode())
+    async with serving(tmp_path) as node, caller(node, "https", verify=context) as http:
+        assert (await http.get("/keyspaces")).is_success
+        assert (await http.delete("/keyspaces/k?confirm=k")).status_code == status
+
+
+async def test_a_certificate_of_another_cluster_gets_no_connection(tmp_path: Path) -> None:
+    issued = authority_of(KEY).issue(Identity("d", Role.ADMIN, "bob"), HOUR)
+    own = tmp_path / "own.pem"
+    own.write_bytes(issued.certificate + issued.private_key)
+    context = trusting(str(own).encode())
+    async with serving(tmp_path) as node, caller(node, "https", verify=context) as http:
+        with pytest.raises(httpx.TransportError):
+            await http.get("/keyspaces")
+
+
+async def test_a_node_with_a_certificate_in_place_of_a_key_takes_certificates(
+    tmp_path: Path,
+) -> None:
+    authority = authority_of(KEY)
+    member = authority.issue(Identity("c", Role.MEMBER, "n"), HOUR, ["127.0.0.1"])
+    file = tmp_path / "member.pem"
+    file.touch(0o600)
+    file.write_bytes(member.certificate + member.private_key + authority.certificate)
+    config = Config(http=ANY_PORT, cluster="c", name="n", cluster_key=str(file))
+    async with open_ringpop(config) as node:
+        async with caller(node, "https", verify=trusting(str(file).encode())) as http:
+            assert (await http.get("/keyspaces")).is_success
+        async with caller(node) as http:
+            refused = await http.get("/keyspaces", headers=bearer(token()))
+            assert "knows no tokens" in refused.json()["message"]
+
+
+async def test_while_keys_are_rolled_out_nobody_has_to_say_who_they_are(tmp_path: Path) -> None:
+    async with serving(tmp_path, accept_plain=True) as node, caller(node) as http:
+        assert (await http.get("/keyspaces")).is_success
+        assert (await http.delete("/keyspaces/k?confirm=k")).is_success
+
+
+async def test_connections_that_say_nothing_or_break_off_cost_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as node:
+        assert node.http_address is not None
+        for said in (b"", b"\x16", b"\x16\x03\x01\x00\x05hello", b"\x00" * 100):
+            with socket.create_connection(node.http_address) as sock:
+                sock.sendall(said)
+        async with caller(node) as http:
+            assert (await http.get("/alive")).is_success
+
+
+async def test_without_keys_nobody_is_asked() -> None:
+    async with open_ringpop(Config(http=ANY_PORT)) as node, caller(node) as http:
+        basic = base64.b64encode(b"a:b").decode()
+        for headers in ({}, bearer("x"), {"Authorization": f"Basic {basic}"}):
+            assert (await http.get("/keyspaces", headers=headers)).is_success
+
+
+def test_where_others_may_reach_the_port_nobody_is_served_without_tls(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.key"
+    write_keys(path, (KEY,), replace=False)
+    credentials = member_credentials(str(path), "c", "n")
+    headers = [(b"authorization", f"Bearer {token()}".encode())]
+    request = Request({"type": "http", "method": "GET", "path": "/", "headers": headers})
+    far = Callers(credentials, "c", plain=False, anybody=False)
+    near = Callers(credentials, "c", plain=True, anybody=False)
+
+    SHOWN.set(Shown(is_secure=False, identity=None))
+    assert near.identify(request) == Identity("", Role.CLIENT, "ann")
+    with pytest.raises(HttpRefusal) as refusal:
+        far.identify(request)
+    assert (refusal.value.status, refusal.value.kind) == (403, "TlsNeeded")
+    SHOWN.set(Shown(is_secure=True, identity=None))
+    assert far.identify(request) == Identity("", Role.CLIENT, "ann")
