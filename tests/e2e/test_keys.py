@@ -185,7 +185,7 @@ def joined(peer: str, key: str, count: int) -> bool:
     ("flags", "message"),
     [
         (["--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:0"], "could do everything: give"),
-        (["--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"], "it asks nobody who they are"),
+        (["--listen", "127.0.0.1:0", "--http", "0.0.0.0:0"], "could change keyspaces: give"),
         (["--listen", "127.0.0.1:0", "--accept-plain"], "need --cluster-key FILE"),
         (["--listen", "127.0.0.1:0", "--cluster-key", "/not/there"], "No such file"),
         (["--listen", "127.0.0.1:0", "--cluster-key", "KEY", "--dialect", "ringpop"], "no keys"),
