@@ -384,7 +384,8 @@ def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
     if config.http is not None:
         served.append((HttpServer(config.http, HTTP_FLAG), App))
         closing.callback(served[-1][0].close)
-        if not served[-1][0].address.is_loopback and config.cluster_key is None:
+        is_open = config.cluster_key is None or config.accept_plain
+        if is_open and not served[-1][0].address.is_loopback:
             if not config.insecure:
                 raise ConfigError(NO_HTTP_KEYS.format(served[-1][0].address))
             text = "no authentication: anybody who reaches the HTTP port can change keyspaces"
@@ -437,8 +438,10 @@ async def _open_store(
         from ringpop_py.catalog import catalog  # noqa: PLC0415 - only for a store
         from ringpop_py.keyspaces import stored  # noqa: PLC0415
         from ringpop_py.partition import tasks  # noqa: PLC0415
+        from ringpop_py.stores.metered import MeteredStore  # noqa: PLC0415
 
         known = catalog.Catalog(store, config.cluster)
+        metered = MeteredStore(store)
         store_id = await _store_id(tasks.Worker(store, 1), known, config, is_given=store is given)
     except StoreUnavailable as error:
         raise ConfigError(f"the store {config.store or given!r} cannot be used: {error}") from None
@@ -446,7 +449,7 @@ async def _open_store(
     if config.entries_folder is not None:
         rocks = await trio.to_thread.run_sync(_opened_rocks, Path(config.entries_folder))
         closing.callback(rocks.close)
-    return stored.OpenedStore(store, store_id, rocks)
+    return stored.OpenedStore(metered, store_id, rocks)
 
 
 async def _store_id(worker: Worker, known: Catalog, config: Config, *, is_given: bool) -> str:

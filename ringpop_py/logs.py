@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -38,9 +39,16 @@ class LogEvent:
 
 
 class LogSink:
-    """Writes events to a logger; each method is a level, its keywords are the event's fields."""
+    """Writes events to a logger; each method is a level, its keywords are the event's fields.
+
+    Attributes:
+        counts: how often each event was logged in this process, by its name and level.
+        lost_count: lines that could not be written; whoever writes them counts.
+    """
 
     def __init__(self, logger: logging.Logger) -> None:
+        self.counts: Counter[tuple[str, int]] = Counter()
+        self.lost_count = 0
         self._logger = logger
 
     def debug(self, event: str, /, **fields: object) -> None:
@@ -73,6 +81,7 @@ class LogSink:
         exc_info: BaseException | None = None,
     ) -> None:
         if self._logger.isEnabledFor(level):  # most debug events are never made
+            self.counts[event, level] += 1
             # The third frame is that of the caller; the two above it are of this class.
             self._logger.log(level, LogEvent(event, fields), exc_info=exc_info, stacklevel=3)
 

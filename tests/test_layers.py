@@ -147,6 +147,7 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
             "farmhash",
             "lazy",
             "logs",
+            "metering",
             "node",
             "proxy",
             "ring",

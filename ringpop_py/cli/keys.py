@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     import argparse
 
     from ringpop_py.client.client import Client
+    from ringpop_py.security.identity import Identity
     from ringpop_py.security.keys import ClusterKey
 
+NAME_CHARACTERS_MAX: Final = 200
+DAYS_MAX: Final = 36_500
 SIGHUP: Final = "nodes read it within seconds, and at SIGHUP"
 AGAIN: Final = "copy the file there, and try again in some seconds"
 
@@ -77,12 +80,10 @@ def remove(client: Client, options: argparse.Namespace) -> Output:
 def issue(_client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl keys issue``: a certificate for a program that is not to have the key."""
     from ringpop_py.security.authority import authority_of  # noqa: PLC0415 - an extra
-    from ringpop_py.security.identity import Identity, Role  # noqa: PLC0415
     from ringpop_py.security.keys import write_secret  # noqa: PLC0415
 
     authorities = [authority_of(key) for key in _read(options.file)]
-    cluster = "" if options.cluster is None else options.cluster
-    identity = Identity(cluster, Role[options.role.upper()], options.name)
+    identity = _identity_in(options)
     issued = authorities[0].issue(identity, dt.timedelta(days=options.days))
     parts = issued.certificate, issued.private_key, *(each.certificate for each in authorities)
     write_secret(options.out, b"".join(parts).decode("ascii"), replace=False)
@@ -96,11 +97,9 @@ def issue(_client: Client, options: argparse.Namespace) -> Output:
 
 def token(_client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl keys token``: for callers over HTTP that show no certificate."""
-    from ringpop_py.security.identity import Identity, Role  # noqa: PLC0415 - help needs nothing
     from ringpop_py.security.tokens import issue_token  # noqa: PLC0415 - an extra
 
-    cluster = "" if options.cluster is None else options.cluster
-    identity = Identity(cluster, Role[options.role.upper()], options.name)
+    identity = _identity_in(options)
     made = issue_token(_read(options.file)[0], identity, dt.timedelta(days=options.days))
     value = {"token": made, "identity": str(identity), "days": options.days}
     return Output(value, made)
@@ -113,6 +112,17 @@ def authority(_client: Client, options: argparse.Namespace) -> Output:
     keys = _read(options.file)
     text = b"".join(authority_of(key).certificate for key in keys).decode("ascii")
     return Output({"certificates": text}, text.rstrip())
+
+
+def _identity_in(options: argparse.Namespace) -> Identity:
+    """Return who is named. Raises ConfigError for a name that nobody can have, or too many days."""
+    from ringpop_py.security.identity import Identity, Role  # noqa: PLC0415 - help needs nothing
+
+    if not (options.name.isprintable() and 0 < len(options.name) <= NAME_CHARACTERS_MAX):
+        raise ConfigError(f"--name is 1 to {NAME_CHARACTERS_MAX} printable characters")
+    if not 0 < options.days <= DAYS_MAX:
+        raise ConfigError(f"--days is 1 to {DAYS_MAX}, not {options.days}")
+    return Identity(options.cluster or "", Role[options.role.upper()], options.name)
 
 
 def _read(path: str) -> tuple[ClusterKey, ...]:

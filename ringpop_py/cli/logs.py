@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.logs import NAME, LogEvent
+from ringpop_py.logs import NAME, LogEvent, log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +65,7 @@ class _Stderr(logging.Handler):
         with self._changed:
             if len(self._lines) >= LINES_MAX:
                 self._lost_count += 1
+                log.lost_count += 1
                 return
             self._lines.append(line)
             self._changed.notify_all()
@@ -95,6 +96,7 @@ class _Stderr(logging.Handler):
             except (OSError, ValueError):  # ValueError: standard error is closed
                 with self._changed:
                     self._lost_count += lost_count + 1
+                    log.lost_count += 1
 
 
 def _write(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.address import Address, Host
 from ringpop_py.cli.commands import period, seconds, size
-from ringpop_py.config.places import default_socket
+from ringpop_py.config.places import KEY_VARIABLE, default_socket
 from ringpop_py.config.settings import (
     PRESETS,
     Config,
@@ -143,6 +143,9 @@ def config_from(options: argparse.Namespace) -> Config:
     variable = os.environ.get(HOSTS_VARIABLE)
     if variable and "hosts_file" not in flags and not (below.hosts_file or below.hosts):
         flags["hosts_file"] = variable
+    variable = os.environ.get(KEY_VARIABLE)
+    if variable and "cluster_key" not in flags and below.cluster_key is None:
+        flags["cluster_key"] = variable
     if flags.get("hosts_file", "").startswith(SCHEMES):
         hosts = parse_hosts(flags.pop("hosts_file"))
         below = replace(below, hosts=(*below.hosts, *hosts), hosts_file=None)

@@ -8,6 +8,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.config.places import KEY_VARIABLE as KEY_VARIABLE
 from ringpop_py.errors import ConfigError
 from ringpop_py.security.identity import Identity, Role, identity_in
 
@@ -17,19 +18,20 @@ if TYPE_CHECKING:
 
     from ringpop_py.security.credentials import KeyCredentials
 
-KEY_VARIABLE: Final = "RINGPOP_CLUSTER_KEY"
 NO_MEMBER: Final = "what answers there is no member, by its certificate"
 
 
 def key_file(given: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the file of keys that a program uses: *given*, or that in `KEY_VARIABLE`.
 
+    An empty text stands for none, whatever the environment says.
+
     Raises:
         ConfigError: *given* is no text.
     """
     if given is not None and not isinstance(given, str):
         raise ConfigError(f"cluster_key is the path of a file, not {type(given).__name__}")
-    return given or environment.get(KEY_VARIABLE) or None
+    return (environment.get(KEY_VARIABLE) if given is None else given) or None
 
 
 def client_context(path: str) -> ssl.SSLContext:

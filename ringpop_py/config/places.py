@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+KEY_VARIABLE: Final = "RINGPOP_CLUSTER_KEY"
+"""The variable that names the file of a cluster's keys, where nothing else does."""
 RUNTIME_VARIABLE: Final = "XDG_RUNTIME_DIR"
 SOCKET_NAME: Final = "ringpop.sock"
 SYSTEM_SOCKET: Final = Path("/run/ringpop") / SOCKET_NAME

@@ -59,12 +59,24 @@ RETIRE_EVERY: Final = 120
 """Sweeps from one look at old jobs to the next: about an hour."""
 
 
+@dataclass(slots=True)
+class JobCounts:
+    """What this node did for jobs since it was started."""
+
+    staged_files: int = 0
+    committed: int = 0
+    aborted: int = 0
+
+
 class Jobs:
     """See the module.
 
     Args:
         server: has the partitions that are at this node.
         destinations: has the owners of the others.
+
+    Attributes:
+        counts: what was done here.
     """
 
     def __init__(
@@ -85,6 +97,7 @@ class Jobs:
         self._courier = Courier(node, destinations, self._rng)
         self._staging = trio.CapacityLimiter(STAGING_MAX)
         self._spawn = spawn
+        self.counts = JobCounts()
         self._sweeps_count = 0
 
     @property
@@ -105,6 +118,7 @@ class Jobs:
             raise PartitionUnavailable(f"too many files wait at {self.node.name}; send it again")
         async with self._staging:
             await self.worker.run(self.store.stage, head, file)
+        self.counts.staged_files += 1
 
     async def finish(self, request: FinishRequest) -> None:
         """Put the manifest of an attempt; see `JobStore.finish`."""
@@ -115,6 +129,8 @@ class Jobs:
         job, wanted = request.job, request.wanted
         decided = await self.worker.run(self.store.commit_or_abort, job, wanted)
         if decided.token == wanted.token:
+            self.counts.committed += decided.committed
+            self.counts.aborted += not decided.committed
             log.info("job-decided", keyspace=self.keyspace, job=job, committed=decided.committed)
         return decided
 

@@ -83,6 +83,11 @@ class KeyspacesOnDemand:
         return self._keyspaces is not None
 
     @property
+    def store(self) -> OpenedStore | None:
+        """The node's store, if it has one."""
+        return self._store
+
+    @property
     def digest(self) -> int:
         """See `TableGossip.digest`."""
         return self._keyspaces.gossip.digest if self._keyspaces is not None else 0

@@ -27,6 +27,8 @@ from ringpop_py.errors import (
     PeerFailed,
     PeerSilent,
 )
+from ringpop_py.metering import Histogram
+from ringpop_py.node.reach import Reach
 from ringpop_py.security.identity import Role
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.messages import (
@@ -37,6 +39,7 @@ from ringpop_py.swim.messages import (
     FailureReason,
     Input,
     Join,
+    Ping,
     Quiet,
     Refusal,
     Response,
@@ -48,6 +51,7 @@ from ringpop_py.wire.codec import Codec, codec_for, endpoint_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ringpop_py.address import Address
     from ringpop_py.swim.node import Node
     from ringpop_py.transport.channel import Channel, IncomingCall
 
@@ -103,6 +107,8 @@ class NodeDriver:
 
     Attributes:
         digest: returns what becomes `Node.digest` before each turn.
+        reach: what became of our pings.
+        lateness: how late the event loop woke the node for its deadlines.
     """
 
     def __init__(
@@ -116,6 +122,8 @@ class NodeDriver:
         self.node = node
         self._channel = channel
         self.digest: Callable[[], int] = lambda: 0
+        self.reach = Reach(lambda: {member.address for member in node.members})
+        self.lateness = Histogram()
         self._observe = observe
         self._suspended_us = suspended_us
         self._suspended_seen_us = suspended_us()
@@ -158,8 +166,10 @@ class NodeDriver:
             self._wake = trio.Event()
             deadline = node.next_deadline
             at = trio.current_time() + 3600 if deadline is None else deadline / MICROSECONDS
-            with trio.move_on_at(at):
+            with trio.move_on_at(at) as waiting:
                 await self._wake.wait()
+            if waiting.cancelled_caught:
+                self.lateness.observe(max(0.0, trio.current_time() - at))
             # A deadline or an input has come: tasks with bytes to read read them first.
             await trio.lowlevel.checkpoint()
 
@@ -247,10 +257,20 @@ class NodeDriver:
             scheme=self._scheme,
         )
 
+        began_at = trio.current_time()
+
         def done(outcome: Answer | CallError) -> None:
+            if isinstance(effect.request, Ping):
+                self._note_ping(effect.to, outcome, trio.current_time() - began_at)
             self._put(self._ended(effect, outcome))
 
         self._channel.begin(effect.to, call, done)
+
+    def _note_ping(self, peer: Address, outcome: Answer | CallError, took_s: float) -> None:
+        if isinstance(outcome, CallError):
+            self.reach.failed(peer, _reason_of(outcome))
+        else:
+            self.reach.answered(peer, took_s)
 
     def _ended(self, effect: fx.CallPeer, outcome: Answer | CallError) -> Input:
         """Return the input for how a call ended; report what an operator should know."""

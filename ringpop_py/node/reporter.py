@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -17,7 +18,7 @@ from ringpop_py.texts import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.swim.member import Member
+    from ringpop_py.swim.member import Member, Status
     from ringpop_py.swim.records import Record
 
 STRANGER: Final = "stranger"
@@ -45,10 +46,12 @@ class Reporter:
 
     Attributes:
         events: the last facts.
+        status_changes: how often a member came to each status.
     """
 
     def __init__(self, name: str, cluster: str, store: str | None = None) -> None:
         self.events = EventLog()
+        self.status_changes: Counter[Status] = Counter()
         self._name = name
         self._cluster = cluster
         self._store = store
@@ -68,6 +71,8 @@ class Reporter:
             return
         if isinstance(effect, fx.StatusChanged):
             self._compare_stores(effect.member)
+            if effect.before is None or effect.before.status is not effect.member.status:
+                self.status_changes[effect.member.status] += 1
         level = self._level_of(effect)
         if level != "debug" or not isinstance(
             effect, fx.StrangerRefused | fx.PeerTrouble | fx.HostSilent

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.keyspaces.registry import Keyspaces
     from ringpop_py.keyspaces.stored import OpenedStore
+    from ringpop_py.node.beside import ShufflesBeside
     from ringpop_py.placing.definition import Settings
     from ringpop_py.proxy.request import AnyReply, AnyRequest, Headers, OwnerReply, RequestOptions
     from ringpop_py.security.credentials import KeyCredentials
@@ -86,6 +87,8 @@ class Ringpop:
     Attributes:
         on_debug: called to log more (True) or as before (False); `ringpopd` sets it.
         credentials: the keys of the cluster, if it has some.
+        placement: makes the ring.
+        shuffles: the process for them beside this one, if there is one.
         on_end: called when an operator ends this process; if it is None, operators cannot.
     """
 
@@ -104,9 +107,10 @@ class Ringpop:
         self.started_at = time.time()
         self.http_address: Address | None = None
         self.http_in_address: Address | None = None
+        self.shuffles: ShufflesBeside | None = None
         self.credentials = credentials
-        self._placement = Placement(node)
-        self.ring = self._placement.ring
+        self.placement = Placement(node)
+        self.ring = self.placement.ring
         self.reporter = Reporter(
             node.local.name, config.cluster, None if store is None else store.id
         )
@@ -530,8 +534,8 @@ class Ringpop:
         # and the ring gets them before an observer gets the first one.
         changes = [effect for effect in effects if isinstance(effect, fx.StatusChanged)]
         if changes:
-            self._placement.follow([change.member.name for change in changes])
-            self.ring = self._placement.ring
+            self.placement.follow([change.member.name for change in changes])
+            self.ring = self.placement.ring
             for change in changes:
                 self._doubt(change.member)
         is_burst = self.reporter.is_burst(changes)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -34,7 +35,7 @@ from ringpop_py.proxy.request import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ringpop_py.config.settings import ProxyConfig
     from ringpop_py.proxy.replay import HttpReplayer
@@ -48,7 +49,11 @@ REPLY_BYTES_MAX: Final = WireLimits().message_bytes_max
 
 @dataclass(slots=True)
 class ProxyCounts:
-    """How often things happened since the node was started."""
+    """How often things happened since the node was started.
+
+    Attributes:
+        attempts_failed: calls to owners that failed, by the name of their error.
+    """
 
     handled_here: int = 0
     proxied: int = 0
@@ -59,6 +64,7 @@ class ProxyCounts:
     refused_keys: int = 0
     refused_checksum: int = 0
     in_flight: int = 0
+    attempts_failed: Counter[str] = field(default_factory=Counter)
 
 
 class Application:
@@ -73,6 +79,7 @@ class Application:
     Attributes:
         starting: whether handlers are still being added, so that a call of an unknown endpoint is
             declined: it may be tried again.
+        on_handler: called with each endpoint that gets a handler.
     """
 
     def __init__(
@@ -88,6 +95,7 @@ class Application:
         self.config = config
         self.counts = ProxyCounts()
         self.starting = False
+        self.on_handler: Callable[[str], None] = lambda _endpoint: None
         self._handlers: dict[str, Handler] = {}
         self._many_handlers: dict[str, ManyHandler] = {}
         self._http: HttpReplayer | None = None
@@ -118,6 +126,7 @@ class Application:
         if endpoint in self._handlers:
             raise ConfigError(f"endpoint {endpoint!r} has a handler already")
         self._handlers[endpoint] = handler
+        self.on_handler(endpoint)
 
     def add_many_handler(self, endpoint: str, handler: ManyHandler) -> None:
         """As `add_handler`, of a handler that gets many requests at a time."""

@@ -201,6 +201,7 @@ class Proxy:
                 raise
             except CallError as error:
                 failure = error
+                self.counts.attempts_failed[type(error).__name__] += 1
             errand = Errand.after(ask, policy, deadline) if errand is None else errand
             errand.failed(ask, failure)
             step = errand.next(routes, _now())

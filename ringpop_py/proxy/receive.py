@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -35,6 +36,7 @@ from ringpop_py.proxy.many import KEYS_MAX
 from ringpop_py.proxy.owners import REFUSED_CHECKSUM
 from ringpop_py.proxy.request import AppCall, ManyCall, ManyRequest, Request
 from ringpop_py.proxy.tries import received_options, time_for_parts
+from ringpop_py.transport.serving import ANY_ENDPOINT
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, SHARD_KEY_HEADER, Answer
 
@@ -53,7 +55,9 @@ class ProxyServer:
         self._proxy = proxy
         self._application = proxy.application
         self._counts = proxy.counts
-        channel.serve(proxy.service, "*", self._serve, work=Work.REQUESTS)
+        serve = partial(channel.serve, proxy.service, handler=self._serve, work=Work.REQUESTS)
+        serve(ANY_ENDPOINT)  # which refuses
+        self._application.on_handler = serve  # each is counted by itself
         channel.serve(NODE_SERVICE, PROXY_ENDPOINT, self._serve_http, work=Work.REQUESTS)
         channel.serve(NODE_SERVICE, MANY_ENDPOINT, self._serve_many, work=Work.REQUESTS)
         channel.serve(NODE_SERVICE, RELAY_ENDPOINT, self._relay, work=Work.REQUESTS)

@@ -21,11 +21,13 @@ class Placement:
 
     Attributes:
         ring: as of the last `follow`; equal member lists give equal rings.
+        changes_count: how often it has changed.
     """
 
     def __init__(self, node: Node) -> None:
         self._members = node.members
         self.ring = HashRing(dialect=node.dialect, points_count=node.ring_points)
+        self.changes_count = 0
         self._left_out: Sequence[str] = ()
         self.follow([member.name for member in node.members])
 
@@ -47,4 +49,6 @@ class Placement:
                 identities[name] = row.identity
             else:
                 out.append(name)
-        self.ring = self.ring.with_changes(identities, out)
+        ring = self.ring.with_changes(identities, out)
+        self.changes_count += ring is not self.ring
+        self.ring = ring

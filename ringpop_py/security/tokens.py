@@ -32,8 +32,9 @@ class TokenRefused(ValueError):
 
 def issue_token(key: ClusterKey, identity: Identity, lasts: dt.timedelta) -> str:
     """Return a token that names *identity*, and lasts so long from now."""
-    now = dt.datetime.now(dt.UTC)
-    claims = {"sub": str(identity), "aud": AUDIENCE, "iat": now, "exp": now + lasts}
+    # When it was issued is left out: a clock that is ahead would make it useless elsewhere.
+    ends = dt.datetime.now(dt.UTC) + lasts
+    claims = {"sub": str(identity), "aud": AUDIENCE, "exp": ends}
     return jwt.encode(claims, _secret_of(key), ALGORITHM, {"kid": key.id})
 
 
@@ -62,9 +63,9 @@ def identity_in_token(token: str, keys: Iterable[ClusterKey]) -> Identity:
         )
     except jwt.ExpiredSignatureError:
         raise TokenRefused("the token has expired: ringpopctl keys token makes one") from None
-    except jwt.InvalidTokenError:
+    except (jwt.InvalidTokenError, RecursionError):
         raise TokenRefused("this is no token of the cluster") from None
-    identity = parse_identity(claims["sub"])
+    identity = parse_identity(str(claims["sub"]))
     if identity is None:
         raise TokenRefused("the token names nobody")
     return identity

@@ -27,11 +27,16 @@ class Buffers:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._held = 0
+        self._held = 0  # bytes
         self._turn = trio.Lock()
         self._freed = trio.Event()
         self._free: deque[bytearray] = deque()
         """Those that may be used again, the last used one last."""
+
+    @property
+    def held_bytes(self) -> int:
+        """How much is in use."""
+        return self._held
 
     async def acquire(self, size: int) -> memoryview:
         """Return a buffer of *size* bytes, as soon as there is room, or nothing else is held."""
@@ -71,6 +76,11 @@ class Disk:
         self._path = path
         self._limit = limit
         self._used = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """How much the files take."""
+        return self._used
 
     def has_room(self, size: int) -> bool:
         """Return whether *size* bytes more may be written."""

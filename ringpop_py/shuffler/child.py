@@ -12,11 +12,14 @@ import trio
 
 from ringpop_py.errors import ConfigError, ShuffleUnavailable
 from ringpop_py.logs import log
+from ringpop_py.node.beside import ShuffleLoad, ShufflesBeside
 from ringpop_py.placing.definition import Definition
 from ringpop_py.shuffler.lock import locked
 from ringpop_py.shuffler.register import KEYSPACE
 from ringpop_py.shuffling.members import LABEL
 from ringpop_py.stores.urls import MEMORY
+from ringpop_py.values.declared import convert
+from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
     from ringpop_py.config.settings import Config
@@ -27,7 +30,7 @@ READY_S: Final = 30.0
 END_S: Final = 5.0
 HANGS_S: Final = 20.0
 """A process that has not said for so long that it is at work is killed, and started again."""
-LINE_BYTES_MAX: Final = 200
+LINE_BYTES_MAX: Final = 1_000
 LARGE_SHARE: Final = 128
 """What takes more than this share of the memory is given back at once, when it is used no more."""
 LARGE_BYTES_MIN: Final = 1 << 20
@@ -60,6 +63,7 @@ async def run_child(ringpop: Ringpop) -> None:
         ShuffleUnavailable: it has ended, though the node goes on.
         StoreUnavailable, KeyspaceConflict: the keyspace of the records cannot be made.
     """
+    beside = ringpop.shuffles = ringpop.shuffles or ShufflesBeside()
     await ringpop.wait_ready()
     definition = Definition(name=KEYSPACE, mode="durable", partitions=PARTITIONS)
     await ringpop.keyspaces.open(definition, is_own=True)
@@ -82,9 +86,12 @@ async def run_child(ringpop: Ringpop) -> None:
         if not said:
             raise ShuffleUnavailable("the process for shuffles did not start")
         ringpop.labels.set_own(LABEL, said)
+        beside.starts += 1
+        beside.runs = True
         log.info("shuffles-served", where=said, folder=settings.folder)
-        await _while_it_beats(process)
+        await _while_it_beats(process, beside)
     finally:
+        beside.runs = False
         ringpop.labels.set_own(LABEL, None)
         with trio.CancelScope(shield=True):
             await _ended(process)
@@ -114,9 +121,10 @@ def _heap(memory_bytes: int) -> dict[str, str]:
     }
 
 
-async def _while_it_beats(process: trio.Process) -> None:
+async def _while_it_beats(process: trio.Process, beside: ShufflesBeside) -> None:
     """Wait until *process* has ended, or has stopped to write."""
     assert process.stdout is not None
+    said = b""
     while True:
         beat = b""
         with trio.move_on_after(HANGS_S) as waiting:
@@ -127,6 +135,9 @@ async def _while_it_beats(process: trio.Process) -> None:
         if not beat:
             await process.wait()
             return
+        *lines, said = (said + beat).split(b"\n")
+        for line in lines[-1:]:  # what came before is old
+            beside.load = convert(ShuffleLoad, decode_value("json", line))
 
 
 async def _first_line(process: trio.Process) -> str:

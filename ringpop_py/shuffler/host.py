@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -58,6 +59,10 @@ class Host:
         self._shuffles: dict[str, Shuffle] = {}
 
     # Shuffles.
+
+    def by_state(self) -> dict[str, int]:
+        """Return how many shuffles are in each state, as far as they are known here."""
+        return dict(Counter(shuffle.record.state.value for shuffle in self._shuffles.values()))
 
     async def find(self, name: str) -> Shuffle:
         """Return the shuffle *name*, as far as it is known here.

@@ -29,6 +29,7 @@ from ringpop_py.shuffler.register import Register
 from ringpop_py.shuffler.server import Server
 from ringpop_py.shuffler.view import Watch
 from ringpop_py.stores import open_store
+from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +107,7 @@ def claim(folder: Path) -> tuple[int, int]:
 
 async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore) -> None:
     """Serve until standard input ends."""
-    client = Client(options.node, cluster_key=options.cluster_key)
+    client = Client(options.node, cluster_key=options.cluster_key or "")
     data, memory = options.folder / DATA, options.memory
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_until_input_ends, nursery.cancel_scope)
@@ -133,13 +134,14 @@ async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore)
         port = listeners[0].socket.getsockname()[1]
         sys.stdout.write(f"{port}/{incarnation}\n")
         sys.stdout.flush()
-        nursery.start_soon(_beat)
+        server = Server(host, memory // HELD_SHARE, keys)
+        nursery.start_soon(_beat, host, server, disk)
         nursery.start_soon(watch.run)
         nursery.start_soon(host.scan)
         nursery.start_soon(host.tidy)
         nursery.start_soon(host.follow)
         nursery.start_soon(disk.run)
-        await trio.serve_listeners(Server(host, memory // HELD_SHARE, keys).serve, listeners)
+        await trio.serve_listeners(server.serve, listeners)
 
 
 def _keys_of(options: argparse.Namespace) -> Keys | None:
@@ -156,11 +158,16 @@ def _keys_of(options: argparse.Namespace) -> Keys | None:
     )
 
 
-async def _beat() -> None:
+async def _beat(host: Host, server: Server, disk: Disk) -> None:
     """Say again and again that this process is at work: the node ends it if it does not."""
     while True:
         await trio.sleep(BEAT_S)
-        sys.stdout.write(".")
+        load = {  # a `ShuffleLoad`
+            "held_bytes": server.held_bytes,
+            "disk_bytes": disk.used_bytes,
+            "shuffles": host.by_state(),
+        }
+        sys.stdout.write(encode_value("json", load).decode() + "\n")
         sys.stdout.flush()
 
 

@@ -1,6 +1,6 @@
 """Connections between processes for shuffles, and of their clients, with the cluster's keys.
 
-Bodies are large, so the cost of `trio.SSLStream` for each call is small beside them.
+Pieces are large, so what `trio.SSLStream` costs for each is small beside them.
 """
 
 from __future__ import annotations
@@ -71,12 +71,10 @@ class Keys:
         """
         if self._dial_plain:
             return stream
-        with trio.move_on_after(HANDSHAKE_S):
-            accepted = await self._secured(stream, server=False)
-            if accepted.identity is not None and accepted.identity.name != name:
-                raise trio.BrokenResourceError(f"{accepted.identity} answers there, not {name}")
-            return accepted.stream
-        raise trio.BrokenResourceError("the peer says nothing")
+        accepted = await self._secured(stream, server=False)
+        if accepted.identity is not None and accepted.identity.name != name:
+            raise trio.BrokenResourceError(f"{accepted.identity} answers there, not {name}")
+        return accepted.stream
 
     async def _secured(self, stream: trio.SocketStream, *, server: bool) -> Accepted:
         context = self._credentials.context(server=server)

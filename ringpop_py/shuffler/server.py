@@ -79,6 +79,11 @@ class Server:
         self._puts = Buffers(held_bytes)
         self._others = Buffers(held_bytes)
 
+    @property
+    def held_bytes(self) -> int:
+        """The memory of rows on their way."""
+        return self._puts.held_bytes + self._others.held_bytes
+
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection to its end."""
         accepted = Accepted(stream, None)

@@ -125,7 +125,9 @@ class Line:
                 await self._stream.send_all(packed + body)
             else:
                 await self._stream.send_all(packed)
-                await self._stream.send_all(body)
+                view = memoryview(body)
+                for start in range(0, len(view), CHUNK_BYTES):  # TLS makes a copy of each
+                    await self._stream.send_all(view[start : start + CHUNK_BYTES])
 
     async def send_file(self, number: int, head: c.Reply, file: BinaryIO) -> None:
         """Send a message whose body is *file*. Raises as `receive`, and OSError."""
@@ -214,10 +216,10 @@ class Peer:
             if self._line is None:
                 stream = None
                 with trio.move_on_after(CONNECT_S):
-                    stream = await trio.open_tcp_stream(*self.address)
+                    stream = await self._secured(await trio.open_tcp_stream(*self.address))
                 if stream is None:
                     raise ShuffleUnavailable(f"{self.address} does not answer")
-                self._line = Line(await self._secured(stream))
+                self._line = Line(stream)
                 self._nursery.start_soon(self._receive, self._line)
             return self._line
 

@@ -12,6 +12,7 @@ from ringpop_py.errors import (
     NotEnoughMembers,
     PartitionUnavailable,
 )
+from ringpop_py.metering import Histogram
 from ringpop_py.placing.table import (
     PartitionStatus,
     ServedElsewhere,
@@ -68,6 +69,7 @@ class Holdings:
         waits_for: why no partition was assigned at the last look; None if partitions were.
         handoff_pauses_us: of the last partitions that were handed over, from or to here, how long
             no member served them, at most.
+        handoff_seconds: the same of all of them.
     """
 
     holding: Collection[int]
@@ -83,6 +85,7 @@ class Holdings:
         self.failure = ""
         self.waits_for: KeyspaceError | NoOwner | None = None
         self.handoff_pauses_us: list[int] = []
+        self.handoff_seconds = Histogram()
         self._assignments = assignments
         self._sight = sight
         self._name = sight.name
@@ -253,6 +256,7 @@ class Holdings:
 
     def _paused(self, pause_us: int) -> None:
         self.handoff_pauses_us = [*self.handoff_pauses_us[1 - PAUSES_MAX :], pause_us]
+        self.handoff_seconds.observe(pause_us / 1e6)
 
     def _wake_at(self, at: int, number: int) -> None:
         heappush(self._timers, (at, number))

@@ -171,6 +171,11 @@ class Node:
         """The current protocol period, as `Pace` computes it, times the factor of local health."""
         return self._periods.length_us
 
+    @property
+    def health_score(self) -> int:
+        """How slow we take ourselves for; see `Health`."""
+        return self._core.health.score
+
     def timing(self) -> dict[str, float]:
         """Return how long the last probes took, in milliseconds, under Ringpop's names."""
         return self._periods.pace.timing()

@@ -21,6 +21,7 @@ from ringpop_py.errors import (
     TooManyInFlight,
     WireError,
 )
+from ringpop_py.metering import Histogram
 from ringpop_py.security.identity import Role
 from ringpop_py.transport.deadlines import Timed
 from ringpop_py.wire.calls import Answer
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from ringpop_py.wire.connection import Connection
 
 ANY_ENDPOINT: Final = "*"
+TIMED: Final = 16
+"""One of so many calls of an endpoint is timed; all are counted."""
 
 
 class IncomingCall(Timed):
@@ -49,13 +52,30 @@ class IncomingCall(Timed):
         arg2: the application's headers.
         arg3: the body.
         deadline: when the peer stops waiting, on the scale of `trio.current_time`.
+        served: its endpoint.
+        timed_from: since when it is timed, on the same scale; None if it is not.
     """
 
-    __slots__ = ("_calls", "arg2", "arg3", "deadline", "ended", "endpoint", "event", "scope")
+    __slots__ = (
+        "_calls",
+        "arg2",
+        "arg3",
+        "deadline",
+        "ended",
+        "endpoint",
+        "event",
+        "scope",
+        "served",
+        "timed_from",
+    )
 
-    def __init__(self, calls: IncomingCalls, event: CallReceived, deadline: float) -> None:
+    def __init__(
+        self, calls: IncomingCalls, event: CallReceived, now: float, served: Served
+    ) -> None:
         self.bucket = None
-        self.deadline = deadline
+        self.served = served
+        self.timed_from = now if served.count % TIMED == 1 else None
+        self.deadline = now + event.ttl_ms / 1_000
         self.ended = False
         self.scope: trio.CancelScope | None = None
         self._calls = calls
@@ -151,19 +171,40 @@ def failure_code(error: Exception) -> ErrorCode:
     return ErrorCode.UNEXPECTED
 
 
+class Served:
+    """An endpoint: what answers its calls, and how these went.
+
+    Attributes:
+        role: the least role of a caller.
+        count: how many calls came.
+        failed: how many were answered with an error, by its code.
+        seconds: how long those took that are timed, from their bytes to their answer.
+    """
+
+    __slots__ = ("count", "failed", "handler", "role", "seconds")
+
+    def __init__(self, handler: Handler, role: Role) -> None:
+        self.handler = handler
+        self.role = role
+        self.count = 0
+        self.failed: Counter[ErrorCode] = Counter()
+        self.seconds = Histogram()
+
+
 class Handlers:
     """What answers which calls, and which are declined.
 
     Attributes:
         on_unserved: called with the service and endpoint of a call that has no handler; it may
             `serve` the endpoint, and the call is then answered.
+        served: by service and endpoint.
     """
 
     def __init__(self) -> None:
         self.on_unserved: Callable[[str, str], None] | None = None
-        self._handlers: dict[tuple[str, str], Handler] = {}
+        self.served: dict[tuple[str, str], Served] = {}
         self._works: dict[tuple[str, str], Work] = {}
-        self._roles: dict[tuple[str, str], Role] = {}
+        self._declining = Served(self._decline, Role.CLIENT)
         self._declined: Collection[Work] = ()
         self._why_declined = ""
 
@@ -171,9 +212,7 @@ class Handlers:
         self, service: str, endpoint: str, handler: Handler, work: Work | None, role: Role
     ) -> None:
         """See `Channel.serve`."""
-        self._handlers[service, endpoint] = handler
-        if role is not Role.CLIENT:
-            self._roles[service, endpoint] = role
+        self.served[service, endpoint] = Served(handler, role)
         if work is not None:
             self._works[service, endpoint] = work
 
@@ -181,21 +220,17 @@ class Handlers:
         """Decline all calls of these kinds from now on: they do not run, and may go elsewhere."""
         self._declined, self._why_declined = works, reason
 
-    def handler_for(self, service: str, endpoint: str) -> Handler | None:
+    def find(self, service: str, endpoint: str) -> Served | None:
         """Return what answers calls of *endpoint*; None if nothing does."""
         # A handler that declines, so that a declined call ends as all others do.
         if self._declined and self._work_of(service, endpoint) in self._declined:
-            return self._decline
-        handlers = self._handlers
-        handler = handlers.get((service, endpoint)) or handlers.get((service, ANY_ENDPOINT))
-        if handler is None and self.on_unserved is not None:
+            return self._declining
+        served = self.served
+        found = served.get((service, endpoint)) or served.get((service, ANY_ENDPOINT))
+        if found is None and self.on_unserved is not None:
             self.on_unserved(service, endpoint)  # it may serve just this endpoint
-            handler = handlers.get((service, endpoint))
-        return handler
-
-    def role_for(self, service: str, endpoint: str) -> Role:
-        """Return the least role of a caller of *endpoint*."""
-        return self._roles.get((service, endpoint), Role.CLIENT)
+            found = served.get((service, endpoint))
+        return found
 
     def works_of(self, calls: Iterable[IncomingCall]) -> Counter[Work]:
         """Return how many of *calls* are of each kind of work."""
@@ -259,31 +294,33 @@ class IncomingCalls:
     def serve(self, event: CallReceived, now: float) -> None:
         """Have a handler answer a call, immediately if it can."""
         head, host = event.head, self._host
-        handler = host.handlers.handler_for(head.service, head.endpoint)
-        if handler is None:
+        served = host.handlers.find(head.service, head.endpoint)
+        if served is None:
             message = f"no endpoint {head.endpoint} of {head.service}"
             self._connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
             host.on_trouble(self.peer_name(), head.endpoint, f"the call was refused: {message}")
             return
-        if self.identity is not None:
-            needed = host.handlers.role_for(head.service, head.endpoint)
-            if self.identity.role < needed:
-                message = f"{head.endpoint} is for the role {needed.label}, not {self.identity}"
-                self._connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
-                host.on_trouble(self.peer_name(), head.endpoint, f"refused: {message}")
-                return
+        if self.identity is not None and self.identity.role < served.role:
+            message = f"{head.endpoint} is for the role {served.role.label}, not {self.identity}"
+            self._connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
+            host.on_trouble(self.peer_name(), head.endpoint, f"refused: {message}")
+            return
+        served.count += 1
         if self._writer.unsent_bytes > host.limits.outgoing_bytes_max:
+            served.failed[ErrorCode.BUSY] += 1
             self._connection.send_error(event.id, ErrorCode.BUSY, "earlier answers were not read")
             return
-        incoming = IncomingCall(self, event, now + event.ttl_ms / 1_000)
+        incoming = IncomingCall(self, event, now, served)
         try:
-            result = handler(incoming)
+            result = served.handler(incoming)
         except Exception as error:  # noqa: BLE001 - a handler's bug ends its call only
             incoming.fail(error)
             return
         if isinstance(result, Answer):
             if not incoming.ended:
                 incoming.ended = True
+                if incoming.timed_from is not None:
+                    served.seconds.observe(trio.current_time() - now)
                 self._connection.send_answer(event.id, result)  # leaves when all has been read
             return
         if not incoming.ended:  # a handler may have answered, and then returned None
@@ -307,6 +344,7 @@ class IncomingCalls:
     def refuse(self, incoming: IncomingCall, code: ErrorCode, message: str) -> None:
         """End a call with an error."""
         self._end(incoming)
+        incoming.served.failed[code] += 1
         self._connection.send_error(incoming.event.id, code, message)
         self._host.flusher.flush_soon(self._writer)
 
@@ -343,5 +381,7 @@ class IncomingCalls:
 
     def _end(self, incoming: IncomingCall) -> None:
         incoming.ended = True
+        if incoming.timed_from is not None:
+            incoming.served.seconds.observe(trio.current_time() - incoming.timed_from)
         self._host.wheel.discard(incoming)
         self._calls.pop(incoming.event.id, None)

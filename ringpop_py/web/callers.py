@@ -68,9 +68,13 @@ class Callers:
         shown = SHOWN.get()
         if not (shown.is_secure or self._plain):
             raise HttpRefusal(403, "TlsNeeded", NEEDS_TLS)
-        token = _token_in(request.headers.get("authorization", ""))
-        if token:
-            return self._named_by(token, self._credentials)
+        try:
+            token = _token_in(request.headers.get("authorization", ""))
+            if token:
+                return self._named_by(token, self._credentials)
+        except HttpRefusal:
+            if not self._anybody:  # otherwise it may be meant for a proxy
+                raise
         if shown.identity is None and not self._anybody:
             raise _unknown(NO_PROOF)
         return shown.identity
@@ -110,7 +114,8 @@ def _token_in(header: str) -> str:
             return rest.strip()
         case "basic":
             try:
-                return base64.b64decode(rest, validate=True).decode("ascii").partition(":")[2]
+                pair = base64.b64decode(rest.strip(), validate=True)
+                return pair.partition(b":")[2].decode("ascii")
             except (binascii.Error, ValueError):
                 raise _unknown("Authorization: this is no user and password") from None
         case _:

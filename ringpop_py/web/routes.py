@@ -23,6 +23,7 @@ from ringpop_py.values.packed import a_list, a_map, a_text
 from ringpop_py.values.requests import value_of as unpacked
 from ringpop_py.web.callers import check_role
 from ringpop_py.web.forms import JSON, OF_VALUES, VARY, Wanted
+from ringpop_py.web.metrics import NodeMetrics
 from ringpop_py.web.parameters import (
     Conditions,
     Query,
@@ -57,6 +58,7 @@ class HttpRoutes:
 
     def __init__(self, ringpop: Ringpop) -> None:
         self._ringpop = ringpop
+        self._node_metrics = NodeMetrics(ringpop)
 
     def all(self, guard: Callable[[Endpoint], Endpoint]) -> list[Route]:
         """Return all routes, each endpoint wrapped by *guard*."""
@@ -65,6 +67,7 @@ class HttpRoutes:
             "/alive": {"GET": self._alive},
             "/ready": {"GET": self._ready},
             "/health": {"GET": self._health},
+            "/metrics": {"GET": self._metrics},
             "/keyspaces": {"GET": self._keyspaces},
             of: {"GET": self._keyspace, "PUT": self._create, "DELETE": self._drop},
             f"{of}/keys": {"GET": self._scan},
@@ -99,6 +102,10 @@ class HttpRoutes:
 
     async def _health(self, request: Request) -> Response:
         return Wanted(request, otherwise=JSON).answer(health_of(self._ringpop))
+
+    async def _metrics(self, request: Request) -> Response:
+        body, media_type = self._node_metrics.exposed(request.headers.get("accept", ""))
+        return Response(body, media_type=media_type)
 
     # Keyspaces.
 

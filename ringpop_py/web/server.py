@@ -42,7 +42,7 @@ is healthy must not be taken for dead."""
 HANDSHAKE: Final = 0x16
 """The first byte of TLS, which no request begins with."""
 CLEARTEXT_REFUSED: Final = "2"
-NO_HTTP_2: Final = "HTTP/2 is not spoken without TLS: a proxy that passes it on cannot see requests"
+NO_HTTP_2: Final = "HTTP/2 is not spoken: a proxy that passes it on without TLS cannot see requests"
 BODY_S_MAX: Final = 30.0
 """Seconds that a caller may take to send a body. A slower one is refused with 408 `TooSlow`."""
 BACKLOG: Final = 1_024
@@ -94,7 +94,8 @@ class App:
 
         @wraps(endpoint)
         async def guarded(request: Request) -> Response:
-            asks_how_it_is = request.url.path in HOW_IT_IS
+            # Not `request.url`, into which older versions of starlette put what `Host` says.
+            asks_how_it_is = request.scope["path"] in HOW_IT_IS
             request.state.identity = None
             if self._served_count >= REQUESTS_MAX and not asks_how_it_is:
                 message = f"{REQUESTS_MAX} requests are open here already"
@@ -120,7 +121,7 @@ class App:
 
     def _check_ending(self, request: Request) -> None:
         # `/alive`, `/ready` and `/health` are answered to the end.
-        if self._ending.closing and request.url.path.startswith("/keyspaces"):
+        if self._ending.closing and request.scope["path"].startswith("/keyspaces"):
             raise HttpRefusal(503, "Ending", ENDING_TEXT)
 
 

@@ -33,6 +33,8 @@ class ShuffleRoutes:
 
     def __init__(self, ringpop: Ringpop) -> None:
         self._ringpop = ringpop
+        config = ringpop.config  # and not the environment
+        self._key_file = "" if config.dial_plain else config.cluster_key or ""
 
     def table(self) -> dict[str, dict[str, Endpoint]]:
         """Return the endpoints by path and method."""
@@ -62,7 +64,7 @@ class ShuffleRoutes:
                 str(self._ringpop.address),
                 name,
                 timeout_s=TIMEOUT_S,
-                cluster_key=self._ringpop.config.cluster_key,
+                cluster_key=self._key_file,
             ) as client:
                 return work(client)
 

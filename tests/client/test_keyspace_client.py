@@ -88,9 +88,9 @@ class Counting:
     def __init__(self, node: Ringpop, endpoint: str, *, lose_count: int = 0) -> None:
         self.count = 0
         self._lose_count = lose_count
-        handler = node.channel.handlers.handler_for("ringpop", endpoint)
-        assert handler is not None
-        self._handler = handler
+        served = node.channel.handlers.find("ringpop", endpoint)
+        assert served is not None
+        self._handler = served.handler
         node.channel.serve("ringpop", endpoint, self._serve)
 
     async def _serve(self, incoming: IncomingCall) -> Answer:
@@ -320,8 +320,9 @@ async def test_a_daemon_is_asked_long_before_the_deadline_if_the_owner_does_not_
     async with nodes("a", "b") as (a, b):
         key = key_at(await a.keyspaces.get("k"), "b")
         await in_thread(a.address, lambda k: k.put(key, "kept"))
-        read = b.channel.handlers.handler_for("ringpop", READ)
-        assert read is not None
+        served = b.channel.handlers.find("ringpop", READ)
+        assert served is not None
+        read = served.handler
         asked: list[IncomingCall] = []
 
         def answer_the_second(incoming: IncomingCall) -> object:

@@ -84,7 +84,7 @@ async def attack(count: int, seed: int, *, spoils_frames: float = 0.3) -> Found:
         )
         served = [
             (service, endpoint)
-            for service, endpoint in victim.channel.handlers._handlers
+            for service, endpoint in victim.channel.handlers.served
             if endpoint not in ENDS_ITSELF
         ]
         fitting = await _fitting(victim, network, served, bodies)

@@ -27,6 +27,7 @@ from ringpop_py.jobs import messages as jobs_messages
 from ringpop_py.jobs.client import IN_FLIGHT_MAX, JobClient
 from ringpop_py.keyed.vectors import NumberRows
 from ringpop_py.stores.memory import MemoryStore, StoreFault
+from ringpop_py.stores.metered import MeteredStore
 from ringpop_py.values.packed import encode_value
 from ringpop_py.values.requests import encode_results
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
@@ -307,7 +308,9 @@ async def test_what_is_no_stage_file_is_not_sent() -> None:
 
 async def test_a_file_that_the_store_does_not_take_at_first_is_sent_again() -> None:
     async with nodes("a", "b") as found:
-        store = found[0].keyspaces.durable_host(NAME).store
+        metered = found[0].keyspaces.durable_host(NAME).store
+        assert isinstance(metered, MeteredStore)
+        store = metered.inner
         assert isinstance(store, MemoryStore)
         await trio.sleep(0.1)
         store.inject(StoreFault.LOSES_REPLY, count=3)
@@ -332,8 +335,9 @@ async def test_an_owner_that_is_silent_is_waited_for_once_and_then_avoided() -> 
             asked_count += 1
             await trio.sleep_forever()
 
-        describe = found[0].channel.handlers.handler_for(NODE_SERVICE, DESCRIBE)
-        assert describe is not None
+        found_describe = found[0].channel.handlers.find(NODE_SERVICE, DESCRIBE)
+        assert found_describe is not None
+        describe = found_describe.handler
         described_count = 0
 
         async def describe_and_count(incoming: IncomingCall) -> Answer:
@@ -437,8 +441,9 @@ async def test_the_only_owner_that_ends_is_replaced_by_one_that_owns_nothing(
 
 async def test_a_commit_that_may_have_got_through_is_not_said_to_be_of_no_keyspace() -> None:
     async with nodes("a") as found:
-        decide = found[0].channel.handlers.handler_for(NODE_SERVICE, jobs_messages.DECIDE)
-        assert decide is not None
+        found_decide = found[0].channel.handlers.find(NODE_SERVICE, jobs_messages.DECIDE)
+        assert found_decide is not None
+        decide = found_decide.handler
         answers_count = 0
 
         async def lose_the_first(incoming: IncomingCall) -> Answer:

@@ -299,7 +299,7 @@ async def test_a_member_that_does_not_know_it_refuses_and_runs_nothing(
     async with cluster(2) as ((a, b), _):
         calls = list[AppCall]()
         b.handler("/tell")(calls.append)
-        del b.channel.handlers._handlers["ringpop", MANY_ENDPOINT]  # as one of before
+        del b.channel.handlers.served["ringpop", MANY_ENDPOINT]  # as one of before
 
         keys = [key for key in KEYS[:50] if a.lookup(key) == b.name]
         results = await a.proxy_many("/tell", keys, BODIES[: len(keys)], idempotent=True)

@@ -9,9 +9,17 @@ import pytest
 import trio
 
 from ringpop_py.errors import ShuffleUnavailable
+from ringpop_py.node.beside import ShuffleLoad, ShufflesBeside
 from ringpop_py.shuffler import child
 
-BEATS = "import sys, time\nfor _ in range({}): print('.', end='', flush=True); time.sleep(0.1)\n"
+BEATS = """
+import time
+for number in range({}):
+    print('{{"held_bytes": ' + str(number), end='', flush=True)
+    time.sleep(0.05)
+    print(', "disk_bytes": 7, "shuffles": {{"put": 1}}}}', flush=True)
+    time.sleep(0.05)
+"""
 
 
 async def started(code: str) -> trio.Process:
@@ -25,7 +33,7 @@ async def test_a_process_that_says_nothing_is_killed(monkeypatch: pytest.MonkeyP
     process = await started("import time\ntime.sleep(60)")
 
     with pytest.raises(ShuffleUnavailable, match=r"has hung for 0\.5 s"):
-        await child._while_it_beats(process)
+        await child._while_it_beats(process, ShufflesBeside())
 
     assert await process.wait() == -9
 
@@ -34,8 +42,9 @@ async def test_a_process_that_says_something_lives_until_it_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(child, "HANGS_S", 5.0)
-    process = await started(BEATS.format(5))
+    process, beside = await started(BEATS.format(5)), ShufflesBeside()
 
-    await child._while_it_beats(process)
+    await child._while_it_beats(process, beside)
 
     assert process.returncode == 0
+    assert beside.load == ShuffleLoad(held_bytes=4, disk_bytes=7, shuffles={"put": 1})

@@ -15,14 +15,21 @@ import pytest
 import trio
 from starlette.requests import Request
 
-from ringpop_py import Address, Config, open_ringpop
+from ringpop_py import Address, Config, ConfigError, open_ringpop
 from ringpop_py.security.authority import authority_of
 from ringpop_py.security.credentials import member_credentials
 from ringpop_py.security.identity import Identity, Role
 from ringpop_py.security.keys import new_key, write_keys
-from ringpop_py.security.tokens import AUDIENCE, TokenRefused, identity_in_token, issue_token
+from ringpop_py.security.tokens import (
+    AUDIENCE,
+    TokenRefused,
+    _secret_of,
+    identity_in_token,
+    issue_token,
+)
 from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.web.callers import SHOWN, Callers, Shown
+from ringpop_py.web import server
+from ringpop_py.web.callers import SHOWN, Callers, Shown, _token_in
 from ringpop_py.web.refusals import HttpRefusal
 from tests.logged import events_in
 
@@ -110,21 +117,26 @@ async def test_no_other_token_will_do(tmp_path: Path, header: str, why: str) -> 
         assert why in refused.json()["message"]
 
 
+@pytest.mark.filterwarnings("ignore:The HMAC key")  # it is short for HS512
 @pytest.mark.parametrize("algorithm", ["none", "HS512"])
 def test_a_token_is_signed_by_the_one_algorithm(algorithm: str) -> None:
     claims = jwt.decode(token(), options={"verify_signature": False})
-    forged = jwt.encode(claims, "" if algorithm == "none" else "x" * 64, algorithm, {"kid": KEY.id})
+    secret = "" if algorithm == "none" else _secret_of(KEY)
+    forged = jwt.encode(claims, secret, algorithm, {"kid": KEY.id})
     with pytest.raises(TokenRefused):
         identity_in_token(forged, [KEY])
 
 
 def test_a_token_that_never_ends_is_none() -> None:
-    key_alone = issue_token(KEY, Identity("", Role.ADMIN, "ann"), HOUR)
-    assert identity_in_token(key_alone, [KEY]).role is Role.ADMIN
-    secret = KEY.secret  # the key itself signs none
-    forged = jwt.encode({"sub": "ringpop:///admin/x", "aud": AUDIENCE}, secret, "HS256")
-    with pytest.raises(TokenRefused):
-        identity_in_token(forged, [KEY])
+    claims = {"sub": "ringpop:///admin/x", "aud": AUDIENCE, "exp": 1 << 33}
+    for left_out in ("", "sub", "exp", "aud"):
+        given = {name: value for name, value in claims.items() if name != left_out}
+        made = jwt.encode(given, _secret_of(KEY), "HS256", {"kid": KEY.id})
+        if not left_out:
+            assert identity_in_token(made, [KEY]).role is Role.ADMIN
+            continue
+        with pytest.raises(TokenRefused):
+            identity_in_token(made, [KEY])
 
 
 async def test_dropping_is_for_admins_and_the_log_says_who_it_was(
@@ -205,14 +217,45 @@ async def test_while_keys_are_rolled_out_nobody_has_to_say_who_they_are(tmp_path
         assert (await http.delete("/keyspaces/k?confirm=k")).is_success
 
 
-async def test_connections_that_say_nothing_or_break_off_cost_nothing(tmp_path: Path) -> None:
+async def test_connections_that_say_nothing_or_break_off_cost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server._Config, "keep_alive_timeout", 0.3)
     async with serving(tmp_path) as node:
         assert node.http_address is not None
         for said in (b"", b"\x16", b"\x16\x03\x01\x00\x05hello", b"\x00" * 100):
             with socket.create_connection(node.http_address) as sock:
                 sock.sendall(said)
+        for said in (b"", b"\x16"):  # and these stay open, until the node closes them
+            stream = await trio.open_tcp_stream(*node.http_address)
+            await stream.send_all(said)
+            with trio.fail_after(5):
+                assert await stream.receive_some() == b""
+            await stream.aclose()
         async with caller(node) as http:
             assert (await http.get("/alive")).is_success
+
+
+async def test_a_path_in_host_opens_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as node, caller(node) as http:
+        for host in ("x/alive?", "x/alive#", "127.0.0.1/ready?"):
+            refused = await http.get("/keyspaces", headers={"Host": host})
+            assert refused.status_code in (401, 421)
+
+
+async def test_a_node_that_admits_all_over_http_has_to_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.key"
+    write_keys(path, (KEY,), replace=False)
+    config = Config(http=Address("0.0.0.0", 0), cluster_key=str(path), accept_plain=True)  # noqa: S104
+    with pytest.raises(ConfigError, match="--insecure"):
+        async with open_ringpop(config):
+            pass
+
+
+def test_a_user_has_any_name() -> None:
+    for user in ("anybody", "jörg", ""):
+        pair = base64.b64encode(f"{user}:{token()}".encode()).decode()
+        assert _token_in(f"Basic  {pair}") == token()
 
 
 async def test_without_keys_nobody_is_asked() -> None:

@@ -1,0 +1,41 @@
+"""How long things take, in buckets: cheap enough to be counted for every call."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+BOUNDS_S: Final = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
+    *(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+"""The upper ends of all buckets but the last one, in seconds. They are the same everywhere, so that
+figures of different layers can be put together."""
+
+
+class Histogram:
+    """How many durations fell into each bucket.
+
+    Attributes:
+        counts: one for each of `BOUNDS_S`, and one for what took longer.
+        total_s: the sum of all durations, in seconds.
+    """
+
+    __slots__ = ("counts", "total_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.total_s = 0.0
+
+    def observe(self, duration_s: float) -> None:
+        """Count one that took *duration_s*."""
+        self.counts[bisect_left(BOUNDS_S, duration_s)] += 1
+        self.total_s += duration_s
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """Return how many took at most each bound; the last bound is infinite."""
+        found, count = [], 0
+        for bound, more in zip((*BOUNDS_S, float("inf")), self.counts, strict=True):
+            count += more
+            found.append((bound, count))
+        return found

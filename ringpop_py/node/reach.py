@@ -1,0 +1,83 @@
+"""Whom this node reaches: what became of its pings, by peer."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.metering import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from ringpop_py.address import Address
+
+SMOOTHING: Final = 8
+"""A round trip counts as one part of so many in the mean, as in TCP (RFC 6298)."""
+EXTRA_MAX: Final = 64
+"""So many peers are remembered that are no members, before they are looked for."""
+
+
+class Reached:
+    """What became of the pings to one peer.
+
+    Attributes:
+        answered, failed: how many pings.
+        round_trip_s: the mean of late; None before the first answer.
+        answered_at, failed_at: when the last one was or did, by the wall clock; 0 if none.
+        failure: why the last one failed.
+    """
+
+    __slots__ = ("answered", "answered_at", "failed", "failed_at", "failure", "round_trip_s")
+
+    def __init__(self) -> None:
+        self.answered = self.failed = 0
+        self.answered_at = self.failed_at = 0.0
+        self.round_trip_s: float | None = None
+        self.failure = ""
+
+
+class Reach:
+    """See the module.
+
+    Args:
+        members: returns the addresses of all members; what became of pings to others is forgotten
+            once there are many of them.
+
+    Attributes:
+        round_trips: those of all pings.
+    """
+
+    def __init__(self, members: Callable[[], Collection[Address]]) -> None:
+        self.round_trips = Histogram()
+        self._members = members
+        self._peers: dict[Address, Reached] = {}
+
+    def answered(self, peer: Address, took_s: float) -> None:
+        """Note that *peer* has answered a ping."""
+        self.round_trips.observe(took_s)
+        found = self._of(peer)
+        found.answered += 1
+        found.answered_at = time.time()
+        before = found.round_trip_s
+        found.round_trip_s = took_s if before is None else before + (took_s - before) / SMOOTHING
+
+    def failed(self, peer: Address, reason: str) -> None:
+        """Note that a ping to *peer* has failed."""
+        found = self._of(peer)
+        found.failed += 1
+        found.failed_at = time.time()
+        found.failure = reason
+
+    def _of(self, peer: Address) -> Reached:
+        found = self._peers.get(peer)
+        if found is None:
+            members = self._members()
+            if len(self._peers) > len(members) + EXTRA_MAX:
+                self._peers = {each: row for each, row in self._peers.items() if each in members}
+            found = self._peers[peer] = Reached()
+        return found
+
+    def get(self, peer: Address) -> Reached | None:
+        """Return what became of the pings to *peer*; None if there were none."""
+        return self._peers.get(peer)
