@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from ringpop_py.admin import checkup
 from ringpop_py.admin.traces import Traces
 from ringpop_py.config.settings import NAME_CHARACTERS_MAX
 from ringpop_py.errors import BodyError, ConfigError, KeyspaceError, NoOwner
 from ringpop_py.logs import log
 from ringpop_py.node.events import log_change
 from ringpop_py.security.identity import Role
+from ringpop_py.swim.member import STORE_LABEL
 from ringpop_py.transport.deadlines import now_us
 from ringpop_py.values.declared import Meta, Named, Natural, T, Text, convert, converter
 from ringpop_py.values.go_json import GoObject, decode_go_json, go_reader
@@ -219,6 +221,7 @@ def _node(ringpop: Ringpop, _value: object) -> object:
         "pid": os.getpid(),
         "ready": node.ready,
         "silent_hosts": ringpop.silent_hosts(),
+        "store": dict(node.local.labels).get(STORE_LABEL),
         "keys": [] if ringpop.credentials is None else list(ringpop.credentials.key_ids),
         "gossiping": node.gossiping,
         "checksum": ringpop.checksum,
@@ -490,6 +493,8 @@ READS: Final[dict[str, Endpoint]] = {
     "/admin/ring": _ring,
     "/admin/why": _why,
     "/admin/events": _events,
+    "/admin/reach": checkup.reach,
+    "/admin/checkup": checkup.checkup,
 }
 """The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
 TICKS: Final = ("/admin/gossip/tick", "/admin/tick")

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.cli import history, keys, keyspaces, shuffles
+from ringpop_py.cli.check import CLOCK_S, check
 from ringpop_py.cli.commands import (
     Aborted,
     ExitCode,
@@ -45,6 +46,7 @@ HEAL_TIMEOUT_S: Final = 30.0
 EPILOG: Final = """\
 exit codes: 0 done, 1 the node refused, 2 wrong usage, 3 the members' views differ, or partitions
 are not where they should be or cannot use the store, 4 a node cannot be reached, 5 timed out.
+`check` has those of monitors: 0 all is well, 1 a warning, 2 something is wrong.
 With keys, --cluster-key FILE or RINGPOP_CLUSTER_KEY names them; a Unix socket needs none.
 Without --peer, the environment variable RINGPOP_PEER names the node (HOST:PORT, or unix:PATH); else
 it is the daemon of this host: at its Unix socket if it has one, or at 127.0.0.1:3000.
@@ -118,6 +120,7 @@ def _parser() -> Parser:
 
     add("members", _members, "list the members as this node sees them")
     add("views", views, "which members see the same cluster (exit code 3 if not all do)")
+    _add_check(add)
     lookup = add("lookup", _look_up, "which member owns a key")
     lookup.add_argument("key", metavar="KEY")
     instead = lookup.add_mutually_exclusive_group()
@@ -164,6 +167,15 @@ def _add_damp_commands(
         to=to,
         about="the member's name",
     )
+
+
+def _add_check(add: Callable[..., Parser]) -> None:
+    summary = "is anything wrong? (exit code 0 no, 1 a warning, 2 yes, as monitors expect)"
+    checking = add("check", check, summary)
+    text = "how many members there should be in the ring"
+    checking.add_argument("--members", type=count, metavar="N", help=text)
+    text = f"seconds by which clocks may differ ({CLOCK_S:g})"
+    checking.add_argument("--clock", type=seconds, default=CLOCK_S, metavar="S", help=text)
 
 
 def _add_keyspace_commands(

@@ -73,6 +73,14 @@ def open_store(url: str, *, create: bool = True) -> Store:
     return opener(url, parts, options, create)
 
 
+def path_here(url: str) -> str | None:
+    """Return where on this machine the store at *url* is; None if it is elsewhere, or in memory."""
+    scheme, colon, _ = url.partition(":")
+    if not colon or "/" in scheme:
+        return url
+    return unquote(urlsplit(url).path) if scheme in ("folder", "sqlite") else None
+
+
 def _memory(url: str, parts: SplitResult, _: Mapping[str, str], _create: bool) -> Store:  # noqa: FBT001 - as the others
     if parts.netloc or parts.path:
         raise _refused(url, "memory: has nothing after it")

@@ -161,6 +161,30 @@ def test_why_tells_who_accused_on_which_evidence_and_events_tell_the_rest(tmp_pa
     assert "knows no member 'nobody'" in unknown.stderr
 
 
+def test_check_says_what_is_wrong_as_monitors_expect(tmp_path: Path) -> None:
+    flags = ["--preset", "local", "--store", str(tmp_path / "store")]
+    with LocalCluster(tmp_path / "nodes", 3, *flags) as cluster:
+        cluster.wait_converged()
+        cluster[0].admin("/admin/keyspaces/create", {"name": "k", "partitions": 8})
+        assert ctl(cluster, "wait", "--for", "partitions").returncode == 0
+
+        done = ctl(cluster, "check", "--members", "3")
+        assert (done.returncode, done.stdout) == (0, "ringpop OK: 3 members, nothing is wrong\n")
+        cluster[2].kill()
+        cluster.wait_status(cluster[2], {"faulty"}, cluster[0], cluster[1])
+        assert ctl(cluster, "wait", "--for", "partitions").returncode == 0
+        done = ctl(cluster, "check")
+        assert done.returncode == 1
+        assert f"WARNING   members     faulty: {cluster[2].name}" in done.stdout
+        done = ctl(cluster, "check", "--members", "3", "--format", "json")
+        assert done.returncode == 2
+        value = json.loads(done.stdout)
+        assert (value["status"], value["members"]) == ("critical", 2)
+        assert "2 members are in the ring, not 3" in [p["text"] for p in value["problems"]]
+        done = ctl(cluster, "check", node=2)
+        assert (done.returncode, done.stdout[:17]) == (2, "ringpop CRITICAL:")
+
+
 def test_events_are_followed_until_ctrl_c(cluster: LocalCluster) -> None:
     command = [sys.executable, "-u", "-m", "ringpop_py.cli.ringpopctl"]
     command += ["--peer", cluster[0].name, "events", "-f", "--format", "json"]
