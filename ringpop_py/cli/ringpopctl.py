@@ -8,8 +8,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from ringpop_py.admin.problems import CLOCK_S
 from ringpop_py.cli import history, keys, keyspaces, shuffles
-from ringpop_py.cli.check import CLOCK_S, check
+from ringpop_py.cli.check import check
 from ringpop_py.cli.commands import (
     Aborted,
     ExitCode,

@@ -142,7 +142,7 @@ class Ringpop:
             self.proxying,
             mark=mark,
             ring=lambda: self.ring,
-            wait_for_change=self._next_change,
+            wait_for_change=self.next_change,
         )
         self.labels = OwnLabels(self.driver)
         self.on_debug: Callable[[bool], None] = _ignore_debug
@@ -220,7 +220,8 @@ class Ringpop:
         while not condition(self):
             await self._changed.wait()
 
-    async def _next_change(self) -> None:
+    async def next_change(self) -> None:
+        """Return after the next change of a member."""
         await self._changed.wait()  # each change has an event of its own
 
     def observe(self, observer: Callable[[fx.Effect], None]) -> None:
@@ -468,8 +469,14 @@ class Ringpop:
         self.driver.submit(lambda now: self.node.hosts_read(hosts, now))
 
     def silent_hosts(self) -> dict[str, str]:
-        """Return the hosts that did not answer when they were last asked, and why."""
-        silent = {str(host): why for host, why in self.node.silent_hosts.items()}
+        """Return the hosts that did not answer when they were last asked, and why.
+
+        Those at which a member has been seen since are left out.
+        """
+        there = {member.address for member in self.node.members if member.status.reachable}
+        silent = {
+            str(host): why for host, why in self.node.silent_hosts.items() if host not in there
+        }
         return silent | dict(self.seeds.unknown)
 
     async def heal(self) -> HealReport:

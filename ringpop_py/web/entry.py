@@ -65,6 +65,9 @@ class EntryApp:
         # As any reverse proxy: whoever reaches this port is believed.
         self._options = http.Options(body_bytes_max=most, keeps=True).checked()
 
+    async def run(self) -> None:
+        """See `HttpApp`."""
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI interface."""
         match scope["type"]:

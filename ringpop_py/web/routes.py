@@ -24,6 +24,7 @@ from ringpop_py.values.requests import value_of as unpacked
 from ringpop_py.web.callers import check_role
 from ringpop_py.web.forms import JSON, OF_VALUES, VARY, Wanted
 from ringpop_py.web.metrics import NodeMetrics
+from ringpop_py.web.pages import ConsoleRoutes
 from ringpop_py.web.parameters import (
     Conditions,
     Query,
@@ -44,6 +45,7 @@ from ringpop_py.web.shuffles import ShuffleRoutes
 if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace, PackedRows
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.web.overview import Overview
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 ROWS_MAX: Final = 1_000
@@ -56,8 +58,9 @@ _OK, _CREATED, _NO_CONTENT, _NOT_MODIFIED, _NOT_FOUND, _UNAVAILABLE = 200, 201, 
 class HttpRoutes:
     """The endpoints of one node."""
 
-    def __init__(self, ringpop: Ringpop) -> None:
+    def __init__(self, ringpop: Ringpop, overview: Overview) -> None:
         self._ringpop = ringpop
+        self._console = ConsoleRoutes(ringpop, overview)
         self._node_metrics = NodeMetrics(ringpop)
 
     def all(self, guard: Callable[[Endpoint], Endpoint]) -> list[Route]:
@@ -76,7 +79,7 @@ class HttpRoutes:
             f"{of}/keys/{{key}}": {"GET": self._get, "PUT": self._put, "DELETE": self._delete},
             f"{of}/keys/{{key}}/{{operation}}": {"POST": self._update},
         }
-        table |= ShuffleRoutes(self._ringpop).table()
+        table |= ShuffleRoutes(self._ringpop).table() | self._console.table()
         # One route for each path, so that the `Allow` of a 405 names all its methods.
         return [
             Route(path, guard(_by_method(endpoints)), methods=[*endpoints])

@@ -20,8 +20,10 @@ from ringpop_py.errors import ConfigError
 from ringpop_py.logs import log
 from ringpop_py.node.end import ENDING_TEXT
 from ringpop_py.security.identity import identity_in, refusal_of
+from ringpop_py.supervision import keep_running
 from ringpop_py.web.callers import SHOWN, Callers, Shown
 from ringpop_py.web.gate import check_request, hosts_of
+from ringpop_py.web.overview import Overview
 from ringpop_py.web.refusals import REFUSALS, HttpRefusal, bad_request, refused
 from ringpop_py.web.routes import Endpoint, HttpRoutes
 
@@ -57,16 +59,18 @@ class App:
 
     Attributes:
         under_way: the number of open requests.
+        overview: what the console shows; whoever serves the application runs it.
     """
 
     def __init__(self, ringpop: Ringpop) -> None:
         self.under_way = 0
+        self.overview = Overview(ringpop)
         self._ending = ringpop.ending
         self._hosts = hosts_of(ringpop.config)
         self._callers = _callers_of(ringpop)
         self._served_count = 0
         self._starlette = Starlette(
-            routes=HttpRoutes(ringpop).all(self._guarded),
+            routes=HttpRoutes(ringpop, self.overview).all(self._guarded),
             exception_handlers={HTTPException: _no_such_route},
         )
         self._starlette.router.redirect_slashes = False  # a key may end with a slash
@@ -88,6 +92,10 @@ class App:
             await self._starlette(scope, in_time(receive), send)
         finally:
             self.under_way -= 1
+
+    async def run(self) -> None:
+        """Have the console's overview made, while somebody looks at it."""
+        await keep_running("the overview of the console", self.overview.run)
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
         """Return *endpoint* with a reply for each error that it raises."""
@@ -187,6 +195,9 @@ class HttpApp(Protocol):
 
     under_way: int
 
+    async def run(self) -> None:
+        """Do what it does besides, until cancelled."""
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI interface."""
 
@@ -278,18 +289,29 @@ class HttpServer:
         log.info("serving http", address=str(self.address))
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(
-                    partial(
-                        serve,
-                        cast(Any, self._app),  # hypercorn has another name for the same type
-                        config,
-                        shutdown_trigger=self._told_to_end.wait,
-                        mode="asgi",
-                    )
-                )
+                await nursery.start(partial(self._serve, app, config, nursery.cancel_scope))
+                nursery.start_soon(app.run)
                 task_status.started()
         finally:
             self._ended.set()
+
+    async def _serve(
+        self,
+        app: HttpApp,
+        config: _Config,
+        scope: trio.CancelScope,
+        *,
+        task_status: trio.TaskStatus[list[str]],
+    ) -> None:
+        """Serve until `end`; then cancel *scope*, in which the application runs."""
+        await serve(
+            cast(Any, app),  # hypercorn has another name for the same type
+            config,
+            shutdown_trigger=self._told_to_end.wait,
+            mode="asgi",
+            task_status=task_status,
+        )
+        scope.cancel()
 
     async def end(self) -> None:
         """Take no more requests. Return when open ones are done, or after `FAREWELL_S`."""

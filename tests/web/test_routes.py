@@ -474,7 +474,7 @@ MSGPACK = {"Content-Type": "application/msgpack"}
         ("GET", f"{KEYS}/x?stael=1", b"", {}, 400, "did you mean 'stale'?"),
         ("GET", "/nowhere", b"", {}, 404, "/nowhere"),
         ("GET", f"{KEYS}/", b"", {}, 404, "Not Found"),
-        ("GET", "//", b"", {}, 404, "Not Found"),
+        ("GET", "/ui/nothing", b"", {}, 404, "Not Found"),
         ("PATCH", f"{KEYS}/x", b"", {}, 405, "Method Not Allowed"),
         ("GET", "/health", b"", {"Sec-Fetch-Site": "cross-site"}, 403, "cross-origin"),
         ("PUT", f"{KEYS}/x", b"1", {"Origin": "http://evil.example"}, 403, "cross-origin"),

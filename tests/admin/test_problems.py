@@ -1,4 +1,4 @@
-"""ringpopctl check: what it finds wrong in what members say."""
+"""What is found wrong in what members say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringpop_py.cli.check import CRITICAL, WARNING, Seen, problems_in
+from ringpop_py.admin.problems import CRITICAL, WARNING, Seen, problems_in
 
 
 def healthy() -> Seen:

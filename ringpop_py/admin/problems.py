@@ -1,0 +1,188 @@
+"""What is wrong with a cluster, judged from what its members say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+OK, WARNING, CRITICAL = 0, 1, 2
+LEVELS: Final = ("OK", "WARNING", "CRITICAL")
+CLOCK_S: Final = 5.0
+DISK_SHARE: Final = 0.1
+DISK_SHARE_MIN: Final = 0.02
+NAMES_SHOWN: Final = 5
+SETTINGS_SHOWN: Final = 5
+
+
+class Problem(NamedTuple):
+    """Something that is not as it should be.
+
+    Attributes:
+        check: what was looked at.
+        text: what is wrong, and what to do.
+    """
+
+    level: int
+    check: str
+    text: str
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the reachable members say, by name; those that do not answer are *silent*.
+
+    Attributes:
+        rows: all members, as the node that was asked sees them.
+        clocks_s: by how much each clock is ahead of this machine's, at least or at most: the middle
+            of the call.
+        off_s: by how much that may be wrong: half of the call.
+    """
+
+    rows: list[dict[str, Any]]
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    checkups: dict[str, dict[str, Any]] = field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    keyspaces: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    clocks_s: dict[str, float] = field(default_factory=dict)
+    off_s: dict[str, float] = field(default_factory=dict)
+    silent: dict[str, str] = field(default_factory=dict)
+
+
+def problems_in(
+    seen: Seen, *, members: int | None = None, clock_s: float = CLOCK_S
+) -> Iterator[Problem]:
+    """Yield what is wrong.
+
+    Args:
+        members: how many there should be in the ring.
+        clock_s: by how much clocks may differ.
+    """
+    yield from _of_members(seen, members)
+    yield from _of_views(seen)
+    yield from _of_partitions(seen)
+    yield from _of_differences(seen)
+    yield from _of_clocks(seen, clock_s)
+    yield from _of_disks(seen)
+    for name, checkup in seen.checkups.items():
+        if checkup["log_lines_lost"]:
+            lost = f"{name} could not write {checkup['log_lines_lost']} lines of its log"
+            yield Problem(WARNING, "log", lost)
+
+
+def _of_members(seen: Seen, members: int | None) -> Iterator[Problem]:
+    by_status: defaultdict[str, list[str]] = defaultdict(list)
+    for row in seen.rows:
+        by_status[row["status"]].append(row["name"])
+        for mark in ("damped", "draining"):
+            if row[mark]:
+                by_status[mark].append(row["name"])
+    in_ring = sum(row["in_ring"] for row in seen.rows)
+    if members is not None and in_ring != members:
+        level = CRITICAL if in_ring < members else WARNING
+        yield Problem(level, "members", f"{in_ring} members are in the ring, not {members}")
+    for status in ("faulty", "suspect", "damped", "draining"):
+        if by_status[status]:
+            names = _some(by_status[status])
+            advice = "" if status == "draining" else f" (ringpopctl why {by_status[status][0]})"
+            yield Problem(WARNING, "members", f"{status}: {names}{advice}")
+    for name, why in seen.silent.items():
+        yield Problem(CRITICAL, "members", f"{name} does not answer: {why}")
+    not_ready = [name for name, node in seen.nodes.items() if not node["ready"]]
+    if not_ready:
+        yield Problem(CRITICAL, "members", f"not joined yet: {_some(not_ready)}")
+    hosts = {
+        host: why for node in seen.nodes.values() for host, why in node["silent_hosts"].items()
+    }
+    for host, why in hosts.items():
+        yield Problem(WARNING, "hosts", f"the host {host} does not answer: {why}")
+
+
+def _of_views(seen: Seen) -> Iterator[Problem]:
+    groups = _groups({name: str(node["checksum"]) for name, node in seen.nodes.items()})
+    if len(groups) > 1:
+        sides = " | ".join(_some(names) for names in groups.values())
+        yield Problem(CRITICAL, "views", f"{len(groups)} different views of the cluster: {sides}")
+
+
+def _of_partitions(seen: Seen) -> Iterator[Problem]:
+    latest: dict[str, dict[str, Any]] = {}
+    for found in seen.keyspaces.values():
+        for keyspace in found:
+            known = latest.get(keyspace["name"])
+            if known is None or keyspace["epoch"] > known["epoch"]:
+                latest[keyspace["name"]] = keyspace
+    for name, keyspace in sorted(latest.items()):
+        unserved = keyspace["partitions"] - keyspace["served"]
+        if unserved:
+            text = f"{unserved} of {keyspace['partitions']} partitions of {name} are not served"
+            if keyspace["waits_for"]:
+                text += f": {keyspace['waits_for']}"
+            yield Problem(CRITICAL, "partitions", f"{text} (ringpopctl keyspace show {name})")
+        if keyspace["failed"]:
+            text = f"a bug has stopped the shares of {name} at {_some(keyspace['failed'])}"
+            yield Problem(CRITICAL, "partitions", f"{text}: read their logs, restart them")
+
+
+def _of_differences(seen: Seen) -> Iterator[Problem]:
+    versions = _groups({name: node["version"] for name, node in seen.nodes.items()})
+    if len(versions) > 1:
+        said = " | ".join(f"{version}: {_some(names)}" for version, names in versions.items())
+        yield Problem(WARNING, "versions", f"members have different versions: {said}")
+    stores = {name: node.get("store") for name, node in seen.nodes.items()}
+    groups = _groups({name: store for name, store in stores.items() if store is not None})
+    if len(groups) > 1:
+        said = " | ".join(f"{store}: {_some(names)}" for store, names in groups.items())
+        yield Problem(CRITICAL, "stores", f"members have different stores: {said}")
+    names = sorted({setting for found in seen.settings.values() for setting in found})
+    differing = []
+    for setting in names:
+        values = {repr(found.get(setting)) for found in seen.settings.values()}
+        if len(values) > 1:
+            differing.append(f"{setting} ({', '.join(sorted(values))})")
+    if differing:
+        yield Problem(WARNING, "settings", f"members differ in {_some(differing, SETTINGS_SHOWN)}")
+
+
+def _of_clocks(seen: Seen, clock_s: float) -> Iterator[Problem]:
+    if not seen.clocks_s:
+        return
+    # The least that two clocks can differ by: calls take time, at either of their ends.
+    least = {name: ahead - seen.off_s[name] for name, ahead in seen.clocks_s.items()}
+    most = {name: ahead + seen.off_s[name] for name, ahead in seen.clocks_s.items()}
+    fast = max(least, key=least.__getitem__)
+    slow = min(most, key=most.__getitem__)
+    apart_s = least[fast] - most[slow]
+    if apart_s > clock_s:
+        text = f"the clock of {fast} is {apart_s:.1f} s ahead of that of {slow}: correct one"
+        yield Problem(WARNING, "clocks", text)
+
+
+def _of_disks(seen: Seen) -> Iterator[Problem]:
+    for name, checkup in seen.checkups.items():
+        for disk in checkup["disks"]:
+            where = f"{disk['what']} of {name} ({disk['path']})"
+            if disk["free_bytes"] is None:
+                yield Problem(CRITICAL, "disk", f"{where}: {disk['trouble']}")
+                continue
+            share = disk["free_bytes"] / max(disk["total_bytes"], 1)
+            if share < DISK_SHARE:
+                level = CRITICAL if share < DISK_SHARE_MIN else WARNING
+                free = disk["free_bytes"] / 1e9
+                yield Problem(level, "disk", f"{where}: {share:.0%} is free, {free:.1f} GB")
+
+
+def _groups(values: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names that have each value, the largest group first."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for name, value in values.items():
+        found[value].append(name)
+    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def _some(names: list[str], most: int = NAMES_SHOWN) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

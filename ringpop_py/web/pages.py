@@ -1,0 +1,333 @@
+"""The console: a page that shows the cluster, live, at `/ui` of any node.
+
+The page is whole without its script, which brings it up to date and draws pictures. Nothing comes
+from other hosts, and no script but ours runs (`Content-Security-Policy`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+import jinja2
+import trio
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from ringpop_py.admin.endpoints import CHANGES, REFUSALS
+from ringpop_py.errors import BodyError, CallError, NoOwner
+from ringpop_py.node.events import log_change
+from ringpop_py.security.identity import Role
+from ringpop_py.values.packed import decode_value, encode_value
+from ringpop_py.version import package_version
+from ringpop_py.web import pictures
+from ringpop_py.web.callers import check_role
+from ringpop_py.web.forms import Wanted
+from ringpop_py.web.overview import text_of_event
+from ringpop_py.web.parameters import Query, fields_of, value_of
+from ringpop_py.web.refusals import HttpRefusal, bad_request
+from ringpop_py.wire.calls import NODE_SERVICE, Call
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from starlette.types import Receive, Scope, Send
+
+    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.web.overview import Overview
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+WATCHERS_MAX: Final = 32
+"""So many pages are kept up to date at a time; further ones are asked to come again."""
+BEAT_S: Final = 15.0
+"""A page to which nothing is sent for so long gets a line that means nothing, so that both ends
+notice if the other has gone."""
+PARTS: Final = (
+    *("head", "problems", "wheel", "timeline", "matrix", "members", "keyspaces", "events"),
+)
+"""What is sent when it has changed; each stands in an element of this id."""
+SUCCESSORS: Final = 3
+KEY_CHARACTERS_MAX: Final = 1 << 16
+ACT_S: Final = 30.0
+ACTS: Final = {
+    "drain": "/admin/member/drain",
+    "undrain": "/admin/member/undrain",
+    "leave": "/admin/member/leave",
+    "join": "/admin/member/join",
+    "heal": "/admin/healpartition/disco",
+}
+"""What a page can ask a member to do."""
+HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+_TYPES: Final = {
+    "console.css": "text/css",
+    "console.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+
+
+class EventStream(Response):
+    """An answer that goes on until *stream* ends, or the caller goes.
+
+    Args:
+        stream: is given a function that sends bytes.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, stream: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]]
+    ) -> None:
+        super().__init__(headers=HEADERS)
+        del self.headers["content-length"]
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See `Response`."""
+        del scope
+        start = {"type": "http.response.start", "status": self.status_code}
+        await send({**start, "headers": self.raw_headers})
+
+        async def send_bytes(data: bytes) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+        async with trio.open_nursery() as nursery:
+
+            async def until_gone() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(until_gone)
+            await self._stream(send_bytes)
+            nursery.cancel_scope.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class ConsoleRoutes:
+    """The endpoints of the console."""
+
+    def __init__(self, ringpop: Ringpop, overview: Overview) -> None:
+        self._ringpop = ringpop
+        self._overview = overview
+        self._of = -1.0
+        self._html: dict[str, str] = {}
+
+    def table(self) -> dict[str, dict[str, Endpoint]]:
+        """Return the endpoints by path and method."""
+        return {
+            "/": {"GET": self._home},
+            "/ui": {"GET": self._page},
+            "/ui/state": {"GET": self._state},
+            "/ui/events": {"GET": self._events},
+            "/ui/lookup": {"GET": self._look_up},
+            "/ui/found": {"GET": self._found_part},
+            "/ui/why": {"GET": self._why},
+            "/ui/act": {"POST": self._act},
+            **{f"/ui/{name}": {"GET": self._file} for name in _TYPES},
+        }
+
+    async def _home(self, _request: Request) -> Response:
+        return RedirectResponse("/ui")
+
+    async def _page(self, request: Request) -> Response:
+        key = request.query_params.get("key")
+        found = None if key is None else self._found(key)
+        shown = {**await self._overview.fresh(), "key": key, "found": found}
+        return _html(_rendered(shown, version=package_version()))
+
+    async def _file(self, request: Request) -> Response:
+        name = request.url.path.rpartition("/")[2]
+        return Response(_content(name), headers=HEADERS, media_type=_TYPES[name])
+
+    async def _state(self, request: Request) -> Response:
+        return Wanted(request).answer(await self._overview.fresh())
+
+    async def _events(self, _request: Request) -> Response:
+        if self._overview.watchers >= WATCHERS_MAX:
+            text = f"{WATCHERS_MAX} pages of this node are open; open another node's"
+            raise HttpRefusal(503, "Busy", text)
+        return EventStream(self._stream)
+
+    async def _stream(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        """Send parts of the page, each when it has changed, until the node ends."""
+        sent: dict[str, str] = {}
+        with self._overview.watching():
+            await send(b"retry: 1000\n\n")
+            while not self._ringpop.ending.draining:
+                new = {n: html for n, html in self._parts().items() if sent.get(n) != html}
+                sent |= new
+                if new:
+                    parts = (
+                        b"event: %s\ndata: %s\n\n" % (name.encode(), encode_value("json", html))
+                        for name, html in new.items()
+                    )
+                    await send(b"".join(parts))
+                with trio.move_on_after(BEAT_S) as waiting:
+                    await self._overview.changed()
+                if waiting.cancelled_caught:
+                    await send(b": still here\n\n")
+
+    def _parts(self) -> dict[str, str]:
+        """Return the parts of the page as they are now; they are made once for all who look."""
+        if self._of != self._overview.made_at:
+            self._of = self._overview.made_at
+            sections = self._overview.sections
+            parts = PARTS if sections else ()
+            self._html = {part: _rendered(sections, part=part) for part in parts}
+        return self._html
+
+    # Looking a key up.
+
+    async def _found_part(self, request: Request) -> Response:
+        key = Query(request, "key").text("key")
+        if key is None:
+            raise bad_request("say which key: ?key=KEY")
+        sections = await self._overview.fresh()
+        return _html(_rendered({**sections, "found": self._found(key)}, part="found"))
+
+    async def _why(self, request: Request) -> Response:
+        """Show who changed a member's status, when, and on which evidence."""
+        name = Query(request, "member").text("member")
+        records = (
+            []
+            if name is None
+            else self._ringpop.events.about(name, is_own=name == self._ringpop.name)
+        )
+        lines = [f"{clock(each['at'])}  {text_of_event(each)}" for each in records]
+        head = f"{name}, as {self._ringpop.name} remembers it; `ringpopctl why {name}` asks all"
+        text = "\n".join([head, "", *(lines or ["nothing is known"])])
+        return Response(text + "\n", headers=HEADERS, media_type="text/plain; charset=utf-8")
+
+    async def _look_up(self, request: Request) -> Response:
+        wanted, query = Wanted(request), Query(request, "key")
+        key = query.text("key")
+        if key is None:
+            raise bad_request("say which key: ?key=KEY")
+        return wanted.answer(self._found(key))
+
+    def _found(self, key: str) -> dict[str, Any]:
+        """Return who owns *key*, who comes next, and where its partitions are."""
+        if len(key) > KEY_CHARACTERS_MAX:
+            raise bad_request(f"a key has at most {KEY_CHARACTERS_MAX} characters")
+        ringpop = self._ringpop
+        try:
+            names = ringpop.lookup_n(key, SUCCESSORS)
+        except NoOwner:
+            names = ()
+        statuses = {member.name: member.status.label for member in ringpop.members}
+        rows = []
+        if ringpop.keyspaces_on_demand.loaded:
+            for keyspace in ringpop.keyspaces.all():
+                row = keyspace.table[keyspace.partition_of(key)]
+                rows.append(
+                    {
+                        "keyspace": keyspace.name,
+                        "partition": row.partition,
+                        "owner": row.owner,
+                        "status": row.status.label,
+                    }
+                )
+        return {
+            "key": key,
+            "hash": f"{ringpop.ring.dialect.hash_key(key):#x}",
+            "owners": [{"name": name, "status": statuses.get(name, "gone")} for name in names],
+            "keyspaces": rows,
+        }
+
+    # Acts.
+
+    async def _act(self, request: Request) -> Response:
+        check_role(request, Role.ADMIN)
+        wanted = Wanted(request)
+        asked = fields_of(await value_of(request), "the body", ("act", "member"))
+        act, name = asked.get("act"), asked.get("member", self._ringpop.name)
+        if act not in ACTS:
+            raise bad_request(f"an act is one of {', '.join(ACTS)}, not {act!r:.100}")
+        address = self._ringpop.address_of(name) if isinstance(name, str) else None
+        if address is None:
+            raise HttpRefusal(404, "MemberUnknown", f"there is no member {name!r:.100}")
+        caller = "unknown" if request.client is None else f"{request.client[0]}:{request.client[1]}"
+        log_change(ACTS[act], caller, asked, request.state.identity)
+        if name == self._ringpop.name:
+            try:
+                value = CHANGES[ACTS[act]](self._ringpop, None)
+                value = await value if inspect.isawaitable(value) else value
+            except REFUSALS as error:
+                raise HttpRefusal(409, "MemberRefuses", f"{name}: {error}") from None
+            return wanted.answer({"act": act, "member": name, "answer": value})
+        body = encode_value("msgpack", None)
+        call = Call(NODE_SERVICE, ACTS[act], b"", body, ttl_s=ACT_S, scheme="msgpack")
+        try:
+            answer = await self._ringpop.channel.call(address, call)
+            value = decode_value("msgpack", answer.arg3)
+        except (CallError, BodyError) as error:
+            raise HttpRefusal(502, "MemberSilent", f"{name} does not answer: {error}") from None
+        if not answer.ok:
+            message = value.get("message", value) if isinstance(value, dict) else value
+            raise HttpRefusal(409, "MemberRefuses", f"{name}: {message}")
+        return wanted.answer({"act": act, "member": name, "answer": value})
+
+
+@cache
+def _content(name: str) -> bytes:
+    return files("ringpop_py.web.console").joinpath(name).read_bytes()
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.globals["wheel"] = pictures.wheel
+    environment.filters |= {
+        "clock": clock,
+        "duration": duration,
+        "short": _short,
+        "some": _some,
+        "worst_first": _worst_first,
+        "zip": zip,
+    }
+    return environment.from_string(_content("console.html").decode())
+
+
+def _rendered(sections: Mapping[str, Any], **more: Any) -> str:  # noqa: ANN401 - a template takes anything
+    line = pictures.timeline(sections["events"], sections["head"]["at"])
+    return _template().render(**{"key": None, "found": None, **sections, "timeline": line, **more})
+
+
+def _html(page: str) -> Response:
+    return Response(page, headers=HEADERS, media_type="text/html; charset=utf-8")
+
+
+def clock(at: float) -> str:
+    """Return the time *at* of the wall clock, here."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def duration(seconds: float) -> str:
+    """Return so many seconds as text."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:g} min"  # noqa: PLR2004
+
+
+def _short(name: str, most: int = 16) -> str:
+    return name if len(name) <= most else f"…{name[1 - most :]}"
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _worst_first(members: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    order = {"faulty": 0, "suspect": 1, "leave": 2, "alive": 3, "tombstone": 4}
+    return sorted(members, key=lambda m: (not m["silent"], order[m["status"]], m["name"]))

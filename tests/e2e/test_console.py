@@ -1,0 +1,209 @@
+"""The console in a real browser: it shows what nodes go through, and the browser is content."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+MISSING = "no chromium on the PATH: bin/test brings it, or apt-get install chromium-driver"
+PICTURES = os.environ.get("CONSOLE_PICTURES")
+"""A folder for pictures of the page; by default none are made."""
+SHOWN_S = 2.0
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(150),
+    pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason=MISSING),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,1500"):
+        options.add_argument(flag)
+    options.add_argument("--disable-dev-shm-usage")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=DRIVER)
+    with webdriver.Chrome(options=options, service=service) as started:
+        yield started
+
+
+class Page:
+    """The console of one node in *browser*."""
+
+    def __init__(self, browser: Chrome, url: str) -> None:
+        self.browser = browser
+        browser.get(url)
+        self.shows("live", "live")
+
+    def text(self, element_id: str) -> str:
+        found: str = self.browser.execute_script(
+            "return document.getElementById(arguments[0]).textContent", element_id
+        )
+        return found
+
+    def element(self, selector: str) -> WebElement:
+        return self.browser.find_element("css selector", selector)
+
+    def count(self, selector: str) -> int:
+        return len(self.browser.find_elements("css selector", selector))
+
+    def shows(self, element_id: str, text: str, within_s: float = 10.0) -> float:
+        """Seconds until *text* stood there."""
+        return wait_until(
+            lambda: text in self.text(element_id), within_s, f"{text!r} in {element_id}"
+        )
+
+    def picture(self, name: str) -> None:
+        if PICTURES is not None:
+            Path(PICTURES).mkdir(parents=True, exist_ok=True)
+            self.browser.save_screenshot(str(Path(PICTURES) / f"{name}.png"))
+
+    def complaints(self) -> list[str]:
+        entries = self.browser.get_log("browser")  # type: ignore[no-untyped-call]
+        return [entry["message"] for entry in entries]
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalCluster, str]]:
+    """Five nodes with a keyspace, and the address of the page that the first one serves."""
+    folder = tmp_path_factory.mktemp("five")
+    [http] = free_addresses(1)
+    cluster = LocalCluster(
+        folder / "nodes", 5, "--preset", "local", "--store", str(folder / "store")
+    )
+    cluster[0].command += ["--http", str(http)]
+    with cluster:
+        cluster.wait_converged()
+        cluster[0].admin("/admin/keyspaces/create", {"name": "carts", "partitions": 20})
+        yield cluster, f"http://{http}/"
+        print(cluster.logs())  # shown if a test fails
+
+
+@pytest.fixture
+def page(five: tuple[LocalCluster, str], browser: Chrome) -> Iterator[Page]:
+    """The page while all is well, of which the browser has nothing to say at the end."""
+    page = Page(browser, five[1])
+    page.shows("head", "5 alive", 20)
+    page.shows("keyspaces", "20 served", 20)
+    page.shows("problems", "Nothing is wrong.", 20)
+    page.complaints()  # those of before
+    yield page
+    assert page.complaints() == []
+
+
+@pytest.fixture
+def cluster(five: tuple[LocalCluster, str]) -> LocalCluster:
+    return five[0]
+
+
+def test_all_is_well_and_a_key_is_looked_up_by_keyboard(cluster: LocalCluster, page: Page) -> None:
+    wait_until(lambda: page.count("#matrix td.ok") == 20, 20, "all ping all")
+    assert page.count("#wheel path.arc") == 5
+
+    page.browser.switch_to.active_element.send_keys("/")
+    page.browser.switch_to.active_element.send_keys("user:42\n")
+    page.shows("found", "user:42")
+    owner = cluster[0].admin("/admin/lookup", {"key": "user:42"})["dest"]
+    assert f"belongs to {owner} (alive)" in " ".join(page.text("found").split())
+    page.picture("healthy")
+
+
+def test_one_is_killed_and_one_is_paused(cluster: LocalCluster, page: Page) -> None:
+    """The cluster takes its time to be sure; the page shows it at once."""
+    victim, paused = cluster[4], cluster[3]
+    victim.kill()
+    cluster.wait_status(victim, {"faulty"}, cluster[0])
+    assert page.shows("head", "1 faulty") < SHOWN_S
+    assert page.shows("problems", f"faulty: {victim.name}") < SHOWN_S
+    assert page.shows("events", f"{victim.name} suspect -> faulty") < SHOWN_S
+    assert page.count("#timeline rect.faulty") == 1
+    page.picture("killed")
+
+    paused.signal(signal.SIGSTOP)
+    page.shows("members", "does not answer", 20)
+    page.picture("paused")
+    cluster.wait_status(paused, {"faulty"}, cluster[0])
+    assert page.shows("head", "2 faulty") < SHOWN_S
+    paused.signal(signal.SIGCONT)
+    cluster.wait_status(paused, {"alive"}, cluster[0])
+    assert page.shows("head", "4 alive") < SHOWN_S
+
+    victim.start()
+    cluster.wait_status(victim, {"alive"}, cluster[0])
+    assert page.shows("head", "5 alive") < SHOWN_S
+    page.shows("wheel", f"{victim.name} came")
+
+
+def test_acts_ask_first_and_can_be_undone(cluster: LocalCluster, page: Page) -> None:
+    drained = cluster[1].name
+
+    def act(name: str, answer: str) -> None:
+        button = f'button[data-act="{name}"][data-member="{drained}"]'
+        wait_until(lambda: page.count(button) == 1, 10, f"{name} is offered")
+        page.element(button).click()
+        assert drained in page.text("question")
+        page.element(f"#ask button[value={answer}]").click()
+
+    act("drain", "no")
+    act("drain", "yes")
+    page.shows("problems", f"draining: {drained}")
+    wait_until(lambda: page.count("#wheel path.arc") == 4, 10, "it owns no keys")
+    page.picture("drained")
+    act("undrain", "yes")
+    wait_until(lambda: page.count("#wheel path.arc") == 5, 10, "it owns keys again")
+
+
+def test_a_page_whose_node_ends_says_so_and_goes_on_when_it_is_back(
+    cluster: LocalCluster, page: Page
+) -> None:
+    cluster[0].stop()
+    page.shows("live", "the node does not answer")
+    cluster[0].start()
+    page.shows("live", "live", 20)
+    page.shows("head", "5 alive", 20)
+    said = [each for each in page.complaints() if "net::ERR_" not in each]  # by the browser itself
+    assert said == []
+
+
+def test_the_page_in_the_dark_and_without_its_script(tmp_path: Path, browser: Chrome) -> None:
+    [http] = free_addresses(1)
+    cluster = LocalCluster(tmp_path / "nodes", 3, "--preset", "local")
+    cluster[0].command += ["--http", str(http)]
+    with cluster:
+        cluster.wait_converged()
+        dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+        try:
+            browser.get(f"http://{http}/ui")
+            heads = browser.find_elements("css selector", "#members tbody th")
+            assert sorted(head.text.split()[0] for head in heads) == sorted(cluster.addresses)
+            background = browser.find_element("tag name", "body").value_of_css_property(
+                "background-color"
+            )
+            assert background.startswith("rgba(22, 24, 26")
+            browser.save_screenshot(str(tmp_path / "dark.png"))
+            if PICTURES is not None:
+                Path(PICTURES).mkdir(parents=True, exist_ok=True)
+                browser.save_screenshot(str(Path(PICTURES) / "dark.png"))
+        finally:
+            browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

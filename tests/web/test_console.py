@@ -1,0 +1,296 @@
+"""The console as HTTP serves it: the page, its parts as they change, look-ups and acts."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import asynccontextmanager, suppress
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+import trio
+
+from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.config.settings import PRESETS
+from ringpop_py.security.identity import Role
+from ringpop_py.security.keys import new_key, write_keys
+from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.web import overview, pages
+from ringpop_py.web.overview import CELLS_MAX, Overview
+from tests.logged import events_in
+from tests.web.test_callers import bearer
+from tests.web.test_callers import token as token_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from ringpop_py.node.ringpop import Ringpop
+
+ANY_PORT = Address("127.0.0.1", 0)
+
+
+@asynccontextmanager
+async def three(nursery: trio.Nursery, network: MemoryNetwork) -> AsyncIterator[list[Ringpop]]:
+    """Three members; the first one serves HTTP."""
+    hosts = tuple(Address("10.0.0.1", port) for port in (1, 2, 3))
+    nodes: list[Ringpop] = []
+
+    async def run(port: int, task_status: trio.TaskStatus[None]) -> None:
+        config = Config(
+            name=f"n{port}",
+            listen=Address("10.0.0.1", port),
+            hosts=hosts,
+            http=ANY_PORT if port == 1 else None,
+            gossip=PRESETS["local"],
+        )
+        async with open_ringpop(config, network=network) as node:
+            nodes.append(node)
+            task_status.started()
+            await trio.sleep_forever()
+
+    for port in (1, 2, 3):
+        await nursery.start(run, port)
+    for node in nodes:
+        await node.wait_until(lambda node: len(node.ring) == 3)
+    yield nodes
+    nursery.cancel_scope.cancel()
+
+
+def caller(node: Ringpop) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=f"http://{node.http_address}", timeout=10)
+
+
+async def parts_of(
+    http: httpx.AsyncClient,
+    task_status: trio.TaskStatus[trio.MemoryReceiveChannel[tuple[str, str]]],
+) -> None:
+    """Read a stream; its events are which part, and its HTML."""
+    send, receive = trio.open_memory_channel[tuple[str, str]](1_000)
+    task_status.started(receive)
+    name = ""
+    with send, suppress(httpx.TransportError):  # the caller is closed
+        async with http.stream("GET", "/ui/events") as stream:
+            async for line in stream.aiter_lines():
+                if line.startswith("event: "):
+                    name = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    await send.send((name, json.loads(line.removeprefix("data: "))))
+
+
+class Balanced(HTMLParser):
+    """Fails if an element is not closed where it should be."""
+
+    VOID = frozenset({"meta", "link", "input", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, tag
+
+
+def checked(html: str) -> Balanced:
+    parser = Balanced()
+    parser.feed(html)
+    assert parser.open == []
+    assert len(set(parser.ids)) == len(parser.ids)
+    return parser
+
+
+async def test_the_page_is_whole_without_its_script() -> None:
+    async with (
+        trio.open_nursery() as nursery,
+        three(nursery, MemoryNetwork()) as nodes,
+        caller(nodes[0]) as http,
+    ):
+        home = await http.get("/")
+        assert (home.status_code, home.headers["location"]) == (307, "/ui")
+        while 'td class="ok' not in (page := (await http.get("/ui", params={"key": "ann"})).text):
+            await trio.sleep(0.2)  # until somebody has pinged
+
+        checked(page)
+        for name in ("n1", "n2", "n3"):
+            assert f">{name}</a>" in page
+        assert "3 alive" in page
+        assert "all see the same" in page
+        assert page.count('<path class="arc') == 3
+        owner = nodes[0].lookup("ann")
+        assert f"belongs to <strong>{owner}</strong> (alive)" in page
+        for name, kind in (("console.css", "text/css"), ("console.js", "text/javascript")):
+            file = await http.get(f"/ui/{name}")
+            assert file.headers["content-type"].startswith(kind)
+        assert "default-src 'none'" in (await http.get("/ui")).headers["content-security-policy"]
+        assert "http" not in re.sub(r"http-equiv|http://www\.w3\.org/2000/svg", "", page)
+
+
+async def test_what_changes_is_sent_within_two_seconds_and_the_rest_is_not() -> None:
+    network = MemoryNetwork()
+    async with (
+        trio.open_nursery() as nursery,
+        three(nursery, network) as nodes,
+        caller(nodes[0]) as http,
+    ):
+        parts = await nursery.start(parts_of, http)
+        first: dict[str, str] = {}
+        while len(first) < len(pages.PARTS):
+            name, html = await parts.receive()
+            first[name] = html
+            checked(html)
+        assert set(first) == set(pages.PARTS)
+
+        network.hang(nodes[2].address)
+        await nodes[0].wait_until(lambda node: len(node.ring) == 2)
+        changed_at = trio.current_time()
+        shown = {
+            "head": "1 faulty",
+            "problems": "faulty: n3",
+            "wheel": "n3 went",
+            "timeline": 'class="span faulty"',
+            "events": "n3 suspect -&gt; faulty",
+            "members": '"status faulty"',
+        }
+        sent: dict[str, str] = {}
+        while any(text not in sent.get(name, "") for name, text in shown.items()):
+            late = [name for name, text in shown.items() if text not in sent.get(name, "")]
+            with trio.move_on_at(changed_at + 2) as waiting:
+                name, html = await parts.receive()
+                sent[name] = html
+            assert not waiting.cancelled_caught, {name: sent.get(name) for name in late}
+        assert "keyspaces" not in sent  # as before
+
+
+async def test_nobody_is_asked_while_nobody_looks() -> None:
+    async with (
+        trio.open_nursery() as nursery,
+        three(nursery, MemoryNetwork()) as nodes,
+        caller(nodes[0]) as http,
+    ):
+        await http.get("/ui")
+        served = nodes[1].channel.handlers.served["ringpop", "/admin/reach"]
+        before = served.count
+        assert before > 0
+        await trio.sleep(2.5 * overview.PERIOD_S)
+        assert served.count <= before + 1  # one that had begun
+
+
+async def test_a_stream_ends_with_the_node_and_so_many_are_served() -> None:
+    async with (
+        open_ringpop(Config(http=ANY_PORT)) as node,
+        caller(node) as http,
+        trio.open_nursery() as nursery,
+    ):
+        parts = await nursery.start(parts_of, http)
+        await parts.receive()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pages, "WATCHERS_MAX", 1)
+            refused = await http.get("/ui/events")
+            assert (refused.status_code, refused.json()["error"]) == (503, "Busy")
+        node.drain()
+        with trio.fail_after(5):
+            async for _ in parts:
+                pass
+
+
+async def test_a_key_is_looked_up_with_its_partitions() -> None:
+    async with (
+        open_ringpop(Config(http=ANY_PORT, name="n"), store=MemoryStore()) as node,
+        caller(node) as http,
+    ):
+        await node.open_keyspace("carts", partitions=4)
+        found = (await http.get("/ui/lookup", params={"key": "<b>ann"})).json()
+        assert found["owners"] == [{"name": "n", "status": "alive"}]
+        assert [row["keyspace"] for row in found["keyspaces"]] == ["carts"]
+        part = await http.get("/ui/found", params={"key": "<b>ann"})
+        assert "&lt;b&gt;ann" in part.text
+        assert "<b>" not in part.text
+        assert (await http.get("/ui/found")).status_code == 400
+        assert "nothing is known" in (await http.get("/ui/why", params={"member": "x"})).text
+
+
+async def test_names_and_texts_of_others_are_only_text() -> None:
+    name = "<script>alert(1)</script>\"'"
+    async with open_ringpop(Config(http=ANY_PORT, name=name)) as node, caller(node) as http:
+        page = (await http.get("/ui")).text
+        checked(page)
+        assert "<script>alert" not in page
+
+
+async def test_acts_are_done_at_any_member_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ringpop")
+    async with (
+        trio.open_nursery() as nursery,
+        three(nursery, MemoryNetwork()) as nodes,
+        caller(nodes[0]) as http,
+    ):
+        for member, act, size in (("n2", "drain", 2), ("n1", "leave", 1), ("n2", "undrain", 2)):
+            done = await http.post("/ui/act", json={"act": act, "member": member})
+            assert done.status_code == 200, done.text
+            await nodes[0].wait_until(lambda node, size=size: len(node.ring) == size)  # type: ignore[misc]
+        for body, status in (
+            ({"act": "end", "member": "n1"}, 400),
+            ({"act": "drain", "member": "nobody"}, 404),
+            ({"act": "drain", "x": 1}, 400),
+        ):
+            assert (await http.post("/ui/act", json=body)).status_code == status
+        foreign = {"Origin": "http://elsewhere.example"}
+        refused = await http.post("/ui/act", json={"act": "heal"}, headers=foreign)
+        assert refused.status_code == 403
+    asked = [event.fields["endpoint"] for event in events_in(caplog, "change-asked")]
+    assert asked.count("/admin/member/drain") == 2  # here, and at n2
+
+
+async def test_acts_are_for_admins_where_there_are_keys(tmp_path: Path) -> None:
+    key, path = new_key(), tmp_path / "cluster.key"
+    write_keys(path, (key,), replace=False)
+    config = Config(http=ANY_PORT, cluster_key=str(path))
+    async with open_ringpop(config) as node, caller(node) as http:
+        assert (await http.get("/ui")).status_code == 401
+        for role, status in ((Role.CLIENT, 403), (Role.ADMIN, 200)):
+            headers = bearer(token_of(role, key=key))
+            assert (await http.get("/ui", headers=headers)).status_code == 200
+            done = await http.post("/ui/act", json={"act": "drain"}, headers=headers)
+            assert done.status_code == status
+
+
+class Many:
+    """What an overview needs of a node that sees 500 members which ping each other."""
+
+    def __init__(self, count: int) -> None:
+        self.names = [f"m{number:03}" for number in range(count)]
+
+
+def test_at_500_members_rows_of_the_matrix_stand_for_several() -> None:
+    names = Many(500).names
+    view = Overview(None)  # type: ignore[arg-type] # it is not asked
+    for name in names:
+        view._seen.checkups[name] = {"at": 100.0}
+        view._pings[name] = {
+            other: {
+                "answered_at": 99.0,
+                "failed_at": 99.5 if (name, other) == ("m007", "m300") else 0.0,
+                "failure": "timeout",
+                "round_trip_s": 0.002,
+            }
+            for other in names
+            if other != name
+        }
+    matrix: dict[str, Any] = view._matrix(names)
+
+    assert matrix["size"] == 13
+    assert len(matrix["cells"]) == len(matrix["labels"]) <= CELLS_MAX
+    assert matrix["labels"][0] == "m000 … m012"
+    failing = [cell for row in matrix["cells"] for cell in row if cell[0] == "fails"]
+    assert failing == [["fails", "m007 → m300: timeout", 1]]
+    assert matrix["cells"][1][0] == ["ok", 2.0, 13 * 13]
+    assert matrix["cells"][0][0] == ["ok", 2.0, 13 * 12]
