@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.admin.problems import CRITICAL, LEVELS, OK, Problem, Seen, problems_in
 from ringpop_py.cli.commands import REACHABLE, Output, connect
-from ringpop_py.errors import ApplicationError, BadRequest, CallError
+from ringpop_py.errors import ApplicationError, BadRequest, BodyError, CallError
 
 if TYPE_CHECKING:
     import argparse
@@ -24,6 +24,8 @@ def check(client: Client, options: argparse.Namespace) -> Output:
     found = sorted(problems_in(seen, members=options.members, clock_s=options.clock))
     return _output(found[::-1], len(seen.nodes))
 
+
+KEYSPACES: Final = "/admin/keyspaces"
 
 # The exit codes are the levels, which are those of Nagios' plugins: other monitors know them, too.
 
@@ -43,6 +45,8 @@ def _output(problems: list[Problem], members: int) -> Output:
 
 def gather(client: Client) -> Seen:
     """Ask all members that *client*'s node sees. Raises CallError, ApplicationError."""
+    from ringpop_py.admin.said import checked  # noqa: PLC0415 - help needs nothing
+
     seen = Seen(client.admin("/admin/members")["members"])
     for row in seen.rows:
         if row["status"] not in REACHABLE:
@@ -50,21 +54,24 @@ def gather(client: Client) -> Seen:
         name = row["name"]
         try:
             with connect(row["address"]) as peer:
-                seen.nodes[name] = peer.admin("/admin/node")
+                seen.nodes[name] = checked("/admin/node", peer.admin("/admin/node"))
                 _look_at(seen, name, peer)
-                seen.settings[name] = peer.admin("/admin/config/get", [])
-                seen.keyspaces[name] = peer.admin("/admin/keyspaces")["keyspaces"]
-        except (CallError, ApplicationError) as error:
+                seen.settings[name] = checked("settings", peer.admin("/admin/config/get", []))
+                listed = checked(KEYSPACES, peer.admin(KEYSPACES))
+                seen.keyspaces[name] = listed["keyspaces"]
+        except (CallError, ApplicationError, BodyError) as error:
             seen.silent[name] = str(error)
     return seen
 
 
 def _look_at(seen: Seen, name: str, peer: Client) -> None:
+    from ringpop_py.admin.said import checked  # noqa: PLC0415 - help needs nothing
+
     began = time.time()
     try:
-        checkup = peer.admin("/admin/checkup")
+        checkup = checked("/admin/checkup", peer.admin("/admin/checkup"))
     except BadRequest:
-        return  # an older version, of which `_of_differences` tells
+        return  # an older version, of which `problems_in` tells
     ended = time.time()
     seen.checkups[name] = checkup
     seen.clocks_s[name] = checkup["at"] - (began + ended) / 2

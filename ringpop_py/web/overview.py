@@ -18,10 +18,11 @@ import trio
 from ringpop_py.admin import endpoints, keyspaces
 from ringpop_py.admin.answers import summary_of
 from ringpop_py.admin.problems import LEVELS, Seen, problems_in
-from ringpop_py.errors import BodyError, CallError
+from ringpop_py.admin.said import checked
+from ringpop_py.errors import BadRequest, BodyError, CallError
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.records import text_of
-from ringpop_py.values.packed import a_map, decode_value, encode_value
+from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.web.pictures import STEP_S
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
@@ -34,8 +35,16 @@ if TYPE_CHECKING:
 
 PERIOD_S: Final = 1.0
 """How often members are asked while somebody looks."""
-ASKED_MAX: Final = 50
-"""So many members are asked in one period. In a larger cluster they take turns."""
+LARGE: Final = 40
+"""From more members on, less is done in one period: a node has better things to do."""
+ASKED_MAX: Final = 10
+"""So many members of a large cluster are asked in one period; they take turns."""
+LARGE_EVERY: Final = 5
+"""The members and the matrix of a large cluster are shown anew once in so many periods, and when a
+status changes."""
+REASONS_SHOWN: Final = 3
+TEXT_SHOWN: Final = 300
+"""So many characters of what another member says are shown."""
 TOGETHER_MAX: Final = 16
 """So many are asked at a time."""
 TIMEOUT_S: Final = 1.0
@@ -48,7 +57,6 @@ MOVES_SHOWN: Final = 20
 KEYSPACES_SHOWN: Final = 100
 LATE_S: Final = 5.0
 """A ping that failed so recently counts as failing."""
-_ENDPOINTS: Final = ("/admin/node", "/admin/reach", "/admin/checkup")
 _SETTINGS: Final = "/admin/config/get"
 _KEYSPACES: Final = "/admin/keyspaces"
 READS: Final = endpoints.READS | keyspaces.READS
@@ -66,7 +74,9 @@ class Overview:
         self.sections: dict[str, Any] = {}
         self._ringpop = ringpop
         self._seen = Seen([])
-        self._pings: dict[str, dict[str, Any]] = {}
+        self._pings: dict[str, dict[str, float | str]] = {}
+        """By sender and receiver: a round trip in milliseconds, or why the last ping failed."""
+        self._shown: tuple[Any, ...] = ()
         self._turn = 0
         self._round = 0
         self._shares: dict[str, float] = {}
@@ -112,9 +122,10 @@ class Overview:
                 self._wanted = trio.Event()
                 await self._wanted.wait()
             await self._look()
+            shortest = PERIOD_S if len(self._seen.rows) > LARGE else PERIOD_S / 10
             with trio.move_on_after(PERIOD_S):  # a change of a member is shown at once
                 await self._ringpop.next_change()
-                await trio.sleep(PERIOD_S / 10)  # with those that come with it
+                await trio.sleep(shortest)  # with those that come with it
 
     # What members say.
 
@@ -135,48 +146,61 @@ class Overview:
         self._changed = trio.Event()
 
     def _in_turn(self, members: Sequence[Member]) -> list[Member]:
-        if len(members) <= ASKED_MAX:
+        if len(members) <= LARGE:
             return list(members)
         start = self._turn % len(members)
         self._turn += ASKED_MAX
         return list(islice([*members[start:], *members[:start]], ASKED_MAX))
 
     async def _ask(self, member: Member, limiter: trio.CapacityLimiter, *, settings: bool) -> None:
-        name, seen = member.name, self._seen
+        name, seen, to = member.name, self._seen, member.address
         async with limiter:
             began = time.time()
             try:
-                node, reach, checkup = [
-                    await self._said(member.address, endpoint) for endpoint in _ENDPOINTS
-                ]
+                node = await self._said(to, "/admin/node")
                 took = time.time() - began
+                reach = await self._said_if_known(to, "/admin/reach")
+                checkup = await self._said_if_known(to, "/admin/checkup")
                 if settings:
-                    seen.settings[name] = await self._said(member.address, _SETTINGS, [])
+                    seen.settings[name] = await self._said(to, _SETTINGS, [])
                 listed: dict[str, Any] = {"keyspaces": []}
                 if self._ringpop.keyspaces_on_demand.loaded:  # asking would have them loaded
-                    listed = await self._said(member.address, _KEYSPACES)
+                    listed = await self._said(to, _KEYSPACES)
             except (CallError, BodyError) as error:
-                seen.silent[name] = str(error)
+                seen.silent[name] = str(error)[:TEXT_SHOWN]
                 for found in (seen.nodes, seen.checkups, seen.keyspaces, self._pings):
                     found.pop(name, None)
                 return
         seen.silent.pop(name, None)
-        seen.nodes[name], seen.checkups[name] = node, checkup
+        seen.nodes[name] = node
         seen.keyspaces[name] = listed["keyspaces"]
-        seen.clocks_s[name] = checkup["at"] - (began + took / 2)
-        seen.off_s[name] = took / 2
-        self._pings[name] = {row["name"]: row for row in reach["pings"]}
+        if checkup is not None:
+            seen.checkups[name] = checkup
+            seen.clocks_s[name] = checkup["at"] - (time.time() - took / 2)
+            seen.off_s[name] = time.time() - began
+        if reach is not None:
+            pings = ((row["name"], _ping_of(row, reach["at"])) for row in reach["pings"])
+            self._pings[name] = {other: ping for other, ping in pings if ping is not None}
+
+    async def _said_if_known(self, to: Address, endpoint: str) -> dict[str, Any] | None:
+        """As `_said`; None of a member of an older version, which does not know *endpoint*."""
+        try:
+            return await self._said(to, endpoint)
+        except BadRequest:
+            return None
 
     async def _said(self, to: Address, endpoint: str, body: object = None) -> dict[str, Any]:
         if to == self._ringpop.address:
             value = READS[endpoint](self._ringpop, body)
             said = await value if inspect.isawaitable(value) else value
             # As it would come from others: tuples become lists.
-            return a_map(decode_value("msgpack", encode_value("msgpack", said)), "answer")
+            return checked(endpoint, decode_value("msgpack", encode_value("msgpack", said)))
         encoded = encode_value("msgpack", body)
         call = Call(NODE_SERVICE, endpoint, b"", encoded, ttl_s=TIMEOUT_S, scheme="msgpack")
         answer = await self._ringpop.channel.call(to, call)
-        return a_map(decode_value("msgpack", answer.arg3), "answer")
+        if not answer.ok:
+            raise BodyError(f"it refuses {endpoint}")
+        return checked(endpoint, decode_value("msgpack", answer.arg3))
 
     def _forget(self, there: set[str]) -> None:
         seen = self._seen
@@ -205,6 +229,14 @@ class Overview:
             }
             for member in members
         ]
+        shown = tuple(tuple(row.values()) for row in self._seen.rows)
+        before = self.sections
+        if len(members) <= LARGE or shown != self._shown or not self._round % LARGE_EVERY:
+            before = {
+                "members": [self._row(member, shares) for member in members],
+                "pings": self._matrix([m.name for m in members if m.status in _REACHABLE]),
+            }
+        self._shown = shown
         problems = sorted(problems_in(self._seen), reverse=True)
         return {
             "head": {
@@ -216,10 +248,8 @@ class Overview:
                 "ring_checksum": str(ringpop.ring.checksum),
             },
             "problems": [[LEVELS[level].lower(), check, text] for level, check, text in problems],
-            "members": [self._row(member, shares) for member in members],
-            "pings": self._matrix(
-                [member.name for member in members if member.status in _REACHABLE]
-            ),
+            "members": before["members"],
+            "pings": before["pings"],
             "moves": self._moves[::-1],
             "keyspaces": self._keyspaces(),
             "events": self._events(),
@@ -271,41 +301,47 @@ class Overview:
         self._shares = shares
 
     def _matrix(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return who pings whom: a row and a column for each member, or for some in a row."""
+        """Return who pings whom: a row and a column for each member, or for some in a row.
+
+        A cell is its state, what it is of, and of how many pairs. The state is ``fails`` if pings
+        of late have failed, with the reasons; ``ok``, with the mean round trip in milliseconds;
+        ``none`` if there were no pings; or ``self``.
+        """
         size = -(-len(names) // CELLS_MAX) or 1
         groups = [names[at : at + size] for at in range(0, len(names), size)]
         labels = [one[0] if len(one) == 1 else f"{one[0]} … {one[-1]}" for one in groups]
-        cells = [[self._cell(row, column) for column in groups] for row in groups]
+        column_of = {name: number for number, group in enumerate(groups) for name in group}
+        cells = [self._row_of_cells(group, column_of, len(groups)) for group in groups]
+        if size == 1:
+            for number, row in enumerate(cells):
+                row[number] = ["self", None, 0]
         return {"labels": labels, "size": size, "cells": cells}
 
-    def _cell(self, senders: Sequence[str], receivers: Sequence[str]) -> list[Any]:
-        """Return the state of the pings from some members to some, and for how many it holds.
-
-        The state is ``fails`` if one of late has failed, with the reason; ``ok`` with the mean
-        round trip in milliseconds; ``none`` if there was none; or ``self``.
-        """
-        trips: list[float] = []
-        failing: list[str] = []
+    def _row_of_cells(
+        self, senders: Sequence[str], column_of: dict[str, int], columns: int
+    ) -> list[list[Any]]:
+        sums_ms, counts = [0.0] * columns, [0] * columns
+        failing: dict[int, list[str]] = {}
         for sender in senders:
-            row = self._pings.get(sender)
-            if row is None:
-                continue
-            said_at = self._seen.checkups[sender]["at"]
-            for receiver in receivers:
-                ping = row.get(receiver)
-                if ping is None or receiver == sender:
+            for receiver, ping in self._pings.get(sender, {}).items():
+                column = column_of.get(receiver)
+                if column is None:
                     continue
-                late = ping["failed_at"] > max(said_at - LATE_S, ping["answered_at"])
-                if late:
-                    failing.append(f"{sender} → {receiver}: {ping['failure']}")
-                elif ping["round_trip_s"] is not None:
-                    trips.append(ping["round_trip_s"])
-        if failing:
-            return ["fails", "; ".join(failing[:3]), len(failing)]
-        if trips:
-            mean_ms = 1_000 * sum(trips) / len(trips)
-            return ["ok", float(f"{mean_ms:.2g}"), len(trips)]
-        return ["self" if senders == receivers and len(senders) == 1 else "none", None, 0]
+                if isinstance(ping, str):
+                    failing.setdefault(column, []).append(f"{sender} → {receiver}: {ping}")
+                else:
+                    sums_ms[column] += ping
+                    counts[column] += 1
+        cells: list[list[Any]] = []
+        for column, count in enumerate(counts):
+            why = failing.get(column)
+            if why:
+                cells.append(["fails", "; ".join(why[:REASONS_SHOWN]), len(why)])
+            elif count:
+                cells.append(["ok", float(f"{sums_ms[column] / count:.2g}"), count])
+            else:
+                cells.append(["none", None, 0])
+        return cells
 
     def _keyspaces(self) -> list[dict[str, Any]]:
         ringpop = self._ringpop
@@ -331,6 +367,14 @@ class Overview:
             }
             for record in records
         ]
+
+
+def _ping_of(row: dict[str, Any], said_at: float) -> float | str | None:
+    """Return the round trip of a ping in milliseconds, or why it failed; None if neither."""
+    if row["failed_at"] > max(said_at - LATE_S, row["answered_at"]):
+        return str(row["failure"])
+    trip_s = row["round_trip_s"]
+    return None if trip_s is None else 1_000 * float(trip_s)
 
 
 def _is_change(record: Record) -> bool:

@@ -46,10 +46,18 @@ WATCHERS_MAX: Final = 32
 BEAT_S: Final = 15.0
 """A page to which nothing is sent for so long gets a line that means nothing, so that both ends
 notice if the other has gone."""
-PARTS: Final = (
-    *("head", "problems", "wheel", "timeline", "matrix", "members", "keyspaces", "events"),
-)
-"""What is sent when it has changed; each stands in an element of this id."""
+PARTS: Final = {
+    "head": ("head",),
+    "problems": ("problems",),
+    "wheel": ("members", "moves"),
+    "timeline": ("events", "head"),
+    "matrix": ("pings",),
+    "members": ("members",),
+    "keyspaces": ("keyspaces",),
+    "events": ("events",),
+}
+"""What is sent when it has changed, and which sections it shows; each stands in an element of this
+id."""
 SUCCESSORS: Final = 3
 KEY_CHARACTERS_MAX: Final = 1 << 16
 ACT_S: Final = 30.0
@@ -123,6 +131,7 @@ class ConsoleRoutes:
         self._overview = overview
         self._of = -1.0
         self._html: dict[str, str] = {}
+        self._rendered_of: dict[str, Any] = {}
 
     def table(self) -> dict[str, dict[str, Endpoint]]:
         """Return the endpoints by path and method."""
@@ -183,9 +192,12 @@ class ConsoleRoutes:
         """Return the parts of the page as they are now; they are made once for all who look."""
         if self._of != self._overview.made_at:
             self._of = self._overview.made_at
-            sections = self._overview.sections
-            parts = PARTS if sections else ()
-            self._html = {part: _rendered(sections, part=part) for part in parts}
+            before, sections = self._rendered_of, self._overview.sections
+            for part, of in PARTS.items() if sections else ():
+                same = before and all(sections[name] is before[name] for name in of)
+                if not same:  # in a large cluster, some sections are made less often
+                    self._html[part] = _rendered(sections, part=part)
+            self._rendered_of = sections
         return self._html
 
     # Looking a key up.

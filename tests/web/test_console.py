@@ -18,8 +18,10 @@ from ringpop_py.security.identity import Role
 from ringpop_py.security.keys import new_key, write_keys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.values.packed import encode_value
 from ringpop_py.web import overview, pages
-from ringpop_py.web.overview import CELLS_MAX, Overview
+from ringpop_py.web.overview import CELLS_MAX, Overview, _ping_of
+from ringpop_py.wire.calls import Answer
 from tests.logged import events_in
 from tests.web.test_callers import bearer
 from tests.web.test_callers import token as token_of
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.transport.channel import IncomingCall
 
 ANY_PORT = Address("127.0.0.1", 0)
 
@@ -263,28 +266,12 @@ async def test_acts_are_for_admins_where_there_are_keys(tmp_path: Path) -> None:
             assert done.status_code == status
 
 
-class Many:
-    """What an overview needs of a node that sees 500 members which ping each other."""
-
-    def __init__(self, count: int) -> None:
-        self.names = [f"m{number:03}" for number in range(count)]
-
-
 def test_at_500_members_rows_of_the_matrix_stand_for_several() -> None:
-    names = Many(500).names
+    names = [f"m{number:03}" for number in range(500)]
     view = Overview(None)  # type: ignore[arg-type] # it is not asked
     for name in names:
-        view._seen.checkups[name] = {"at": 100.0}
-        view._pings[name] = {
-            other: {
-                "answered_at": 99.0,
-                "failed_at": 99.5 if (name, other) == ("m007", "m300") else 0.0,
-                "failure": "timeout",
-                "round_trip_s": 0.002,
-            }
-            for other in names
-            if other != name
-        }
+        view._pings[name] = {other: 2.0 for other in names if other != name}
+    view._pings["m007"]["m300"] = "timeout"
     matrix: dict[str, Any] = view._matrix(names)
 
     assert matrix["size"] == 13
@@ -294,3 +281,44 @@ def test_at_500_members_rows_of_the_matrix_stand_for_several() -> None:
     assert failing == [["fails", "m007 → m300: timeout", 1]]
     assert matrix["cells"][1][0] == ["ok", 2.0, 13 * 13]
     assert matrix["cells"][0][0] == ["ok", 2.0, 13 * 12]
+
+
+def test_a_ping_that_failed_counts_for_a_while_and_until_one_is_answered() -> None:
+    row = {"failure": "timeout", "round_trip_s": 0.002, "answered_at": 90.0, "failed_at": 98.0}
+    assert _ping_of(row, 100.0) == "timeout"
+    assert _ping_of(row, 98.0 + overview.LATE_S) == 2.0
+    assert _ping_of({**row, "answered_at": 99.0}, 100.0) == 2.0
+    assert _ping_of({**row, "round_trip_s": None, "failed_at": 0.0}, 100.0) is None
+
+
+@pytest.mark.parametrize(
+    "said", [[], {}, {"at": "now", "pings": 5}, {"at": float("nan"), "pings": []}, 7]
+)
+async def test_a_member_that_answers_nonsense_is_shown_as_silent(said: object) -> None:
+    async with (
+        trio.open_nursery() as nursery,
+        three(nursery, MemoryNetwork()) as nodes,
+        caller(nodes[0]) as http,
+    ):
+
+        def lie(_incoming: IncomingCall) -> Answer:
+            return Answer(ok=True, arg3=encode_value("msgpack", said))
+
+        nodes[1].channel.serve("ringpop", "/admin/reach", lie)
+        page = (await http.get("/ui")).text
+        checked(page)
+        assert "n2 does not answer: the answer of /admin/reach" in page
+        assert "n3 does not answer" not in page
+
+
+async def test_a_member_of_an_older_version_lacks_some_figures_and_nothing_else() -> None:
+    async with (
+        trio.open_nursery() as nursery,
+        three(nursery, MemoryNetwork()) as nodes,
+        caller(nodes[0]) as http,
+    ):
+        for endpoint in ("/admin/reach", "/admin/checkup"):
+            del nodes[1].channel.handlers.served["ringpop", endpoint]
+        page = (await http.get("/ui")).text
+        assert "does not answer" not in page
+        assert page.count("0.1.0</td>") == 3

@@ -1,0 +1,105 @@
+"""What members say of themselves, as it must look: any of them may be of another version, or lie.
+
+Fields that are not named here are left as they came.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from ringpop_py.values.declared import Meta, Named, Natural, Text, convert
+from ringpop_py.values.packed import a_map
+
+Instant = Annotated[float, Meta(ge=0, le=1e11)]
+"""Seconds, of the wall clock."""
+TEXT_CHARACTERS_MAX = 1_000
+Short = Annotated[str, Meta(max_length=TEXT_CHARACTERS_MAX)]
+
+
+class ProxySaid(Named, frozen=True):
+    """The counts of requests, in the answer of ``/admin/node``."""
+
+    handled_here: Natural = 0
+    served: Natural = 0
+    failures: Natural = 0
+
+
+class NodeSaid(Named, frozen=True):
+    """The answer of ``/admin/node``."""
+
+    checksum: int
+    ready: bool
+    version: Short
+    silent_hosts: dict[Short, Short]
+    gossip: dict[Text, int]
+    proxy: ProxySaid
+    store: Short | None = None
+
+
+class DiskSaid(Named, frozen=True):
+    """A disk, in the answer of ``/admin/checkup``."""
+
+    what: Short
+    path: Short
+    trouble: Short
+    free_bytes: Natural | None = None
+    total_bytes: Natural | None = None
+
+
+class CheckupSaid(Named, frozen=True):
+    """The answer of ``/admin/checkup``."""
+
+    at: Instant
+    health_score: Natural
+    log_lines_lost: Natural
+    disks: Annotated[tuple[DiskSaid, ...], Meta(max_length=16)]
+
+
+class PingSaid(Named, frozen=True):
+    """The pings to one member, in the answer of ``/admin/reach``."""
+
+    name: Text
+    answered_at: Instant
+    failed_at: Instant
+    failure: Short
+    round_trip_s: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+
+
+class ReachSaid(Named, frozen=True):
+    """The answer of ``/admin/reach``."""
+
+    at: Instant
+    pings: Annotated[tuple[PingSaid, ...], Meta(max_length=20_000)]
+
+
+class KeyspaceSaid(Named, frozen=True):
+    """A keyspace, in the answer of ``/admin/keyspaces``."""
+
+    name: Short
+    epoch: Natural
+    partitions: Natural
+    served: Natural
+    failed: Annotated[tuple[Short, ...], Meta(max_length=20_000)]
+    waits_for: Text | None = None
+
+
+class KeyspacesSaid(Named, frozen=True):
+    """The answer of ``/admin/keyspaces``."""
+
+    keyspaces: Annotated[tuple[KeyspaceSaid, ...], Meta(max_length=100_000)]
+
+
+KINDS: dict[str, type[Named]] = {
+    "/admin/node": NodeSaid,
+    "/admin/checkup": CheckupSaid,
+    "/admin/reach": ReachSaid,
+    "/admin/keyspaces": KeyspacesSaid,
+}
+
+
+def checked(endpoint: str, answer: object) -> dict[str, Any]:
+    """Return *answer*, of *endpoint*, as it is. Raises BodyError if it cannot be used."""
+    kind = KINDS.get(endpoint)
+    if kind is not None:
+        convert(kind, answer, f"the answer of {endpoint}")
+    return a_map(answer, "answer")
