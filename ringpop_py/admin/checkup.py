@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import time
 from functools import partial
@@ -48,8 +49,19 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
         "at": time.time(),
         "health_score": ringpop.node.health_score,
         "log_lines_lost": log.lost_count,
+        "cpu_s": time.process_time(),
+        "memory_bytes": memory_bytes(),
         "disks": [await _disk(what, path) for what, path in _paths(ringpop).items()],
     }
+
+
+def memory_bytes() -> int:
+    """Return how much memory this process has; the most that it had, where only that is known."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a pseudo file
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:  # not Linux
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _paths(ringpop: Ringpop) -> Mapping[str, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import resource
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -200,11 +199,7 @@ def _member_stats(member: Member) -> dict[str, object]:
 
 
 def _memory() -> dict[str, int]:
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a pseudo file
-            rss = int(file.read().split()[1]) * resource.getpagesize()
-    except OSError:  # not Linux: only the peak is known
-        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    rss = checkup.memory_bytes()
     # Ringpop reports the heap of Node.js; CPython does not measure its own.
     return {"rss": rss, "heapTotal": rss, "heapUsed": rss}
 

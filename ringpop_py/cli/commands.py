@@ -161,7 +161,7 @@ def _silence(stream: TextIO) -> None:
 
 _Number = TypeVar("_Number", int, float)
 
-SHELLS: Final = ("bash", "zsh", "tcsh")
+SHELLS: Final = ("bash", "zsh", "fish", "tcsh")
 # Messages of argparse, which has no other way to say what was wrong.
 _BAD_CHOICE: Final = re.compile(r"invalid choice: '(?P<word>.*)' \(choose from (?P<choices>.*)\)")
 _BAD_FLAG: Final = re.compile(r"unrecognized arguments: (?P<word>--?[^\s=]+)")

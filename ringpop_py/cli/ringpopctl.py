@@ -6,10 +6,11 @@ import argparse
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+import time
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ringpop_py.admin.problems import CLOCK_S
-from ringpop_py.cli import history, keys, keyspaces, shuffles
+from ringpop_py.cli import history, keys, keyspaces, look, shuffles
 from ringpop_py.cli.check import check
 from ringpop_py.cli.commands import (
     Aborted,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ringpop_py.client.client import Client
 
 HEAL_TIMEOUT_S: Final = 30.0
+WATCH_S: Final = 2.0
 
 EPILOG: Final = """\
 exit codes: 0 done, 1 the node refused, 2 wrong usage, 3 the members' views differ, or partitions
@@ -62,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.cluster_key is not None:
             os.environ[KEY_VARIABLE] = options.cluster_key  # also for the members that are asked
         with connect(options.peer) as client:
+            if getattr(options, "watch", None) is not None:
+                _watch(client, options)
             output: Output = options.command(client, options)
         print(json.dumps(output.value) if options.format == "json" else output.text, flush=True)
     except KeyboardInterrupt:
@@ -69,6 +73,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RingpopError as error:
         return _complain(error, options.format)
     return output.exit_code
+
+
+def _watch(client: Client, options: argparse.Namespace) -> NoReturn:
+    """Show the result again and again, until Ctrl-C; what goes wrong is shown in its place."""
+    clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() and options.format == "table" else ""
+    while True:
+        try:
+            output: Output = options.command(client, options)
+        except (CallError, ApplicationError) as error:
+            output = Output({"error": str(error)}, f"ringpopctl: {error}")
+        text = json.dumps(output.value) if options.format == "json" else output.text
+        print(f"{clear}{text}" if clear else text, flush=True)
+        time.sleep(options.watch)
 
 
 def _complain(error: RingpopError, form: str) -> int:
@@ -109,32 +126,31 @@ def _parser() -> Parser:
         to: argparse._SubParsersAction[Parser] = commands,
         about: str | None = None,
         waits_s: float | None = None,
+        reads: bool = False,
     ) -> Parser:
         sub = to.add_parser(name, help=summary, description=summary, parents=[shared])
         sub.set_defaults(command=command)
         if about is not None:
             sub.add_argument("name", metavar="NAME", help=about)
+        if reads:
+            sub.add_argument(
+                "--watch",
+                nargs="?",
+                const=WATCH_S,
+                type=seconds,
+                metavar="S",
+                help=f"show it again every S seconds ({WATCH_S:g}), until Ctrl-C",
+            )
         if waits_s is not None:
             text = f"seconds to wait ({waits_s:.0f})"
             sub.add_argument("--timeout", type=seconds, default=waits_s, metavar="S", help=text)
         return sub
 
-    add("members", _members, "list the members as this node sees them")
-    add("views", views, "which members see the same cluster (exit code 3 if not all do)")
-    _add_check(add)
-    lookup = add("lookup", _look_up, "which member owns a key")
-    lookup.add_argument("key", metavar="KEY")
-    instead = lookup.add_mutually_exclusive_group()
-    instead.add_argument("-n", type=count, metavar="N", help="show N members: also its successors")
-    instead.add_argument(
-        "--keyspace", metavar="NAME", help="its partition in this keyspace, and who has that"
+    add("members", _members, "list the members as this node sees them", reads=True)
+    add(
+        "views", views, "which members see the same cluster (exit code 3 if not all do)", reads=True
     )
-    add("ring", _ring, "how much of the ring each member owns")
-    summary = "who changed a member's status, when, and on which evidence"
-    add("why", _why, summary, about="the member's name")
-    events_parser = add("events", _events, "what has happened at this node")
-    events_parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
-    add("stats", _stats, "counters and settings of this node")
+    _add_looks(add)
     add("leave", _leave, "take this node out of the ring; it goes on serving")
     add("join", _join, "bring a node that left back into the ring")
     summary = "take all keys from this node; it goes on serving"
@@ -159,7 +175,7 @@ def _add_damp_commands(
 ) -> None:
     damp = commands.add_parser("damp", help="members kept out because they change too often")
     to = damp.add_subparsers(metavar="COMMAND", required=True)
-    show = add("show", _damp_show, "scores, and which members are damped", to=to)
+    show = add("show", _damp_show, "scores, and which members are damped", to=to, reads=True)
     show.add_argument("name", metavar="NAME", nargs="?", help="this member only")
     add(
         "clear",
@@ -170,9 +186,35 @@ def _add_damp_commands(
     )
 
 
+def _add_looks(add: Callable[..., Parser]) -> None:
+    _add_check(add)
+    lookup = add("lookup", _look_up, "which member owns a key", reads=True)
+    lookup.add_argument("key", metavar="KEY")
+    instead = lookup.add_mutually_exclusive_group()
+    instead.add_argument("-n", type=count, metavar="N", help="show N members: also its successors")
+    text = "say why, with all keyspaces"
+    instead.add_argument("--explain", action="store_true", help=text)
+    instead.add_argument(
+        "--keyspace", metavar="NAME", help="its partition in this keyspace, and who has that"
+    )
+    tracing = add(
+        "trace", look.trace, "where each member would send a request for a key", reads=True
+    )
+    tracing.add_argument("key", metavar="KEY")
+    tracing.add_argument("--keyspace", metavar="NAME", help="of its partition in this keyspace")
+    top = add("top", look.Top(), "what each member does, again and again until Ctrl-C", reads=True)
+    top.set_defaults(watch=WATCH_S)
+    add("ring", _ring, "how much of the ring each member owns", reads=True)
+    summary = "who changed a member's status, when, and on which evidence"
+    add("why", _why, summary, about="the member's name", reads=True)
+    events_parser = add("events", _events, "what has happened at this node")
+    events_parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    add("stats", _stats, "counters and settings of this node", reads=True)
+
+
 def _add_check(add: Callable[..., Parser]) -> None:
     summary = "is anything wrong? (exit code 0 no, 1 a warning, 2 yes, as monitors expect)"
-    checking = add("check", check, summary)
+    checking = add("check", check, summary, reads=True)
     text = "how many members there should be in the ring"
     checking.add_argument("--members", type=count, metavar="N", help=text)
     text = f"seconds by which clocks may differ ({CLOCK_S:g})"
@@ -183,14 +225,21 @@ def _add_keyspace_commands(
     add: Callable[..., Parser], commands: argparse._SubParsersAction[Parser]
 ) -> None:
     summary = "each member's partitions, and those in trouble (then exit code 3)"
-    partitions = add("partitions", keyspaces.partitions, summary)
+    partitions = add("partitions", keyspaces.partitions, summary, reads=True)
     partitions.add_argument("--keyspace", metavar="NAME", help="of this keyspace only")
     partitions.add_argument("--all", action="store_true", help="a row for each partition")
     keyspace = commands.add_parser("keyspace", help="create, show and drop keyspaces")
     to = keyspace.add_subparsers(metavar="COMMAND", required=True)
-    add("list", keyspaces.list_all, "all keyspaces", to=to)
+    add("list", keyspaces.list_all, "all keyspaces", to=to, reads=True)
     of = "the keyspace's name"
-    add("show", keyspaces.show, "one keyspace: settings, moves, checkpoints", to=to, about=of)
+    add(
+        "show",
+        keyspaces.show,
+        "one keyspace: settings, moves, checkpoints",
+        to=to,
+        about=of,
+        reads=True,
+    )
     create = add(
         "create",
         keyspaces.create,
@@ -228,7 +277,7 @@ def _add_keyspace_commands(
     now = add("now", keyspaces.checkpoint_now, summary, to=to, about=of, waits_s=600)
     now.add_argument("--keep", type=count, metavar="N", help="keep the newest N (10)")
     of = "the keyspace's name; it may be dropped"
-    add("list", keyspaces.checkpoint_list, "list complete checkpoints", to=to, about=of)
+    add("list", keyspaces.checkpoint_list, "list complete checkpoints", to=to, about=of, reads=True)
     summary = "restore a keyspace from a checkpoint"
     restore = add("restore", keyspaces.restore, summary, to=to, about=of, waits_s=600)
     text = "epoch-N, or latest"
@@ -243,9 +292,9 @@ def _add_shuffle_commands(
     shuffle = commands.add_parser("shuffle", help="list, show, end and delete shuffles")
     to = shuffle.add_subparsers(metavar="COMMAND", required=True)
     of = "the shuffle's name"
-    add("list", shuffles.list_all, "all shuffles", to=to)
+    add("list", shuffles.list_all, "all shuffles", to=to, reads=True)
     summary = "one shuffle: its state, its rows, and each node's share"
-    show = add("show", shuffles.show, summary, to=to, about=of)
+    show = add("show", shuffles.show, summary, to=to, about=of, reads=True)
     show.add_argument("--plot", metavar="FILE", help="also write a page about its balance there")
     summary = "end it, if its driver is gone: the rows of these attempts count"
     end = add("end", shuffles.end, summary, to=to, about=of)
@@ -315,6 +364,8 @@ def _members(client: Client, _options: argparse.Namespace) -> Output:
 
 
 def _look_up(client: Client, options: argparse.Namespace) -> Output:
+    if options.explain:
+        return look.explain(client, options.key)
     if options.keyspace is not None:
         return keyspaces.look_up(client, options.key, options.keyspace)
     if options.n is None:

@@ -161,6 +161,40 @@ def test_why_tells_who_accused_on_which_evidence_and_events_tell_the_rest(tmp_pa
     assert "knows no member 'nobody'" in unknown.stderr
 
 
+def test_a_key_is_explained_and_traced(cluster: LocalCluster) -> None:
+    owner = ctl(cluster, "lookup", "user:42").stdout.strip()
+    explained = ctl(cluster, "lookup", "user:42", "--explain").stdout
+    assert f"the owner:            {owner} (alive, " in explained
+    found = ctl_json(cluster, "lookup", "user:42", "--explain")
+    assert found["owners"][0]["name"] == owner
+    assert len(found["owners"]) == 3
+
+    traced = ctl(cluster, "trace", "user:42")
+    assert traced.returncode == 0
+    assert f"all of 3 say that {owner} owns it" in traced.stdout
+    unknown = ctl(cluster, "trace", "user:42", "--keyspace", "none")
+    assert (unknown.returncode, unknown.stdout.splitlines()[-1]) == (3, "nobody names an owner")
+
+
+def test_what_is_watched_is_shown_again_until_ctrl_c(cluster: LocalCluster) -> None:
+    for arguments, shown in (
+        (("top",), ("members", "requests")),
+        (("members", "--watch", "0.1"), ("members", "incarnation")),
+    ):
+        command = [sys.executable, "-m", "ringpop_py.cli.ringpopctl", "--peer", cluster[0].name]
+        process = subprocess.Popen(
+            [*command, "--format", "json", *arguments], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        for _ in range(2):
+            value = json.loads(process.stdout.readline())
+            assert len(value[shown[0]]) == 3
+            assert value[shown[0]][0][shown[1]] is not None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        process.stdout.close()
+
+
 def test_check_says_what_is_wrong_as_monitors_expect(tmp_path: Path) -> None:
     flags = ["--preset", "local", "--store", str(tmp_path / "store")]
     with LocalCluster(tmp_path / "nodes", 3, *flags) as cluster:
