@@ -24,6 +24,7 @@ from ringpop_py.discovery.names import resolver_for
 from ringpop_py.discovery.seeds import Resolving
 from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.logs import log
+from ringpop_py.node.disks import Disks
 from ringpop_py.node.ringpop import Ringpop
 from ringpop_py.supervision import check_trio, keep_running
 from ringpop_py.swim.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
@@ -156,6 +157,7 @@ async def _running(
     resolving = _resolving_for(advertised.host) if network is None else None
     node = _node_for(config, advertised, opened)
     ringpop = Ringpop(config, channel, node, opened, resolving, credentials)
+    ringpop.disks = _disks_of(config)
     channel.knows_host = lambda host: (
         is_this_machine(host) or any(member.host == host for member in ringpop.members)
     )
@@ -241,6 +243,16 @@ def _until_signalled(signals: _Signals | None) -> trio.CancelScope:
     if signals.came:
         signals.scope.cancel()
     return signals.scope
+
+
+def _disks_of(config: Config) -> Disks:
+    store = None
+    if config.store is not None:
+        from ringpop_py.stores.urls import path_here  # noqa: PLC0415 - only for a store
+
+        store = path_here(config.store)
+    paths = {"store": store, "entries": config.entries_folder, "shuffles": config.shuffle.folder}
+    return Disks({what: path for what, path in paths.items() if path is not None})
 
 
 def _serve_beside(ringpop: Ringpop, http: Sequence[_Http]) -> None:

@@ -32,6 +32,11 @@ class Histogram:
         self.counts[bisect_left(BOUNDS_S, duration_s)] += 1
         self.total_s += duration_s
 
+    def add(self, other: Histogram) -> None:
+        """Count all that *other* has counted."""
+        self.counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
+        self.total_s += other.total_s
+
     def cumulative(self) -> list[tuple[float, int]]:
         """Return how many took at most each bound; the last bound is infinite."""
         found, count = [], 0

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import resource
-import shutil
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-
-import trio
+from typing import TYPE_CHECKING, Any
 
 from ringpop_py.logs import log
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ringpop_py.node.ringpop import Ringpop
-
-DISK_S: Final = 1.0
-"""A disk that does not say its size for so long hangs, perhaps as its server does."""
 
 
 def reach(ringpop: Ringpop, _value: object) -> object:
@@ -51,7 +42,7 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
         "log_lines_lost": log.lost_count,
         "cpu_s": time.process_time(),
         "memory_bytes": memory_bytes(),
-        "disks": [await _disk(what, path) for what, path in _paths(ringpop).items()],
+        "disks": await ringpop.disks.usage(),
     }
 
 
@@ -62,25 +53,3 @@ def memory_bytes() -> int:
             return int(file.read().split()[1]) * resource.getpagesize()
     except OSError:  # not Linux
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _paths(ringpop: Ringpop) -> Mapping[str, str]:
-    from ringpop_py.stores.urls import path_here  # noqa: PLC0415 - only for a store
-
-    config = ringpop.config
-    store = None if config.store is None else path_here(config.store)
-    found = {"store": store, "entries": config.entries_folder, "shuffles": config.shuffle.folder}
-    return {what: path for what, path in found.items() if path is not None}
-
-
-async def _disk(what: str, path: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"what": what, "path": path, "free_bytes": None, "total_bytes": None}
-    with trio.move_on_after(DISK_S):
-        try:
-            usage = await trio.to_thread.run_sync(
-                partial(shutil.disk_usage, path), abandon_on_cancel=True
-            )
-        except OSError as error:
-            return {**row, "trouble": error.strerror or str(error)}
-        return {**row, "free_bytes": usage.free, "total_bytes": usage.total, "trouble": ""}
-    return {**row, "trouble": f"it has not answered within {DISK_S:g} s"}

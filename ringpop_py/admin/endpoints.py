@@ -219,6 +219,7 @@ def _node(ringpop: Ringpop, _value: object) -> object:
         "store": dict(node.local.labels).get(STORE_LABEL),
         "keys": [] if ringpop.credentials is None else list(ringpop.credentials.key_ids),
         "gossiping": node.gossiping,
+        "keyspaces": ringpop.keyspaces_on_demand.loaded,
         "checksum": ringpop.checksum,
         "ring_checksum": ringpop.ring.checksum,
         "service": ringpop.config.service,

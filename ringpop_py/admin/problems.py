@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -40,6 +40,8 @@ class Seen:
         clocks_s: by how much each clock is ahead of this machine's, at least or at most: the middle
             of the call.
         off_s: by how much that may be wrong: half of the call.
+        asked: who was asked at the same time; None if all were.
+        views_differ: whether views that differ have done so for a while, and not for a moment.
     """
 
     rows: list[dict[str, Any]]
@@ -50,6 +52,8 @@ class Seen:
     clocks_s: dict[str, float] = field(default_factory=dict)
     off_s: dict[str, float] = field(default_factory=dict)
     silent: dict[str, str] = field(default_factory=dict)
+    asked: frozenset[str] | None = None
+    views_differ: bool = True
 
 
 def problems_in(
@@ -61,7 +65,8 @@ def problems_in(
         members: how many there should be in the ring.
         clock_s: by how much clocks may differ.
     """
-    yield from _of_members(seen, members)
+    yield from _of_size(seen, members)
+    yield from _of_members(seen)
     yield from _of_views(seen)
     yield from _of_partitions(seen)
     yield from _of_differences(seen)
@@ -73,17 +78,22 @@ def problems_in(
             yield Problem(WARNING, "log", lost)
 
 
-def _of_members(seen: Seen, members: int | None) -> Iterator[Problem]:
+def _of_size(seen: Seen, members: int | None) -> Iterator[Problem]:
+    in_ring = sum(row["in_ring"] for row in seen.rows)
+    if not in_ring:
+        yield Problem(CRITICAL, "members", "nobody is in the ring: no key has an owner")
+    if members is not None and in_ring != members:
+        level = CRITICAL if in_ring < members else WARNING
+        yield Problem(level, "members", f"{in_ring} members are in the ring, not {members}")
+
+
+def _of_members(seen: Seen) -> Iterator[Problem]:
     by_status: defaultdict[str, list[str]] = defaultdict(list)
     for row in seen.rows:
         by_status[row["status"]].append(row["name"])
         for mark in ("damped", "draining"):
             if row[mark]:
                 by_status[mark].append(row["name"])
-    in_ring = sum(row["in_ring"] for row in seen.rows)
-    if members is not None and in_ring != members:
-        level = CRITICAL if in_ring < members else WARNING
-        yield Problem(level, "members", f"{in_ring} members are in the ring, not {members}")
     for status in ("faulty", "suspect", "damped", "draining"):
         if by_status[status]:
             names = _some(by_status[status])
@@ -102,29 +112,41 @@ def _of_members(seen: Seen, members: int | None) -> Iterator[Problem]:
 
 
 def _of_views(seen: Seen) -> Iterator[Problem]:
-    groups = _groups({name: str(node["checksum"]) for name, node in seen.nodes.items()})
-    if len(groups) > 1:
+    groups = views_of(seen)
+    if len(groups) > 1 and seen.views_differ:
         sides = " | ".join(_some(names) for names in groups.values())
         yield Problem(CRITICAL, "views", f"{len(groups)} different views of the cluster: {sides}")
 
 
+def views_of(seen: Seen) -> dict[str, list[str]]:
+    """Return which members have which view, of those that were asked at the same time."""
+    asked = seen.nodes.keys() if seen.asked is None else seen.asked & seen.nodes.keys()
+    return _groups({name: str(seen.nodes[name]["checksum"]) for name in sorted(asked)})
+
+
 def _of_partitions(seen: Seen) -> Iterator[Problem]:
-    latest: dict[str, dict[str, Any]] = {}
+    said: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for found in seen.keyspaces.values():
         for keyspace in found:
-            known = latest.get(keyspace["name"])
-            if known is None or keyspace["epoch"] > known["epoch"]:
-                latest[keyspace["name"]] = keyspace
-    for name, keyspace in sorted(latest.items()):
-        unserved = keyspace["partitions"] - keyspace["served"]
+            said[keyspace["name"]].append(keyspace)
+    for name, opinions in sorted(said.items()):
+        # What most say: one that is behind, or lies, neither hides an outage nor makes one.
+        typical = sorted(opinions, key=_unserved)[(len(opinions) - 1) // 2]
+        unserved = _unserved(typical)
         if unserved:
-            text = f"{unserved} of {keyspace['partitions']} partitions of {name} are not served"
-            if keyspace["waits_for"]:
-                text += f": {keyspace['waits_for']}"
+            text = f"{unserved} of {typical['partitions']} partitions of {name} are not served"
+            if typical["waits_for"]:
+                text += f": {typical['waits_for']}"
             yield Problem(CRITICAL, "partitions", f"{text} (ringpopctl keyspace show {name})")
-        if keyspace["failed"]:
-            text = f"a bug has stopped the shares of {name} at {_some(keyspace['failed'])}"
+        failed = Counter(member for opinion in opinions for member in opinion["failed"])
+        members = sorted(m for m, count in failed.items() if 2 * count >= len(opinions))
+        if members:
+            text = f"a bug has stopped the shares of {name} at {_some(members)}"
             yield Problem(CRITICAL, "partitions", f"{text}: read their logs, restart them")
+
+
+def _unserved(keyspace: dict[str, Any]) -> int:
+    return max(0, int(keyspace["partitions"] - keyspace["served"]))
 
 
 def _of_differences(seen: Seen) -> Iterator[Problem]:

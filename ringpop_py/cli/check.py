@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.admin.problems import CRITICAL, LEVELS, OK, Problem, Seen, problems_in
+from ringpop_py.admin.problems import CRITICAL, LEVELS, OK, Problem, Seen, problems_in, views_of
 from ringpop_py.cli.commands import REACHABLE, Output, connect
 from ringpop_py.errors import ApplicationError, BadRequest, BodyError, CallError
+from ringpop_py.texts import printable
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from ringpop_py.client.client import Client
 
@@ -22,10 +27,13 @@ def check(client: Client, options: argparse.Namespace) -> Output:
     except (CallError, ApplicationError) as error:
         return _output([Problem(CRITICAL, "node", f"{client.peer}: {error}")], 0)
     found = sorted(problems_in(seen, members=options.members, clock_s=options.clock))
-    return _output(found[::-1], len(seen.nodes))
+    return _output(found[::-1], sum(row["in_ring"] for row in seen.rows))
 
 
 KEYSPACES: Final = "/admin/keyspaces"
+TOGETHER_MAX: Final = 16
+AGAIN_S: Final = 1.0
+"""Views that differ are looked at again after this time: a change takes some rounds of gossip."""
 
 # The exit codes are the levels, which are those of Nagios' plugins: other monitors know them, too.
 
@@ -33,8 +41,12 @@ KEYSPACES: Final = "/admin/keyspaces"
 def _output(problems: list[Problem], members: int) -> Output:
     worst = max((problem.level for problem in problems), default=OK)
     head = f"ringpop {LEVELS[worst]}: "
-    head += f"{members} members, nothing is wrong" if not problems else problems[0].text
-    lines = [f"{LEVELS[each.level]:<8}  {each.check:<10}  {each.text}" for each in problems]
+    texts = [printable(each.text) for each in problems]  # others have said parts of them
+    head += f"{members} members, nothing is wrong" if not problems else texts[0]
+    lines = [
+        f"{LEVELS[each.level]:<8}  {each.check:<10}  {text}"
+        for each, text in zip(problems, texts, strict=True)
+    ]
     value = {
         "status": LEVELS[worst].lower(),
         "members": members,
@@ -45,23 +57,36 @@ def _output(problems: list[Problem], members: int) -> Output:
 
 def gather(client: Client) -> Seen:
     """Ask all members that *client*'s node sees. Raises CallError, ApplicationError."""
+    seen = Seen(client.admin("/admin/members")["members"])
+    asked = [row for row in seen.rows if row["status"] in REACHABLE]
+    with ThreadPoolExecutor(TOGETHER_MAX) as threads:  # one that hangs does not hold up the others
+        list(threads.map(partial(_ask, seen), asked))
+        if len(views_of(seen)) > 1:  # perhaps a change is on its way
+            time.sleep(AGAIN_S)
+            list(threads.map(partial(_ask_view, seen), asked))
+    return seen
+
+
+def _ask(seen: Seen, row: Mapping[str, Any]) -> None:
     from ringpop_py.admin.said import checked  # noqa: PLC0415 - help needs nothing
 
-    seen = Seen(client.admin("/admin/members")["members"])
-    for row in seen.rows:
-        if row["status"] not in REACHABLE:
-            continue
-        name = row["name"]
-        try:
-            with connect(row["address"]) as peer:
-                seen.nodes[name] = checked("/admin/node", peer.admin("/admin/node"))
-                _look_at(seen, name, peer)
-                seen.settings[name] = checked("settings", peer.admin("/admin/config/get", []))
-                listed = checked(KEYSPACES, peer.admin(KEYSPACES))
-                seen.keyspaces[name] = listed["keyspaces"]
-        except (CallError, ApplicationError, BodyError) as error:
-            seen.silent[name] = str(error)
-    return seen
+    name = row["name"]
+    try:
+        with connect(row["address"]) as peer:
+            seen.nodes[name] = node = checked("/admin/node", peer.admin("/admin/node"))
+            _look_at(seen, name, peer)
+            seen.settings[name] = checked("settings", peer.admin("/admin/config/get", []))
+            if node.get("keyspaces", True):  # asking a node that has none would have it load them
+                seen.keyspaces[name] = checked(KEYSPACES, peer.admin(KEYSPACES))["keyspaces"]
+    except (CallError, ApplicationError, BodyError) as error:
+        seen.silent[name] = str(error)
+
+
+def _ask_view(seen: Seen, row: Mapping[str, Any]) -> None:
+    from ringpop_py.admin.said import checked  # noqa: PLC0415 - help needs nothing
+
+    with suppress(CallError, ApplicationError, BodyError), connect(row["address"]) as peer:
+        seen.nodes[row["name"]] = checked("/admin/node", peer.admin("/admin/node"))
 
 
 def _look_at(seen: Seen, name: str, peer: Client) -> None:

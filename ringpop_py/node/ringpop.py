@@ -18,6 +18,7 @@ from ringpop_py.faults import is_fault
 from ringpop_py.keyspaces.on_demand import KeyspacesOnDemand
 from ringpop_py.logs import log
 from ringpop_py.node.batches import BatchHandler
+from ringpop_py.node.disks import Disks
 from ringpop_py.node.driver import NodeDriver
 from ringpop_py.node.end import Ending
 from ringpop_py.node.labels import OwnLabels
@@ -89,6 +90,7 @@ class Ringpop:
         credentials: the keys of the cluster, if it has some.
         placement: makes the ring.
         shuffles: the process for them beside this one, if there is one.
+        disks: those that this node uses; whoever opens the node names them.
         on_end: called when an operator ends this process; if it is None, operators cannot.
     """
 
@@ -108,6 +110,7 @@ class Ringpop:
         self.http_address: Address | None = None
         self.http_in_address: Address | None = None
         self.shuffles: ShufflesBeside | None = None
+        self.disks = Disks({})
         self.credentials = credentials
         self.placement = Placement(node)
         self.ring = self.placement.ring

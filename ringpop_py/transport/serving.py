@@ -198,11 +198,13 @@ class Handlers:
         on_unserved: called with the service and endpoint of a call that has no handler; it may
             `serve` the endpoint, and the call is then answered.
         served: by service and endpoint.
+        refused: how many calls no handler got, by why.
     """
 
     def __init__(self) -> None:
         self.on_unserved: Callable[[str, str], None] | None = None
         self.served: dict[tuple[str, str], Served] = {}
+        self.refused: Counter[str] = Counter()
         self._works: dict[tuple[str, str], Work] = {}
         self._declining = Served(self._decline, Role.CLIENT)
         self._declined: Collection[Work] = ()
@@ -242,6 +244,7 @@ class Handlers:
         return work or self._works.get((service, ANY_ENDPOINT))
 
     def _decline(self, _: IncomingCall) -> NoReturn:
+        self.refused["declined"] += 1
         raise PeerDeclined(self._why_declined)
 
 
@@ -296,11 +299,13 @@ class IncomingCalls:
         head, host = event.head, self._host
         served = host.handlers.find(head.service, head.endpoint)
         if served is None:
+            host.handlers.refused["unserved"] += 1
             message = f"no endpoint {head.endpoint} of {head.service}"
             self._connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
             host.on_trouble(self.peer_name(), head.endpoint, f"the call was refused: {message}")
             return
         if self.identity is not None and self.identity.role < served.role:
+            host.handlers.refused["role"] += 1
             message = f"{head.endpoint} is for the role {served.role.label}, not {self.identity}"
             self._connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
             host.on_trouble(self.peer_name(), head.endpoint, f"refused: {message}")

@@ -7,7 +7,6 @@ calls next to nothing.
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -23,6 +22,7 @@ from prometheus_client.exposition import choose_encoder
 
 from ringpop_py.keyspaces.shares import has_failed
 from ringpop_py.logs import log
+from ringpop_py.metering import Histogram
 from ringpop_py.placing.table import PartitionStatus
 from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.stores.metered import MeteredStore
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ringpop_py.keyspaces.shares import Share
-    from ringpop_py.metering import Histogram
     from ringpop_py.node.ringpop import Ringpop
 
 L = TypeVar("L", bound=tuple[str, ...])
@@ -52,6 +51,7 @@ class NodeMetrics:
 
     def __init__(self, ringpop: Ringpop) -> None:
         self._ringpop = ringpop
+        self._endpoints, self._keyspace_names = _Slots(ENDPOINTS_MAX), _Slots(KEYSPACES_MAX)
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -91,8 +91,8 @@ class NodeMetrics:
             "version": package_version(),
         }
         yield _gauge("ringpop_info", "What this node is.", {tuple(what.values()): 1}, *what)
-        uptime_s = time.time() - ringpop.started_at
-        yield _one("ringpop_uptime_seconds", "How long this node has run.", uptime_s)
+        text = "When this node was started, in seconds since 1970."
+        yield _one("ringpop_start_time_seconds", text, ringpop.started_at)
         yield _one("ringpop_ready", "1 once the first join is done.", ringpop.ready)
         yield _one("ringpop_draining", "1 while it drains or ends.", ringpop.ending.draining)
         text = "1 if others than this machine are admitted without keys."
@@ -137,24 +137,27 @@ class NodeMetrics:
     def _calls(self) -> Iterator[Metric]:
         channel = self._ringpop.channel
         served = channel.handlers.served
-        names = _names([f"{service} {endpoint}" for service, endpoint in served], ENDPOINTS_MAX)
         counts: Counter[tuple[str, ...]] = Counter()
         failed: Counter[tuple[str, ...]] = Counter()
         took: dict[tuple[str, ...], Histogram] = {}
         for (service, endpoint), one in served.items():
             if not one.count:
                 continue
-            name = (service, endpoint) if f"{service} {endpoint}" in names else (service, REST)
+            has_slot = self._endpoints.gives_slot((service, endpoint))
+            name = (service, endpoint if has_slot else REST)
             counts[name] += one.count
             for code, count in one.failed.items():
                 failed[*name, code.name.lower()] += count
-            took.setdefault(name, one.seconds)
+            took.setdefault(name, Histogram()).add(one.seconds)
         labels = "service", "endpoint"
         yield _counter("ringpop_calls", "Calls that came.", counts, *labels)
         text = "Calls that were answered with an error."
         yield _counter("ringpop_calls_failed", text, failed, *labels, "code")
         text = "From the bytes of a call to its answer; one of 16 calls is timed."
         yield _histogram("ringpop_call_seconds", text, took, *labels)
+        text = "Calls that no handler got: unserved, declined, or not for the caller's role."
+        refused = {(why,): count for why, count in channel.handlers.refused.items()}
+        yield _counter("ringpop_calls_refused", text, refused, "why")
         yield _one("ringpop_connections", "Open connections.", len(channel.links))
         under_way = sum(len(link.incoming) for link in channel.links)
         yield _one("ringpop_calls_under_way", "Calls of others that wait for an answer.", under_way)
@@ -183,12 +186,12 @@ class NodeMetrics:
 
     def _keyspaces(self, shares: Mapping[str, Share]) -> Iterator[Metric]:
         there = {member.name for member in self._ringpop.members if member.status in _THERE}
-        names = _names(shares, KEYSPACES_MAX)
         sums: dict[str, Counter[tuple[str, ...]]] = {what: Counter() for what in _SUMS}
         pauses: dict[tuple[str, ...], Histogram] = {}
         for name, share in shares.items():
             host, table = share.host, share.host.table
-            label = (name if name in names else REST,)
+            has_slot = self._keyspace_names.gives_slot(name)
+            label = (name if has_slot else REST,)
             served = sum(
                 row.status is PartitionStatus.ONLINE and row.owner in there for row in table
             )
@@ -199,7 +202,8 @@ class NodeMetrics:
             sums["keys"][label] += sum(len(partition.state) for partition in online)
             sums["moving"][label] += len(table.moving)
             sums["failed"][label] += any(has_failed(m, name) for m in self._ringpop.members)
-            if isinstance(host, DurableHost):
+            # Counters of those without a slot are left out: a sum would fall when one is dropped.
+            if has_slot and isinstance(host, DurableHost):
                 written, jobs = host.checkpointer.counts, host.jobs.counts
                 sums["files"][label] += jobs.staged_files
                 sums["committed"][label] += jobs.committed
@@ -243,7 +247,7 @@ class NodeMetrics:
 def _of_log() -> Iterator[Metric]:
     counts = {
         (event, logging.getLevelName(level).lower()): count
-        for (event, level), count in log.counts.items()
+        for (event, level), count in list(log.counts.items())  # other threads log as well
     }
     text = "Events that this process has logged; docs/monitoring.md says what each means."
     yield _counter("ringpop_log_events", text, counts, "event", "level")
@@ -251,8 +255,18 @@ def _of_log() -> Iterator[Metric]:
     yield _counter("ringpop_log_lines_lost", text, {(): log.lost_count})
 
 
-def _names(all_names: Iterable[str], most: int) -> frozenset[str]:
-    return frozenset(sorted(all_names)[:most])
+class _Slots:
+    """Gives the first *most* names that come a series of their own, for ever."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._names: set[object] = set()
+
+    def gives_slot(self, name: object) -> bool:
+        """Return whether *name* has a series of its own."""
+        if name not in self._names and len(self._names) < self._most:
+            self._names.add(name)
+        return name in self._names
 
 
 def _gauge(name: str, text: str, values: Mapping[L, float], *labels: str) -> GaugeMetricFamily:

@@ -9,7 +9,6 @@ import inspect
 import math
 import time
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,7 @@ import trio
 
 from ringpop_py.admin import endpoints, keyspaces
 from ringpop_py.admin.answers import summary_of
-from ringpop_py.admin.problems import LEVELS, Seen, problems_in
+from ringpop_py.admin.problems import LEVELS, Seen, problems_in, views_of
 from ringpop_py.admin.said import checked
 from ringpop_py.errors import BadRequest, BodyError, CallError
 from ringpop_py.swim.member import Member, Status
@@ -48,8 +47,10 @@ TEXT_SHOWN: Final = 300
 TOGETHER_MAX: Final = 16
 """So many are asked at a time."""
 TIMEOUT_S: Final = 1.0
-SETTINGS_EVERY: Final = 30
-"""Settings are asked for once in so many periods: they hardly ever change."""
+SETTINGS_S: Final = 30.0
+"""A member is asked for its settings so seldom: they hardly ever change."""
+DIFFER_FOR: Final = 2
+"""Views that differ in so many looks after each other are a problem, and not a change."""
 CELLS_MAX: Final = 40
 """The matrix has at most so many rows. In a larger cluster a row stands for several members."""
 EVENTS_SHOWN: Final = 200
@@ -77,6 +78,8 @@ class Overview:
         self._pings: dict[str, dict[str, float | str]] = {}
         """By sender and receiver: a round trip in milliseconds, or why the last ping failed."""
         self._shown: tuple[Any, ...] = ()
+        self._settings_at: dict[str, float] = {}
+        self._differ_for = 0
         self._turn = 0
         self._round = 0
         self._shares: dict[str, float] = {}
@@ -134,11 +137,13 @@ class Overview:
         asked = [member for member in members if member.status in _REACHABLE]
         asked = self._in_turn(asked)
         limiter = trio.CapacityLimiter(TOGETHER_MAX)
-        asks_settings = self._round % SETTINGS_EVERY == 0
         self._round += 1
         async with trio.open_nursery() as nursery:
             for member in asked:
-                nursery.start_soon(partial(self._ask, member, limiter, settings=asks_settings))
+                nursery.start_soon(self._ask, member, limiter)
+        self._seen.asked = frozenset(member.name for member in asked)
+        self._differ_for = self._differ_for + 1 if len(views_of(self._seen)) > 1 else 0
+        self._seen.views_differ = self._differ_for >= DIFFER_FOR
         self._forget({member.name for member in members if member.status in _REACHABLE})
         self.sections = self._made(members)
         self.made_at = trio.current_time()
@@ -152,35 +157,41 @@ class Overview:
         self._turn += ASKED_MAX
         return list(islice([*members[start:], *members[:start]], ASKED_MAX))
 
-    async def _ask(self, member: Member, limiter: trio.CapacityLimiter, *, settings: bool) -> None:
-        name, seen, to = member.name, self._seen, member.address
+    async def _ask(self, member: Member, limiter: trio.CapacityLimiter) -> None:
+        name, seen = member.name, self._seen
         async with limiter:
-            began = time.time()
-            try:
-                node = await self._said(to, "/admin/node")
-                took = time.time() - began
-                reach = await self._said_if_known(to, "/admin/reach")
-                checkup = await self._said_if_known(to, "/admin/checkup")
-                if settings:
-                    seen.settings[name] = await self._said(to, _SETTINGS, [])
-                listed: dict[str, Any] = {"keyspaces": []}
-                if self._ringpop.keyspaces_on_demand.loaded:  # asking would have them loaded
-                    listed = await self._said(to, _KEYSPACES)
-            except (CallError, BodyError) as error:
-                seen.silent[name] = str(error)[:TEXT_SHOWN]
-                for found in (seen.nodes, seen.checkups, seen.keyspaces, self._pings):
-                    found.pop(name, None)
-                return
-        seen.silent.pop(name, None)
-        seen.nodes[name] = node
-        seen.keyspaces[name] = listed["keyspaces"]
+            why = f"it has not answered within {TIMEOUT_S:g} s"
+            with trio.move_on_after(TIMEOUT_S):  # whatever it does, it holds nobody else up
+                try:
+                    await self._ask_all(name, member.address)
+                except (CallError, BodyError) as error:
+                    why = str(error)
+                else:
+                    seen.silent.pop(name, None)
+                    return
+        for found in self._all_by_name():
+            found.pop(name, None)
+        seen.silent[name] = why[:TEXT_SHOWN]
+
+    async def _ask_all(self, name: str, to: Address) -> None:
+        seen, began = self._seen, time.time()
+        seen.nodes[name] = await self._said(to, "/admin/node")
+        reach = await self._said_if_known(to, "/admin/reach")
+        sent = time.time()
+        checkup = await self._said_if_known(to, "/admin/checkup")
         if checkup is not None:
             seen.checkups[name] = checkup
-            seen.clocks_s[name] = checkup["at"] - (time.time() - took / 2)
-            seen.off_s[name] = time.time() - began
+            seen.clocks_s[name] = checkup["at"] - (sent + time.time()) / 2
+            seen.off_s[name] = (time.time() - sent) / 2
         if reach is not None:
             pings = ((row["name"], _ping_of(row, reach["at"])) for row in reach["pings"])
             self._pings[name] = {other: ping for other, ping in pings if ping is not None}
+        if self._ringpop.keyspaces_on_demand.loaded:  # asking would have them loaded
+            listed = await self._said(to, _KEYSPACES)
+            seen.keyspaces[name] = listed["keyspaces"]
+        if began - self._settings_at.get(name, 0.0) > SETTINGS_S:
+            seen.settings[name] = await self._said(to, _SETTINGS, [])
+            self._settings_at[name] = began
 
     async def _said_if_known(self, to: Address, endpoint: str) -> dict[str, Any] | None:
         """As `_said`; None of a member of an older version, which does not know *endpoint*."""
@@ -202,13 +213,15 @@ class Overview:
             raise BodyError(f"it refuses {endpoint}")
         return checked(endpoint, decode_value("msgpack", answer.arg3))
 
-    def _forget(self, there: set[str]) -> None:
+    def _all_by_name(self) -> tuple[dict[str, Any], ...]:
         seen = self._seen
-        by_name: tuple[dict[str, Any], ...] = (
+        return (
             *(seen.nodes, seen.checkups, seen.settings, seen.keyspaces),
-            *(seen.clocks_s, seen.off_s, seen.silent, self._pings),
+            *(seen.clocks_s, seen.off_s, seen.silent, self._pings, self._settings_at),
         )
-        for found in by_name:
+
+    def _forget(self, there: set[str]) -> None:
+        for found in self._all_by_name():
             for name in found.keys() - there:
                 del found[name]
 
@@ -244,7 +257,7 @@ class Overview:
                 "cluster": ringpop.config.cluster,
                 "counts": self._counts(members),
                 "at": math.ceil(time.time() / STEP_S) * STEP_S,
-                "views": len({node["checksum"] for node in self._seen.nodes.values()}),
+                "views": len(views_of(self._seen)) if self._seen.views_differ else 1,
                 "ring_checksum": str(ringpop.ring.checksum),
             },
             "problems": [[LEVELS[level].lower(), check, text] for level, check, text in problems],

@@ -22,6 +22,7 @@ from ringpop_py.admin.endpoints import CHANGES, REFUSALS
 from ringpop_py.errors import BodyError, CallError, NoOwner
 from ringpop_py.node.events import log_change
 from ringpop_py.security.identity import Role
+from ringpop_py.texts import printable
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.version import package_version
 from ringpop_py.web import pictures
@@ -163,7 +164,9 @@ class ConsoleRoutes:
     async def _state(self, request: Request) -> Response:
         return Wanted(request).answer(await self._overview.fresh())
 
-    async def _events(self, _request: Request) -> Response:
+    async def _events(self, request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(headers=HEADERS, media_type=EventStream.media_type)
         if self._overview.watchers >= WATCHERS_MAX:
             text = f"{WATCHERS_MAX} pages of this node are open; open another node's"
             raise HttpRefusal(503, "Busy", text)
@@ -174,7 +177,7 @@ class ConsoleRoutes:
         sent: dict[str, str] = {}
         with self._overview.watching():
             await send(b"retry: 1000\n\n")
-            while not self._ringpop.ending.draining:
+            while not self._ringpop.ending.begun:
                 new = {n: html for n, html in self._parts().items() if sent.get(n) != html}
                 sent |= new
                 if new:
@@ -217,7 +220,7 @@ class ConsoleRoutes:
             if name is None
             else self._ringpop.events.about(name, is_own=name == self._ringpop.name)
         )
-        lines = [f"{clock(each['at'])}  {text_of_event(each)}" for each in records]
+        lines = [f"{clock(each['at'])}  {printable(text_of_event(each))}" for each in records]
         head = f"{name}, as {self._ringpop.name} remembers it; `ringpopctl why {name}` asks all"
         text = "\n".join([head, "", *(lines or ["nothing is known"])])
         return Response(text + "\n", headers=HEADERS, media_type="text/plain; charset=utf-8")

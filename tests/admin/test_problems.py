@@ -89,20 +89,41 @@ def test_views_that_differ() -> None:
     assert only(seen) == (CRITICAL, "views", "2 different views of the cluster: a, c | b")
 
 
-def test_partitions_that_nobody_serves_as_the_latest_table_has_it() -> None:
+def test_partitions_that_nobody_serves_as_most_say() -> None:
     seen = healthy()
-    seen.keyspaces["b"] = [keyspace(epoch=5, served=13, waits_for="the store is full")]
+    seen.keyspaces["b"] = [keyspace(served=13, waits_for="the store is full")]
+    assert list(problems_in(seen)) == []  # it is behind, or lies
+    seen.keyspaces["c"] = [keyspace(served=13, waits_for="the store is full")]
     level, check, text = only(seen)
     assert (level, check) == (CRITICAL, "partitions")
     assert text.startswith("3 of 16 partitions of k are not served: the store is full")
-    seen.keyspaces["c"] = [keyspace(epoch=6)]
-    assert list(problems_in(seen)) == []
+    seen.keyspaces["a"] = [keyspace(epoch=10**15)]  # one does not hide it, either
+    assert only(seen)[:2] == (CRITICAL, "partitions")
 
 
 def test_a_share_that_has_failed() -> None:
     seen = healthy()
-    seen.keyspaces["a"] = [keyspace(epoch=2, failed=["b"])]
+    seen.keyspaces["a"] = [keyspace(failed=["b"])]
+    assert list(problems_in(seen)) == []
+    seen.keyspaces["c"] = [keyspace(failed=["b"])]
     assert only(seen)[:2] == (CRITICAL, "partitions")
+
+
+def test_a_ring_without_members() -> None:
+    seen = healthy()
+    seen.rows = [row(name, status="leave", in_ring=False) for name in ("a", "b", "c")]
+    assert only(seen) == (CRITICAL, "members", "nobody is in the ring: no key has an owner")
+
+
+def test_views_are_compared_that_were_asked_for_together_and_differ_for_a_while() -> None:
+    seen = healthy()
+    seen.nodes["b"]["checksum"] = 8
+    seen.views_differ = False
+    assert list(problems_in(seen)) == []
+    seen.views_differ, seen.asked = True, frozenset({"a", "c"})
+    assert list(problems_in(seen)) == []
+    seen.asked = frozenset({"a", "b"})
+    assert only(seen)[:2] == (CRITICAL, "views")
 
 
 def test_members_that_differ_in_versions_stores_and_settings() -> None:

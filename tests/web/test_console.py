@@ -199,7 +199,11 @@ async def test_a_stream_ends_with_the_node_and_so_many_are_served() -> None:
             patch.setattr(pages, "WATCHERS_MAX", 1)
             refused = await http.get("/ui/events")
             assert (refused.status_code, refused.json()["error"]) == (503, "Busy")
-        node.drain()
+            assert (await http.head("/ui/events")).status_code == 200  # no stream
+        node.drain()  # which is not its end
+        while "draining" not in (await parts.receive())[1]:
+            pass
+        nursery.start_soon(node.end)
         with trio.fail_after(5):
             async for _ in parts:
                 pass

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 DOCUMENT = Path(__file__).parents[2] / "docs" / "monitoring.md"
 
 
+METRICS: dict[int, NodeMetrics] = {}
+
+
 def families(node: Ringpop) -> dict[str, Metric]:
-    text, _ = NodeMetrics(node).exposed("")
+    text, _ = METRICS.setdefault(id(node), NodeMetrics(node)).exposed("")
     return {family.name: family for family in parse(text.decode())}
 
 
@@ -169,6 +172,9 @@ async def test_thousands_of_names_do_not_make_thousands_of_series(
         endpoints = families(node)["ringpop_calls"].samples
         assert keyspaces == {"k0", "k1", "(others)"}
         assert value(node, "ringpop_partitions", keyspace="(others)") == 12
+        assert "(others)" not in {
+            sample.labels["keyspace"] for sample in families(node)["ringpop_commits"].samples
+        }
         assert len(endpoints) <= 3 + 2  # one more for each service
         assert sum(sample.value for sample in endpoints) == len(node.channel.handlers.served)
 
@@ -199,3 +205,25 @@ async def test_http_shows_them_in_both_formats_and_the_documents_name_each() -> 
     of_shuffles = {name for name in documented if name.startswith("ringpop_shuffle")}
     counted = {re.sub(r"_total$", "", name) for name in documented - of_shuffles}
     assert counted == ours
+
+
+async def test_who_has_a_series_keeps_it_and_the_others_are_sums(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics, "ENDPOINTS_MAX", 1)
+    async with open_ringpop(Config(), network=MemoryNetwork()) as node:
+        for endpoint in ("/m", "/n", "/o"):
+            node.handler(endpoint)(lambda _call: b"")
+        served = node.channel.handlers.served
+        served["app", "/m"].count = 3
+        assert value(node, "ringpop_calls_total", endpoint="/m") == 3
+        for endpoint, took_s in (("/n", 0.2), ("/o", 0.3)):
+            served["app", endpoint].count = 5
+            served["app", endpoint].seconds.observe(took_s)
+        node.handler("/a")(lambda _call: b"")
+        served["app", "/a"].count = 1
+
+        assert value(node, "ringpop_calls_total", endpoint="/m") == 3
+        assert value(node, "ringpop_calls_total", endpoint="(others)") == 11
+        assert value(node, "ringpop_call_seconds_count", endpoint="(others)") == 2
+        assert value(node, "ringpop_call_seconds_sum", endpoint="(others)") == pytest.approx(0.5)

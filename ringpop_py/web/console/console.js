@@ -30,6 +30,8 @@ function follow() {
   events.addEventListener("error", () => {
     live.textContent = "the node does not answer; this is what was known";
     live.className = "bad";
+    // After an answer that is no stream, a browser does not try again by itself.
+    if (events.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
   });
   for (const id of ["head", "problems", "wheel", "timeline", "matrix", "members", "keyspaces", "events"]) {
     events.addEventListener(id, (event) => put(id, JSON.parse(event.data)));
