@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from ringpop_py.wire.connection import Connection
 
 ANY_ENDPOINT: Final = "*"
-TIMED: Final = 16
-"""One of so many calls of an endpoint is timed; all are counted."""
+TIMED_MASK: Final = 15
+"""One of 16 calls of an endpoint is timed; all are counted."""
 
 
 class IncomingCall(Timed):
@@ -74,7 +74,7 @@ class IncomingCall(Timed):
     ) -> None:
         self.bucket = None
         self.served = served
-        self.timed_from = now if served.count % TIMED == 1 else None
+        self.timed_from = None if served.count & TIMED_MASK != 1 else now
         self.deadline = now + event.ttl_ms / 1_000
         self.ended = False
         self.scope: trio.CancelScope | None = None
@@ -198,12 +198,14 @@ class Handlers:
         on_unserved: called with the service and endpoint of a call that has no handler; it may
             `serve` the endpoint, and the call is then answered.
         served: by service and endpoint.
+        usual: the same, while no calls are declined; then it is empty.
         refused: how many calls no handler got, by why.
     """
 
     def __init__(self) -> None:
         self.on_unserved: Callable[[str, str], None] | None = None
         self.served: dict[tuple[str, str], Served] = {}
+        self.usual = self.served
         self.refused: Counter[str] = Counter()
         self._works: dict[tuple[str, str], Work] = {}
         self._declining = Served(self._decline, Role.CLIENT)
@@ -221,6 +223,7 @@ class Handlers:
     def decline(self, works: Collection[Work], reason: str) -> None:
         """Decline all calls of these kinds from now on: they do not run, and may go elsewhere."""
         self._declined, self._why_declined = works, reason
+        self.usual = {} if works else self.served
 
     def find(self, service: str, endpoint: str) -> Served | None:
         """Return what answers calls of *endpoint*; None if nothing does."""
@@ -297,7 +300,11 @@ class IncomingCalls:
     def serve(self, event: CallReceived, now: float) -> None:
         """Have a handler answer a call, immediately if it can."""
         head, host = event.head, self._host
-        served = host.handlers.find(head.service, head.endpoint)
+        handlers = host.handlers
+        # In the usual case a call less.
+        served = handlers.usual.get((head.service, head.endpoint)) or handlers.find(
+            head.service, head.endpoint
+        )
         if served is None:
             host.handlers.refused["unserved"] += 1
             message = f"no endpoint {head.endpoint} of {head.service}"
