@@ -38,12 +38,17 @@ class ClusterError(RingpopError):
 
 @dataclass(slots=True)
 class NodeProcess:
-    """One ringpopd process."""
+    """One ringpopd process.
+
+    Attributes:
+        http: where it serves HTTP, if it does.
+    """
 
     name: str
     address: str
     log: Path
     process: subprocess.Popen[bytes]
+    http: str | None = None
 
     @property
     def running(self) -> bool:
@@ -78,6 +83,7 @@ class Cluster:
         folder: for the bootstrap file and the logs.
         app: the application that the nodes run, if any.
         store: the store of durable keyspaces, if any.
+        serves_http: whether the nodes serve HTTP, the console included.
         check_wanted: called repeatedly during each wait; an error in it ends the wait.
     """
 
@@ -89,6 +95,7 @@ class Cluster:
         app: str | None = None,
         store: Path | None = None,
         preset: str = "local",
+        serves_http: bool = False,
         check_wanted: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder
@@ -96,6 +103,7 @@ class Cluster:
         self._app = app
         self._store = store
         self._preset = preset
+        self._serves_http = serves_http
         self._check_wanted = check_wanted
         self.nodes: list[NodeProcess] = []
 
@@ -118,6 +126,11 @@ class Cluster:
         return [node for node in self.nodes if node.running]
 
     @property
+    def console(self) -> str:
+        """The URL of the console, at a node that runs."""
+        return f"http://{next(node.http for node in self.running if node.http is not None)}/"
+
+    @property
     def addresses(self) -> list[str]:
         """The addresses of the running nodes."""
         return [node.address for node in self.running]
@@ -132,7 +145,8 @@ class Cluster:
         return self._folder / "hosts.json"
 
     def _start(self) -> None:
-        addresses = free_addresses(self._count)
+        free = free_addresses(2 * self._count if self._serves_http else self._count)
+        addresses, others = free[: self._count], free[self._count :]
         self.hosts.write_text(json.dumps(addresses), encoding="utf-8")
         for index, address in enumerate(addresses):
             name = f"node-{index + 1}"
@@ -141,6 +155,8 @@ class Cluster:
             command += ["--listen", address, "--hosts", str(self.hosts), "--name", name]
             command += ["--cluster", "demo", "--preset", self._preset]
             command += ["--app", self._app] if self._app else []
+            http = others[index] if others else None
+            command += ["--http", http] if http is not None else []
             command += ["--store", str(self._store), "--create-store"] if self._store else []
             with log.open("wb") as file:
                 # A session of its own: Ctrl-C goes only to us, and we end the nodes in order.
@@ -151,7 +167,7 @@ class Cluster:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-            self.nodes.append(NodeProcess(name, address, log, process))
+            self.nodes.append(NodeProcess(name, address, log, process, http))
 
     def wait_converged(self, timeout_s: float = 30.0) -> None:
         """Return once all running nodes see the same members alive.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import select
 import sys
 import tempfile
 import time
@@ -80,9 +81,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="how it went, as a page of HTML",
     )
-    parser.add_argument(
-        "--keep", action="store_true", help="at the end, keep the nodes until Ctrl-C"
-    )
+    text = "at the end, keep the nodes and their console until you press Enter"
+    parser.add_argument("--stay", "--keep", action="store_true", help=text)
     return parser
 
 
@@ -106,17 +106,35 @@ def _demonstrate(options: argparse.Namespace, interrupts: Interrupts) -> int:
             options.nodes,
             app="ringpop_demo.app:create",
             store=folder / "store",
+            serves_http=True,
             check_wanted=interrupts.check,
         ) as cluster:
             print(f"converged after {time.monotonic() - started_at:.1f} s, without a leader:")
             for node in cluster.nodes:
                 print(f"  {node.name}  {node.address}  pid {node.process.pid}")
+            print(f"look at them: {cluster.console}", flush=True)
             equal = _spark_jobs(cluster, folder, options, interrupts)
             interrupts.check()
-            if options.keep:
-                print(f"\nThe nodes at {' '.join(cluster.addresses)} run until Ctrl-C.", flush=True)
-                interrupts.wait()
+            if options.stay:
+                _stay(cluster, interrupts)
+            else:
+                print("\nTo look around in what is there now: bin/demo --stay")
     return ExitCode.OK if equal else DIFFERENT
+
+
+def _stay(cluster: Cluster, interrupts: Interrupts) -> None:
+    """Say where to look, and return when a key is pressed or a signal comes."""
+    title("The cluster stays")
+    print(f"the console     {cluster.console}")
+    print(f"the commands    export RINGPOP_PEER={cluster.addresses[0]}")
+    print("                bin/ringpopctl check; bin/ringpopctl top; bin/ringpopctl partitions")
+    print(f"\nThe nodes at {' '.join(cluster.addresses)} run until you press Enter.", flush=True)
+    interrupts.wait(_enter_pressed)
+
+
+def _enter_pressed() -> bool:
+    """Return whether somebody at the terminal has pressed Enter."""
+    return sys.stdin.isatty() and bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def _spark_jobs(

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import time
 import tty
+import webbrowser
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +44,8 @@ SIGNALS: Final = {
 ASK_TIMEOUT_S: Final = 0.4  # a node that hangs must not hold up the table for long
 END_TIMEOUT_S: Final = 5.0
 
+HTTP_NEEDS: Final = ("hypercorn", "starlette", "jinja2", "prometheus_client")
+OPEN_TRIES: Final = 60
 KEYS: Final = """\
 keys: a node's number, then k kill -9, p pause, r resume, s start again, t end gracefully
       (SIGTERM); q quit. Without a terminal: lines such as `2k`; the end of input quits."""
@@ -85,6 +89,7 @@ class DevCluster:
         flags: Sequence[str],
         *,
         shuffles: bool = False,
+        http: Address | None = None,
     ) -> None:
         self.nodes = [
             DevNode(number, address, folder / f"node{number}.log")
@@ -94,6 +99,7 @@ class DevCluster:
         self.said = ""  # of the last key
         self._flags = list(flags)
         self._shuffles = shuffles
+        self.http = http
         self._hosts = folder / "hosts.txt"
         self._hosts.write_text("".join(f"{address}\n" for address in addresses))
 
@@ -103,6 +109,8 @@ class DevCluster:
             return
         command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(node.address)]
         command += ["--hosts", str(self._hosts), *self._flags]
+        if self.http is not None and node is self.nodes[0]:
+            command += ["--http", str(self.http)]
         if self._shuffles:
             command += ["--shuffle-folder", str(self.folder / f"shuffles{node.number}")]
         with node.log.open("ab") as log:
@@ -151,6 +159,8 @@ class DevCluster:
             letter = letters[node.checksum] if node.checksum is not None else ""
             rows.append((node.number, node.address, pid, node.state, letter, node.view))
         agreement = "one view" if len(groups) == 1 else f"{len(groups)} different views"
+        if self.http is not None:
+            agreement += f"\nconsole: http://{self.http}/"
         return f"{table(('#', 'ADDRESS', 'PID', 'STATE', 'VIEW', 'SEES'), rows)}\n{agreement}"
 
     def end(self) -> None:
@@ -184,6 +194,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--shuffles", action="store_true", help=text)
     text = "the file with the cluster's keys (ringpopctl keygen): all connections use TLS"
     parser.add_argument("--cluster-key", metavar="FILE", help=text)
+    text = "open the console of the first node in a browser"
+    parser.add_argument("--console", action="store_true", help=text)
     split = list(argv).index("--") if "--" in argv else len(argv)
     options = parser.parse_args(argv[:split])
     if not 1 <= options.nodes <= NODES_MAX:
@@ -209,7 +221,19 @@ def main(argv: Sequence[str]) -> int:
     if options.cluster_key is not None:
         os.environ[KEY_VARIABLE] = options.cluster_key  # for the clients that ask the nodes
         flags = ["--cluster-key", options.cluster_key, *flags]
-    cluster = DevCluster(addresses, folder, flags, shuffles=options.shuffles)
+    # The flags after -- may have the node serve HTTP elsewhere.
+    has_http = all(find_spec(name) is not None for name in HTTP_NEEDS)
+    http = _addresses(1, 0)[0] if has_http and not {"--http"} & set(flags) else None
+    if options.console and http is None:
+        complain("ringpopd dev: --console needs the extra http: pip install 'ringpop_py[http]'")
+        return ExitCode.USAGE
+    cluster = DevCluster(addresses, folder, flags, shuffles=options.shuffles, http=http)
+    if options.console:
+        threading.Thread(target=_open_console, args=(http,), daemon=True).start()
+    return _run(cluster)
+
+
+def _run(cluster: DevCluster) -> int:
     try:
         trio.run(_watch, cluster)
     except KeyboardInterrupt:
@@ -220,8 +244,17 @@ def main(argv: Sequence[str]) -> int:
         for node in failed:
             complain(f"node {node.number} failed; its log: {node.log}")
         if not failed:  # otherwise the logs are still needed
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(cluster.folder, ignore_errors=True)
     return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def _open_console(http: Address) -> None:
+    """Open the console in a browser once it is served."""
+    for _ in range(OPEN_TRIES):
+        with suppress(OSError), socket.create_connection(http, timeout=1.0):
+            webbrowser.open(f"http://{http}/")
+            return
+        time.sleep(REFRESH_S)
 
 
 def _addresses(count: int, base_port: int) -> list[Address]:

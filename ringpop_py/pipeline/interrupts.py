@@ -46,9 +46,9 @@ class Interrupts:
         if self.came:
             raise Interrupted
 
-    def wait(self) -> None:
-        """Return when a signal arrives."""
-        while not self.came:
+    def wait(self, or_when: Callable[[], bool] = lambda: False) -> None:
+        """Return when a signal arrives, or *or_when* returns true."""
+        while not self.came and not or_when():
             time.sleep(POLL_S)
 
     def _note(self, _number: int, _frame: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -73,6 +74,8 @@ def test_the_demonstration_ends_well_and_leaves_nothing_behind(tmp_path: Path) -
     assert "all others know it is faulty after" in out
     assert "keys of other nodes that changed owner: 0" in out
     assert f"plot: {plot}" in out
+    assert re.search(r"look at them: http://127\.0\.0\.1:\d+/\n", out)
+    assert "bin/demo --stay" in out
     assert "kill -9 node-" in plot.read_text("utf-8")
     assert err == ""
     assert "\x1b" not in out
@@ -95,7 +98,7 @@ def test_the_demonstration_ends_well_and_leaves_nothing_behind(tmp_path: Path) -
 def test_an_interrupted_demonstration_leaves_nothing_behind(
     tmp_path: Path, line: str, signals: list[signal.Signals]
 ) -> None:
-    options = ["--nodes", "3", "--rows", "1000", "--plot", str(tmp_path / "plot.html"), "--keep"]
+    options = ["--nodes", "3", "--rows", "1000", "--plot", str(tmp_path / "plot.html"), "--stay"]
     with start(tmp_path, *options) as demo:
         assert demo.stdout is not None
         seen = list(until(line, demo.stdout))

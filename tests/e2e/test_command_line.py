@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
@@ -496,13 +497,16 @@ def test_dev_starts_kills_and_ends_a_cluster(tmp_path: Path, *, with_key: bool) 
     reader.start()
     try:
         wait_until(lambda: any("3 alive" in line for line in lines), 20, "three alive")
+        [console] = {line.split()[1] for line in lines if line.startswith("console: ")}
+        answer = httpx.get(console, follow_redirects=True, timeout=10)
+        assert answer.status_code == (401 if with_key else 200)
         process.stdin.write("2é2k")  # what is no key does nothing
         process.stdin.flush()
         wait_until(lambda: any("killed (9)" in line for line in lines), 20, "killed")
         process.stdin.write("2s")
         process.stdin.flush()
         wait_until(
-            lambda: lines[-6:].count("one view\n") > 0 and "killed" not in "".join(lines[-6:]),
+            lambda: lines[-7:].count("one view\n") > 0 and "killed" not in "".join(lines[-7:]),
             20,
             "back",
         )
