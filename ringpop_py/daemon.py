@@ -34,6 +34,7 @@ from ringpop_py.transport.deadlines import now_us
 from ringpop_py.transport.link import CONNECTION
 from ringpop_py.transport.tcp import TcpNetwork
 from ringpop_py.transport.unix import UnixListener
+from ringpop_py.version import package_version
 from ringpop_py.wire.init import HOST_PORT, PROTOCOL, PROTOCOL_VERSION, protocol_refusal
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ringpop_py.stores.rocks import RocksDatabase
     from ringpop_py.stores.store import Store
     from ringpop_py.transport.network import Listener, Network
+    from ringpop_py.transport.tracing import Tracing
     from ringpop_py.web.server import HttpApp, HttpServer
 
     _Http = tuple[HttpServer, Callable[[Ringpop], HttpApp]]
@@ -149,6 +151,7 @@ async def _running(
     secured, credentials = _secured(config, network)
     channel = _channel_for(config, secured, refused=refused)
     channel.on_dialed = dialed
+    channel.tracing = _tracing() if config.tracing else None
     bound, advertised = await _listening(channel, config, credentials, by_tcp=network is None)
     if beside is not None:
         channel.listen_at(beside)
@@ -313,6 +316,16 @@ def _hosts_over_http(config: Config) -> list[str]:
     own = [address.host for address in (config.http, config.advertise or config.listen)]
     names = [*LOCAL_HOSTS, *config.http_hosts, *own]
     return [name for name in dict.fromkeys(names) if name not in WILDCARDS]
+
+
+def _tracing() -> Tracing:
+    from ringpop_py.transport.tracing import Tracing  # noqa: PLC0415 - only with tracing
+
+    try:
+        return Tracing(package_version())
+    except ModuleNotFoundError:
+        text = "--tracing needs opentelemetry-api: pip install 'ringpop_py[otel]'"
+        raise ConfigError(text) from None
 
 
 def _check_addresses(config: Config) -> None:

@@ -96,6 +96,8 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--accept-plain", action="store_true", default=None, help=text)
     text = "make connections without TLS, until all members have keys"
     add("--dial-plain", action="store_true", default=None, help=text)
+    text = "make spans of OpenTelemetry for calls that belong to a trace"
+    add("--tracing", action="store_true", default=None, help=text)
     text = "serve without keys where other machines may reach this node"
     add("--insecure", action="store_true", default=None, help=text)
     text = "make the store if it does not exist; without this flag, the node does not start then"

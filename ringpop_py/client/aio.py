@@ -46,6 +46,7 @@ from ringpop_py.proxy.many import KEYS_MAX
 from ringpop_py.proxy.request import Reply
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
+from ringpop_py.wire.traces import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -364,7 +365,8 @@ class _Line:
 
     async def call(self, call: Call) -> Answer:
         """Send *call*, and return its answer. Raises CallError."""
-        call_id = self._connection.send_call(call)
+        tracing = current()
+        call_id = self._connection.send_call(replace(call, tracing=tracing) if tracing else call)
         await self._send()
         while True:
             outcome = self._outcomes.pop(call_id, None)

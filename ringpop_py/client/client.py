@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import RLock, local
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
@@ -54,6 +54,7 @@ from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
+from ringpop_py.wire.traces import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -176,7 +177,8 @@ class _Line:
             connection, sock = self._connected(min(call.ttl_s, CONNECT_TIMEOUT_S))
             # From here, so that connecting does not shorten what the peer was granted.
             deadline_at = time.monotonic() + call.ttl_s + GRACE_S
-            call_id = connection.send_call(call)
+            tracing = current()
+            call_id = connection.send_call(replace(call, tracing=tracing) if tracing else call)
             try:
                 sock.settimeout(min(call.ttl_s, WAIT_S_MAX))
                 sock.sendall(connection.take_outgoing())

@@ -425,6 +425,8 @@ class Config(_Checked):
             then, and whoever has none of the keys is refused.
         accept_plain, dial_plain: accept connections without TLS as well, or make them without,
             while not all members have keys yet.
+        tracing: make spans of OpenTelemetry for calls that belong to a trace, with the tracer
+            provider of this process.
         insecure: serve without keys where others than this machine may reach it.
         http: the address to serve keyspaces over HTTP at; port 0 picks a free one. By default
             keyspaces are not served over HTTP.
@@ -452,6 +454,7 @@ class Config(_Checked):
     accept_plain: bool = field(default=False, metadata=SWITCH)
     dial_plain: bool = field(default=False, metadata=SWITCH)
     insecure: bool = field(default=False, metadata=SWITCH)
+    tracing: bool = field(default=False, metadata=SWITCH)
     store: str | None = field(default=None, metadata=TEXT)
     create_store: bool = field(default=False, metadata=SWITCH)
     entries_folder: str | None = field(default=None, metadata=TEXT)

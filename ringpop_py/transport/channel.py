@@ -19,6 +19,7 @@ import trio
 from ringpop_py.address import Address
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
+    CallError,
     CallTimeout,
     ConfigError,
     ConnectFailed,
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from ringpop_py.drain import Work
-    from ringpop_py.errors import CallError
     from ringpop_py.security.identity import Identity
     from ringpop_py.transport.network import Listener, Network, Stream
     from ringpop_py.transport.serving import Handler
+    from ringpop_py.transport.tracing import Tracing
     from ringpop_py.wire.calls import Answer, Call
 
 _CONNECT_ERRORS: Final[Mapping[int, type[ConnectFailed]]] = MappingProxyType(
@@ -114,6 +115,7 @@ class Channel:
         self.handlers = Handlers()
         self.links = LinkTable(self.limits)
         self.calls_sent = 0
+        self.tracing: Tracing | None = None
         self.on_dialed: Callable[[Mapping[str, str], Mapping[str, str]], None] = _ignore
         self.on_disconnect: Callable[[Address], None] = _ignore
         self.on_quiet: Callable[[Address], None] = _ignore
@@ -206,8 +208,12 @@ class Channel:
 
     def begin(self, to: Address, call: Call, done: Callable[[Answer | CallError], None]) -> None:
         """Start a call. *done* is called once with how it ended, perhaps before this returns."""
+        end: Callable[[Answer | CallError], None] = _ignore
+        if self.tracing is not None:
+            call, end = self.tracing.calling(call, to)
 
         def finish(outcome: Answer | CallError) -> None:
+            end(outcome)
             try:
                 done(outcome)
             except Exception as error:  # noqa: BLE001 - a bug in *done* must not end other calls
@@ -223,9 +229,26 @@ class Channel:
         Raises:
             CallError: there is no answer.
         """
+        if self.tracing is not None:
+            return self._traced_call(to, call, self.tracing)
         pending = ParkedCall(call)
         self._begin(to, pending)
         return pending.wait()
+
+    async def _traced_call(self, to: Address, call: Call, tracing: Tracing) -> Answer:
+        """As `call`, with a span."""
+        call, end = tracing.calling(call, to)
+        outcome: Answer | CallError = CallTimeout("the caller was cancelled")
+        try:
+            pending = ParkedCall(call)
+            self._begin(to, pending)
+            outcome = await pending.wait()
+        except CallError as error:
+            outcome = error
+            raise
+        finally:
+            end(outcome)
+        return outcome
 
     def identity_at(self, address: Address) -> Identity | None:
         """Return who answers calls to *address*, if it had to prove that."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ringpop_py.drain import Work
     from ringpop_py.security.identity import Identity
     from ringpop_py.transport.deadlines import Wheel
+    from ringpop_py.transport.tracing import Tracing
     from ringpop_py.transport.writer import Flusher, LinkWriter
     from ringpop_py.wire.calls import CallReceived
     from ringpop_py.wire.connection import Connection
@@ -260,6 +261,7 @@ class ServingHost(Protocol):
     flusher: Flusher
     on_handler_error: Callable[[str, Exception], None]
     on_trouble: Callable[[str, str, str], None]
+    tracing: Tracing | None
 
     def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """See `Channel.spawn`."""
@@ -305,17 +307,8 @@ class IncomingCalls:
         served = handlers.usual.get((head.service, head.endpoint)) or handlers.find(
             head.service, head.endpoint
         )
-        if served is None:
-            host.handlers.refused["unserved"] += 1
-            message = f"no endpoint {head.endpoint} of {head.service}"
-            self._connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
-            host.on_trouble(self.peer_name(), head.endpoint, f"the call was refused: {message}")
-            return
-        if self.identity is not None and self.identity.role < served.role:
-            host.handlers.refused["role"] += 1
-            message = f"{head.endpoint} is for the role {served.role.label}, not {self.identity}"
-            self._connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
-            host.on_trouble(self.peer_name(), head.endpoint, f"refused: {message}")
+        if served is None or (self.identity is not None and self.identity.role < served.role):
+            self._refuse_unserved(event, served)
             return
         served.count += 1
         if self._writer.unsent_bytes > host.limits.outgoing_bytes_max:
@@ -324,7 +317,10 @@ class IncomingCalls:
             return
         incoming = IncomingCall(self, event, now, served)
         try:
-            result = served.handler(incoming)
+            if event.tracing and host.tracing is not None:
+                result = host.tracing.serve(served.handler, incoming, event.tracing)
+            else:
+                result = served.handler(incoming)
         except Exception as error:  # noqa: BLE001 - a handler's bug ends its call only
             incoming.fail(error)
             return
@@ -342,6 +338,18 @@ class IncomingCalls:
         if result is not None:
             incoming.scope = trio.CancelScope()
             host.spawn(incoming.run, result)
+
+    def _refuse_unserved(self, event: CallReceived, served: Served | None) -> None:
+        """Refuse a call of an endpoint that is not there, or not for this caller."""
+        head, host = event.head, self._host
+        if served is None:
+            why, message = "unserved", f"no endpoint {head.endpoint} of {head.service}"
+        else:
+            why = "role"
+            message = f"{head.endpoint} is for the role {served.role.label}, not {self.identity}"
+        host.handlers.refused[why] += 1
+        self._connection.send_error(event.id, ErrorCode.BAD_REQUEST, message)
+        host.on_trouble(self.peer_name(), head.endpoint, f"the call was refused: {message}")
 
     def answer(self, incoming: IncomingCall, answer: Answer) -> None:
         """Answer a call that was not answered immediately."""

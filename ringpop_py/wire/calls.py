@@ -54,6 +54,7 @@ class Call:
         ttl_s: how long an answer is of use.
         headers: transport headers besides the scheme and the caller's name.
         checksum_type: see `checksums`; the answer comes with the same.
+        tracing: 25 bytes that say to which trace it belongs; empty if to none.
     """
 
     service: str
@@ -65,6 +66,7 @@ class Call:
     scheme: str = "msgpack"
     headers: Headers = ()
     checksum_type: int = checksums.NONE
+    tracing: bytes = b""
 
 
 class Answer(NamedTuple):
@@ -109,6 +111,7 @@ class CallReceived(NamedTuple):
     arg3: bytes
     ttl_ms: int
     checksum_type: int
+    tracing: bytes = b""  # as that of a `Call`
 
 
 class CallUnreadable(NamedTuple):

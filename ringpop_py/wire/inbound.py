@@ -72,6 +72,7 @@ class _Arriving(NamedTuple):
     headers: Mapping[str, str]
     ttl_ms: int
     assembly: Assembly
+    tracing: bytes
 
 
 class InboundCalls:
@@ -125,7 +126,9 @@ class InboundCalls:
                 head, position = known
                 arguments = last_two(data, position, stop)
                 if arguments is not None:
-                    event = _new(CallReceived, (call_id, head, *arguments, milliseconds, 0))
+                    # The last byte of tracing has the flags, which no untraced call has.
+                    traced = data[start + 5 : start + _CALL_FIXED] if data[start + 29] else b""
+                    event = _new(CallReceived, (call_id, head, *arguments, milliseconds, 0, traced))
                     self._serving[call_id] = event
                     return event
         return self._parse(call_id, data, start, stop)
@@ -134,7 +137,7 @@ class InboundCalls:
         cursor = Cursor(data, start, stop)
         more = cursor.u8() & frames.MORE_FRAGMENTS
         milliseconds = cursor.u32()
-        cursor.take(TRACING_BYTES)
+        tracing = bytes(cursor.take(TRACING_BYTES))
         service = cursor.text1()
         headers = read_headers(cursor, self._limits)
         for key in (SCHEME_HEADER, CALLER_HEADER):
@@ -146,7 +149,8 @@ class InboundCalls:
             return None
         assembly = Assembly(cursor.u8(), self._limits.message_bytes_max, self._budget)
         arguments_at = cursor.position
-        arriving = _Arriving(service, headers, milliseconds, assembly)
+        traced = tracing if tracing[-1] else b""
+        arriving = _Arriving(service, headers, milliseconds, assembly, traced)
         event = self._feed(call_id, arriving, cursor, more)
         # A head reaches to the end of arg1. One with a shard key hardly ever comes again.
         plain = not more and not assembly.checksum_type and SHARD_KEY_HEADER not in headers
@@ -188,12 +192,13 @@ class InboundCalls:
         if len(arg1) > ENDPOINT_BYTES_MAX:
             raise TooLarge(f"an endpoint has at most {ENDPOINT_BYTES_MAX} bytes, not {len(arg1)}")
         endpoint = decode(arg1)
-        service, headers, milliseconds, assembly = arriving
+        service, headers, milliseconds, assembly, traced = arriving
         bytes_max = request_bytes_max(service, endpoint, self._limits)
         if len(arg1) + len(arg2) + len(arg3) > bytes_max:
             raise TooLarge(f"a request for {endpoint} has at most {bytes_max} bytes")
         head = CallHead(service, endpoint, headers[SCHEME_HEADER], headers)
-        return CallReceived(call_id, head, arg2, arg3, milliseconds, assembly.checksum_type)
+        kind = assembly.checksum_type
+        return CallReceived(call_id, head, arg2, arg3, milliseconds, kind, traced)
 
     def _unreadable(self, call_id: int, service: str, why: str) -> CallUnreadable:
         self._queue.put(error_frame(call_id, ErrorCode.BAD_REQUEST, why))

@@ -172,6 +172,8 @@ class OutboundCalls:
             if size <= INLINE_BYTES_MAX:
                 size += EMPTY_SIZES
                 head = CALL_HEAD.pack(size, CALL_REQ, call_id, 0, milliseconds)
+                if call.tracing:
+                    head = head[:-TRACING_BYTES] + call.tracing
                 queue = self._queue
                 queue.chunks.append(
                     b"".join((head, prefix, u16(len(arg2)), arg2, u16(len(arg3)), arg3))
@@ -210,7 +212,11 @@ class OutboundCalls:
 
     def _send_large(self, call_id: int, call: Call, milliseconds: int) -> None:
         arguments = (_endpoint_bytes(call), call.arg2, call.arg3)
-        fields = milliseconds.to_bytes(4, "big") + bytes(TRACING_BYTES) + self._fields(call)
+        fields = (
+            milliseconds.to_bytes(4, "big")
+            + (call.tracing or bytes(TRACING_BYTES))
+            + self._fields(call)
+        )
         bytes_max = request_bytes_max(call.service, call.endpoint, self._limits)
         if sum(map(len, arguments)) > bytes_max:
             raise BadRequest(f"a request for {call.endpoint} has at most {bytes_max} bytes")
