@@ -116,6 +116,10 @@ def run(tmp_path: Path, unused_ports: list[int]) -> Iterator[Callable[..., str]]
         python = shlex.quote(sys.executable)
         launcher.write_text(f'#!/bin/sh\nexec {python} -m {module} "$@"\n')
         launcher.chmod(0o755)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    own_python = tmp_path / ".venv" / "bin" / "python"
+    own_python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    own_python.chmod(0o755)
     environment = {
         **os.environ,
         "RINGPOP_PEER": f"127.0.0.1:{unused_ports[0]}",
@@ -168,6 +172,7 @@ def spark_is_missing() -> str:
 
 HTTP = blocks_of(ROOT / "docs" / "http.md")
 SECURITY = blocks_of(ROOT / "docs" / "security.md")
+NIGHT = blocks_of(ROOT / "docs" / "night.md")
 README = blocks_of(ROOT / "README.md")
 SCRIPTS = [
     block
@@ -262,6 +267,24 @@ def test_each_script_of_the_guides_runs(number: int, run: Callable[[list[Block]]
     assert rule_of(SCRIPTS[number]) is Rule.PYTHON
 
     run([SCRIPTS[number]])
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(120)
+def test_a_night_shift_finds_out_what_has_happened(run: Callable[..., str]) -> None:
+    output = run(NIGHT, within_s=110)
+
+    assert "2 members are in the ring, not 3" in output
+    assert re.search(r"alive -> suspect: own probe \(evidence: ping (refused|lost)", output)
+    assert re.search(r"alive -> suspect: own probe \(silence: ping timeout", output)
+    assert "faulty -> alive" in output
+    assert "did not run for" in output
+    assert output.count("ringpop OK: 3 members, nothing is wrong") == 3
+    assert output.count("{'written': 60}") == 2
+    assert re.search(r"'store-full': [1-9]", output)
+    assert "the last write of 127.0.0.1:" in output
+    assert "File too large" in output
+    assert "every invariant held" in output
 
 
 @pytest.mark.e2e

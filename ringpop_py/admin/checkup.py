@@ -42,8 +42,18 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
         "log_lines_lost": log.lost_count,
         "cpu_s": time.process_time(),
         "memory_bytes": memory_bytes(),
+        "store_trouble": _store_trouble(ringpop),
         "disks": await ringpop.disks.usage(),
     }
+
+
+def _store_trouble(ringpop: Ringpop) -> str:
+    opened = ringpop.keyspaces_on_demand.store
+    if opened is None:
+        return ""
+    from ringpop_py.stores.metered import MeteredStore  # noqa: PLC0415 - only for a store
+
+    return opened.store.trouble if isinstance(opened.store, MeteredStore) else ""
 
 
 def memory_bytes() -> int:

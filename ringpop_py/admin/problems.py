@@ -73,6 +73,9 @@ def problems_in(
     yield from _of_clocks(seen, clock_s)
     yield from _of_disks(seen)
     for name, checkup in seen.checkups.items():
+        if checkup.get("store_trouble"):
+            text = f"the last write of {name} has failed: {checkup['store_trouble']}"
+            yield Problem(CRITICAL, "store", text)
         if checkup["log_lines_lost"]:
             lost = f"{name} could not write {checkup['log_lines_lost']} lines of its log"
             yield Problem(WARNING, "log", lost)

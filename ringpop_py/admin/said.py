@@ -53,6 +53,7 @@ class CheckupSaid(Named, frozen=True):
     health_score: Natural
     log_lines_lost: Natural
     disks: Annotated[tuple[DiskSaid, ...], Meta(max_length=16)]
+    store_trouble: Text = ""
 
 
 class PingSaid(Named, frozen=True):

@@ -29,6 +29,7 @@ class MeteredStore:
     Attributes:
         seconds: how long each verb took, whether it failed or not.
         failed: how often each verb has failed.
+        trouble: why the last put has failed; empty if it has not.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -37,11 +38,18 @@ class MeteredStore:
         self.in_memory = inner.in_memory
         self.seconds = {verb: Histogram() for verb in VERBS}
         self.failed: Counter[str] = Counter()
+        self.trouble = ""
         self._lock = Lock()  # verbs run in several threads
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
         """See `Store`."""
-        return self._timed(PUT, lambda: self.inner.put_if_absent(key, value))
+        try:
+            put = self._timed(PUT, lambda: self.inner.put_if_absent(key, value))
+        except StoreUnavailable as error:
+            self.trouble = str(error)
+            raise
+        self.trouble = ""
+        return put
 
     def get(self, key: str) -> bytes | None:
         """See `Store`."""

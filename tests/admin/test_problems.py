@@ -170,6 +170,12 @@ def test_disks(changes: dict[str, object], level: int, text: str) -> None:
     assert only(seen) == (level, "disk", f"store of a (/data): {text}")
 
 
+def test_a_store_that_takes_no_writes() -> None:
+    seen = healthy()
+    seen.checkups["b"]["store_trouble"] = "no room"
+    assert only(seen) == (CRITICAL, "store", "the last write of b has failed: no room")
+
+
 def test_lines_that_were_lost() -> None:
     seen = healthy()
     seen.checkups["a"]["log_lines_lost"] = 3

@@ -149,8 +149,11 @@ def test_a_store_that_fails_is_counted() -> None:
     with pytest.raises(StoreUnavailable):
         store.put_if_absent("k", b"")
     assert store.list("") == []
-    assert (store.failed["put"], store.failed["list"]) == (1, 0)
+    assert (store.failed["put"], store.failed["list"], store.trouble) == (1, 0, "gone")
     assert sum(store.seconds["put"].counts) == 1
+    store.inner = MemoryStore()
+    assert store.put_if_absent("k", b"")
+    assert store.trouble == ""
 
 
 @pytest.mark.virtual_time
