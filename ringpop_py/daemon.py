@@ -466,15 +466,18 @@ async def _open_store(
         from ringpop_py.stores.metered import MeteredStore  # noqa: PLC0415
 
         known = catalog.Catalog(store, config.cluster)
-        metered = MeteredStore(store)
-        store_id = await _store_id(tasks.Worker(store, 1), known, config, is_given=store is given)
+        if not store.in_memory:  # which takes no time that could be told
+            store = MeteredStore(store)
+        store_id = await _store_id(
+            tasks.Worker(store, 1), known, config, is_given=given is not None
+        )
     except StoreUnavailable as error:
         raise ConfigError(f"the store {config.store or given!r} cannot be used: {error}") from None
     rocks = None
     if config.entries_folder is not None:
         rocks = await trio.to_thread.run_sync(_opened_rocks, Path(config.entries_folder))
         closing.callback(rocks.close)
-    return stored.OpenedStore(metered, store_id, rocks)
+    return stored.OpenedStore(store, store_id, rocks)
 
 
 async def _store_id(worker: Worker, known: Catalog, config: Config, *, is_given: bool) -> str:

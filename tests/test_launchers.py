@@ -346,21 +346,24 @@ def test_the_tests_go_on_without_java(checkout: Checkout) -> None:
     assert checkout.noted()[-1] == "pytest -q -k ring"
 
 
-def test_etcd_is_unpacked_into_the_environment_and_no_service_is_installed(
+def test_servers_are_unpacked_into_the_environment_and_no_service_is_installed(
     checkout: Checkout,
 ) -> None:
     give_tools(checkout)
     checkout.tool("java", JAVA.format(version="17.0.1"))
-    checkout.tool(
-        "apt-get", '#!/bin/sh\necho apt-get "$@" >>"$NOTES"\n: >etcd-server_3.4_amd64.deb\n'
-    )
-    checkout.tool("dpkg-deb", "#!/bin/sh\nmkdir -p usr/bin && cp /bin/sh usr/bin/etcd\n")
+    for name in ("chromium", "chromedriver"):
+        checkout.tool(name, "#!/bin/sh\n")
+    checkout.tool("apt-get", '#!/bin/sh\necho apt-get "$@" >>"$NOTES"\n: >"$2_3.4_amd64.deb"\n')
+    unpack = "#!/bin/sh\nmkdir -p usr/bin\nfor name in etcd prometheus promtool; do"
+    checkout.tool("dpkg-deb", f"{unpack} cp /bin/sh usr/bin/$name; done\n")
 
     first = checkout.run("test", "-k", "ring")
     second = checkout.run("test", "-k", "ring")
 
-    assert (checkout.root / ".venv" / "bin" / "etcd").exists()
-    assert checkout.noted("apt-get") == ["apt-get download etcd-server"]
+    for name in ("etcd", "prometheus", "promtool"):
+        assert (checkout.root / ".venv" / "bin" / name).exists()
+    downloads = ["apt-get download etcd-server", "apt-get download prometheus"]
+    assert checkout.noted("apt-get") == downloads
     assert first[0] == second[0] == 0
     assert "skipped" not in first[1] + second[1]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -64,7 +63,7 @@ class ProxyCounts:
     refused_keys: int = 0
     refused_checksum: int = 0
     in_flight: int = 0
-    attempts_failed: Counter[str] = field(default_factory=Counter)
+    attempts_failed: dict[str, int] = field(default_factory=dict)
 
 
 class Application:

@@ -201,7 +201,8 @@ class Proxy:
                 raise
             except CallError as error:
                 failure = error
-                self.counts.attempts_failed[type(error).__name__] += 1
+                failed, name = self.counts.attempts_failed, type(error).__name__
+                failed[name] = failed.get(name, 0) + 1
             errand = Errand.after(ask, policy, deadline) if errand is None else errand
             errand.failed(ask, failure)
             step = errand.next(routes, _now())

@@ -27,7 +27,6 @@ from ringpop_py.jobs import messages as jobs_messages
 from ringpop_py.jobs.client import IN_FLIGHT_MAX, JobClient
 from ringpop_py.keyed.vectors import NumberRows
 from ringpop_py.stores.memory import MemoryStore, StoreFault
-from ringpop_py.stores.metered import MeteredStore
 from ringpop_py.values.packed import encode_value
 from ringpop_py.values.requests import encode_results
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
@@ -308,9 +307,7 @@ async def test_what_is_no_stage_file_is_not_sent() -> None:
 
 async def test_a_file_that_the_store_does_not_take_at_first_is_sent_again() -> None:
     async with nodes("a", "b") as found:
-        metered = found[0].keyspaces.durable_host(NAME).store
-        assert isinstance(metered, MeteredStore)
-        store = metered.inner
+        store = found[0].keyspaces.durable_host(NAME).store
         assert isinstance(store, MemoryStore)
         await trio.sleep(0.1)
         store.inject(StoreFault.LOSES_REPLY, count=3)

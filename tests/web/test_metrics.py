@@ -13,11 +13,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from ringpop_py import Address, Config, Reply, Request, open_ringpop
-from ringpop_py.errors import ApplicationError, StoreUnavailable
+from ringpop_py.admin import endpoints
+from ringpop_py.errors import ApplicationError, RingpopError, StoreUnavailable
 from ringpop_py.node.reach import EXTRA_MAX, Reach
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.stores.metered import MeteredStore
 from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.web import metrics
 from ringpop_py.web.metrics import NodeMetrics
 
@@ -109,6 +111,12 @@ async def test_a_member_that_ends_is_a_change_and_its_pings_fail() -> None:
     async with trio.open_nursery() as nursery:
         a, b = await two(network, nursery)
         network.cut(a.address, b.address)
+        key = next(str(number) for number in range(100) if a.lookup(str(number)) == b.name)
+        with pytest.raises(RingpopError):
+            await a.handle_or_proxy(key, Request("/echo"), max_retries=0)
+        assert value(a, "ringpop_attempts_failed_total") == 1
+        node = endpoints.READS["/admin/node"](a, None)
+        assert [*decode_value("msgpack", encode_value("msgpack", node))["proxy"]["attempts_failed"]]
         await a.wait_until(lambda node: len(node.ring) == 1)
 
         assert value(a, "ringpop_members", status="faulty") == 1
@@ -122,10 +130,9 @@ async def test_a_member_that_ends_is_a_change_and_its_pings_fail() -> None:
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.virtual_time
-async def test_keyspaces_and_their_store() -> None:
-    store = MemoryStore()
-    async with open_ringpop(Config(), network=MemoryNetwork(), store=store) as node:
+async def test_keyspaces_and_their_store(tmp_path: Path) -> None:
+    config = Config(store=str(tmp_path / "store"), create_store=True)
+    async with open_ringpop(config, network=MemoryNetwork()) as node:
         keyspace = await node.open_keyspace("k", partitions=4)
         for number in range(20):
             await keyspace.put(str(number), number)
@@ -191,9 +198,10 @@ def test_peers_that_are_no_members_are_forgotten() -> None:
     assert reach.get(Address("member", 1)) is not None
 
 
-async def test_http_shows_them_in_both_formats_and_the_documents_name_each() -> None:
-    config = Config(http=Address("127.0.0.1", 0))
-    async with open_ringpop(config, store=MemoryStore()) as node:
+async def test_http_shows_them_in_both_formats_and_the_documents_name_each(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    config = Config(http=Address("127.0.0.1", 0), store=store, create_store=True)
+    async with open_ringpop(config) as node:
         await node.open_keyspace("k", partitions=4)
         async with httpx.AsyncClient(base_url=f"http://{node.http_address}") as http:
             plain = await http.get("/metrics")
