@@ -43,7 +43,7 @@ class LogSink:
 
     Attributes:
         counts: how often each event was logged in this process, by its name and level.
-        lost_count: lines that could not be written; whoever writes them counts.
+        lost_count: lines that could not be written, as their writer counts them.
     """
 
     def __init__(self, logger: logging.Logger) -> None:

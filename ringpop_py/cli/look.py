@@ -23,7 +23,7 @@ KEYSPACE_LOOKUP: Final = "/admin/keyspaces/lookup"
 
 
 def _members(client: Client) -> Iterator[tuple[dict[str, Any], Client | None, str]]:
-    """Yield each member's row, a client of those that should answer, and why there is none."""
+    """Yield for each member its row, a client, and nothing; or no client, and the reason."""
     for row in client.admin("/admin/members")["members"]:
         if row["status"] not in REACHABLE:
             yield row, None, row["status"]
@@ -70,7 +70,7 @@ class Top:
 
     def _measured(self, client: Client) -> list[dict[str, Any]]:
         rows, seen = [], {}
-        for member, peer, why in _members(client):
+        for member, peer, _ in _members(client):
             row: dict[str, Any] = dict.fromkeys(FIGURES)
             row |= {"name": member["name"], "status": member["status"]}
             rows.append(row)
@@ -79,7 +79,6 @@ class Top:
             except (CallError, ApplicationError):
                 row["status"] = f"{member['status']}, silent"
                 continue
-            del why
             before = self._before.get(member["name"])
             if sample is None or before is None:
                 continue

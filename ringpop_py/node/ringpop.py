@@ -90,7 +90,7 @@ class Ringpop:
         credentials: the keys of the cluster, if it has some.
         placement: makes the ring.
         shuffles: the process for them beside this one, if there is one.
-        disks: those that this node uses; whoever opens the node names them.
+        disks: those that this node uses; `open_ringpop` sets it.
         on_end: called when an operator ends this process; if it is None, operators cannot.
     """
 

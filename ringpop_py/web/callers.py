@@ -99,7 +99,7 @@ class Callers:
 
 
 def check_role(request: Request, role: Role) -> None:
-    """Raise HttpRefusal if whoever sent *request* may not do what is for *role*."""
+    """Raise HttpRefusal if the sender of *request* has a lesser role than *role*."""
     identity: Identity | None = request.state.identity
     if identity is not None and identity.role < role:
         text = f"this is for the role {role.label}, not {identity}"

@@ -59,7 +59,7 @@ class App:
 
     Attributes:
         under_way: the number of open requests.
-        overview: what the console shows; whoever serves the application runs it.
+        overview: what the console shows; `run` keeps it up to date.
     """
 
     def __init__(self, ringpop: Ringpop) -> None:

@@ -326,3 +326,43 @@ async def test_a_member_of_an_older_version_lacks_some_figures_and_nothing_else(
         page = (await http.get("/ui")).text
         assert "does not answer" not in page
         assert page.count("0.1.0</td>") == 3
+
+
+async def test_a_member_that_takes_its_time_holds_nobody_up() -> None:
+    async with (
+        trio.open_nursery() as nursery,
+        three(nursery, MemoryNetwork()) as nodes,
+        caller(nodes[0]) as http,
+    ):
+        for endpoint in ("/admin/node", "/admin/reach", "/admin/checkup"):
+            served = nodes[1].channel.handlers.served["ringpop", endpoint]
+
+            async def slowly(incoming: IncomingCall, handler: Any = served.handler) -> Answer:  # noqa: ANN401 - of any kind
+                await trio.sleep(0.7 * overview.TIMEOUT_S)
+                answer: Answer = await handler(incoming)
+                return answer
+
+            nodes[1].channel.serve("ringpop", endpoint, slowly)
+        with trio.fail_after(2 * overview.TIMEOUT_S):
+            page = (await http.get("/ui")).text
+        assert "n2 does not answer: it has not answered within 1 s" in page
+        assert "n3 does not answer" not in page
+
+
+async def test_a_large_cluster_takes_turns_and_all_say_their_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(overview, "LARGE", 2)
+    monkeypatch.setattr(overview, "ASKED_MAX", 1)
+    async with trio.open_nursery() as nursery, three(nursery, MemoryNetwork()) as nodes:
+        view = Overview(nodes[0])
+        for number in range(1, 4):
+            await view._look()
+            assert len(view._seen.settings) == number
+            assert view._seen.asked == frozenset({f"n{number}"})
+        # Answers of different turns are not compared: in between, all may have changed.
+        view._seen.nodes["n1"]["checksum"] += 1
+        for _ in range(overview.DIFFER_FOR + 1):
+            view._seen.nodes["n1"]["checksum"] += 1
+            await view._look()
+            assert view.sections["head"]["views"] == 1
