@@ -35,17 +35,23 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Say who runs beside whom: before xdist asks, which it does among the first."""
+    item.add_marker(pytest.mark.xdist_group(_company(item)))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say who runs beside whom, and run what is marked so in virtual time.
+    """Say who runs first, and run what is marked so in virtual time.
 
     That mark is for whole modules, and whatever fixtures they have: a clock that is a fixture
     counts only for tests that name it among their own arguments.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:  # else in the order of the files
+        if not all("@" in item.nodeid for item in items):
+            raise pytest.UsageError("xdist has not taken the groups of tests: another version?")
         items.sort(key=lambda item: _company(item) not in LONGEST)
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_company(item)))
         markers = {marker.name for marker in item.iter_markers()}
         if {"virtual_time", "trio"} <= markers:
             item.add_marker(pytest.mark.trio(run=_run_in_virtual_time), append=False)

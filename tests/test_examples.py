@@ -46,13 +46,14 @@ def test_every_example_is_tested() -> None:
     assert scripts == set(ENDS) == set(TOLD)
 
 
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize("name", sorted(ENDS))
 def test_an_example_ends_as_its_story_should(name: str) -> None:
     done = subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py"],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=120,
         check=False,
     )
 

@@ -1,15 +1,21 @@
-"""What monitors ask a node: whom it reaches, what time it has, how much room is on its disks."""
+"""What monitors and the console ask a node: whom it reaches, what room it has, what it works at."""
 
 from __future__ import annotations
 
+import dataclasses
 import resource
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.logs import log
+from ringpop_py.values.declared import asdict
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.stores.metered import MeteredStore
+
+JOBS_MAX: Final = 20
+"""So many jobs are shown of a node."""
 
 
 def reach(ringpop: Ringpop, _value: object) -> object:
@@ -47,13 +53,49 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
     }
 
 
+def work(ringpop: Ringpop, _value: object) -> object:
+    """Return what this node is busy with: its store, jobs of late, and shuffles that it has."""
+    store = _metered_store(ringpop)
+    put = None if store is None else store.seconds["put"]
+    listed = () if ringpop.shuffles is None else ringpop.shuffles.load.listed
+    return {
+        "source": ringpop.name,
+        "puts": 0 if put is None else sum(put.counts),
+        "puts_s": 0.0 if put is None else put.total_s,
+        "jobs": _jobs(ringpop),
+        "shuffles": [asdict(shuffle) for shuffle in listed],
+    }
+
+
+def _jobs(ringpop: Ringpop) -> list[dict[str, object]]:
+    """Return the jobs that this node had a part in, those of late first."""
+    if not ringpop.keyspaces_on_demand.loaded:
+        return []
+    from ringpop_py.shares.durable_host import DurableHost  # noqa: PLC0415 - loads keyspaces
+
+    found: list[dict[str, Any]] = []
+    for keyspace in ringpop.keyspaces.all():
+        host = ringpop.keyspaces.here(keyspace.name).host
+        seen = host.jobs.seen if isinstance(host, DurableHost) else {}
+        found += (
+            {"keyspace": keyspace.name, "job": job, **dataclasses.asdict(each)}
+            for job, each in seen.items()
+        )
+    return sorted(found, key=lambda job: -float(job["at"]))[:JOBS_MAX]
+
+
 def _store_trouble(ringpop: Ringpop) -> str:
+    store = _metered_store(ringpop)
+    return "" if store is None else store.trouble
+
+
+def _metered_store(ringpop: Ringpop) -> MeteredStore | None:
     opened = ringpop.keyspaces_on_demand.store
     if opened is None:
-        return ""
+        return None
     from ringpop_py.stores.metered import MeteredStore  # noqa: PLC0415 - only for a store
 
-    return opened.store.trouble if isinstance(opened.store, MeteredStore) else ""
+    return opened.store if isinstance(opened.store, MeteredStore) else None
 
 
 def memory_bytes() -> int:

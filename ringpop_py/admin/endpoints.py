@@ -491,6 +491,7 @@ READS: Final[dict[str, Endpoint]] = {
     "/admin/events": _events,
     "/admin/reach": checkup.reach,
     "/admin/checkup": checkup.checkup,
+    "/admin/work": checkup.work,
 }
 """The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
 TICKS: Final = ("/admin/gossip/tick", "/admin/tick")

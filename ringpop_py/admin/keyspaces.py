@@ -46,6 +46,7 @@ KEY_CHARACTERS_MAX: Final = 1 << 16
 LIST: Final = "/admin/keyspaces"
 CREATE: Final = "/admin/keyspaces/create"
 DROP: Final = "/admin/keyspaces/drop"
+REBALANCE: Final = "/admin/keyspaces/rebalance"
 ASKED_INSTEAD_MAX: Final = 3  # the caller waits for one after the other
 INSTEAD_S: Final = 3600.0
 """The time limit of a request to another member. The caller's own is shorter, and ends both."""
@@ -296,7 +297,7 @@ CREATES: Final = _by_any({CREATE: _create})
 CHANGES: Final = _by_any(
     {
         DROP: _drop,
-        "/admin/keyspaces/rebalance": _rebalance,
+        REBALANCE: _rebalance,
         "/admin/keyspaces/checkpoint": _checkpoint,
         "/admin/keyspaces/restore": _restore,
         "/admin/keyspaces/bring-back": _bring_back,

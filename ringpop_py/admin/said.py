@@ -90,10 +90,45 @@ class KeyspacesSaid(Named, frozen=True):
     keyspaces: Annotated[tuple[KeyspaceSaid, ...], Meta(max_length=100_000)]
 
 
+class JobSaid(Named, frozen=True):
+    """A job, in the answer of ``/admin/work``."""
+
+    keyspace: Short
+    job: Short
+    state: Short
+    files: Natural
+    partitions_done: Natural
+    partitions_count: Natural
+    rows_count: Natural
+    at: Instant
+
+
+class ShuffleSaid(Named, frozen=True):
+    """A shuffle, in the answer of ``/admin/work``."""
+
+    name: Short
+    version: Natural
+    state: Short
+    intervals: Natural
+    placed: Natural
+    attempts: Natural
+    rows: Natural
+
+
+class WorkSaid(Named, frozen=True):
+    """The answer of ``/admin/work``."""
+
+    puts: Natural
+    puts_s: Annotated[float, Meta(ge=0, le=1e12)]
+    jobs: Annotated[tuple[JobSaid, ...], Meta(max_length=100)]
+    shuffles: Annotated[tuple[ShuffleSaid, ...], Meta(max_length=100)]
+
+
 KINDS: dict[str, type[Named]] = {
     "/admin/node": NodeSaid,
     "/admin/checkup": CheckupSaid,
     "/admin/reach": ReachSaid,
+    "/admin/work": WorkSaid,
     "/admin/keyspaces": KeyspacesSaid,
 }
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.admin.problems import CRITICAL, LEVELS, OK, Problem, Seen, problems_in, views_of
 from ringpop_py.cli.commands import REACHABLE, Output, connect
+from ringpop_py.console.problems import CRITICAL, LEVELS, OK, Problem, Seen, problems_in, views_of
 from ringpop_py.errors import ApplicationError, BadRequest, BodyError, CallError
 from ringpop_py.texts import printable
 

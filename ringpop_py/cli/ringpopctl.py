@@ -9,7 +9,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from ringpop_py.admin.problems import CLOCK_S
 from ringpop_py.cli import history, keys, keyspaces, look, shuffles
 from ringpop_py.cli.check import check
 from ringpop_py.cli.commands import (
@@ -29,6 +28,7 @@ from ringpop_py.cli.commands import (
 )
 from ringpop_py.cli.views import drain, views, wait_for
 from ringpop_py.client.trust import KEY_VARIABLE
+from ringpop_py.console.problems import CLOCK_S
 from ringpop_py.errors import (
     ApplicationError,
     CallError,

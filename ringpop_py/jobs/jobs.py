@@ -50,6 +50,9 @@ JOB_S: Final = 60.0
 """The most seconds that are spent on one job without a driver at a time."""
 PAUSE_S: Final = 1.0
 REPORT_S: Final = 1.0
+SEEN_MAX: Final = 20
+"""The most jobs that are noted for people."""
+STAGING, COMMITTED, ABORTED, APPLIED = "staging", "committed", "aborted", "applied"
 """After this many seconds the progress is returned, and the owners are asked in a new call."""
 SWEEP_S: Final = 30.0
 """Seconds from one sweep to the next, give or take a fifth."""
@@ -68,6 +71,27 @@ class JobCounts:
     aborted: int = 0
 
 
+@dataclass(slots=True)
+class JobSeen:
+    """What this node has done for one job of late, for people.
+
+    Attributes:
+        state: ``staging``, ``committed``, ``aborted`` or ``applied``.
+        files: how many were staged here.
+        partitions_done, partitions_count, chunks_done, chunks_count, rows_count: see `JobProgress`.
+        at: when that was, by the wall clock.
+    """
+
+    state: str = STAGING
+    files: int = 0
+    partitions_done: int = 0
+    partitions_count: int = 0
+    chunks_done: int = 0
+    chunks_count: int = 0
+    rows_count: int = 0
+    at: float = 0.0
+
+
 class Jobs:
     """See the module.
 
@@ -77,6 +101,7 @@ class Jobs:
 
     Attributes:
         counts: what was done here.
+        seen: the last jobs that this node had a part in, by name; the newest is the last one.
     """
 
     def __init__(
@@ -98,6 +123,7 @@ class Jobs:
         self._staging = trio.CapacityLimiter(STAGING_MAX)
         self._spawn = spawn
         self.counts = JobCounts()
+        self.seen: dict[str, JobSeen] = {}
         self._sweeps_count = 0
 
     @property
@@ -119,6 +145,7 @@ class Jobs:
         async with self._staging:
             await self.worker.run(self.store.stage, head, file)
         self.counts.staged_files += 1
+        self._see(head.job).files += 1
 
     async def finish(self, request: FinishRequest) -> None:
         """Put the manifest of an attempt; see `JobStore.finish`."""
@@ -128,6 +155,7 @@ class Jobs:
         """Decide the job unless it was decided before; see `JobStore.commit_or_abort`."""
         job, wanted = request.job, request.wanted
         decided = await self.worker.run(self.store.commit_or_abort, job, wanted)
+        self._see(job).state = COMMITTED if decided.committed else ABORTED
         if decided.token == wanted.token:
             self.counts.committed += decided.committed
             self.counts.aborted += not decided.committed
@@ -188,6 +216,7 @@ class Jobs:
             if JobStep.RECORD in steps:
                 log.info("job-applied", **about, rows=record.progress.rows_count)
             if steps[-1] is not JobStep.APPLY:
+                self._see_progress(record)
                 return True
             try:
                 await self._ask_owners(record, trio.current_time() + timeout_s)
@@ -196,8 +225,26 @@ class Jobs:
                 record.result = await self.worker.run(self.store.applied, record.name)
                 if record.result is None:
                     raise
+            self._see_progress(record)
             if record.result is None and record.left:
                 return False
+
+    def _see(self, job: str) -> JobSeen:
+        """Return what is noted about *job*, which is now the newest."""
+        seen = self.seen[job] = self.seen.pop(job, JobSeen())
+        seen.at = now_us() / 1e6
+        if len(self.seen) > SEEN_MAX:
+            del self.seen[next(iter(self.seen))]
+        return seen
+
+    def _see_progress(self, record: JobRecord) -> None:
+        if record.plan is None and record.result is None:  # it was not committed
+            return
+        seen, done = self._see(record.name), record.progress
+        seen.state = APPLIED if record.result is not None else COMMITTED
+        seen.partitions_done, seen.partitions_count = done.partitions_done, done.partitions_count
+        seen.chunks_done, seen.chunks_count = done.chunks_done, done.chunks_count
+        seen.rows_count = done.rows_count
 
     async def _ask_owners(self, record: JobRecord, deadline: float) -> None:
         """Find out how many of its chunks each partition has, or why that is not known."""

@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
-from ringpop_py.values.declared import Named, Natural
+from ringpop_py.values.declared import Named, Natural, Text
+
+
+class ShuffleSeen(Named, frozen=True):
+    """How far one shuffle is.
+
+    Attributes:
+        version: of its record; a member with a higher one knows more.
+        state: ``put``, ``ending``, ``get``, ``damaged`` or ``deleted``.
+        intervals: how many it has.
+        placed: how many of them can be read; none before the end of all attempts.
+        attempts: how many have begun.
+        rows: of the intervals that can be read.
+    """
+
+    name: Text
+    version: Natural
+    state: Text
+    intervals: Natural
+    placed: Natural
+    attempts: Natural
+    rows: Natural
 
 
 class ShuffleLoad(Named, frozen=True):
@@ -12,11 +33,13 @@ class ShuffleLoad(Named, frozen=True):
         held_bytes: rows on their way, in memory.
         disk_bytes: the files of shuffles.
         shuffles: how many have rows here, by state.
+        listed: some of them.
     """
 
     held_bytes: Natural = 0
     disk_bytes: Natural = 0
     shuffles: dict[str, Natural] = {}  # noqa: RUF012 - msgspec copies an empty default
+    listed: tuple[ShuffleSeen, ...] = ()
 
 
 class ShufflesBeside:

@@ -22,6 +22,11 @@ class State(Enum):
         """Whether nothing follows by itself."""
         return self in (State.DAMAGED, State.DELETED)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it stays as it is until somebody asks for something else."""
+        return self not in (State.PUT, State.ENDING)
+
 
 class MemberId(Declared, frozen=True, order=True):
     """One life of a process that holds bytes; members stand in the order of their ids.

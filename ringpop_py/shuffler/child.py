@@ -30,7 +30,7 @@ READY_S: Final = 30.0
 END_S: Final = 5.0
 HANGS_S: Final = 20.0
 """A process that has not said for so long that it is at work is killed, and started again."""
-LINE_BYTES_MAX: Final = 1_000
+LINE_BYTES_MAX: Final = 16_000
 LARGE_SHARE: Final = 128
 """What takes more than this share of the memory is given back at once, when it is used no more."""
 LARGE_BYTES_MIN: Final = 1 << 20

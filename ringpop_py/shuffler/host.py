@@ -45,6 +45,8 @@ FED_BYTES: Final = 16 * 1024 * 1024
 """So many bytes of an interval are put into another shuffle at a time."""
 PUT_S: Final = 30.0
 PAUSE_S: Final = 0.05
+LISTED_MAX: Final = 32
+"""So many shuffles are listed for people."""
 
 
 class Host:
@@ -63,6 +65,12 @@ class Host:
     def by_state(self) -> dict[str, int]:
         """Return how many shuffles are in each state, as far as they are known here."""
         return dict(Counter(shuffle.record.state.value for shuffle in self._shuffles.values()))
+
+    def listed(self) -> list[dict[str, object]]:
+        """Return how far shuffles are, each as a `ShuffleSeen`; those that change come first."""
+        records = {name: shuffle.record for name, shuffle in self._shuffles.items()}
+        shown = sorted(records, key=lambda name: (records[name].state.is_settled, name))
+        return [_seen(name, records[name]) for name in shown[:LISTED_MAX]]
 
     async def find(self, name: str) -> Shuffle:
         """Return the shuffle *name*, as far as it is known here.
@@ -285,3 +293,16 @@ def _check(call: c.Create) -> None:
         raise ShuffleRefused(
             f"a shuffle has 1 to {INTERVALS_MAX} intervals, not {call.interval_count}"
         )
+
+
+def _seen(name: str, record: Record) -> dict[str, object]:
+    readable = [each for each in record.intervals if each.holders]
+    return {
+        "name": name,
+        "version": record.version,
+        "state": record.state.value,
+        "intervals": record.interval_count,
+        "placed": len(readable) if record.state is State.GET else 0,
+        "attempts": record.next_attempt,
+        "rows": sum(each.rows for each in readable),
+    }

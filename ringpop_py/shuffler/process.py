@@ -166,6 +166,7 @@ async def _beat(host: Host, server: Server, disk: Disk) -> None:
             "held_bytes": server.held_bytes,
             "disk_bytes": disk.used_bytes,
             "shuffles": host.by_state(),
+            "listed": host.listed(),
         }
         sys.stdout.write(encode_value("json", load).decode() + "\n")
         sys.stdout.flush()

@@ -16,13 +16,14 @@ import trio
 
 from ringpop_py.admin import endpoints, keyspaces
 from ringpop_py.admin.answers import summary_of
-from ringpop_py.admin.problems import LEVELS, Seen, problems_in, views_of
 from ringpop_py.admin.said import checked
+from ringpop_py.console.pictures import STEP_S
+from ringpop_py.console.problems import LEVELS, Seen, problems_in, views_of
 from ringpop_py.errors import BadRequest, BodyError, CallError
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.records import text_of
 from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.web.pictures import STEP_S
+from ringpop_py.web.busy import Handovers, jobs_in, shuffles_in, under_way
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
@@ -83,6 +84,11 @@ class Overview:
         self._turn = 0
         self._round = 0
         self._shares: dict[str, float] = {}
+        self._work: dict[str, dict[str, Any]] = {}
+        """What each member is busy with."""
+        self._put_ms: dict[str, float] = {}
+        """How long puts into the store took, of late, by member."""
+        self._handovers = Handovers()
         self._moves: list[dict[str, Any]] = []
         self._watchers = 0
         self._wanted = trio.Event()
@@ -183,6 +189,10 @@ class Overview:
             seen.checkups[name] = checkup
             seen.clocks_s[name] = checkup["at"] - (sent + time.time()) / 2
             seen.off_s[name] = (time.time() - sent) / 2
+        work = await self._said_if_known(to, "/admin/work")
+        if work is not None:
+            self._note_puts(name, work)
+            self._work[name] = work
         if reach is not None:
             pings = ((row["name"], _ping_of(row, reach["at"])) for row in reach["pings"])
             self._pings[name] = {other: ping for other, ping in pings if ping is not None}
@@ -218,6 +228,7 @@ class Overview:
         return (
             *(seen.nodes, seen.checkups, seen.settings, seen.keyspaces),
             *(seen.clocks_s, seen.off_s, seen.silent, self._pings, self._settings_at),
+            *(self._work, self._put_ms),
         )
 
     def _forget(self, there: set[str]) -> None:
@@ -265,6 +276,8 @@ class Overview:
             "pings": before["pings"],
             "moves": self._moves[::-1],
             "keyspaces": self._keyspaces(),
+            "handovers": self._handovers.listed(),
+            "work": {"jobs": jobs_in(self._work), "shuffles": shuffles_in(self._work)},
             "events": self._events(),
         }
 
@@ -295,8 +308,19 @@ class Overview:
             "handled": proxy.get("handled_here", 0) + proxy.get("served", 0),
             "failed": proxy.get("failures", 0),
             "refuted": gossip.get("refutations", 0),
+            "put_ms": self._put_ms.get(member.name),
             "silent": self._seen.silent.get(member.name),
         }
+
+    def _note_puts(self, name: str, work: dict[str, Any]) -> None:
+        """Note the mean of the puts since the last look; it stays while there are none."""
+        before = self._work.get(name, {"puts": 0, "puts_s": 0.0})
+        count = work["puts"] - before["puts"]
+        if count > 0:
+            took_s = max(0.0, work["puts_s"] - before["puts_s"])
+            self._put_ms[name] = float(f"{1_000 * took_s / count:.2g}")
+        elif count < 0:  # it is another process
+            self._put_ms.pop(name, None)
 
     def _note_moves(self, shares: dict[str, float]) -> None:
         if self._shares and shares != self._shares:
@@ -363,8 +387,12 @@ class Overview:
         found = []
         for keyspace in ringpop.keyspaces.all()[:KEYSPACES_SHOWN]:
             summary = summary_of(ringpop, keyspace.name)
+            table = ringpop.keyspaces.here(keyspace.name).host.table
+            self._handovers.note(keyspace.name, table, time.time())
             shown = ("name", "mode", "partitions", "served", "settled", "moving", "members")
-            found.append({name: summary[name] for name in (*shown, "waits_for", "failed")})
+            more = ("waits_for", "failed", "assignment_version")
+            found.append({name: summary[name] for name in (*shown, *more)})
+            found[-1]["under_way"] = under_way(table)
         return found
 
     def _events(self) -> list[dict[str, Any]]:

@@ -7,25 +7,22 @@ from other hosts, and no script but ours runs (`Content-Security-Policy`).
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Awaitable, Callable
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-import jinja2
 import trio
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from ringpop_py.admin import keyspaces
 from ringpop_py.admin.endpoints import CHANGES, REFUSALS
+from ringpop_py.console.page import PARTS, clock, file_of, page_of, part_of
 from ringpop_py.errors import BodyError, CallError, NoOwner
 from ringpop_py.node.events import log_change
 from ringpop_py.security.identity import Role
 from ringpop_py.texts import printable
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.version import package_version
-from ringpop_py.web import pictures
 from ringpop_py.web.callers import check_role
 from ringpop_py.web.forms import Wanted
 from ringpop_py.web.overview import text_of_event
@@ -34,8 +31,6 @@ from ringpop_py.web.refusals import HttpRefusal, bad_request
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from starlette.types import Receive, Scope, Send
 
     from ringpop_py.node.ringpop import Ringpop
@@ -47,18 +42,6 @@ WATCHERS_MAX: Final = 32
 BEAT_S: Final = 15.0
 """A page to which nothing is sent for so long gets a line that means nothing, so that both ends
 notice if the other has gone."""
-PARTS: Final = {
-    "head": ("head",),
-    "problems": ("problems",),
-    "wheel": ("members", "moves"),
-    "timeline": ("events", "head"),
-    "matrix": ("pings",),
-    "members": ("members",),
-    "keyspaces": ("keyspaces",),
-    "events": ("events",),
-}
-"""What is sent when it has changed, and which sections it shows; each stands in an element of this
-id."""
 SUCCESSORS: Final = 3
 KEY_CHARACTERS_MAX: Final = 1 << 16
 ACT_S: Final = 30.0
@@ -70,6 +53,8 @@ ACTS: Final = {
     "heal": "/admin/healpartition/disco",
 }
 """What a page can ask a member to do."""
+REBALANCE: Final = "rebalance"
+"""What it can ask this node to do with a keyspace."""
 HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -155,11 +140,11 @@ class ConsoleRoutes:
         key = request.query_params.get("key")
         found = None if key is None else self._found(key)
         shown = {**await self._overview.fresh(), "key": key, "found": found}
-        return _html(_rendered(shown, version=package_version()))
+        return _html(page_of(shown, version=package_version()))
 
     async def _file(self, request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
-        return Response(_content(name), headers=HEADERS, media_type=_TYPES[name])
+        return Response(file_of(name), headers=HEADERS, media_type=_TYPES[name])
 
     async def _state(self, request: Request) -> Response:
         return Wanted(request).answer(await self._overview.fresh())
@@ -199,7 +184,7 @@ class ConsoleRoutes:
             for part, of in PARTS.items() if sections else ():
                 same = before and all(sections[name] is before[name] for name in of)
                 if not same:  # in a large cluster, some sections are made less often
-                    self._html[part] = _rendered(sections, part=part)
+                    self._html[part] = part_of(part, sections)
             self._rendered_of = sections
         return self._html
 
@@ -210,7 +195,7 @@ class ConsoleRoutes:
         if key is None:
             raise bad_request("say which key: ?key=KEY")
         sections = await self._overview.fresh()
-        return _html(_rendered({**sections, "found": self._found(key)}, part="found"))
+        return _html(part_of("found", sections, found=self._found(key)))
 
     async def _why(self, request: Request) -> Response:
         """Show who changed a member's status, when, and on which evidence."""
@@ -263,18 +248,34 @@ class ConsoleRoutes:
 
     # Acts.
 
+    async def _rebalance(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
+        """Spread the partitions of a keyspace, or say how that would be done."""
+        name, dry_run = asked.get("keyspace"), asked.get("dry_run", False)
+        if not isinstance(name, str) or not isinstance(dry_run, bool):
+            raise bad_request("say which keyspace, as a text, and dry_run as true or false")
+        if not self._ringpop.keyspaces_on_demand.loaded:
+            raise HttpRefusal(404, "KeyspaceUnknown", f"there is no keyspace {name!r:.100}")
+        path = keyspaces.REBALANCE
+        if not dry_run:
+            log_change(path, _caller_of(request), asked, request.state.identity)
+        plan = keyspaces.CHANGES[path](self._ringpop, {"name": name, "dry_run": dry_run})
+        return {"act": REBALANCE, "keyspace": name, "answer": await plan}
+
     async def _act(self, request: Request) -> Response:
         check_role(request, Role.ADMIN)
         wanted = Wanted(request)
-        asked = fields_of(await value_of(request), "the body", ("act", "member"))
+        fields = ("act", "member", "keyspace", "dry_run")
+        asked = fields_of(await value_of(request), "the body", fields)
         act, name = asked.get("act"), asked.get("member", self._ringpop.name)
+        if act == REBALANCE:
+            return wanted.answer(await self._rebalance(request, asked))
         if act not in ACTS:
-            raise bad_request(f"an act is one of {', '.join(ACTS)}, not {act!r:.100}")
+            known = ", ".join((*ACTS, REBALANCE))
+            raise bad_request(f"an act is one of {known}, not {act!r:.100}")
         address = self._ringpop.address_of(name) if isinstance(name, str) else None
         if address is None:
             raise HttpRefusal(404, "MemberUnknown", f"there is no member {name!r:.100}")
-        caller = "unknown" if request.client is None else f"{request.client[0]}:{request.client[1]}"
-        log_change(ACTS[act], caller, asked, request.state.identity)
+        log_change(ACTS[act], _caller_of(request), asked, request.state.identity)
         if name == self._ringpop.name:
             try:
                 value = CHANGES[ACTS[act]](self._ringpop, None)
@@ -295,54 +296,9 @@ class ConsoleRoutes:
         return wanted.answer({"act": act, "member": name, "answer": value})
 
 
-@cache
-def _content(name: str) -> bytes:
-    return files("ringpop_py.web.console").joinpath(name).read_bytes()
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.globals["wheel"] = pictures.wheel
-    environment.filters |= {
-        "clock": clock,
-        "duration": duration,
-        "short": _short,
-        "some": _some,
-        "worst_first": _worst_first,
-        "zip": zip,
-    }
-    return environment.from_string(_content("console.html").decode())
-
-
-def _rendered(sections: Mapping[str, Any], **more: Any) -> str:  # noqa: ANN401 - a template takes anything
-    line = pictures.timeline(sections["events"], sections["head"]["at"])
-    return _template().render(**{"key": None, "found": None, **sections, "timeline": line, **more})
+def _caller_of(request: Request) -> str:
+    return "unknown" if request.client is None else f"{request.client[0]}:{request.client[1]}"
 
 
 def _html(page: str) -> Response:
     return Response(page, headers=HEADERS, media_type="text/html; charset=utf-8")
-
-
-def clock(at: float) -> str:
-    """Return the time *at* of the wall clock, here."""
-    return time.strftime("%H:%M:%S", time.localtime(at))
-
-
-def duration(seconds: float) -> str:
-    """Return so many seconds as text."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:g} min"  # noqa: PLR2004
-
-
-def _short(name: str, most: int = 16) -> str:
-    return name if len(name) <= most else f"…{name[1 - most :]}"
-
-
-def _some(names: Sequence[str], most: int = 3) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def _worst_first(members: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    order = {"faulty": 0, "suspect": 1, "leave": 2, "alive": 3, "tombstone": 4}
-    return sorted(members, key=lambda m: (not m["silent"], order[m["status"]], m["name"]))

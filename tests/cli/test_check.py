@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ringpop_py.admin.problems import CRITICAL, WARNING, Problem
 from ringpop_py.cli.check import _output
+from ringpop_py.console.problems import CRITICAL, WARNING, Problem
 
 
 def test_the_first_line_is_the_worst_and_the_exit_code_says_so() -> None:

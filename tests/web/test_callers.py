@@ -109,6 +109,8 @@ async def test_a_token_is_a_bearer_or_a_password(tmp_path: Path) -> None:
         ("Basic %%%", "no user and password"),
         ("Digest x", "say who you are"),
     ],
+    # Tokens are made anew in each process, and several run these tests.
+    ids=("key", "cluster", "time", "signature", "length", "form", "password", "scheme"),
 )
 async def test_no_other_token_will_do(tmp_path: Path, header: str, why: str) -> None:
     async with serving(tmp_path) as node, caller(node) as http:

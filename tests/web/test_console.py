@@ -14,6 +14,7 @@ import trio
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config.settings import PRESETS
+from ringpop_py.console.page import PARTS
 from ringpop_py.security.identity import Role
 from ringpop_py.security.keys import new_key, write_keys
 from ringpop_py.stores.memory import MemoryStore
@@ -146,11 +147,11 @@ async def test_what_changes_is_sent_within_two_seconds_and_the_rest_is_not() -> 
     ):
         parts = await nursery.start(parts_of, http)
         first: dict[str, str] = {}
-        while len(first) < len(pages.PARTS):
+        while len(first) < len(PARTS):
             name, html = await parts.receive()
             first[name] = html
             checked(html)
-        assert set(first) == set(pages.PARTS)
+        assert set(first) == set(PARTS)
 
         network.hang(nodes[2].address)
         await nodes[0].wait_until(lambda node: len(node.ring) == 2)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from importlib.resources import files
 from itertools import groupby
-from math import isfinite, log
-from pathlib import Path
+from math import log
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ringpop_py.swim.records import text_of
-from ringpop_sim.errors import PlanError, TraceError
 from ringpop_sim.plans.planfile import parse_plan
+from ringpop_sim.reports.lines import LINES_MAX, Line, read_lines
 from ringpop_sim.reports.ownership import MEMBERS_MAX, KeyOwnership
 from ringpop_sim.reports.tracefile import FORMAT, MESSAGES_MAX
 from ringpop_sim.runs.outcome import replay_command
@@ -23,12 +22,10 @@ from ringpop_sim.scenarios import SCENARIOS, about, scenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from ringpop_sim.plans.plan import Plan
 
-Line = dict[str, Any]
-
-LINES_MAX: Final = 2_000_000
 EVENTS_MAX: Final = 20_000
 CHANGES_MAX: Final = 300
 
@@ -47,41 +44,9 @@ def read_story(path: str | Path) -> Story:
         TraceError: the file is not a trace; the message names the line.
     """
     story = Story()
-    number = 0
-    try:
-        with Path(path).open(encoding="utf-8", errors="replace") as file:
-            for number, text in enumerate(file, 1):
-                if number > LINES_MAX:
-                    break
-                story.take(_line_of(text))
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}") from None
-    except KeyError as error:
-        raise TraceError(f"{path}: line {number}: {error} is missing") from None
-    except (ValueError, TypeError, IndexError, AttributeError, PlanError) as error:
-        raise TraceError(f"{path}: line {max(1, number)}: {error}") from None
-    if number > LINES_MAX:
+    if not read_lines(path, story.take):
         story.left_out.append(f"all lines after line {LINES_MAX:,} of the trace")
-    if not number:
-        raise TraceError(f"{path}: line 1: it is empty; a trace begins with its plan")
     return story
-
-
-def _line_of(text: str) -> Line:
-    try:
-        line = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        line = None
-    if not isinstance(line, dict):
-        raise TypeError("this is not a JSON object")
-    line["time"] = float(line["time"])
-    if not isfinite(line["time"]):
-        raise ValueError("its time is not an instant")
-    return line
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)  # NaN and the like are not JSON
 
 
 def page_of(story: Story) -> str:

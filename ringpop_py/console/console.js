@@ -18,7 +18,9 @@ function put(id, html) {
 // A selector for what has the focus, which stays true when the part is written anew.
 function pathOf(element, place) {
   if (element.dataset.act) {
-    return `[data-act="${element.dataset.act}"][data-member="${CSS.escape(element.dataset.member)}"]`;
+    const { act, member, keyspace } = element.dataset;
+    const of = member === undefined ? `[data-keyspace="${CSS.escape(keyspace)}"]` : `[data-member="${CSS.escape(member)}"]`;
+    return `[data-act="${act}"]${of}`;
   }
   const href = element.getAttribute("href");
   return href === null ? null : `[href="${CSS.escape(href)}"]`;
@@ -33,7 +35,7 @@ function follow() {
     // After an answer that is no stream, a browser does not try again by itself.
     if (events.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
   });
-  for (const id of ["head", "problems", "wheel", "timeline", "matrix", "members", "keyspaces", "events"]) {
+  for (const id of ["head", "problems", "wheel", "timeline", "matrix", "members", "keyspaces", "work", "events"]) {
     events.addEventListener(id, (event) => put(id, JSON.parse(event.data)));
   }
 }
@@ -54,31 +56,42 @@ const questions = {
   heal: () => "Look for other sides of a split at all known hosts, and merge with them?",
 };
 
-document.addEventListener("click", (event) => {
+document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-act]");
   if (button === null) return;
-  const { act, member } = button.dataset;
+  const { act, member, keyspace } = button.dataset;
+  const asked = keyspace === undefined ? { act, member } : { act, keyspace };
+  let question = keyspace === undefined ? questions[act](member) : null;
+  if (question === null) {  // what would be done?
+    const [done, answer] = await post({ ...asked, dry_run: true });
+    if (!done) { live.textContent = `${act} ${keyspace}: ${answer}`; return; }
+    question = [`Move partitions of ${keyspace} like this?`, ...answer.answer.lines].join("\n");
+  }
   const dialog = byId("ask");
-  byId("question").textContent = questions[act](member);
+  byId("question").textContent = question;
   byId("answer").textContent = "";
   dialog.returnValue = "no";
-  dialog.onclose = () => { if (dialog.returnValue === "yes") perform(act, member); };
+  dialog.onclose = async () => {
+    if (dialog.returnValue !== "yes") return;
+    const [done, answer] = await post(asked);
+    live.textContent = `${act} ${keyspace ?? member}: ${done ? "done" : answer}`;
+  };
   dialog.showModal();
 });
 
-async function perform(act, member) {
-  let said = `${act} ${member}: done`;
+// Returns whether the node did it, and its answer, or why not.
+async function post(asked) {
   try {
     const answer = await fetch("/ui/act", {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ act, member }),
+      body: JSON.stringify(asked),
     });
-    if (!answer.ok) said = `${act} ${member}: ${(await answer.json()).message}`;
+    const said = await answer.json();
+    return [answer.ok, answer.ok ? said : said.message];
   } catch (error) {
-    said = `${act} ${member}: ${error.message}`;
+    return [false, error.message];
   }
-  live.textContent = said;
 }
 
 document.addEventListener("keydown", (event) => {

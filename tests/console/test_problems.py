@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringpop_py.admin.problems import CRITICAL, WARNING, Seen, problems_in
+from ringpop_py.console.problems import CRITICAL, WARNING, Seen, problems_in
 
 
 def healthy() -> Seen:

@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, judged from what its members say."""
+"""What is wrong with a cluster, judged from what its members say, or from a trace."""
 
 from __future__ import annotations
 

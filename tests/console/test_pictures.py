@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ringpop_py.web.pictures import HOLE, LANES_MAX, RADIUS, SPAN_S, STEP_S, timeline, wheel
+from ringpop_py.console.pictures import HOLE, LANES_MAX, RADIUS, SPAN_S, STEP_S, timeline, wheel
 
 
 def points(path: str) -> list[tuple[float, float]]:

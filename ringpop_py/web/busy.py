@@ -1,0 +1,90 @@
+"""What a cluster is busy with, as the console shows it: hand-overs, jobs and shuffles. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ringpop_py.placing.table import TableRow
+
+HANDOVERS_KEPT: Final = 50
+SHOWN: Final = 20
+"""So many jobs, and shuffles, are shown."""
+_LATER: Final = {"staging": 0, "aborted": 1, "committed": 2, "applied": 3}
+"""States of a job; of two, the one that follows."""
+
+
+class Handovers:
+    """Which partitions have changed their owner, as far as somebody looked."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, tuple[str, ...]] = {}
+        self._found: list[dict[str, Any]] = []
+
+    def note(self, keyspace: str, table: Iterable[TableRow], at: float) -> None:
+        """Compare the owners with those of the last time; *at* is now, by the wall clock."""
+        owners = tuple(row.owner for row in table)
+        before = self._owners.get(keyspace)
+        self._owners[keyspace] = owners
+        if before is None or before == owners or len(before) != len(owners):
+            return
+        moved: dict[tuple[str, str], list[int]] = {}
+        for number, pair in enumerate(zip(before, owners, strict=True)):
+            if pair[0] != pair[1]:
+                moved.setdefault(pair, []).append(number)
+        for (source, target), numbers in moved.items():
+            what = {"at": round(at, 1), "keyspace": keyspace, "partitions": numbers}
+            self._found.append({**what, "from": source, "to": target})
+        del self._found[:-HANDOVERS_KEPT]
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return those of late: when, of which keyspace, from whom to whom; the newest first."""
+        return self._found[::-1]
+
+
+def under_way(table: Iterable[TableRow]) -> list[dict[str, Any]]:
+    """Return how many partitions are on their way, by who had and who should have them."""
+    counts = Counter(
+        (row.owner, row.desired, row.status.label)
+        for row in table
+        if row.moving or row.status.label == "offline"
+    )
+    return [
+        {"from": source, "to": target, "status": status, "partitions": count}
+        for (source, target, status), count in sorted(counts.items())
+    ]
+
+
+def jobs_in(work: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the jobs that members have a part in, as one of each; the newest first.
+
+    Files are staged at several members; what follows is led by one, whose word is the latest.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for said in work.values():
+        for job in said["jobs"]:
+            if job["state"] not in _LATER:  # of a later version
+                continue
+            name = job["keyspace"], job["job"]
+            known = found.get(name)
+            if known is None:
+                found[name] = dict(job)
+                continue
+            files = known["files"] + job["files"]
+            later = max(known, job, key=lambda one: (_LATER[one["state"]], one["partitions_done"]))
+            found[name] = {**later, "files": files, "at": max(known["at"], job["at"])}
+    return sorted(found.values(), key=lambda job: (-job["at"], job["job"]))[:SHOWN]
+
+
+def shuffles_in(work: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the shuffles of all members, each as the member sees it that knows most; by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for said in work.values():
+        for shuffle in said["shuffles"]:
+            known = found.get(shuffle["name"])
+            if known is None or known["version"] < shuffle["version"]:
+                found[shuffle["name"]] = shuffle
+    return [found[name] for name in sorted(found)][:SHOWN]
