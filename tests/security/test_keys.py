@@ -63,6 +63,7 @@ def test_a_file_that_others_may_read_is_refused_with_what_to_do(file: Path, mode
         (f"{KEY.line[:-4]}é=\n", "line 1 is no key"),
         ("".join(f"{new_key().line}\n" for _ in range(KEYS_MAX + 1)), "more than 16 keys"),
     ],
+    ids=("empty", "remarks", "word", "short", "long", "not base64", "many"),  # not the random keys
 )
 def test_a_file_that_is_wrong_says_where_and_shows_nothing_of_it(
     file: Path, content: str, message: str
