@@ -30,6 +30,7 @@ from ringpop_py.supervision import check_trio, keep_running
 from ringpop_py.swim.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
 from ringpop_py.swim.node import Node
 from ringpop_py.transport.channel import Channel, is_this_machine
+from ringpop_py.transport.cuts import CutNetwork
 from ringpop_py.transport.deadlines import now_us
 from ringpop_py.transport.link import CONNECTION
 from ringpop_py.transport.tcp import TcpNetwork
@@ -152,12 +153,13 @@ async def _running(
     channel = _channel_for(config, secured, refused=refused)
     channel.on_dialed = dialed
     channel.tracing = _tracing() if config.tracing else None
-    bound, advertised = await _listening(channel, config, credentials, by_tcp=network is None)
+    by_tcp = network is None or isinstance(network, CutNetwork)
+    bound, advertised = await _listening(channel, config, credentials, by_tcp=by_tcp)
     if beside is not None:
         channel.listen_at(beside)
     channel.host_port = advertised
     # A network of the caller's own has names of its own.
-    resolving = _resolving_for(advertised.host) if network is None else None
+    resolving = _resolving_for(advertised.host) if by_tcp else None
     node = _node_for(config, advertised, opened)
     ringpop = Ringpop(config, channel, node, opened, resolving, credentials)
     ringpop.disks = _disks_of(config)

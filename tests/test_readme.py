@@ -284,6 +284,8 @@ def test_a_night_shift_finds_out_what_has_happened(run: Callable[..., str]) -> N
     assert re.search(r"'store-full': [1-9]", output)
     assert "the last write of 127.0.0.1:" in output
     assert "File too large" in output
+    assert "2 members are in the ring, not 4" in output
+    assert "n3.html: " in output
     assert "every invariant held" in output
 
 

@@ -186,7 +186,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with code 2, and suggest the right word for one that is nearly right."""
-        super().error(message + self._suggestion(message))
+        super().error(self.with_suggestion(message))
+
+    def with_suggestion(self, message: str) -> str:
+        """Return *message* of argparse, and the right word for one that is nearly right."""
+        return message + self._suggestion(message)
 
     def _suggestion(self, message: str) -> str:
         if found := _BAD_CHOICE.search(message):
@@ -204,9 +208,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def command_parser(prog: str, **settings: Any) -> Parser:  # noqa: ANN401 - argparse's own
+def command_parser(
+    prog: str,
+    kind: type[Parser] = Parser,
+    **settings: Any,  # noqa: ANN401 - argparse's own
+) -> Parser:
     """Return a parser for *prog* that has ``--version`` and ``--print-completion`` already."""
-    parser = Parser(prog=prog, **settings)
+    parser = kind(prog=prog, **settings)
     parser.add_argument(
         "--version", action=_Print, text=_version, nargs=0, help="print the version and exit"
     )

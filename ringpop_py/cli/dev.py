@@ -48,7 +48,9 @@ HTTP_NEEDS: Final = ("hypercorn", "starlette", "jinja2", "prometheus_client")
 OPEN_TRIES: Final = 60
 KEYS: Final = """\
 keys: a node's number, then k kill -9, p pause, r resume, s start again, t end gracefully
-      (SIGTERM); q quit. Without a terminal: lines such as `2k`; the end of input quits."""
+      (SIGTERM), c to the other side of a cut of the network, or back; h heal the cut; q quit.
+      Without a terminal: lines such as `2k`; the end of input quits. Clients and stores reach
+      both sides of a cut."""
 
 
 @dataclass(slots=True)
@@ -60,6 +62,7 @@ class DevNode:
     log: Path
     process: subprocess.Popen[bytes] | None = None
     paused: bool = False
+    cut: bool = False
     checksum: int | None = None
     view: str = ""
 
@@ -71,7 +74,15 @@ class DevNode:
         code = self.process.poll()
         if code is not None:
             return f"killed ({-code})" if code < 0 else f"ended ({code})"
-        return "paused" if self.paused else "running"
+        return ("paused" if self.paused else "running") + (", cut off" if self.cut else "")
+
+    def tell(self, away: Sequence[Address]) -> None:
+        """Have the node be cut off from exactly *away*."""
+        if self.running is not None:
+            assert self.running.stdin is not None
+            with suppress(OSError):  # it has just ended
+                self.running.stdin.write(" ".join(map(str, away)).encode() + b"\n")
+                self.running.stdin.flush()
 
     @property
     def running(self) -> subprocess.Popen[bytes] | None:
@@ -107,7 +118,7 @@ class DevCluster:
         """Start the process of *node* unless it is running."""
         if node.running:
             return
-        command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(node.address)]
+        command = [sys.executable, "-m", "ringpop_py.cli.devnode", "--listen", str(node.address)]
         command += ["--hosts", str(self._hosts), *self._flags]
         if self.http is not None and node is self.nodes[0]:
             command += ["--http", str(self.http)]
@@ -116,15 +127,19 @@ class DevCluster:
         with node.log.open("ab") as log:
             # In a session of its own it gets no Ctrl-C from the terminal: `end` ends the nodes.
             node.process = subprocess.Popen(  # noqa: S603 - our own module
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )
         node.paused = False
+        self._tell()
 
     def do(self, action: str, node: DevNode) -> str:
         """Carry out the key *action*; return what was done, in words."""
         if action == "s":
             self.start(node)
             return f"node {node.number} started"
+        if action == "c":
+            node.cut = not node.cut
+            return self._tell()
         process = node.running
         if process is None:
             return f"node {node.number} is not running; {node.number}s starts it"
@@ -132,6 +147,21 @@ class DevCluster:
         process.send_signal(number)
         node.paused = action == "p" or (node.paused and action == "t")  # SIGTERM wakes no process
         return f"node {node.number} {done}"
+
+    def heal(self) -> str:
+        """End the cut; return what was done, in words."""
+        for node in self.nodes:
+            node.cut = False
+        return self._tell()
+
+    def _tell(self) -> str:
+        """Tell all nodes from whom they are cut off; return that in words."""
+        here = [node for node in self.nodes if not node.cut]
+        away = [node for node in self.nodes if node.cut]
+        for node in self.nodes:
+            node.tell([other.address for other in (here if node.cut else away)])
+        sides = (", ".join(str(node.number) for node in side) for side in (here, away))
+        return f"cut: {' | '.join(sides)}" if here and away else "the network is whole"
 
     def ask_all(self) -> None:
         """Ask each node for its view of the cluster."""
@@ -311,9 +341,13 @@ async def _read_keys(cluster: DevCluster, scope: trio.CancelScope, screen: bool)
         if not data or key == "q":
             scope.cancel()
             return
-        if key.isdigit():
+        if key == "h":
+            cluster.said = cluster.heal()
+            if not screen:
+                print(cluster.said, flush=True)
+        elif key.isdigit():
             digits = (digits + key)[-3:]  # as many as `NODES_MAX` has
-        elif key and key in "kprst" and digits:
+        elif key and key in "ckprst" and digits:
             number, digits = int(digits), ""
             known = 1 <= number <= len(cluster.nodes)
             cluster.said = (
@@ -323,7 +357,7 @@ async def _read_keys(cluster: DevCluster, scope: trio.CancelScope, screen: bool)
                 print(cluster.said, flush=True)
         elif not key.isspace():
             digits = ""
-            needs = "needs a node's number before it" if key in "kprst" else "is no key of this"
+            needs = "needs a node's number before it" if key in "ckprst" else "is no key of this"
             cluster.said = f"{key!r} {needs}"
             if not screen:
                 print(f"{cluster.said}\n{KEYS}", flush=True)

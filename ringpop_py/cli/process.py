@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from ringpop_py.cli.logs import Logs
     from ringpop_py.config.settings import Config
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.transport.network import Network
 
 
-def run(config: Config, app: str | None, logs: Logs) -> None:
+def run(config: Config, app: str | None, logs: Logs, network: Network | None = None) -> None:
     """Run a node until a signal ends it; *app* is the value of ``--app``.
 
     Raises:
@@ -38,7 +39,7 @@ def run(config: Config, app: str | None, logs: Logs) -> None:
         ProcessFailed: the factory of *app* raised, or the node itself has a bug.
     """
     try:
-        trio.run(_serve, config, app, logs)
+        trio.run(_serve, config, app, logs, network)
     except (ConfigError, JoinRefused, NameLost, ProcessFailed, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -50,7 +51,7 @@ class ProcessFailed(Exception):
     """The application's factory or the node itself raised an error; the log has the traceback."""
 
 
-async def _serve(config: Config, app: str | None, logs: Logs) -> None:
+async def _serve(config: Config, app: str | None, logs: Logs, network: Network | None) -> None:
     # Before the node starts: a mistake in --app must not be seen by the cluster.
     factory = _load(app) if app is not None else None
     with (
@@ -59,7 +60,7 @@ async def _serve(config: Config, app: str | None, logs: Logs) -> None:
     ):
         async with (
             _cancelling_at_start(signals, immediately) as started,
-            open_ringpop(config, wait_ready=False) as ringpop,
+            open_ringpop(config, network=network, wait_ready=False) as ringpop,
         ):
             await started()
             ringpop.on_debug = logs.debug

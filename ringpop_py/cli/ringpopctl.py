@@ -43,13 +43,15 @@ if TYPE_CHECKING:
     from ringpop_py.cli.commands import Command
     from ringpop_py.client.client import Client
 
+CHECK_USAGE: Final = 3
+"""Monitors take the usual 2 for an outage, and 3 for a check that is not set up."""
 HEAL_TIMEOUT_S: Final = 30.0
 WATCH_S: Final = 2.0
 
 EPILOG: Final = """\
 exit codes: 0 done, 1 the node refused, 2 wrong usage, 3 the members' views differ, or partitions
 are not where they should be or cannot use the store, 4 a node cannot be reached, 5 timed out.
-`check` has those of monitors: 0 all is well, 1 a warning, 2 something is wrong.
+`check` has those of monitors: 0 all is well, 1 a warning, 2 something is wrong, 3 wrong usage.
 With keys, --cluster-key FILE or RINGPOP_CLUSTER_KEY names them; a Unix socket needs none.
 Without --peer, the environment variable RINGPOP_PEER names the node (HOST:PORT, or unix:PATH); else
 it is the daemon of this host: at its Unix socket if it has one, or at 127.0.0.1:3000.
@@ -59,7 +61,11 @@ it is the daemon of this host: at its Unix socket if it has one, or at 127.0.0.1
 @ends_with_its_reader
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ringpopctl; see ``--help``."""
-    options = _parser().parse_args(argv)
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    try:
+        options = _parser().parse_args(arguments)
+    except _WrongUsage as error:
+        return _complain_of_usage(error, arguments)
     try:
         if options.cluster_key is not None:
             os.environ[KEY_VARIABLE] = options.cluster_key  # also for the members that are asked
@@ -71,8 +77,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except RingpopError as error:
-        return _complain(error, options.format)
+        return _complain(error, options)
     return output.exit_code
+
+
+class _WrongUsage(Exception):
+    """The arguments cannot be used."""
+
+    def __init__(self, message: str, text: str) -> None:
+        super().__init__(text)
+        self.message = message
+
+
+class _Parser(Parser):
+    def error(self, message: str) -> NoReturn:
+        message = self.with_suggestion(message)
+        raise _WrongUsage(message, f"{self.format_usage()}{self.prog}: error: {message}")
+
+
+def _complain_of_usage(error: _WrongUsage, arguments: Sequence[str]) -> int:
+    code = CHECK_USAGE if "check" in arguments else ExitCode.USAGE
+    if "--format json" in " ".join(arguments).replace("=", " "):  # nothing is parsed
+        complain(json.dumps({"error": error.message, "code": "usage", "exit_code": code}))
+    else:
+        complain(str(error))
+    return code
 
 
 def _watch(client: Client, options: argparse.Namespace) -> NoReturn:
@@ -88,16 +117,17 @@ def _watch(client: Client, options: argparse.Namespace) -> NoReturn:
         time.sleep(options.watch)
 
 
-def _complain(error: RingpopError, form: str) -> int:
+def _complain(error: RingpopError, options: argparse.Namespace) -> int:
+    exit_code: int
     match error:
         case ConfigError() | Aborted():
-            exit_code = ExitCode.USAGE
+            exit_code = CHECK_USAGE if options.command is check else ExitCode.USAGE
         case CallError() | ShuffleUnavailable() if error.passes:
             exit_code = ExitCode.UNREACHABLE
         case _:
             exit_code = ExitCode.FAILED
     text = (isinstance(error, ApplicationError) and error.message) or str(error)
-    if form == "json":
+    if options.format == "json":
         complain(json.dumps({"error": text, "code": error.code, "exit_code": exit_code}))
     else:
         complain(f"ringpopctl: {text}")
@@ -107,11 +137,13 @@ def _complain(error: RingpopError, form: str) -> int:
 def _parser() -> Parser:
     # Both flags may stand before the command or after it. Without a default here, those given
     # before it are not overwritten.
-    shared = Parser(add_help=False)
+    shared = _Parser(add_help=False)
     shared.add_argument("--format", choices=["table", "json"], default=argparse.SUPPRESS)
     shared.add_argument("--peer", metavar="ADDRESS", default=argparse.SUPPRESS)
     shared.add_argument("--cluster-key", metavar="FILE", default=argparse.SUPPRESS)
-    parser = command_parser("ringpopctl", description="Show or change a cluster.", epilog=EPILOG)
+    parser = command_parser(
+        "ringpopctl", _Parser, description="Show or change a cluster.", epilog=EPILOG
+    )
     parser.add_argument("--peer", metavar="ADDRESS", help="the node: HOST:PORT or unix:PATH")
     parser.add_argument("--format", choices=["table", "json"], default="table")
     text = f"keys of the cluster (${KEY_VARIABLE})"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from ringpop_py.transport.network import Network
+
 
 EPILOG = """\
 All nodes of a cluster use the same store (--store), which is made once (--create-store). A node
@@ -34,8 +36,8 @@ on request, 1 failed, 2 cannot be started with these settings.
 
 
 @ends_with_its_reader
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run ringpopd; see ``--help``."""
+def main(argv: Sequence[str] | None = None, network: Network | None = None) -> int:
+    """Run ringpopd, perhaps over another *network* than TCP; see ``--help``."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["dev"]:
         from ringpop_py.cli.dev import main as dev_main  # noqa: PLC0415 - only `dev` needs it
@@ -50,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from ringpop_py.cli import process  # noqa: PLC0415 - help needs nothing that is installed
 
         try:
-            process.run(config_from(options), options.app, logs)
+            process.run(config_from(options), options.app, logs, network)
         finally:
             logs.flush()  # what follows does not stand in the midst of it
     except KeyboardInterrupt:

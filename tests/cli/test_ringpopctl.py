@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from ringpop_py.cli.ringpopctl import damping_text, main
+from ringpop_py.cli.commands import ExitCode
+from ringpop_py.cli.ringpopctl import CHECK_USAGE, damping_text, main
 
 STEADY: dict[str, Any] = {
     "name": "a",
@@ -70,7 +72,28 @@ def test_a_node_that_does_not_damp_says_so() -> None:
 def test_a_wrong_number_is_told_in_a_sentence(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
 ) -> None:
-    with pytest.raises(SystemExit):
-        main(arguments)
+    assert main(arguments) == ExitCode.USAGE
 
     assert capsys.readouterr().err.splitlines()[-1].endswith(said)
+
+
+@pytest.mark.parametrize("flags", [("--format", "json"), ("--format=json",)])
+def test_wrong_usage_is_json_where_json_was_asked_for(
+    capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+) -> None:
+    assert main((*flags, "membrs")) == ExitCode.USAGE
+
+    said = json.loads(capsys.readouterr().err)
+    assert said["error"].endswith("did you mean members?")
+    assert (said["code"], said["exit_code"]) == ("usage", ExitCode.USAGE)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("check", "--members", "x"), ("check", "--x"), ("check", "--peer", "x:y")]
+)
+def test_a_check_that_is_not_set_up_is_no_outage(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    assert main(arguments) == CHECK_USAGE
+
+    assert "ringpopctl" in capsys.readouterr().err

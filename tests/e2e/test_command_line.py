@@ -510,6 +510,14 @@ def test_dev_starts_kills_and_ends_a_cluster(tmp_path: Path, *, with_key: bool) 
             20,
             "back",
         )
+        process.stdin.write("3c")
+        process.stdin.flush()
+        wait_until(lambda: "cut: 1, 2 | 3\n" in lines, 20, "cut")
+        wait_until(lambda: "2 alive, 1 faulty" in "".join(lines[-7:]), 40, "two sides")
+        process.stdin.write("h")
+        process.stdin.flush()
+        wait_until(lambda: "the network is whole\n" in lines, 20, "whole")
+        wait_until(lambda: "".join(lines[-7:]).count("3 alive") == 3, 40, "healed")
         process.stdin.write("q")
         process.stdin.flush()
         assert process.wait(20) == 0

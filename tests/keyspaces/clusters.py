@@ -39,6 +39,7 @@ class Cluster:
         state: StateConfig | None = None,
         has_store: bool = True,
         store: MemoryStore | None = None,
+        http: Address | None = None,
     ) -> Ringpop:
         """A node that lasts as long as the cluster, or until `stop`; *store* is its own view."""
         addresses = self._addresses
@@ -50,6 +51,7 @@ class Cluster:
             hosts=tuple(addresses.values()),
             store="memory:" if has_store else None,
             state=state or StateConfig(),
+            http=http,
         )
         running = self._running[name] = AsyncExitStack()
         await self._stack.enter_async_context(running)

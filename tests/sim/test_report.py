@@ -286,6 +286,49 @@ def test_who_watches_a_run_does_not_change_its_course(
     assert digests[0] == digests[1]
 
 
+def page_as(trace: Path, tmp_path: Path, *arguments: str) -> str:
+    """The console of a node, as the command writes it."""
+    page = tmp_path / "console.html"
+    assert main(["report", str(trace), "--html", str(page), "--as", *arguments]) == 0
+    return page.read_text()
+
+
+def test_the_console_of_a_node_is_drawn_as_it_would_have_looked(
+    trace: Path, tmp_path: Path
+) -> None:
+    before = page_as(trace, tmp_path, "n0", "--at", "9")
+    assert "Nothing is wrong." in before
+    assert "4</text>" in before
+
+    split = page_as(trace, tmp_path, "n0", "--at", "29")
+    assert "2 different views of the cluster: " in split
+    assert "n0, n1" in split
+    assert "faulty: n2, n3" in split
+    assert split.count('class="span faulty"') == 2
+    assert "2</text>" in split
+
+    healed = page_as(trace, tmp_path, "n0", "--at", "44")
+    assert "Nothing is wrong." in healed
+    assert "n2 faulty -&gt; alive" in healed
+
+    end = page_as(trace, tmp_path, "n0")
+    assert "faulty: n3 (ringpopctl why n3)" in end
+    for page in (before, split, healed, end):
+        assert "<script" not in page
+        assert "<button" not in page
+        assert "http" not in page.replace("http-equiv", "")
+
+
+def test_what_cannot_be_shown_of_a_node_is_said(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    html = ("--html", str(tmp_path / "x.html"))
+    assert main(["report", str(trace), *html, "--as", "n9"]) == 2
+    assert "no node 'n9' ran" in capsys.readouterr().err
+    assert main(["report", str(trace), *html, "--at", "3"]) == 2
+    assert "--at goes with --as" in capsys.readouterr().err
+
+
 def test_nodes_are_listed_as_ranges() -> None:
     assert ranges([7, 0, 1, 2, 3, 5, 6]) == "n0-n3, n5-n7"
     assert ranges([1, 2, 4]) == "n1, n2, n4"

@@ -15,6 +15,7 @@ import trio
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config.settings import PRESETS
 from ringpop_py.console.page import PARTS
+from ringpop_py.node.beside import ShuffleLoad, ShufflesBeside, ShuffleSeen
 from ringpop_py.security.identity import Role
 from ringpop_py.security.keys import new_key, write_keys
 from ringpop_py.stores.memory import MemoryStore
@@ -23,6 +24,8 @@ from ringpop_py.values.packed import encode_value
 from ringpop_py.web import overview, pages
 from ringpop_py.web.overview import CELLS_MAX, Overview, _ping_of
 from ringpop_py.wire.calls import Answer
+from tests.jobs.jobs_staged import JOB, NAME, PARTITIONS, a_file, decided, jobs_of, settled, staged
+from tests.keyspaces.clusters import a_cluster, all_online
 from tests.logged import events_in
 from tests.web.test_callers import bearer
 from tests.web.test_callers import token as token_of
@@ -256,6 +259,73 @@ async def test_acts_are_done_at_any_member_and_logged(caplog: pytest.LogCaptureF
         assert refused.status_code == 403
     asked = [event.fields["endpoint"] for event in events_in(caplog, "change-asked")]
     assert asked.count("/admin/member/drain") == 2  # here, and at n2
+
+
+async def test_a_rebalance_is_shown_before_it_is_done_and_while_it_goes_on() -> None:
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start(name, http=ANY_PORT) for name in ("a", "b")]
+        greek = await nodes[0].open_keyspace(
+            "greek", partitions=8, strategy="average", automatic=False, min_cluster_size=2
+        )
+        await all_online(greek, "a", "b")
+        await cluster.start("c")
+        async with caller(nodes[0]) as http, trio.open_nursery() as nursery:
+            parts = await nursery.start(parts_of, http)
+            page = await until(parts, "keyspaces", 'data-act="rebalance" data-keyspace="greek"')
+            assert "Handed over" not in page
+            asked = {"act": "rebalance", "keyspace": "greek"}
+
+            planned = await http.post("/ui/act", json={**asked, "dry_run": True})
+            assert len(planned.json()["answer"]["moves"]) == 2
+            assert "dry run" in planned.json()["answer"]["lines"][-1]
+            assert greek.table.counts() == {"a": 4, "b": 4}
+            assert (await http.post("/ui/act", json=asked)).is_success
+
+            await until(parts, "keyspaces", "→ c</li>")
+            for body in ({**asked, "keyspace": 1}, {**asked, "dry_run": 1}):
+                assert (await http.post("/ui/act", json=body)).status_code == 400
+            unknown = await http.post("/ui/act", json={**asked, "keyspace": "x"})
+            assert unknown.status_code == 404
+            nursery.cancel_scope.cancel()
+
+
+async def until(parts: trio.MemoryReceiveChannel[tuple[str, str]], wanted: str, text: str) -> str:
+    """Read parts until *wanted* has *text*; return it."""
+    with trio.fail_after(20):
+        async for name, html in parts:
+            if name == wanted and text in html:
+                checked(html)
+                return html
+    raise AssertionError("the stream has ended")
+
+
+async def test_jobs_and_shuffles_are_shown_with_their_progress() -> None:
+    async with (
+        open_ringpop(Config(http=ANY_PORT, name="n"), store=MemoryStore()) as node,
+        caller(node) as http,
+    ):
+        keyspace = await node.open_keyspace(NAME, partitions=PARTITIONS)
+        await all_online(keyspace, "n")
+        assert "There are no jobs and no shuffles" in (await http.get("/ui")).text
+        jobs = jobs_of(node)
+        await staged(jobs, "t0", a_file({f"key-{n}": n for n in range(40)}))
+        await trio.sleep(2 * overview.PERIOD_S)
+        assert "staging" in (await http.get("/ui")).text
+        await decided(jobs, "t0")
+        await settled(jobs)
+        node.shuffles = ShufflesBeside()
+        seen = ShuffleSeen("<s>", 3, "ending", intervals=8, placed=2, attempts=4, rows=1_000)
+        node.shuffles.load = ShuffleLoad(listed=(seen,))
+        await trio.sleep(2 * overview.PERIOD_S)
+
+        page = (await http.get("/ui")).text
+        checked(page)
+        [job] = (await http.get("/ui/state")).json()["work"]["jobs"]
+        assert (job["job"], job["state"], job["files"]) == (JOB, "applied", 1)
+        assert job["partitions_done"] == job["partitions_count"] == PARTITIONS
+        assert f"{PARTITIONS} of {PARTITIONS}" in page
+        assert "&lt;s&gt;" in page
+        assert "2 of 8" in page
 
 
 async def test_acts_are_for_admins_where_there_are_keys(tmp_path: Path) -> None:
