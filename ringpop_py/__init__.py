@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from ringpop_py.values.operations import Change as Change
     from ringpop_py.values.operations import OperationId as OperationId
     from ringpop_py.values.operations import Outcome as Outcome
+    from ringpop_py.values.operations import Span as Span
     from ringpop_py.values.operations import Write as Write
     from ringpop_py.values.packed import encode_value as encode_value
     from ringpop_py.version import __version__ as __version__
@@ -108,7 +109,7 @@ else:
             "swim.effects": "StatusChanged",
             "swim.member": "Member Status",
             "swim.records": "record_of text_of",
-            "values.operations": "Change OperationId Outcome Write",
+            "values.operations": "Change OperationId Outcome Span Write",
             "values.packed": "encode_value",
             "version": "__version__",
         },

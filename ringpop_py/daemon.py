@@ -486,6 +486,8 @@ async def _store_id(worker: Worker, known: Catalog, config: Config, *, is_given:
     """Return the id of the store; make it only for who asked, lest an unmounted one looks new."""
     found = await worker.run(partial(known.store_id, create=False))
     if found is not None:
+        if not known.store.in_memory:
+            await worker.run(known.try_to_write)
         return found
     if not (config.create_store or is_given or known.store.in_memory):
         from ringpop_py.stores.store import missing  # noqa: PLC0415 - only for a store

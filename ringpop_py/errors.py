@@ -330,6 +330,16 @@ class OperationIdReused(
     """
 
 
+class SpanRefused(
+    KeyspaceError, code="span-refused", took_effect="no", http_status=409, settles=True
+):
+    """A partition has not come as far in a source of input as a write with a span assumes.
+
+    Nothing was changed: records between its mark and the beginning of the span would be lost. The
+    sender asks for the mark, and sends everything behind it.
+    """
+
+
 class NotEnoughMembers(KeyspaceError, code="not-enough-members", took_effect="no", http_status=503):
     """The cluster is smaller than the keyspace's minimum, so no partition was assigned yet."""
 
@@ -464,6 +474,7 @@ __all__ = [
     "ShuffleRefused",
     "ShuffleUnavailable",
     "ShuffleUnknown",
+    "SpanRefused",
     "StateDamaged",
     "StoreFull",
     "StoreRefused",

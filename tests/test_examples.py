@@ -46,7 +46,7 @@ def test_every_example_is_tested() -> None:
     assert scripts == set(ENDS) == set(TOLD)
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(ENDS))
 def test_an_example_ends_as_its_story_should(name: str) -> None:
     done = subprocess.run(

@@ -30,7 +30,7 @@ from ringpop_py.errors import (
 from ringpop_py.partition.fence import fence_generation
 from ringpop_py.placing.definition import Definition, is_name
 from ringpop_py.placing.keys import hash_text
-from ringpop_py.stores.layout import KeyspaceKeys, catalog_prefix, store_id_key
+from ringpop_py.stores.layout import KeyspaceKeys, catalog_prefix, probe_key, store_id_key
 from ringpop_py.values.checksum import unwrap, unwrap_message, wrap_message
 from ringpop_py.values.packed import a_map, a_text, decode_value
 
@@ -92,6 +92,19 @@ class Catalog:
             self.store.put_if_absent(key, wrap_message(secrets.token_hex(4), key))
             found = self.store.get(key) or b""  # another node's may have won
         return None if found is None else unwrap_message(str, found, key, "store's id")
+
+    def try_to_write(self) -> None:
+        """Put something, and delete it again.
+
+        A node that cannot write must not be given partitions: their owners hand them over before
+        the node claims them.
+
+        Raises:
+            StoreUnavailable: if that fails.
+        """
+        key = probe_key(self.cluster, secrets.token_hex(8))
+        self.store.put_if_absent(key, wrap_message("", key))
+        self.store.delete([key])
 
     def names(self) -> list[str]:
         """Return the names of all keyspaces that exist or existed, sorted."""

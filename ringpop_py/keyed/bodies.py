@@ -1,8 +1,8 @@
 """What a group of writes did to keyed state, as the body of an entry of a journal.
 
 A body is a list of four: changed keys with their packed values, deleted keys, ids, packed offsets.
-Ids are by source: the sequences of its writes, each followed by the digest of that write if it has
-one.
+Marks of spans are among the offsets. Ids are by source: the sequences of its writes, each followed
+by the digest of that write if it has one.
 """
 
 from __future__ import annotations

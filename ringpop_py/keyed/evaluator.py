@@ -6,7 +6,9 @@ applying it needs no aggregation.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, cast
 
 from ringpop_py.errors import (
@@ -15,6 +17,7 @@ from ringpop_py.errors import (
     KeyspaceError,
     OperationIdReused,
     PartitionFull,
+    SpanRefused,
 )
 from ringpop_py.keyed.aggregations import ABSENT, SCALARS, check_value
 from ringpop_py.keyed.bodies import Group, is_digest
@@ -25,6 +28,7 @@ from ringpop_py.values.operations import (
     Change,
     Outcome,
     PackedWrite,
+    Span,
     Value,
     Write,
 )
@@ -78,14 +82,18 @@ class Evaluator:
         outcomes: list[Outcome | KeyspaceError] = []
         for write in writes:
             try:
-                outcomes.append(self._stage_write(write, group))
+                if isinstance(write, PackedWrite) or write.span is None:
+                    outcomes.append(self._stage_write(write, group))
+                else:
+                    outcomes.append(self._stage_span(write, write.span, group))
             except KeyspaceError as error:
                 outcomes.append(error)
             except (TypeError, ValueError, AttributeError) as error:
                 # A name that is not text, perhaps. The other writes of the group are not to blame.
                 message = f"the write is malformed: {type(error).__name__}: {error}"
                 outcomes.append(BadOperation(message))
-        return (group.body(mergeable=self.mergeable) if group.ids else None), outcomes
+        is_any = group.ids or group.offsets
+        return (group.body(mergeable=self.mergeable) if is_any else None), outcomes
 
     def _stage_write(self, write: Write | PackedWrite, group: Group) -> Outcome:
         source, sequence = write.source, write.sequence
@@ -114,7 +122,7 @@ class Evaluator:
             if write.digest and not is_digest(write.digest):
                 raise BadOperation(f"the digest of a write has {DIGEST_BYTES} bytes")
             values, growth = self._evaluate(write.changes, group, changed, deleted)
-            offsets = self._packed_offsets(write, group) if write.offsets else None
+            offsets = self._packed_offsets(write.offsets, group) if write.offsets else None
             digest = write.digest
         # From here on nothing raises, so the group has a write as a whole or not at all.
         group.changed.update(changed)
@@ -129,6 +137,40 @@ class Evaluator:
         if offsets:
             group.offsets.update(offsets)
         return Outcome(tuple(values))
+
+    def _stage_span(self, write: Write, span: Span, group: Group) -> Outcome:
+        """Evaluate what is new of *write*; see `Span`."""
+        check_span(span, len(write.changes))
+        if self.mergeable:
+            raise BadOperation("in memory mode, copies do not agree how far a source was read")
+        if len(write.changes) > CHANGES_MAX:
+            raise BadOperation(f"a write has at most {CHANGES_MAX} changes")
+        mark = self._mark_of(span.source, group)
+        if mark >= span.upto:
+            return Outcome((), repeated=True)
+        known = bisect_right(span.positions, mark)
+        if mark < span.after or (mark > span.after and not span.positions and write.changes):
+            raise SpanRefused(
+                f"the partition has source {span.source!r} up to {mark}, and the write has what is "
+                f"after {span.after}, up to {span.upto}"
+            )
+        changed: dict[str, bytes | None] = {}
+        deleted: list[str] = []
+        values, growth = self._evaluate(write.changes[known:], group, changed, deleted)
+        offsets = self._packed_offsets({**(write.offsets or {}), span.source: span.upto}, group)
+        group.changed.update(changed)
+        if deleted:
+            group.deleted.update(dict.fromkeys(deleted))
+        group.growth += growth
+        group.offsets.update(offsets)
+        return Outcome(tuple(values))
+
+    def _mark_of(self, source: str, group: Group) -> int:
+        packed = group.offsets.get(source) or self.offsets.get(source)
+        mark = 0 if packed is None else decode_value("msgpack", packed)
+        if type(mark) is not int or mark < 0:
+            raise BadOperation(f"the offset of {source!r} is {mark!r:.100}, and no position")
+        return mark
 
     def _evaluate(
         self,
@@ -346,10 +388,9 @@ class Evaluator:
             )
         return packed
 
-    def _packed_offsets(self, write: Write, group: Group) -> dict[str, bytes]:
-        assert write.offsets is not None
+    def _packed_offsets(self, given: Mapping[str, Value], group: Group) -> dict[str, bytes]:
         offsets: dict[str, bytes] = {}
-        for name, offset in write.offsets.items():
+        for name, offset in given.items():
             _check_text(name, "the name of an offset", KEY_BYTES_MAX)
             check_value(offset)
             offsets[name] = self._packed(offset, OFFSET_BYTES_MAX)
@@ -357,6 +398,21 @@ class Evaluator:
         if len(self.offsets) + len(new) > OFFSETS_MAX:
             raise BadOperation(f"a partition keeps at most {OFFSETS_MAX} offsets")
         return offsets
+
+
+def check_span(span: Span, changes_count: int) -> None:
+    """Check *span*, of a write with that many changes. Raises BadOperation."""
+    if not 0 <= span.after < span.upto:
+        raise BadOperation(f"a span after {span.after}, up to {span.upto}, has no positions")
+    positions = span.positions
+    if not positions:
+        return
+    if len(positions) != changes_count:
+        raise BadOperation(f"{changes_count} changes are at {len(positions)} positions")
+    if any(after < before for before, after in pairwise(positions)):
+        raise BadOperation("the positions of changes do not rise")
+    if positions[0] <= span.after or positions[-1] > span.upto:
+        raise BadOperation(f"positions are not after {span.after}, or not up to {span.upto}")
 
 
 def _check_keys(keys: Sequence[str]) -> None:

@@ -397,8 +397,8 @@ class Keyspace:
         """Make writes by partition, with the caller's own ids; return their outcomes.
 
         A write is compared with its repetitions if it has a digest
-        (`ringpop_py.keyed.operation_ids.named_write`). If a part fails, its error is the outcome of
-        each of its writes; nothing is raised.
+        (`ringpop_py.keyed.operation_ids.named_write`), and recognised by its `Span` if it has one.
+        If a part fails, its error is the outcome of each of its writes; nothing is raised.
         """
         request = WritesOf(self._name, self._generation, parts, self._host)
         results: dict[int, Any] = await self._results(request, parts, timeout_s)

@@ -34,6 +34,11 @@ def store_id_key(cluster: str) -> str:
     return f"{name_part(cluster)}/store-id"
 
 
+def probe_key(cluster: str, token: str) -> str:
+    """Return a key that is put to see whether that is possible, and deleted at once."""
+    return f"{name_part(cluster)}/probes/{token}"
+
+
 def shuffles_prefix(cluster: str) -> str:
     """Return the prefix of frames of shuffles."""
     return f"{name_part(cluster)}/shuffles/"

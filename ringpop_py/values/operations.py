@@ -54,15 +54,37 @@ class Change(NamedTuple):
     argument: Argument = None
 
 
+class Span(Declared, frozen=True):
+    """Says that a write has *all* records of a source of input in a range, for one partition.
+
+    A source is a sequence of records, each at a position; positions rise from 1 on. The partition
+    keeps how far it has come in each source: its mark, which is among its offsets. It takes a write
+    whose range begins at the mark or before, and ignores what it has already; so writes may be
+    repeated, doubled and reordered, by several senders at once, and each record counts once.
+
+    Attributes:
+        after: the position before the range.
+        upto: the last position in it.
+        positions: of the record that each change is of, in the order of changes, which never falls;
+            empty if the changes are a whole, of which no part may be ignored.
+    """
+
+    source: SourceName
+    after: Natural
+    upto: Natural
+    positions: tuple[Natural, ...] = ()
+
+
 class Write(Declared, frozen=True):
     """Changes of keys of one partition: all of them take effect once, or none.
 
     Attributes:
-        source: with *sequence*, its `OperationId`.
+        source: with *sequence*, its `OperationId`. With a *span* they are not looked at.
         offsets: how far each source of input was read for these changes; kept with the state,
             and handed to the node that gains the partition.
         digest: a hash of *changes*, of `DIGEST_BYTES`, if the caller chose the id, and could
             choose it twice; empty otherwise.
+        span: by what its repetitions are recognised in place of an id.
     """
 
     source: SourceName
@@ -70,6 +92,7 @@ class Write(Declared, frozen=True):
     changes: tuple[Change, ...]
     offsets: Mapping[str, Argument] | None = None
     digest: bytes = b""
+    span: Span | None = None
 
 
 class ArgumentRows(Sequence[Value]):

@@ -18,6 +18,7 @@ from ringpop_py.values.declared import (
     Meta,
     Natural,
     Text,
+    astuple,
     base_of,
     converter,
     decode,
@@ -122,7 +123,7 @@ class _AnyWrite(Write, frozen=True):
 
     def plain(self) -> Write:
         changes = tuple(Change(*change) for change in self.changes)
-        return Write(self.source, self.sequence, changes, self.offsets, self.digest)
+        return Write(self.source, self.sequence, changes, self.offsets, self.digest, self.span)
 
 
 class _AnyApplyRequest(ApplyRequest, frozen=True):
@@ -158,6 +159,8 @@ def write_row(write: Write) -> list[Any]:
     """Return *write* as a row."""
     offsets = dict(write.offsets) if write.offsets else None
     row = [write.source, write.sequence, write.changes, offsets]
+    if write.span is not None:
+        return [*row, write.digest, astuple(write.span)]
     return [*row, write.digest] if write.digest else row  # most have none
 
 

@@ -17,6 +17,7 @@ from ringpop_sim.commands import (
     run,
     shrink,
     shuffle,
+    streams,
     swarm,
     theory,
 )
@@ -37,6 +38,7 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     journal,
     keyspaces,
     shuffle,
+    streams,
 )
 """The modules of the subcommands, in the order of the help."""
 

@@ -18,7 +18,7 @@ from ringpop_demo.run import main
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(360)]
 
 needs_java = pytest.mark.skipif(
     shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="Java is not installed"

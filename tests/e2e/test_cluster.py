@@ -17,7 +17,7 @@ from tests.e2e.local_cluster import LocalCluster, LocalNode, free_addresses, wai
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 FAST = ("--suspect-period=1000",)
 APP = ("--app", "tests.e2e.echo_app:create")

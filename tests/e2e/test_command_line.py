@@ -21,7 +21,7 @@ from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -27,7 +27,7 @@ PICTURES = os.environ.get("CONSOLE_PICTURES")
 SHOWN_S = 2.0
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(150),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason=MISSING),
 ]
 

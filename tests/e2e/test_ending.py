@@ -22,7 +22,7 @@ from tests.e2e.local_cluster import LocalCluster, LocalNode, wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 APP = ("--preset=local", "--app", "tests.e2e.echo_app:create")
 

@@ -21,7 +21,7 @@ from tests.e2e.local_cluster import LocalCluster, LocalNode
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 FRAMES_COUNT = BODIES_COUNT = int(os.environ.get("RINGPOP_HOSTILE_FRAMES", "10000"))
 BATCH = 50

@@ -18,7 +18,7 @@ from tests.e2e.local_cluster import LocalCluster
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 PARTITIONS = 16
 KEYS = [f"key-{n}" for n in range(4_000)]

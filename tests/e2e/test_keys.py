@@ -26,7 +26,7 @@ from tests.e2e.local_cluster import LocalCluster, wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 
 def ctl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -187,6 +187,30 @@ def test_a_store_that_is_not_there_is_made_only_for_who_asks(tmp_path: Path, sch
 
     assert other.returncode == 2
     assert "holds nothing of cluster 'other'" in other.stderr
+
+
+@pytest.mark.parametrize("scheme", ["folder://", "sqlite://"])
+def test_a_node_that_cannot_write_does_not_join_and_takes_no_partitions(
+    tmp_path: Path, scheme: str
+) -> None:
+    store = f"{scheme}{tmp_path}/store"
+    with LocalCluster(tmp_path, 1, "--preset", "local", "--store", store) as cluster:
+        cluster.wait_converged()
+        started = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", "127.0.0.1:0"]
+        started += ["--hosts", str(cluster.hosts_file), "--preset", "local", "--store", store]
+        # A limit on the size of files stands for a disk that is full.
+        done = subprocess.run(
+            ["prlimit", "--fsize=0", *started],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        members = ctl_json(cluster, "members")["members"]
+
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"the store '{store}' cannot be used: " in done.stderr
+    assert len(members) == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")

@@ -29,7 +29,7 @@ ONLY_WITH = {"Store: failures", "Jobs and shuffles", "Log, without what is usual
 """Panels that show nothing while nothing of their kind has happened."""
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(240),
     pytest.mark.skipif(None in PROGRAMS.values(), reason=MISSING),
 ]
 

@@ -8,14 +8,14 @@ from ringpop_sim.cli import main
 from ringpop_sim.runs.determinism import _equal_count, divergences
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_hashing_of_strings_changes_no_course(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["determinism", "--seeds", "10"]) == 0
 
     assert "10 plans took the same course" in capsys.readouterr().out
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_course_that_depends_on_the_hashing_of_strings_is_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,6 +23,7 @@ from tests.sim.hunting.variant import HUNTERS
 from tests.sim.planted.bugs import BUGS, Bug
 from tests.sim.planted.keyspaces import KEYSPACE_BUGS
 from tests.sim.planted.patching import planted
+from tests.sim.planted.streams import STREAM_BUGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,8 +70,8 @@ def hunts(
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("bug", BUGS + KEYSPACE_BUGS, ids=str)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", BUGS + KEYSPACE_BUGS + STREAM_BUGS, ids=str)
 def test_a_planted_bug_is_found(bug: Bug, hunts: dict[str, Prey]) -> None:
     hunted = hunts[bug.name].result()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.e2e,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(360),
     pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed"),
 ]
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(360)]
 
 DOCS = Path(__file__).parents[2] / "docs"
 PIPELINES = (DOCS / "pipelines.md").read_text("utf-8")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ringpop_demo.cluster import Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(360)]
 
 RING = HashRing([f"10.0.0.{index}:3000" for index in range(30)])
 PARTITIONS_COUNT = 1_000

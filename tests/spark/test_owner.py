@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(360)]
 
 ODD_KEYS = ["", " ", "\x00", "ключ", "鍵", "😀", "e\u0301", "\uffff", "\U0010ffff", "x" * 100_000]
 

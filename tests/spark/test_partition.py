@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ringpop_demo.cluster import Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(360)]
 
 KEYS = ["", "a", "Ä", "A\u0308", "😀", *map(str, range(200))]
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     Make = Callable[..., Pipeline]
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(360)]
 
 ROWS = 6_000
 TOML = """

@@ -16,7 +16,7 @@ from ringpop_py.spark.snapshot import KeyspaceSnapshot
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(360)]
 
 RING = HashRing(["a", "b", "c"])
 KEYSPACE = KeyspaceSnapshot("k", 1, ("b", "a", NOBODY, "b", "a", "b"))

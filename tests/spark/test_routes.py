@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ringpop_demo.cluster import Cluster
     from ringpop_py.spark.sender import Through
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(360)]
 
 
 def flights(spark: SparkSession, count: int, keys_count: int = 50) -> DataFrame:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ringpop_demo.cluster import Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(360)]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ringpop_demo.cluster import Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(480)]
 
 FILES = 24
 RESTARTS = 3

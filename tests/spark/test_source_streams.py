@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ringpop_demo.cluster import Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(360)]
 
 SCHEMA = "tailnum string, delay bigint, distance double"
 RUN_S = 120

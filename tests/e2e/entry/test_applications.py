@@ -25,7 +25,7 @@ def hosts(
         print(hosts.logs(), hosts.app_logs())  # shown if a test fails
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_each_host_answers_with_what_the_owner_says(hosts: Hosts) -> None:
     for owner in range(2):
         for key in hosts.keys_of(owner, 2):
@@ -81,7 +81,7 @@ def test_nobody_else_can_say_that_a_request_was_forwarded(hosts: Hosts) -> None:
     assert reply.json()["host"] == hosts[1].name
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_while_the_daemon_is_away_its_host_answers_and_then_the_owner_does(hosts: Hosts) -> None:
     [key] = hosts.keys_of(1, 1)
     url = f"http://{hosts.apps[0]}/carts/{key}"

@@ -70,7 +70,7 @@ def test_what_cannot_be_forwarded_is_refused(hosts: Doors) -> None:
         assert caller.recv(100).startswith(b"HTTP/1.1 501 ")
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_a_node_that_is_restarted_under_load_fails_no_get(hosts: Doors) -> None:
     [key] = hosts.keys_of(1, 1)
     statuses = []

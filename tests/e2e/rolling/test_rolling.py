@@ -11,7 +11,7 @@ from tests.e2e.rolling.run import run
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 
 async def test_callers_of_all_kinds_meet_no_error_while_a_daemon_is_restarted(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_node_that_stops_for_long_and_goes_on_serves_nothing_old(cluster: ShuffleCluster) -> None:
     tables = [rows(seed) for seed in range(3)]
     with ShuffleClient(cluster.addresses, "paused") as client:
@@ -50,7 +50,7 @@ def refreshed_members(client: ShuffleClient) -> list[str]:
     return [member.host for member in client.refresh().members]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_process_that_is_killed_alone_is_started_again_with_empty_hands(
     cluster: ShuffleCluster,
 ) -> None:

@@ -26,7 +26,7 @@ def frames_in(folder: Path) -> set[str]:
         store.close()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(360)
 def test_all_processes_may_die_while_rows_are_put(tmp_path: Path) -> None:
     tables = [rows(seed) for seed in range(3)]
     with ShuffleCluster(tmp_path, 2) as cluster:
@@ -49,7 +49,7 @@ def test_all_processes_may_die_while_rows_are_put(tmp_path: Path) -> None:
             client.delete()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_node_may_be_alone_and_what_a_dead_one_has_left_in_the_store_goes(tmp_path: Path) -> None:
     with ShuffleCluster(tmp_path, 1) as cluster:
         cluster.wait_ready(1)

@@ -15,7 +15,7 @@ from tests.e2e.state.run import NODES, run
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 
 def test_what_was_acknowledged_holds_through_random_faults(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def hunts(
         yield prey
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_a_broken_variant_is_found(variant: Variant, hunts: dict[str, Prey]) -> None:
     found = hunts[variant.name].result()

@@ -2,7 +2,8 @@
 
 A program of its own, so that each bug is in a process with a core of its own. Each argument is
 a scenario, a size and a seed (``crash:8:1``, size 0: as it comes), a law (``theory:rotation``), or
-a random plan (``plans:4:7``: of four nodes, drawn from 7; ``partitions:4:7``: with partitions).
+a random plan (``plans:4:7``: of four nodes, drawn from 7; ``partitions:4:7``: with partitions), or
+schedules of streams (``streams:300:1``: 300 of them, from seed 1 on).
 Prints one JSON object: by invariant, where it broke first, and how.
 """
 
@@ -16,6 +17,7 @@ from ringpop_sim.runs import theory
 from ringpop_sim.runs.random_plans import random_plan
 from ringpop_sim.runs.run import run
 from ringpop_sim.scenarios import scenario
+from ringpop_sim.streams.schedule import STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +37,9 @@ def broken_by(hunt: str) -> dict[str, str]:
         wrong = [row for row in LAWS[rest[0]]() if not row.ok]
         return {THEORY: str(wrong[0].as_json())} if wrong else {}
     size, seed = map(int, rest)
+    if name == "streams":
+        outcomes = (STREAMS.run(each) for each in range(seed, seed + size))
+        return next(({o.broken.invariant: str(o)} for o in outcomes if o.broken is not None), {})
     if name in RANDOM:
         plan = random_plan(seed, size, 5, keyspaces=name == "partitions")
     else:

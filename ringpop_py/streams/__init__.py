@@ -1,0 +1,1 @@
+"""Keyed stages: records of sources come to the owners of their keys, each once."""

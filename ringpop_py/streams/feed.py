@@ -1,0 +1,145 @@
+"""Brings the records of one source of input to the partitions of a keyspace, each once: pure.
+
+The driver reads records in their order, and sends what `Feed.next` returns. A partition keeps its
+mark: how far it has come (`ringpop_py.values.operations.Span`). So a feed has no state of its own
+that would have to be kept: whoever feeds the source next asks all partitions for their marks, and
+goes on behind the lowest. Two feeds of one source at once do no harm.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+R = TypeVar("R")
+
+UNDER_WAY_MAX: Final = 4
+"""So many groups are under way to one partition at a time."""
+GROUP_RECORDS: Final = 1_000
+"""A group has at most so many records."""
+BEHIND_MAX: Final = 100_000
+"""A partition without records is told how far the source is once it is so many positions behind."""
+
+
+class Sending(NamedTuple, Generic[R]):
+    """A group: all records for *partition* that stand after *after*, up to *upto*."""
+
+    partition: int
+    after: int
+    upto: int
+    records: Sequence[tuple[int, R]]
+
+
+@dataclass(slots=True)
+class _Lane(Generic[R]):
+    """What is known of one partition.
+
+    Attributes:
+        mark: how far it has come, as it said last.
+        sent: the end of the last group that was sent.
+        waiting: records after *sent*, each with its position.
+        under_way: groups that were not answered yet, in their order.
+    """
+
+    mark: int
+    sent: int
+    waiting: deque[tuple[int, R]] = field(default_factory=deque)
+    under_way: deque[Sending[R]] = field(default_factory=deque)
+
+
+class Feed(Generic[R]):
+    """See the module.
+
+    Args:
+        marks: of each partition, by number.
+        behind_max: see `BEHIND_MAX`.
+
+    Attributes:
+        read: the position of the last record that was added.
+        held: how many records wait, or are under way.
+    """
+
+    def __init__(
+        self,
+        marks: Sequence[int],
+        *,
+        group_records: int = GROUP_RECORDS,
+        behind_max: int = BEHIND_MAX,
+    ) -> None:
+        self._lanes = [_Lane[R](mark, mark) for mark in marks]
+        self._group_records = group_records
+        self._behind_max = behind_max
+        self.read = min(marks)
+        self.held = 0
+
+    @property
+    def marks(self) -> list[int]:
+        """How far the partitions have come, as they said last."""
+        return [lane.mark for lane in self._lanes]
+
+    @property
+    def done(self) -> bool:
+        """Whether all partitions have come as far as the source was read."""
+        return all(lane.mark >= self.read for lane in self._lanes)
+
+    def add(self, position: int, partition: int, record: R) -> None:
+        """Add the next record; one that its partition has already is ignored.
+
+        Raises:
+            ValueError: if *position* does not follow the last one.
+        """
+        if position <= self.read:
+            raise ValueError(f"position {position} after position {self.read}")
+        self.read = position
+        lane = self._lanes[partition]
+        if position > lane.sent:
+            lane.waiting.append((position, record))
+            self.held += 1
+
+    def next(self, *, all_of_it: bool = False) -> list[Sending[R]]:
+        """Return groups to send now.
+
+        Args:
+            all_of_it: tell each partition how far the source was read, even if it has no records.
+        """
+        found: list[Sending[R]] = []
+        for number, lane in enumerate(self._lanes):
+            while len(lane.under_way) < UNDER_WAY_MAX and lane.sent < self.read:
+                is_near = lane.under_way or self.read - lane.sent < self._behind_max
+                if not lane.waiting and is_near and not all_of_it:
+                    break  # a later group says it as well
+                found.append(self._group(number, lane))
+        return found
+
+    def _group(self, number: int, lane: _Lane[R]) -> Sending[R]:
+        records = [
+            lane.waiting.popleft() for _ in range(min(len(lane.waiting), self._group_records))
+        ]
+        # With more to come, the group ends with its last record, of which there may be several
+        # changes but no second one.
+        upto = records[-1][0] if lane.waiting else self.read
+        sending = Sending(number, lane.sent, upto, records)
+        lane.sent = upto
+        lane.under_way.append(sending)
+        return sending
+
+    def taken(self, sending: Sending[R]) -> None:
+        """Note that the partition has *sending*, now or since before."""
+        self._has(self._lanes[sending.partition], sending.upto)
+
+    def again(self, partition: int, mark: int) -> list[Sending[R]]:
+        """Return what to send again, to a partition that has come as far as *mark*.
+
+        What was sent before may still arrive: it does no harm.
+        """
+        self._has(self._lanes[partition], mark)
+        return list(self._lanes[partition].under_way)
+
+    def _has(self, lane: _Lane[R], mark: int) -> None:
+        lane.mark = max(lane.mark, mark)  # marks only rise: a lower one is an old answer
+        while lane.under_way and lane.under_way[0].upto <= lane.mark:
+            self.held -= len(lane.under_way.popleft().records)

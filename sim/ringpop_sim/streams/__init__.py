@@ -1,0 +1,1 @@
+"""Streams under faults: does each record of each source count once?"""

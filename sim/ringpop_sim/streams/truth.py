@@ -1,0 +1,69 @@
+"""What a stream promises, checked after each change of a partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.values.packed import decode_value
+from ringpop_sim.journal.promises import LogBroken
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ringpop_py.keyed.keyed import KeyedState
+
+TWICE: Final = "twice"
+LOST: Final = "lost"
+BACK: Final = "back"
+LIVE: Final = "live"
+ERROR: Final = "error"
+
+INVARIANTS: Final[dict[str, str]] = {
+    TWICE: "no record counts twice",
+    LOST: "a partition whose mark is behind a record has counted it, if it is one of its own",
+    BACK: "a mark only rises",
+    LIVE: "once nothing fails, all records count within a bounded time",
+    ERROR: "no write is refused, but for a span that begins behind the mark",
+}
+
+
+class StreamBroken(Exception):
+    """A promise is broken."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(detail)
+        self.broken = LogBroken(invariant, detail)
+
+
+def key_of(source: str, position: int) -> str:
+    """Return the key that counts one record."""
+    return f"{source}@{position}"
+
+
+class StreamTruth:
+    """Which records there are, by source and partition, in the order of their positions."""
+
+    def __init__(self, records: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+        self._of: dict[tuple[str, int], list[int]] = {}
+        for source, rows in records.items():
+            for position, partition in rows:
+                self._of.setdefault((source, partition), []).append(position)
+        self._marks: dict[tuple[str, int], int] = {}
+
+    def check(self, source: str, partition: int, state: KeyedState) -> None:
+        """Compare one partition with all records of *source*. Raises StreamBroken."""
+        mark = state.offsets.get(source, 0)
+        assert isinstance(mark, int)
+        before = self._marks.get((source, partition), 0)
+        where = f"partition {partition}, whose mark of {source} is {mark}"
+        if mark < before:
+            raise StreamBroken(BACK, f"{where}: it was {before}")
+        self._marks[source, partition] = mark
+        positions = self._of.get((source, partition), [])
+        counts = state.packed([key_of(source, position) for position in positions])
+        for position, packed in zip(positions, counts, strict=True):
+            count = 0 if packed is None else decode_value("msgpack", packed)
+            if count > 1:
+                raise StreamBroken(TWICE, f"{where}: record {position} counts {count} times")
+            if position <= mark and not count:
+                raise StreamBroken(LOST, f"{where}: record {position} does not count")
