@@ -67,6 +67,7 @@ class Reader:
         self._source = source
         self._feed: Feed[int] | None = None
         self._found: dict[int, int] = {}
+        self._asked_at: dict[int, int] = {}
         self._ask_marks()
 
     def _ask_marks(self) -> None:
@@ -125,6 +126,12 @@ class Reader:
             self._world.after(TIMEOUT, partial(self._check, sending))
 
     def _again(self, number: int) -> None:
+        """Ask for the mark, once in a while: each group that is under way may be refused."""
+        now = self._world.now
+        if now - self._asked_at.get(number, -TIMEOUT) < TIMEOUT:
+            return
+        self._asked_at[number] = now
+
         def marked(mark: int) -> None:
             if not self.gone and self._feed is not None:
                 for sending in self._feed.again(number, mark):
