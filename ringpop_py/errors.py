@@ -81,6 +81,10 @@ class NoOwner(
     """No member is in the ring, so no key has an owner. Nothing was sent."""
 
 
+class SourceFailed(RingpopError, code="source-failed", took_effect="no", passes=True):
+    """A source of a stream cannot be read now; it is tried again. The message says why."""
+
+
 class WireError(RingpopError, code="bad-bytes", passes=True, http_status=502):
     """A peer sent bytes that break the protocol. Nothing changed locally.
 
@@ -474,6 +478,7 @@ __all__ = [
     "ShuffleRefused",
     "ShuffleUnavailable",
     "ShuffleUnknown",
+    "SourceFailed",
     "SpanRefused",
     "StateDamaged",
     "StoreFull",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +40,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Say who runs first, and run what is marked so in virtual time.
 
     That mark is for whole modules, and whatever fixtures they have: a clock that is a fixture
     counts only for tests that name it among their own arguments.
     """
-    if "PYTEST_XDIST_WORKER" in os.environ:  # else in the order of the files
+    if getattr(config.option, "loadgroup", False):  # else in the order of the files
         if not all("@" in item.nodeid for item in items):
             raise pytest.UsageError("xdist has not taken the groups of tests: another version?")
         items.sort(key=lambda item: _company(item) not in LONGEST)

@@ -13,7 +13,10 @@ from ringpop_py.errors import KeyspaceError, ShuffleError
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference.md"
-LISTED = ("ringpop_py", "ringpop_py.testing", "ringpop_py.spark", "ringpop_py.pipeline")
+LISTED = (
+    *("ringpop_py", "ringpop_py.testing", "ringpop_py.spark", "ringpop_py.pipeline"),
+    "ringpop_py.streams",
+)
 PUBLIC = {*LISTED, "ringpop_py.errors", "ringpop_sim", "ringpop_sim.linear"}
 SCRIPT = "ringpop_py.cli.pipeline"
 """Its file is what spark-submit is given; nothing of it is imported."""

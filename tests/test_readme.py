@@ -172,6 +172,7 @@ def spark_is_missing() -> str:
 
 HTTP = blocks_of(ROOT / "docs" / "http.md")
 SECURITY = blocks_of(ROOT / "docs" / "security.md")
+STREAMS = blocks_of(ROOT / "docs" / "streams.md")
 NIGHT = blocks_of(ROOT / "docs" / "night.md")
 README = blocks_of(ROOT / "README.md")
 SCRIPTS = [
@@ -287,6 +288,15 @@ def test_a_night_shift_finds_out_what_has_happened(run: Callable[..., str]) -> N
     assert "2 members are in the ring, not 4" in output
     assert "n3.html: " in output
     assert "every invariant held" in output
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(240)
+def test_clicks_count_once_while_nodes_are_killed_and_paused(run: Callable[..., str]) -> None:
+    output = run(STREAMS)
+
+    assert "100 users, 1200 to 1200 clicks each" in output
+    assert "COUNTED" in output
 
 
 @pytest.mark.e2e

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 JOBS_MAX: Final = 20
 """So many jobs are shown of a node."""
+SPLITS_MAX: Final = 4_000
+"""So many splits of streams are shown of a node."""
 
 
 def reach(ringpop: Ringpop, _value: object) -> object:
@@ -64,7 +66,15 @@ def work(ringpop: Ringpop, _value: object) -> object:
         "puts_s": 0.0 if put is None else put.total_s,
         "jobs": _jobs(ringpop),
         "shuffles": [asdict(shuffle) for shuffle in listed],
+        "streams": _streams(ringpop),
     }
+
+
+def _streams(ringpop: Ringpop) -> list[dict[str, Any]]:
+    if not ringpop.keyspaces_on_demand.loaded:
+        return []
+    streams = (s for keyspace in ringpop.keyspaces.all() for s in keyspace.streams.values())
+    return [row for stream in streams for row in stream.rows()][:SPLITS_MAX]
 
 
 def _jobs(ringpop: Ringpop) -> list[dict[str, object]]:

@@ -115,6 +115,20 @@ class ShuffleSaid(Named, frozen=True):
     rows: Natural
 
 
+class SplitSaid(Named, frozen=True):
+    """A split of a stream, in the answer of ``/admin/work``."""
+
+    keyspace: Short
+    stream: Short
+    split: Short
+    read: Natural
+    counted: Natural
+    held: Natural
+    records: Natural
+    refused: Natural
+    trouble: Text
+
+
 class WorkSaid(Named, frozen=True):
     """The answer of ``/admin/work``."""
 
@@ -122,6 +136,7 @@ class WorkSaid(Named, frozen=True):
     puts_s: Annotated[float, Meta(ge=0, le=1e12)]
     jobs: Annotated[tuple[JobSaid, ...], Meta(max_length=100)]
     shuffles: Annotated[tuple[ShuffleSaid, ...], Meta(max_length=100)]
+    streams: Annotated[tuple[SplitSaid, ...], Meta(max_length=4_000)] = ()
 
 
 KINDS: dict[str, type[Named]] = {

@@ -22,7 +22,7 @@ FIRST_S: Final = 1.0
 KEYSPACE_LOOKUP: Final = "/admin/keyspaces/lookup"
 
 
-def _members(client: Client) -> Iterator[tuple[dict[str, Any], Client | None, str]]:
+def members_of(client: Client) -> Iterator[tuple[dict[str, Any], Client | None, str]]:
     """Yield for each member its row, a client, and nothing; or no client, and the reason."""
     for row in client.admin("/admin/members")["members"]:
         if row["status"] not in REACHABLE:
@@ -70,7 +70,7 @@ class Top:
 
     def _measured(self, client: Client) -> list[dict[str, Any]]:
         rows, seen = [], {}
-        for member, peer, _ in _members(client):
+        for member, peer, _ in members_of(client):
             row: dict[str, Any] = dict.fromkeys(FIGURES)
             row |= {"name": member["name"], "status": member["status"]}
             rows.append(row)
@@ -119,7 +119,7 @@ def _sampled(peer: Client) -> _Sample:
 def trace(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl trace``: where each member would send a request for a key."""
     rows: list[dict[str, Any]] = []
-    for member, peer, why in _members(client):
+    for member, peer, why in members_of(client):
         row: dict[str, Any] = {
             "member": member["name"],
             "owner": None,

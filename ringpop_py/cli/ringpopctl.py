@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from ringpop_py.cli import history, keys, keyspaces, look, shuffles
+from ringpop_py.cli import history, keys, keyspaces, look, shuffles, streams
 from ringpop_py.cli.check import check
 from ringpop_py.cli.commands import (
     Aborted,
@@ -234,6 +234,10 @@ def _add_looks(add: Callable[..., Parser]) -> None:
     )
     tracing.add_argument("key", metavar="KEY")
     tracing.add_argument("--keyspace", metavar="NAME", help="of its partition in this keyspace")
+    reading = add(
+        "streams", streams.show, "which member reads which split, and how far", reads=True
+    )
+    reading.add_argument("name", nargs="?", metavar="NAME", help="of this stream alone")
     top = add("top", look.Top(), "what each member does, again and again until Ctrl-C", reads=True)
     top.set_defaults(watch=WATCH_S)
     add("ring", _ring, "how much of the ring each member owns", reads=True)

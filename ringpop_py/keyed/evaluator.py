@@ -147,7 +147,7 @@ class Evaluator:
             raise BadOperation(f"a write has at most {CHANGES_MAX} changes")
         mark = self._mark_of(span.source, group)
         if mark >= span.upto:
-            return Outcome((), repeated=True)
+            return Outcome((mark,), repeated=True)
         known = bisect_right(span.positions, mark)
         if mark < span.after or (mark > span.after and not span.positions and write.changes):
             raise SpanRefused(
@@ -156,14 +156,14 @@ class Evaluator:
             )
         changed: dict[str, bytes | None] = {}
         deleted: list[str] = []
-        values, growth = self._evaluate(write.changes[known:], group, changed, deleted)
+        _, growth = self._evaluate(write.changes[known:], group, changed, deleted)
         offsets = self._packed_offsets({**(write.offsets or {}), span.source: span.upto}, group)
         group.changed.update(changed)
         if deleted:
             group.deleted.update(dict.fromkeys(deleted))
         group.growth += growth
         group.offsets.update(offsets)
-        return Outcome(tuple(values))
+        return Outcome((span.upto,))
 
     def _mark_of(self, source: str, group: Group) -> int:
         packed = group.offsets.get(source) or self.offsets.get(source)
@@ -402,6 +402,8 @@ class Evaluator:
 
 def check_span(span: Span, changes_count: int) -> None:
     """Check *span*, of a write with that many changes. Raises BadOperation."""
+    if span.upto == span.after == changes_count == 0:
+        return  # it asks for the mark
     if not 0 <= span.after < span.upto:
         raise BadOperation(f"a span after {span.after}, up to {span.upto}, has no positions")
     positions = span.positions

@@ -6,7 +6,7 @@ call for each owner. Every write has an id, so it takes effect once however ofte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack
 
 import trio
 
@@ -37,7 +37,7 @@ from ringpop_py.values import requests as messages
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from ringpop_py.actors.actors import Actor, Actors
     from ringpop_py.columns.pages import ColumnsRequest
@@ -79,6 +79,13 @@ class StaleValues(NamedTuple):
     age_s: float | None
 
 
+class StreamHere(Protocol):
+    """What a keyspace knows of a stream into it (`ringpop_py.streams`)."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return how far the splits are that this node reads."""
+
+
 class Keyspace:
     """One keyspace of the cluster. Made by `Ringpop.open_keyspace`.
 
@@ -94,6 +101,9 @@ class Keyspace:
     - `NotEnoughMembers`, immediately, while the cluster has never had *min_cluster_size* members
       (`wait_assigned` waits for them);
     - `KeyspaceUnknown`, once it was dropped.
+
+    Attributes:
+        streams: those that this node has started, by name.
     """
 
     def __init__(self, node: NodeView, host: Host, rng: random.Random, spawn: Spawn) -> None:
@@ -104,6 +114,7 @@ class Keyspace:
         self.owners = KeyspaceOwners(node, host)
         self.stage = ActorHost(host, spawn)
         self._spawn = spawn
+        self.streams: dict[str, StreamHere] = {}
         self._writer = Writer(node.name)
         # Fixed for the life of the keyspace, and kept here because each request needs them.
         self._name, self._generation = host.definition.name, host.generation
@@ -502,6 +513,10 @@ class Keyspace:
         """
         wiring = Wiring(self, self._ask, self._spawn, self.stage)
         return make_actors(actor, name, (mailbox_max, actors_max), wiring)
+
+    def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """Run a task beside the keyspace; it is cancelled when the node ends. See `Spawn`."""
+        self._spawn(function, *arguments)
 
     # What happens.
 

@@ -1,1 +1,25 @@
-"""Keyed stages: records of sources come to the owners of their keys, each once."""
+"""Streams: records of sources come to the owners of their keys, and each counts once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringpop_py.lazy import lazily
+
+if TYPE_CHECKING:
+    from ringpop_py.streams.files import Files as Files
+    from ringpop_py.streams.source import BadRecord as BadRecord
+    from ringpop_py.streams.source import Record as Record
+    from ringpop_py.streams.source import Source as Source
+    from ringpop_py.streams.stream import SplitStatus as SplitStatus
+    from ringpop_py.streams.stream import Stream as Stream
+    from ringpop_py.streams.stream import start_stream as start_stream
+else:
+    __getattr__, __dir__, __all__ = lazily(
+        __name__,
+        {
+            "files": "Files",
+            "source": "BadRecord Record Source",
+            "stream": "SplitStatus Stream start_stream",
+        },
+    )

@@ -1,9 +1,10 @@
 """Brings the records of one source of input to the partitions of a keyspace, each once: pure.
 
-The driver reads records in their order, and sends what `Feed.next` returns. A partition keeps its
-mark: how far it has come (`ringpop_py.values.operations.Span`). So a feed has no state of its own
-that would have to be kept: whoever feeds the source next asks all partitions for their marks, and
-goes on behind the lowest. Two feeds of one source at once do no harm.
+The driver reads records in their order, and sends each group that `Feed.next` returns until its
+partition has it. A partition keeps its mark: how far it has come (see
+`ringpop_py.values.operations.Span`). So a feed has no state of its own that would have to be kept:
+whoever feeds the source next asks all partitions for their marks, and goes on behind the lowest.
+Two feeds of one source at once do no harm.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ UNDER_WAY_MAX: Final = 4
 """So many groups are under way to one partition at a time."""
 GROUP_RECORDS: Final = 1_000
 """A group has at most so many records."""
-BEHIND_MAX: Final = 100_000
-"""A partition without records is told how far the source is once it is so many positions behind."""
+BEHIND_MAX: Final = 50_000
+"""A partition without records is told how far the source is after so many records of others."""
 
 
 class Sending(NamedTuple, Generic[R]):
@@ -41,12 +42,14 @@ class _Lane(Generic[R]):
     Attributes:
         mark: how far it has come, as it said last.
         sent: the end of the last group that was sent.
+        sent_at: how many records the feed had got by then.
         waiting: records after *sent*, each with its position.
         under_way: groups that were not answered yet, in their order.
     """
 
     mark: int
     sent: int
+    sent_at: int = 0
     waiting: deque[tuple[int, R]] = field(default_factory=deque)
     under_way: deque[Sending[R]] = field(default_factory=deque)
 
@@ -73,6 +76,7 @@ class Feed(Generic[R]):
         self._lanes = [_Lane[R](mark, mark) for mark in marks]
         self._group_records = group_records
         self._behind_max = behind_max
+        self._added = 0
         self.read = min(marks)
         self.held = 0
 
@@ -95,6 +99,7 @@ class Feed(Generic[R]):
         if position <= self.read:
             raise ValueError(f"position {position} after position {self.read}")
         self.read = position
+        self._added += 1
         lane = self._lanes[partition]
         if position > lane.sent:
             lane.waiting.append((position, record))
@@ -109,7 +114,7 @@ class Feed(Generic[R]):
         found: list[Sending[R]] = []
         for number, lane in enumerate(self._lanes):
             while len(lane.under_way) < UNDER_WAY_MAX and lane.sent < self.read:
-                is_near = lane.under_way or self.read - lane.sent < self._behind_max
+                is_near = lane.under_way or self._added - lane.sent_at < self._behind_max
                 if not lane.waiting and is_near and not all_of_it:
                     break  # a later group says it as well
                 found.append(self._group(number, lane))
@@ -123,23 +128,13 @@ class Feed(Generic[R]):
         # changes but no second one.
         upto = records[-1][0] if lane.waiting else self.read
         sending = Sending(number, lane.sent, upto, records)
-        lane.sent = upto
+        lane.sent, lane.sent_at = upto, self._added
         lane.under_way.append(sending)
         return sending
 
-    def taken(self, sending: Sending[R]) -> None:
-        """Note that the partition has *sending*, now or since before."""
-        self._has(self._lanes[sending.partition], sending.upto)
-
-    def again(self, partition: int, mark: int) -> list[Sending[R]]:
-        """Return what to send again, to a partition that has come as far as *mark*.
-
-        What was sent before may still arrive: it does no harm.
-        """
-        self._has(self._lanes[partition], mark)
-        return list(self._lanes[partition].under_way)
-
-    def _has(self, lane: _Lane[R], mark: int) -> None:
+    def taken(self, partition: int, mark: int) -> None:
+        """Note how far *partition* has come; by this feed, or by another one of the same source."""
+        lane = self._lanes[partition]
         lane.mark = max(lane.mark, mark)  # marks only rise: a lower one is an old answer
         while lane.under_way and lane.under_way[0].upto <= lane.mark:
             self.held -= len(lane.under_way.popleft().records)

@@ -61,6 +61,7 @@ class Span(Declared, frozen=True):
     keeps how far it has come in each source: its mark, which is among its offsets. It takes a write
     whose range begins at the mark or before, and ignores what it has already; so writes may be
     repeated, doubled and reordered, by several senders at once, and each record counts once.
+    The outcome of a write is the mark. A write without changes, after 0 and up to 0, asks for it.
 
     Attributes:
         after: the position before the range.
@@ -129,6 +130,7 @@ class Outcome(Declared, frozen=True, tag=0):
     Attributes:
         values: of each changed key after the change, in order; None for a deleted one. If the
             write was *repeated*, the values are those of now; None also for an unreadable one.
+            Of a write with a `Span`: its mark.
         repeated: whether it had taken effect before, and did not do so again.
     """
 

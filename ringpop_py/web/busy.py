@@ -1,4 +1,4 @@
-"""What a cluster is busy with, as the console shows it: hand-overs, jobs and shuffles. Pure."""
+"""What a cluster is busy with, as the console shows it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 HANDOVERS_KEPT: Final = 50
 SHOWN: Final = 20
-"""So many jobs, and shuffles, are shown."""
+"""So many jobs are shown, and shuffles, and streams."""
 _LATER: Final = {"staging": 0, "aborted": 1, "committed": 2, "applied": 3}
 """States of a job; of two, the one that follows."""
 
@@ -88,3 +88,25 @@ def shuffles_in(work: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
             if known is None or known["version"] < shuffle["version"]:
                 found[shuffle["name"]] = shuffle
     return [found[name] for name in sorted(found)][:SHOWN]
+
+
+def streams_in(work: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the streams that members read, each with the sums over its splits; by name."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for reader, said in work.items():
+        for split in said.get("streams", ()):
+            name = split["stream"], split["keyspace"]
+            new = {"stream": name[0], "keyspace": name[1], "splits": 0, "readers": set()}
+            stream = found.setdefault(
+                name, {**new, "held": 0, "records": 0, "refused": 0, "troubles": []}
+            )
+            stream["splits"] += 1
+            stream["readers"].add(reader)
+            for count in ("held", "records", "refused"):
+                stream[count] += split[count]
+            if split["trouble"]:
+                stream["troubles"].append(f"{split['split']}: {split['trouble']}")
+    rows = [found[name] for name in sorted(found)][:SHOWN]
+    return [
+        {**row, "readers": len(row["readers"]), "troubles": row["troubles"][:3]} for row in rows
+    ]

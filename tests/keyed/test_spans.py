@@ -43,7 +43,7 @@ def test_spans_that_follow_each_other_take_effect_and_move_the_mark() -> None:
 
     done = commit(state, a_span(0, 4, 1, 3), a_span(4, 9, 5))
 
-    assert done == [Outcome((1, 1)), Outcome((1,))]
+    assert done == [Outcome((4,)), Outcome((9,))]
     assert counts(state) == {"k1": 1, "k3": 1, "k5": 1}
     assert state.offsets == {"s": 9}
     assert state.sessions == ()  # no ids are kept
@@ -55,8 +55,8 @@ def test_what_a_partition_has_already_is_ignored() -> None:
 
     again, more = commit(state, a_span(0, 4, 1, 3), a_span(2, 6, 3, 5))
 
-    assert again == Outcome((), repeated=True)
-    assert more == Outcome((1,))
+    assert again == Outcome((4,), repeated=True)
+    assert more == Outcome((6,))
     assert counts(state) == {"k1": 1, "k3": 1, "k5": 1}
     assert state.offsets == {"s": 6}
 
@@ -75,9 +75,19 @@ def test_records_between_the_mark_and_a_span_would_be_lost_so_it_is_refused() ->
 def test_a_span_without_records_moves_the_mark() -> None:
     state = make_state()
 
-    assert commit(state, a_span(0, 7)) == [Outcome(())]
-    assert commit(state, a_span(3, 8)) == [Outcome(())]
+    assert commit(state, a_span(0, 7)) == [Outcome((7,))]
+    assert commit(state, a_span(3, 8)) == [Outcome((8,))]
     assert state.offsets == {"s": 8}
+
+
+def test_a_span_of_nothing_asks_for_the_mark() -> None:
+    state = make_state()
+    assert commit(state, a_span(0, 0)) == [Outcome((0,), repeated=True)]
+    commit(state, a_span(0, 4, 1))
+
+    body, outcomes = state.stage([a_span(0, 0)])
+
+    assert (body, outcomes) == (None, [Outcome((4,), repeated=True)])
 
 
 def test_changes_without_positions_are_a_whole() -> None:
@@ -87,8 +97,8 @@ def test_changes_without_positions_are_a_whole() -> None:
 
     assert isinstance(commit(state, whole)[0], SpanRefused)
     at_the_mark = Write("", 0, whole.changes, span=Span("s", 4, 6))
-    assert commit(state, at_the_mark) == [Outcome((1,))]
-    assert commit(state, whole) == [Outcome((), repeated=True)]
+    assert commit(state, at_the_mark) == [Outcome((6,))]
+    assert commit(state, whole) == [Outcome((6,), repeated=True)]
 
 
 def test_sources_have_marks_of_their_own_beside_other_offsets() -> None:
@@ -97,7 +107,7 @@ def test_sources_have_marks_of_their_own_beside_other_offsets() -> None:
     commit(state, Write("w", 0, (), {"topic": "x"}))
     more = Write("", 0, (), {"topic": "y"}, span=Span("s", 4, 5))
 
-    assert commit(state, more) == [Outcome(())]
+    assert commit(state, more) == [Outcome((5,))]
     assert state.offsets == {"s": 5, "t": 2, "topic": "y"}
 
 
@@ -156,7 +166,7 @@ def test_marks_are_kept_in_snapshots() -> None:
     commit(state, a_span(0, 4, 1))
     other.restore([state.whole()])
 
-    assert commit(other, a_span(0, 4, 1)) == [Outcome((), repeated=True)]
+    assert commit(other, a_span(0, 4, 1)) == [Outcome((4,), repeated=True)]
     assert isinstance(commit(other, a_span(5, 6, 6))[0], SpanRefused)
 
 

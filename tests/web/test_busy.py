@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ringpop_py.placing.table import PartitionStatus, TableRow
-from ringpop_py.web.busy import HANDOVERS_KEPT, Handovers, jobs_in, shuffles_in, under_way
+from ringpop_py.web.busy import (
+    HANDOVERS_KEPT,
+    Handovers,
+    jobs_in,
+    shuffles_in,
+    streams_in,
+    under_way,
+)
 
 ONLINE, MIGRATING = PartitionStatus.ONLINE, PartitionStatus.MIGRATING
 
@@ -97,3 +104,30 @@ def test_a_shuffle_is_as_the_newest_record_has_it() -> None:
         ("r", "put"),
         ("s", "get"),
     ]
+
+
+def split(name: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - as they are
+    counts = {"held": 1, "records": 10, "refused": 0, "trouble": ""}
+    return {"stream": "clicks", "keyspace": "k", "split": name, **counts, **more}
+
+
+def test_a_stream_is_the_sum_of_its_splits() -> None:
+    said = {
+        "a": {"streams": [split("1"), split("2", refused=2, trouble="it stops")]},
+        "b": {"streams": [split("3"), split("1", stream="other")]},
+        "c": {},  # of an older version
+    }
+
+    clicks, other = streams_in(said)
+
+    assert clicks == {
+        "stream": "clicks",
+        "keyspace": "k",
+        "splits": 3,
+        "readers": 2,
+        "held": 3,
+        "records": 30,
+        "refused": 2,
+        "troubles": ["2: it stops"],
+    }
+    assert (other["stream"], other["splits"]) == ("other", 1)

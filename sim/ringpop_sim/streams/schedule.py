@@ -11,7 +11,7 @@ from ringpop_py.errors import SpanRefused
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.streams.feed import Feed
-from ringpop_py.values.operations import Change, Span, Write
+from ringpop_py.values.operations import Change, Outcome, Span, Write
 from ringpop_py.values.packed import encode_value
 from ringpop_sim.journal.heap import Heap
 from ringpop_sim.journal.sweep import Checker, ScheduleOutcome
@@ -67,7 +67,6 @@ class Reader:
         self._source = source
         self._feed: Feed[int] | None = None
         self._found: dict[int, int] = {}
-        self._asked_at: dict[int, int] = {}
         self._ask_marks()
 
     def _ask_marks(self) -> None:
@@ -93,51 +92,42 @@ class Reader:
         for position, number in rows[: world.rng.randrange(1, 6)]:
             feed.add(position, number, position)
         for sending in feed.next(all_of_it=not rows):
-            self._send(sending)
-            world.after(TIMEOUT, partial(self._check, sending))
+            self._bring(sending)
         if rows or not feed.done:
             world.after(world.rng.randrange(1, 12), self._read)
 
-    def _send(self, sending: Sending[int]) -> None:
-        source, world = self._source, self._world
-        changes = [Change(key_of(source, position), "add", 1) for position, _ in sending.records]
-        positions = tuple(position for position, _ in sending.records)
-        span = Span(source, sending.after, sending.upto, positions)
-        write = Write("", 0, tuple(changes), span=span)
-        world.send(self, sending.partition, write, partial(self._answered, sending))
-
-    def _answered(self, sending: Sending[int], outcome: object) -> None:
+    def _bring(self, sending: Sending[int]) -> None:
+        """Send a group, again and again until its partition has it."""
         feed = self._feed
-        if self.gone or feed is None:
+        assert feed is not None
+        if self.gone or feed.marks[sending.partition] >= sending.upto:
             return
-        if isinstance(outcome, SpanRefused):
+        changes = [
+            Change(key_of(self._source, position), "add", 1) for position, _ in sending.records
+        ]
+        positions = tuple(position for position, _ in sending.records)
+        span = Span(self._source, sending.after, sending.upto, positions)
+        write = Write("", 0, tuple(changes), span=span)
+        self._world.send(self, sending.partition, write, partial(self._answered, sending.partition))
+        self._world.after(TIMEOUT, partial(self._bring, sending))
+
+    def _answered(self, number: int, outcome: object) -> None:
+        if self.gone or self._feed is None:
+            return
+        if isinstance(outcome, Outcome):
+            self._feed.taken(number, mark_in(outcome))
+        elif isinstance(outcome, SpanRefused):  # a group before it was lost, or is late
             self._world.counts["refused"] += 1
-            self._again(sending.partition)
-        elif isinstance(outcome, Exception):
-            raise StreamBroken(ERROR, f"{self.name}: {type(outcome).__name__}: {outcome}")
         else:
-            feed.taken(sending)
+            raise StreamBroken(ERROR, f"{self.name}: {outcome!r}")
 
-    def _check(self, sending: Sending[int]) -> None:
-        """See whether *sending* was answered in time."""
-        assert self._feed is not None
-        if not self.gone and self._feed.marks[sending.partition] < sending.upto:
-            self._again(sending.partition)
-            self._world.after(TIMEOUT, partial(self._check, sending))
 
-    def _again(self, number: int) -> None:
-        """Ask for the mark, once in a while: each group that is under way may be refused."""
-        now = self._world.now
-        if now - self._asked_at.get(number, -TIMEOUT) < TIMEOUT:
-            return
-        self._asked_at[number] = now
-
-        def marked(mark: int) -> None:
-            if not self.gone and self._feed is not None:
-                for sending in self._feed.again(number, mark):
-                    self._send(sending)
-
-        self._world.ask_mark(self, number, marked)
+def mark_in(outcome: object) -> int:
+    """Return the mark that a write with a span has answered."""
+    assert isinstance(outcome, Outcome)
+    [mark] = outcome.values
+    assert isinstance(mark, int)
+    return mark
 
 
 class StreamSchedule(Heap):
@@ -213,9 +203,10 @@ class StreamSchedule(Heap):
         """Bring a partition's mark of the reader's source back."""
 
         def arrive() -> None:
-            mark = self._partitions[number].state.offsets.get(reader.name[0], 0)
-            assert isinstance(mark, int)
-            self._travel(lambda: answer(mark))
+            outcome = self._partitions[number].take(
+                Write("", 0, (), span=Span(reader.name[0], 0, 0))
+            )
+            self._travel(lambda: answer(mark_in(outcome)))
 
         self._travel(arrive)
 

@@ -1,0 +1,119 @@
+"""Files as a source: each is a split, which may grow, and a record is a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from ringpop_py.errors import BodyError, ConfigError, SourceFailed
+from ringpop_py.streams.source import BadRecord, Record
+from ringpop_py.values.packed import decode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import BinaryIO
+
+    from ringpop_py.values.operations import Value
+
+KeyRule = str | Callable[["Value"], str]
+LINE_BYTES_MAX: Final = 1 << 20
+TEXT_SHOWN: Final = 200
+
+
+class Files:
+    """The files that match *pattern*, at any time: new ones are found, and all may grow.
+
+    A position is that of the end of a line, in bytes. A line without its end is not read yet. Files
+    must not be changed but at their end, nor be renamed. All nodes have to see the same files.
+
+    Args:
+        pattern: of paths, with ``*``, ``?`` and ``**``, relative to the folder of the process.
+        key: the field of a value that is its key; or a function that returns the key of a value.
+        lines: what a line is: ``json``, or ``text``, whose value is the line itself.
+
+    Raises:
+        ConfigError: if these do not fit.
+    """
+
+    def __init__(
+        self, pattern: str, *, key: KeyRule, lines: Literal["json", "text"] = "json"
+    ) -> None:
+        if lines not in ("json", "text"):
+            raise ConfigError(f"lines are json or text, not {lines!r}")
+        if isinstance(key, str) and lines == "text":
+            raise ConfigError("a line of text has no fields: key is a function of the line")
+        if not isinstance(key, str) and not callable(key):
+            raise ConfigError(f"key is the name of a field, or a function, not {key!r}")
+        if not pattern:
+            raise ConfigError("a pattern of files is empty")
+        self.pattern = pattern
+        self._key = key
+        self._is_json = lines == "json"
+
+    def splits(self) -> Sequence[str]:
+        """See `Source`; a file's name is its path."""
+        path = Path(self.pattern)
+        root = Path(path.anchor) if path.is_absolute() else Path()
+        pattern = str(path.relative_to(root)) if path.is_absolute() else self.pattern
+        try:
+            return sorted(str(found) for found in root.glob(pattern) if found.is_file())
+        except (OSError, ValueError) as error:
+            raise SourceFailed(f"{self.pattern}: {error}") from None
+
+    def read(self, split: str, after: int, limit: int) -> Sequence[Record | BadRecord]:
+        """See `Source`."""
+        found: list[Record | BadRecord] = []
+        try:
+            with Path(split).open("rb") as file:
+                size = file.seek(0, 2)
+                if size < after:
+                    raise SourceFailed(
+                        f"{split} has {size} bytes, and {after} were read before: it was "
+                        "replaced or cut; give the new one another name"
+                    )
+                file.seek(after)
+                while len(found) < limit:
+                    record = self._next(split, file)
+                    if record is None:
+                        break
+                    found.append(record)
+        except OSError as error:
+            raise SourceFailed(f"{split}: {error.strerror or error}") from None
+        return found
+
+    def _next(self, split: str, file: BinaryIO) -> Record | BadRecord | None:
+        """Return the record of the next line that is not blank; None if there is none."""
+        while True:
+            line = file.readline(LINE_BYTES_MAX)
+            if not line.endswith(b"\n"):
+                if len(line) == LINE_BYTES_MAX:
+                    raise SourceFailed(f"{split}: a line has more than {LINE_BYTES_MAX} bytes")
+                return None
+            if line.strip():
+                return self._record(line, file.tell())
+
+    def _record(self, line: bytes, position: int) -> Record | BadRecord:
+        try:
+            value = decode_value("json", line) if self._is_json else line.decode().rstrip("\r\n")
+            key = self._key_of(value)
+        except (BodyError, UnicodeDecodeError, ValueError) as error:
+            why = str(error)
+        except Exception as error:  # noqa: BLE001 - of the caller's own function
+            why = f"the key cannot be found: {type(error).__name__}: {error}"
+        else:
+            return Record(position, key, value)
+        return BadRecord(position, why, line[:TEXT_SHOWN].decode(errors="replace").rstrip())
+
+    def _key_of(self, value: Value) -> str:
+        if not isinstance(self._key, str):
+            key: object = self._key(value)
+        elif isinstance(value, dict) and self._key in value:
+            key = value[self._key]
+        else:
+            raise ValueError(f"it has no field {self._key!r}")
+        if isinstance(key, int) and not isinstance(key, bool):
+            key = str(key)
+        if not isinstance(key, str) or not key:
+            raise ValueError(f"its key is {key!r:.100}, and no text or whole number")
+        return key

@@ -1,0 +1,382 @@
+"""A stream: reads the splits of a source that are this node's, into a keyspace."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ringpop_py.arguments import checked_callable, checked_text
+from ringpop_py.errors import (
+    BadOperation,
+    BodyError,
+    ConfigError,
+    SourceFailed,
+    SpanRefused,
+)
+from ringpop_py.logs import log
+from ringpop_py.streams.feed import Feed
+from ringpop_py.streams.source import BadRecord, Record
+from ringpop_py.supervision import keep_running
+from ringpop_py.values.operations import SOURCE_CHARACTERS_MAX, Change, Outcome, Span, Write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ringpop_py.errors import KeyspaceError
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.streams.feed import Sending
+    from ringpop_py.streams.source import Source
+    from ringpop_py.values.operations import Value
+
+READ_RECORDS: Final = 1_000
+HELD_MAX: Final = 20_000
+"""So many records of a split are in memory at most: a slow keyspace holds its source back."""
+LOOK_S: Final = 1.0
+"""How often a node looks for new splits, and for those that are its own."""
+IDLE_S: Final = 0.1
+IDLE_S_MAX: Final = 2.0
+"""The pauses between two looks at a split that has nothing new."""
+AGAIN_S: Final = 0.05
+AGAIN_S_MAX: Final = 5.0
+SPLITS_MAX: Final = 4_000
+"""The most splits: a partition keeps the marks of so many sources, and some more."""
+NAME_CHARACTERS_MAX: Final = 64
+TEXT_SHOWN: Final = 200
+
+
+@dataclass(slots=True)
+class SplitStatus:
+    """How far one split is, as its reader here knows it.
+
+    Attributes:
+        read: the position up to which it was read.
+        counted: the position up to which all partitions have it; what comes after may be under way.
+        held: how many records are in memory.
+        records: how many this reader has brought.
+        refused: how many were left out, because they could not be used.
+        trouble: why it does not go on now; empty if it does.
+    """
+
+    split: str
+    read: int = 0
+    counted: int = 0
+    held: int = 0
+    records: int = 0
+    refused: int = 0
+    trouble: str = ""
+
+
+class Stream:
+    """See the module. Made by `start_stream`; it ends with its node.
+
+    Each node that has the keyspace starts the stream. Its splits are shared out by the partitions
+    of the keyspace: the owner of the key ``STREAM/SPLIT`` reads a split, and whoever owns it next
+    goes on where the partitions are. Each record counts once (`Span`).
+    """
+
+    def __init__(
+        self,
+        keyspace: Keyspace,
+        source: Source,
+        operation: str,
+        *,
+        name: str,
+        argument: Callable[[Value], Value] | None = None,
+        refused: Callable[[Record | BadRecord, str], object] | None = None,
+    ) -> None:
+        self.name = name
+        self._keyspace = keyspace
+        self._source = source
+        self._operation = operation
+        self._argument = argument
+        self._refused = refused
+        self._readers: dict[str, tuple[_Reader, trio.CancelScope]] = {}
+        self.trouble = ""
+
+    def status(self) -> list[SplitStatus]:
+        """Return how far the splits are that this node reads, by name."""
+        return [self._readers[split][0].status for split in sorted(self._readers)]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As `status`, as plain values, with the names of the stream and its keyspace."""
+        about = {"keyspace": self._keyspace.name, "stream": self.name}
+        found = self.status()
+        if self.trouble:
+            found.append(SplitStatus("", trouble=self.trouble))
+        return [{**about, **asdict(status)} for status in found]
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        self._readers.clear()
+        async with trio.open_nursery() as nursery:
+            while True:
+                for split in await self._ours():
+                    if split not in self._readers:
+                        reader, scope = _Reader(self, self._keyspace, split), trio.CancelScope()
+                        self._readers[split] = reader, scope
+                        nursery.start_soon(self._read, reader, scope)
+                await trio.sleep(LOOK_S)
+
+    async def _read(self, reader: _Reader, scope: trio.CancelScope) -> None:
+        split = reader.status.split
+        try:
+            with scope:
+                await keep_running(f"stream {self.name}, split {split}", reader.run)
+        finally:
+            del self._readers[split]
+
+    async def _ours(self) -> list[str]:
+        """Return the splits that this node should read; have the readers of others end."""
+        try:
+            splits = await trio.to_thread.run_sync(self._source.splits, abandon_on_cancel=True)
+        except SourceFailed as error:
+            self._say("the splits cannot be listed", error)
+            return []
+        if len(splits) > SPLITS_MAX:
+            self._say("there are too many splits", f"{len(splits)}, and at most {SPLITS_MAX}")
+            splits = splits[:SPLITS_MAX]
+        ours = [split for split in splits if self._is_ours(split)]
+        for split in self._readers.keys() - set(ours):
+            self._readers[split][1].cancel()
+        self.trouble = ""
+        return ours
+
+    def _is_ours(self, split: str) -> bool:
+        owner = self._keyspace.owner_of(f"{self.name}/{split}")
+        return owner == self._keyspace.node_name
+
+    def _say(self, what: str, why: object) -> None:
+        text = f"{what}: {why}"
+        if text != self.trouble:
+            log.warning("stream-trouble", stream=self.name, text=text)
+        self.trouble = text
+
+    # For readers.
+
+    async def records(self, split: str, after: int) -> Sequence[Record | BadRecord]:
+        """Return what comes next in *split*, as arguments of the operation. Raises SourceFailed."""
+        read = partial(self._read_some, split, after)
+        return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+
+    def _read_some(self, split: str, after: int) -> Sequence[Record | BadRecord]:
+        found = self._source.read(split, after, READ_RECORDS)
+        argument_of = self._argument
+        return found if argument_of is None else [_applied(argument_of, each) for each in found]
+
+    async def write(
+        self, spans: Mapping[int, Span], records: Sequence[Record] = ()
+    ) -> dict[int, Outcome | KeyspaceError]:
+        """Write *records* to the partitions of *spans*; return what came of it, by partition."""
+        changes = tuple(Change(record.key, self._operation, record.value) for record in records)
+        writes = {number: [Write("", 0, changes, span=span)] for number, span in spans.items()}
+        found = await self._keyspace.write(writes)
+        return {number: outcomes[0] for number, outcomes in found.items()}
+
+    def refuse(self, record: Record | BadRecord, why: str) -> bool:
+        """Have the application take a record that cannot be used; return whether to go on."""
+        if self._refused is None:
+            return False
+        self._refused(record, why)
+        return True
+
+
+def _applied(
+    argument_of: Callable[[Value], Value], record: Record | BadRecord
+) -> Record | BadRecord:
+    if isinstance(record, BadRecord):
+        return record
+    try:
+        return record._replace(value=argument_of(record.value))
+    except Exception as error:  # noqa: BLE001 - of the application's own function
+        why = f"the argument cannot be made: {type(error).__name__}: {error}"
+        return BadRecord(record.position, why, repr(record.value)[:TEXT_SHOWN])
+
+
+class _Reader:
+    """Reads one split, until it is cancelled."""
+
+    def __init__(self, stream: Stream, keyspace: Keyspace, split: str) -> None:
+        self.status = SplitStatus(split)
+        self._stream = stream
+        self._keyspace = keyspace
+        self._source = f"{stream.name}/{split}"
+        self._progress = trio.Event()
+        self._stopped = False
+
+    async def run(self) -> None:
+        """Bring the records of the split to their partitions."""
+        if len(self._source) > SOURCE_CHARACTERS_MAX:
+            self._note(
+                f"the name {self._source!r} has more than {SOURCE_CHARACTERS_MAX} characters"
+            )
+            await trio.sleep_forever()
+        self._stopped = False
+        feed: Feed[Record] = Feed(await self._marks())
+        pause_s = IDLE_S
+        async with trio.open_nursery() as nursery:
+            while True:
+                progress = self._progress
+                found = await self._fill(feed)
+                for sending in feed.next(all_of_it=not found):
+                    nursery.start_soon(self._bring, feed, sending)
+                self._tell(feed)
+                pause_s = IDLE_S if found else min(2 * pause_s, IDLE_S_MAX)
+                if not found:  # nothing is there, or there is no room
+                    with trio.move_on_after(pause_s):
+                        await progress.wait()
+
+    async def _marks(self) -> list[int]:
+        """Return how far each partition is; wait for those that nobody serves."""
+        marks: dict[int, int] = {}
+        numbers = range(self._keyspace.partitions)
+        ask, pause_s = Span(self._source, 0, 0), AGAIN_S
+        while True:
+            missing = [number for number in numbers if number not in marks]
+            for number, outcome in (await self._stream.write(dict.fromkeys(missing, ask))).items():
+                if isinstance(outcome, Outcome):
+                    marks[number] = _mark_in(outcome)
+                else:
+                    self._note(f"partition {number} does not say how far it is: {outcome}")
+            if len(marks) == len(numbers):
+                self._note("")
+                return [marks[number] for number in numbers]
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_S_MAX)
+
+    async def _fill(self, feed: Feed[Record]) -> bool:
+        """Read on, if there is room; return whether there was something."""
+        if feed.held >= HELD_MAX or self._stopped:
+            return False
+        try:
+            found = await self._stream.records(self.status.split, feed.read)
+        except SourceFailed as error:
+            self._note(str(error))
+            return False
+        for record in found:
+            if isinstance(record, Record):
+                number = self._keyspace.partition_of(record.key)
+                feed.add(record.position, number, record)
+            elif not self._refuse(record, record.why):
+                break
+        else:
+            self._note("")
+        return bool(found)
+
+    def _refuse(self, record: Record | BadRecord, why: str) -> bool:
+        """Leave a record out, or read no further; return whether it is left out."""
+        if self._stream.refuse(record, why):
+            self.status.refused += 1
+            return True
+        self._stopped = True
+        self._note(f"it stops at position {record.position}: {why}")
+        return False
+
+    async def _bring(self, feed: Feed[Record], sending: Sending[Record]) -> None:
+        """Have its partition take a group, whatever gets in the way."""
+        number, after, upto, rows = sending
+        records = [record for _, record in rows]
+        positions = tuple(position for position, _ in rows)
+        why = await self._offer(feed, number, Span(self._source, after, upto, positions), records)
+        if not why:
+            return
+        for position, record in rows:  # one of them is to blame
+            span = Span(self._source, after, position, (position,))
+            why = await self._offer(feed, number, span, [record])
+            if why and not self._refuse(record, why):
+                await trio.sleep_forever()
+            if why:
+                await self._offer(feed, number, Span(self._source, after, position), [])
+            after = position
+        if after < upto:
+            await self._offer(feed, number, Span(self._source, after, upto), [])
+
+    async def _offer(
+        self, feed: Feed[Record], number: int, span: Span, records: Sequence[Record]
+    ) -> str:
+        """Have a partition take *records*; return why it never will, if so."""
+        pause_s = AGAIN_S
+        while True:
+            progress = self._progress
+            outcome = (await self._stream.write({number: span}, records))[number]
+            if isinstance(outcome, Outcome):
+                self.status.records += len(records)
+                feed.taken(number, _mark_in(outcome))
+                self._tell(feed)
+                self._progress.set()
+                self._progress = trio.Event()
+                return ""
+            if isinstance(outcome, BadOperation):
+                return str(outcome)
+            if not isinstance(outcome, SpanRefused):  # else a group before it is on its way
+                self._note(f"partition {number}: {outcome}")
+            with trio.move_on_after(pause_s):
+                await progress.wait()
+            pause_s = min(2 * pause_s, AGAIN_S_MAX)
+
+    def _tell(self, feed: Feed[Record]) -> None:
+        status = self.status
+        status.read, status.counted, status.held = feed.read, min(feed.marks), feed.held
+
+    def _note(self, trouble: str) -> None:
+        if self._stopped and self.status.trouble:
+            return  # what has stopped it counts most
+        if trouble and trouble != self.status.trouble:
+            about = {"stream": self._stream.name, "split": self.status.split}
+            log.warning("stream-trouble", **about, text=trouble)
+        self.status.trouble = trouble
+
+
+def _mark_in(outcome: Outcome) -> int:
+    [mark] = outcome.values
+    if not isinstance(mark, int):
+        raise BodyError(f"a mark is a whole number, not {mark!r:.100}")
+    return mark
+
+
+def start_stream(
+    keyspace: Keyspace,
+    source: Source,
+    operation: str,
+    *,
+    name: str,
+    argument: Callable[[Value], Value] | None = None,
+    refused: Callable[[Record | BadRecord, str], object] | None = None,
+) -> Stream:
+    """Read *source* into *keyspace* from now on, each record once; return at once.
+
+    Every node that has the keyspace starts the same stream, under the same name: its splits are
+    shared out among them, and go on elsewhere if a node dies.
+
+    Args:
+        operation: what a record does to its key: an operation of `Keyspace.update`, such as
+            ``add``, or the name of an aggregation that was registered.
+        name: of the stream. Under another name everything is read again, and counts again.
+        argument: makes the operation's argument of a record's value, in a thread; by default the
+            argument is the value itself.
+        refused: is called with each record that cannot be used, and why, and the stream goes on
+            without it. After a crash it may be called again for the same record. If it is None, a
+            split stops at such a record, and its status says so.
+
+    Raises:
+        ConfigError: if an argument cannot be used, the stream was started here before, or the
+            keyspace is in memory mode: its copies could not agree how far a source was read.
+    """
+    if keyspace.definition.mode != "durable":
+        raise ConfigError(
+            f"keyspace {keyspace.name!r} is in memory mode, and a stream needs a store"
+        )
+    if not 0 < len(checked_text(name, "a stream's name")) <= NAME_CHARACTERS_MAX or "/" in name:
+        raise ConfigError(f"a stream's name has 1 to {NAME_CHARACTERS_MAX} characters, and no '/'")
+    checked_text(operation, "an operation")
+    for function, what in ((argument, "argument"), (refused, "refused")):
+        if function is not None:
+            checked_callable(function, what)
+    if name in keyspace.streams:
+        raise ConfigError(f"this node has started a stream {name!r} into {keyspace.name!r} already")
+    stream = Stream(keyspace, source, operation, name=name, argument=argument, refused=refused)
+    keyspace.streams[name] = stream
+    keyspace.spawn(partial(keep_running, f"stream {name}", stream.run))
+    return stream

@@ -1,0 +1,115 @@
+"""Files as a source: whole lines, their keys, and what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ringpop_py.errors import ConfigError, SourceFailed
+from ringpop_py.streams import BadRecord, Files, Record
+from ringpop_py.streams.files import LINE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.jsonl"
+
+
+def read(path: Path, after: int = 0, limit: int = 100, **options: Any) -> Any:  # noqa: ANN401
+    return Files(str(path), **{"key": "k", **options}).read(str(path), after, limit)
+
+
+def test_a_position_is_the_end_of_a_line_and_reading_goes_on_there(path: Path) -> None:
+    path.write_text('{"k": "é"}\n\n{"k": 7}\r\n{"k": "c"}\n')
+
+    first, second, third = read(path)
+
+    assert first == Record(12, "é", {"k": "é"})
+    assert second == Record(23, "7", {"k": 7})
+    assert third.position == path.stat().st_size
+    assert read(path, limit=2) == [first, second]
+    assert read(path, after=12) == [second, third]
+    assert read(path, after=third.position) == []
+
+
+def test_a_line_without_its_end_is_not_read_until_it_has_one(path: Path) -> None:
+    path.write_text('{"k": "a"}\n{"k": "b"}')
+    assert [record.key for record in read(path)] == ["a"]
+
+    with path.open("a") as file:
+        file.write("\n")
+    assert [record.key for record in read(path)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", "JSON"),
+        ('{"x": 1}', "it has no field 'k'"),
+        ("[1]", "it has no field 'k'"),
+        ('{"k": ""}', "its key is ''"),
+        ('{"k": true}', "its key is True"),
+        ('{"k": 1.5}', "its key is 1.5"),
+    ],
+)
+def test_a_line_that_cannot_be_used_says_why(path: Path, line: str, why: str) -> None:
+    path.write_text(f'{line}\n{{"k": "a"}}\n')
+
+    bad, good = read(path)
+
+    assert isinstance(bad, BadRecord)
+    assert why in bad.why
+    assert (bad.position, bad.text) == (len(line) + 1, line)
+    assert good.key == "a"
+
+
+def test_lines_of_text_have_a_key_by_a_function(path: Path) -> None:
+    path.write_bytes(b"GET /a\nPUT\n\xff\n")
+
+    records = read(path, key=lambda line: line.split()[1], lines="text")
+
+    assert records[0] == Record(7, "/a", "GET /a")
+    assert records[1].why == "the key cannot be found: IndexError: list index out of range"
+    assert "utf-8" in records[2].why
+
+
+def test_files_are_found_when_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Files(f"{tmp_path}/**/*.jsonl", key="k")
+    assert source.splits() == []
+    (tmp_path / "x").mkdir()
+    for name in ("b.jsonl", "x/a.jsonl", "c.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "d.jsonl").mkdir()
+    assert source.splits() == [f"{tmp_path}/b.jsonl", f"{tmp_path}/x/a.jsonl"]
+
+    monkeypatch.chdir(tmp_path)
+    assert Files("*.jsonl", key="k").splits() == ["b.jsonl"]
+
+
+def test_what_is_wrong_with_a_file_is_said(path: Path) -> None:
+    with pytest.raises(SourceFailed, match="No such file"):
+        read(path)
+    path.write_text('{"k": "a"}\n')
+    with pytest.raises(SourceFailed, match="has 11 bytes, and 12 were read before"):
+        read(path, after=12)
+    path.write_text("x" * (LINE_BYTES_MAX + 1))
+    with pytest.raises(SourceFailed, match="a line has more than"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lines": "csv"}, "json or text"),
+        ({"lines": "text"}, "a line of text has no fields"),
+        ({"key": 1}, "the name of a field, or a function"),
+        ({"pattern": ""}, "is empty"),
+    ],
+)
+def test_what_cannot_be_a_source_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Files(**{"pattern": "*", "key": "k", **options})

@@ -1,0 +1,266 @@
+"""Streams over a cluster, in virtual time: each record counts once, whoever reads it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from ringpop_py.errors import ConfigError
+from ringpop_py.keyspaces.local import open_local_keyspaces
+from ringpop_py.stores.memory import StoreFault
+from ringpop_py.streams import BadRecord, Files, Record, start_stream
+from tests.keyspaces.clusters import a_cluster, all_online
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.streams import Source, SplitStatus, Stream
+
+pytestmark = pytest.mark.virtual_time
+
+FILES = 3
+USERS = [f"user-{number}" for number in range(20)]
+
+
+def one(_value: object) -> int:
+    return 1
+
+
+class Clicks:
+    """Files of clicks, and how often each user has clicked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.counts: Counter[str] = Counter()
+
+    def add(self, count: int, *, ends: bool = True) -> None:
+        """Add clicks to each file; if not *ends*, its last line is not complete."""
+        for number in range(FILES):
+            with (self.folder / f"{number}.jsonl").open("a") as file:
+                for click in range(count):
+                    user = USERS[(click * 7 + number) % len(USERS)]
+                    self.counts[user] += 1
+                    end = "\n" if ends or click < count - 1 else ""
+                    file.write(json.dumps({"user": user, "click": click}) + end)
+
+    def end_lines(self) -> None:
+        for number in range(FILES):
+            with (self.folder / f"{number}.jsonl").open("a") as file:
+                file.write("\n")
+
+    def source(self) -> Files:
+        return Files(f"{self.folder}/*.jsonl", key="user")
+
+
+async def counted(keyspace: Keyspace, counts: Counter[str], within_s: float = 300) -> None:
+    """Wait until the keyspace has exactly *counts*; it never has more."""
+    with trio.fail_after(within_s):
+        while True:
+            found: Counter[str] = Counter()
+            async for key, value in keyspace.scan():
+                assert isinstance(value, int)
+                found[key] = value
+            assert found <= counts, found - counts
+            if found == counts:
+                return
+            await trio.sleep(0.5)
+
+
+async def until(condition: Callable[[], bool], within_s: float = 300) -> None:
+    """Wait in real time as well: sources are read in threads."""
+    with trio.fail_after(within_s):
+        while not condition():
+            await trio.sleep(0.1)
+
+
+def counting(keyspace: Keyspace, source: Source, **options: Any) -> Stream:  # noqa: ANN401
+    return start_stream(keyspace, source, "add", name="clicks", argument=one, **options)
+
+
+async def test_lines_of_files_that_grow_count_once_each(tmp_path: Path) -> None:
+    clicks = Clicks(tmp_path)
+    clicks.add(2_500)
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start(name) for name in "abc"]
+        keyspaces = [await node.open_keyspace("visits", partitions=8) for node in nodes]
+        await all_online(keyspaces[0], *"abc")
+        streams = [counting(keyspace, clicks.source()) for keyspace in keyspaces]
+        await counted(keyspaces[0], clicks.counts)
+
+        before = Counter(clicks.counts)
+        clicks.add(1, ends=False)
+        await trio.sleep(20)
+        await counted(keyspaces[1], before)  # a line without its end is none yet
+        clicks.end_lines()
+        await counted(keyspaces[2], clicks.counts)
+
+        def statuses() -> list[SplitStatus]:
+            return [status for stream in streams for status in stream.status()]
+
+        await until(lambda: [s.counted for s in statuses()] == [s.read for s in statuses()])
+        assert len(statuses()) == FILES
+        assert {status.trouble for status in statuses()} == {""}
+        assert sum(status.records for status in statuses()) == clicks.counts.total()
+
+
+async def test_records_count_once_while_nodes_come_and_go(tmp_path: Path) -> None:
+    clicks = Clicks(tmp_path)
+    clicks.add(1_500)
+    async with a_cluster() as cluster:
+
+        async def start(name: str) -> Keyspace:
+            node = await cluster.start(name)
+            keyspace = await node.open_keyspace("visits", partitions=8)
+            counting(keyspace, clicks.source())
+            return keyspace
+
+        first = await start("a")
+        await start("b")
+        await trio.sleep(1)
+        await start("c")
+        clicks.add(500)
+        cluster.hang("b")  # it goes on, and nobody hears of it
+        await trio.sleep(3)
+        clicks.add(500)
+        await trio.sleep(30)
+        cluster.resume("b")
+        clicks.add(500)
+        await cluster.stop("c")
+        await start("d")
+        await counted(first, clicks.counts)
+
+
+class Rows:
+    """A source with the rows of a list."""
+
+    def __init__(self, rows: Sequence[Record | BadRecord]) -> None:
+        self.rows = rows
+
+    def splits(self) -> list[str]:
+        return ["rows"]
+
+    def read(self, split: str, after: int, limit: int) -> list[Record | BadRecord]:
+        del split
+        return [row for row in self.rows if row.position > after][:limit]
+
+
+MIXED = Rows(
+    [
+        Record(1, "a", 1),
+        Record(2, "a", "no number"),
+        BadRecord(3, "it is no JSON", "{"),
+        Record(4, "a", 10),
+        Record(9, "b", 100),
+    ]
+)
+
+
+async def test_records_that_cannot_be_used_are_handed_out_and_the_rest_counts() -> None:
+    refused: list[tuple[int, str]] = []
+    async with open_local_keyspaces() as local:
+        totals = await local.open_keyspace("totals", partitions=2)
+        stream = start_stream(
+            totals,
+            MIXED,
+            "add",
+            name="rows",
+            refused=lambda record, why: refused.append((record.position, why)),
+        )
+        await counted(totals, Counter(a=11, b=100))
+        [status] = stream.status()
+        await until(lambda: status.counted == 9)
+
+    assert [position for position, _ in refused] == [3, 2]
+    assert refused[0][1] == "it is no JSON"
+    assert "add" in refused[1][1]
+    assert (status.refused, status.counted, status.trouble) == (2, 9, "")
+
+
+async def test_without_a_place_for_them_a_split_stops_and_says_where() -> None:
+    async with open_local_keyspaces() as local:
+        totals = await local.open_keyspace("totals", partitions=2)
+        stream = start_stream(totals, MIXED, "add", name="rows")
+        await counted(totals, Counter(a=1))
+        [status] = stream.status()
+        await until(lambda: bool(status.trouble))
+        await trio.sleep(10)
+        assert await totals.get_many(["a", "b"]) == {"a": 1}
+
+    assert status.trouble.startswith("it stops at position 3: it is no JSON")
+
+
+async def test_an_argument_that_cannot_be_made_is_a_bad_record() -> None:
+    refused: list[object] = []
+    async with open_local_keyspaces() as local:
+        totals = await local.open_keyspace("totals", partitions=1)
+        start_stream(
+            totals,
+            Rows([Record(1, "a", {"n": 1}), Record(2, "a", {}), Record(3, "a", {"n": 3})]),
+            "add",
+            name="rows",
+            argument=lambda value: value["n"],  # type: ignore[index, call-overload]
+            refused=lambda record, why: refused.append((record, why)),
+        )
+        await counted(totals, Counter(a=4))
+
+    why = "the argument cannot be made: KeyError: 'n'"
+    assert refused == [(BadRecord(2, why, "{}"), why)]
+
+
+async def test_a_slow_keyspace_holds_its_source_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ringpop_py.streams.stream.HELD_MAX", 3_000)
+    source = Rows([Record(position, "a", 1) for position in range(1, 20_001)])
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        totals = await node.open_keyspace("totals", partitions=1)
+        await all_online(totals, "a")
+        cluster.store.inject(StoreFault.FULL, count=1_000_000)
+        stream = start_stream(totals, source, "add", name="rows")
+        await until(lambda: any(status.held >= 3_000 for status in stream.status()))
+        await trio.sleep(20)
+        [status] = stream.status()
+        assert 3_000 <= status.held < 5_000
+        assert status.counted == 0
+        assert "partition 0: " in status.trouble
+
+        cluster.store.heal()
+        await counted(totals, Counter(a=20_000))
+        await until(lambda: not status.trouble)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": ""}, "a stream's name has 1 to 64"),
+        ({"name": "a/b"}, "and no '/'"),
+        ({"name": "a", "argument": 1}, "argument"),
+        ({"name": "a", "refused": 1}, "refused"),
+    ],
+)
+async def test_what_cannot_be_a_stream_is_refused(options: dict[str, Any], message: str) -> None:
+    async with open_local_keyspaces() as local:
+        totals = await local.open_keyspace("totals", partitions=2)
+        with pytest.raises(ConfigError, match=message):
+            start_stream(totals, MIXED, "add", **options)
+
+
+async def test_a_stream_is_started_once_in_a_process() -> None:
+    async with open_local_keyspaces() as local:
+        totals = await local.open_keyspace("totals", partitions=2)
+        start_stream(totals, MIXED, "add", name="rows")
+        with pytest.raises(ConfigError, match="has started a stream 'rows' into 'totals' already"):
+            start_stream(totals, MIXED, "add", name="rows")
+
+
+async def test_a_keyspace_in_memory_mode_is_refused() -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        totals = await node.open_keyspace("totals", partitions=2, mode="memory")
+        with pytest.raises(ConfigError, match="in memory mode"):
+            start_stream(totals, MIXED, "add", name="a")
