@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ringpop_py.streams.source import Source
     from ringpop_py.values.operations import Value
 
-READ_RECORDS: Final = 1_000
+READ_RECORDS: Final = 4_000
 HELD_MAX: Final = 20_000
 """So many records of a split are in memory at most: a slow keyspace holds its source back."""
 LOOK_S: Final = 1.0
