@@ -344,6 +344,16 @@ class SpanRefused(
     """
 
 
+class RecordRefused(
+    KeyspaceError, code="record-refused", took_effect="no", http_status=409, settles=True
+):
+    """A change in a write with a span cannot be made of the value that is there.
+
+    Nothing was changed, by any of its changes. The same record would be refused again; others of
+    the write may be good.
+    """
+
+
 class NotEnoughMembers(KeyspaceError, code="not-enough-members", took_effect="no", http_status=503):
     """The cluster is smaller than the keyspace's minimum, so no partition was assigned yet."""
 
@@ -464,6 +474,7 @@ __all__ = [
     "PipelineFailed",
     "ProxyError",
     "RebalanceUnderWay",
+    "RecordRefused",
     "Refused",
     "RingpopError",
     "RowsRefused",

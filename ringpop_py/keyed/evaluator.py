@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Final, cast
 from ringpop_py.errors import (
     BadOperation,
     BodyError,
+    ConditionFailed,
     KeyspaceError,
     OperationIdReused,
     PartitionFull,
+    RecordRefused,
     SpanRefused,
 )
 from ringpop_py.keyed.aggregations import ABSENT, SCALARS, check_value
@@ -50,6 +52,8 @@ CHANGES_MAX: Final = 65_536
 OFFSETS_MAX: Final = 4_096
 """The most sources of input whose offsets a partition keeps."""
 OFFSET_BYTES_MAX: Final = 4_096
+MARK_PREFIX: Final = "mark:"
+"""What the names of offsets begin with that are marks of sources; only spans set these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +160,15 @@ class Evaluator:
             )
         changed: dict[str, bytes | None] = {}
         deleted: list[str] = []
-        _, growth = self._evaluate(write.changes[known:], group, changed, deleted)
-        offsets = self._packed_offsets({**(write.offsets or {}), span.source: span.upto}, group)
+        new = write.changes[known:]
+        for name in {change.aggregation for change in new}:
+            self.aggregations.find(name)  # one that is not known here is no record's fault
+        try:
+            _, growth = self._evaluate(new, group, changed, deleted)
+        except (BadOperation, ConditionFailed) as error:
+            raise RecordRefused(str(error)) from None
+        offsets = self._packed_offsets(write.offsets or {}, group)
+        offsets |= self._packed_offsets({mark_name(span.source): span.upto}, group, marks=True)
         group.changed.update(changed)
         if deleted:
             group.deleted.update(dict.fromkeys(deleted))
@@ -166,10 +177,11 @@ class Evaluator:
         return Outcome((span.upto,))
 
     def _mark_of(self, source: str, group: Group) -> int:
-        packed = group.offsets.get(source) or self.offsets.get(source)
+        name = mark_name(source)
+        packed = group.offsets.get(name) or self.offsets.get(name)
         mark = 0 if packed is None else decode_value("msgpack", packed)
         if type(mark) is not int or mark < 0:
-            raise BadOperation(f"the offset of {source!r} is {mark!r:.100}, and no position")
+            raise BadOperation(f"the mark of {source!r} is {mark!r:.100}, and no position")
         return mark
 
     def _evaluate(
@@ -388,9 +400,13 @@ class Evaluator:
             )
         return packed
 
-    def _packed_offsets(self, given: Mapping[str, Value], group: Group) -> dict[str, bytes]:
+    def _packed_offsets(
+        self, given: Mapping[str, Value], group: Group, *, marks: bool = False
+    ) -> dict[str, bytes]:
         offsets: dict[str, bytes] = {}
         for name, offset in given.items():
+            if isinstance(name, str) and name.startswith(MARK_PREFIX) and not marks:
+                raise BadOperation(f"offsets that begin with {MARK_PREFIX!r} are kept for spans")
             _check_text(name, "the name of an offset", KEY_BYTES_MAX)
             check_value(offset)
             offsets[name] = self._packed(offset, OFFSET_BYTES_MAX)
@@ -400,8 +416,14 @@ class Evaluator:
         return offsets
 
 
+def mark_name(source: str) -> str:
+    """Return the name of the offset that is the mark of *source*."""
+    return f"{MARK_PREFIX}{source}"
+
+
 def check_span(span: Span, changes_count: int) -> None:
     """Check *span*, of a write with that many changes. Raises BadOperation."""
+    check_id(span.source, 0)
     if span.upto == span.after == changes_count == 0:
         return  # it asks for the mark
     if not 0 <= span.after < span.upto:

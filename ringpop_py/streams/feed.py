@@ -21,7 +21,8 @@ R = TypeVar("R")
 UNDER_WAY_MAX: Final = 4
 """So many groups are under way to one partition at a time."""
 GROUP_RECORDS: Final = 1_000
-"""A group has at most so many records."""
+GROUP_BYTES: Final = 1 << 20
+"""A group has at most so many records, and ends with the one that brings it to so many bytes."""
 BEHIND_MAX: Final = 50_000
 """A partition without records is told how far the source is after so many records of others."""
 
@@ -33,6 +34,7 @@ class Sending(NamedTuple, Generic[R]):
     after: int
     upto: int
     records: Sequence[tuple[int, R]]
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -43,14 +45,14 @@ class _Lane(Generic[R]):
         mark: how far it has come, as it said last.
         sent: the end of the last group that was sent.
         sent_at: how many records the feed had got by then.
-        waiting: records after *sent*, each with its position.
+        waiting: records after *sent*, each with its position and size.
         under_way: groups that were not answered yet, in their order.
     """
 
     mark: int
     sent: int
     sent_at: int = 0
-    waiting: deque[tuple[int, R]] = field(default_factory=deque)
+    waiting: deque[tuple[int, R, int]] = field(default_factory=deque)
     under_way: deque[Sending[R]] = field(default_factory=deque)
 
 
@@ -64,6 +66,7 @@ class Feed(Generic[R]):
     Attributes:
         read: the position of the last record that was added.
         held: how many records wait, or are under way.
+        held_bytes: about how large these are.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Feed(Generic[R]):
         self._added = 0
         self.read = min(marks)
         self.held = 0
+        self.held_bytes = 0
 
     @property
     def marks(self) -> list[int]:
@@ -90,8 +94,8 @@ class Feed(Generic[R]):
         """Whether all partitions have come as far as the source was read."""
         return all(lane.mark >= self.read for lane in self._lanes)
 
-    def add(self, position: int, partition: int, record: R) -> None:
-        """Add the next record; one that its partition has already is ignored.
+    def skip(self, position: int) -> None:
+        """Note that the source was read up to *position*, where nothing is for any partition.
 
         Raises:
             ValueError: if *position* does not follow the last one.
@@ -100,10 +104,19 @@ class Feed(Generic[R]):
             raise ValueError(f"position {position} after position {self.read}")
         self.read = position
         self._added += 1
+
+    def add(self, position: int, partition: int, record: R, size: int = 0) -> None:
+        """Add the next record, of about *size* bytes; what its partition has already is ignored.
+
+        Raises:
+            ValueError: if *position* does not follow the last one.
+        """
+        self.skip(position)
         lane = self._lanes[partition]
         if position > lane.sent:
-            lane.waiting.append((position, record))
+            lane.waiting.append((position, record, size))
             self.held += 1
+            self.held_bytes += size
 
     def next(self, *, all_of_it: bool = False) -> list[Sending[R]]:
         """Return groups to send now.
@@ -121,13 +134,16 @@ class Feed(Generic[R]):
         return found
 
     def _group(self, number: int, lane: _Lane[R]) -> Sending[R]:
-        records = [
-            lane.waiting.popleft() for _ in range(min(len(lane.waiting), self._group_records))
-        ]
+        records: list[tuple[int, R]] = []
+        bytes_count = 0
+        while lane.waiting and len(records) < self._group_records and bytes_count < GROUP_BYTES:
+            position, record, size = lane.waiting.popleft()
+            records.append((position, record))
+            bytes_count += size
         # With more to come, the group ends with its last record, of which there may be several
         # changes but no second one.
         upto = records[-1][0] if lane.waiting else self.read
-        sending = Sending(number, lane.sent, upto, records)
+        sending = Sending(number, lane.sent, upto, records, bytes_count)
         lane.sent, lane.sent_at = upto, self._added
         lane.under_way.append(sending)
         return sending
@@ -137,4 +153,6 @@ class Feed(Generic[R]):
         lane = self._lanes[partition]
         lane.mark = max(lane.mark, mark)  # marks only rise: a lower one is an old answer
         while lane.under_way and lane.under_way[0].upto <= lane.mark:
-            self.held -= len(lane.under_way.popleft().records)
+            sending = lane.under_way.popleft()
+            self.held -= len(sending.records)
+            self.held_bytes -= sending.size

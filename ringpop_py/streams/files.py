@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 KeyRule = str | Callable[["Value"], str]
 LINE_BYTES_MAX: Final = 1 << 20
+READ_BYTES: Final = 4 << 20
+"""So much is read at a time, and the rest of the line."""
 TEXT_SHOWN: Final = 200
 
 
@@ -72,8 +74,13 @@ class Files:
                         f"{split} has {size} bytes, and {after} were read before: it was "
                         "replaced or cut; give the new one another name"
                     )
-                file.seek(after)
-                while len(found) < limit:
+                file.seek(max(after - 1, 0))
+                if after and file.read(1) != b"\n":
+                    raise SourceFailed(
+                        f"{split} has no end of a line at {after}, where one was read before: it "
+                        "was replaced; give the new one another name"
+                    )
+                while len(found) < limit and file.tell() - after < READ_BYTES:
                     record = self._next(split, file)
                     if record is None:
                         break
@@ -102,7 +109,7 @@ class Files:
         except Exception as error:  # noqa: BLE001 - of the caller's own function
             why = f"the key cannot be found: {type(error).__name__}: {error}"
         else:
-            return Record(position, key, value)
+            return Record(position, key, value, len(line))
         return BadRecord(position, why, line[:TEXT_SHOWN].decode(errors="replace").rstrip())
 
     def _key_of(self, value: Value) -> str:

@@ -16,11 +16,13 @@ class Record(NamedTuple):
     Attributes:
         position: where it stands in its split; positions rise, and are the same each time.
         key: of the keyspace into which it goes.
+        size: about how many bytes it has; a stream holds only so many.
     """
 
     position: int
     key: str
     value: Value
+    size: int = 100
 
 
 class BadRecord(NamedTuple):

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
 from ringpop_py.arguments import checked_callable, checked_text
 from ringpop_py.errors import (
-    BadOperation,
     BodyError,
     ConfigError,
+    RecordRefused,
     SourceFailed,
     SpanRefused,
 )
 from ringpop_py.logs import log
 from ringpop_py.streams.feed import Feed
 from ringpop_py.streams.source import BadRecord, Record
-from ringpop_py.supervision import keep_running
+from ringpop_py.supervision import keep_running, one_line
 from ringpop_py.values.operations import SOURCE_CHARACTERS_MAX, Change, Outcome, Span, Write
 
 if TYPE_CHECKING:
@@ -31,11 +32,14 @@ if TYPE_CHECKING:
     from ringpop_py.streams.source import Source
     from ringpop_py.values.operations import Value
 
+T = TypeVar("T")
+
 READ_RECORDS: Final = 4_000
 HELD_MAX: Final = 20_000
 """So many records of a split are in memory at most: a slow keyspace holds its source back."""
 LOOK_S: Final = 1.0
 """How often a node looks for new splits, and for those that are its own."""
+HELD_BYTES_MAX: Final = 64 << 20
 IDLE_S: Final = 0.1
 IDLE_S_MAX: Final = 2.0
 """The pauses between two looks at a split that has nothing new."""
@@ -43,7 +47,11 @@ AGAIN_S: Final = 0.05
 AGAIN_S_MAX: Final = 5.0
 SPLITS_MAX: Final = 4_000
 """The most splits: a partition keeps the marks of so many sources, and some more."""
+THREADS: Final = 8
+"""So many splits are read at the same moment."""
 NAME_CHARACTERS_MAX: Final = 64
+SOURCE: Final = -1
+"""In place of a partition's number."""
 TEXT_SHOWN: Final = 200
 
 
@@ -94,6 +102,8 @@ class Stream:
         self._argument = argument
         self._refused = refused
         self._readers: dict[str, tuple[_Reader, trio.CancelScope]] = {}
+        # Of its own: a source that hangs must not take the threads of discovery, for example.
+        self._threads = trio.CapacityLimiter(THREADS)
         self.trouble = ""
 
     def status(self) -> list[SplitStatus]:
@@ -131,17 +141,21 @@ class Stream:
     async def _ours(self) -> list[str]:
         """Return the splits that this node should read; have the readers of others end."""
         try:
-            splits = await trio.to_thread.run_sync(self._source.splits, abandon_on_cancel=True)
+            splits = await self.in_thread(self._source.splits)
         except SourceFailed as error:
             self._say("the splits cannot be listed", error)
             return []
-        if len(splits) > SPLITS_MAX:
-            self._say("there are too many splits", f"{len(splits)}, and at most {SPLITS_MAX}")
-            splits = splits[:SPLITS_MAX]
-        ours = [split for split in splits if self._is_ours(split)]
+        usable = [split for split in splits if split.isprintable()][:SPLITS_MAX]
+        ours = [split for split in usable if self._is_ours(split)]
         for split in self._readers.keys() - set(ours):
             self._readers[split][1].cancel()
-        self.trouble = ""
+        if len(usable) == len(splits):
+            self.trouble = ""
+        elif len(usable) == SPLITS_MAX:
+            self._say("there are too many splits", f"{len(splits)}, and at most {SPLITS_MAX}")
+        else:
+            unusable = next(split for split in splits if not split.isprintable())
+            self._say("a split is left out, as its name cannot be printed", ascii(unusable))
         return ours
 
     def _is_ours(self, split: str) -> bool:
@@ -158,8 +172,13 @@ class Stream:
 
     async def records(self, split: str, after: int) -> Sequence[Record | BadRecord]:
         """Return what comes next in *split*, as arguments of the operation. Raises SourceFailed."""
-        read = partial(self._read_some, split, after)
-        return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+        return await self.in_thread(partial(self._read_some, split, after))
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Run what may block."""
+        return await trio.to_thread.run_sync(
+            function, abandon_on_cancel=True, limiter=self._threads
+        )
 
     def _read_some(self, split: str, after: int) -> Sequence[Record | BadRecord]:
         found = self._source.read(split, after, READ_RECORDS)
@@ -175,11 +194,11 @@ class Stream:
         found = await self._keyspace.write(writes)
         return {number: outcomes[0] for number, outcomes in found.items()}
 
-    def refuse(self, record: Record | BadRecord, why: str) -> bool:
+    async def refuse(self, record: Record | BadRecord, why: str) -> bool:
         """Have the application take a record that cannot be used; return whether to go on."""
         if self._refused is None:
             return False
-        self._refused(record, why)
+        await self.in_thread(partial(self._refused, record, why))
         return True
 
 
@@ -204,23 +223,32 @@ class _Reader:
         self._keyspace = keyspace
         self._source = f"{stream.name}/{split}"
         self._progress = trio.Event()
-        self._stopped = False
+        self._stopped_at: int | None = None
+        self._troubles: dict[int, str] = {}
 
     async def run(self) -> None:
         """Bring the records of the split to their partitions."""
+        try:
+            await self._run()
+        except Exception as error:  # it is logged, and started again
+            self._note(SOURCE, f"it has failed: {one_line(error)}")
+            raise
+
+    async def _run(self) -> None:
         if len(self._source) > SOURCE_CHARACTERS_MAX:
-            self._note(
-                f"the name {self._source!r} has more than {SOURCE_CHARACTERS_MAX} characters"
-            )
+            why = f"the name {self._source!r} has more than {SOURCE_CHARACTERS_MAX} characters"
+            self._note(SOURCE, why)
             await trio.sleep_forever()
-        self._stopped = False
+        self._stopped_at = None
         feed: Feed[Record] = Feed(await self._marks())
         pause_s = IDLE_S
         async with trio.open_nursery() as nursery:
             while True:
                 progress = self._progress
                 found = await self._fill(feed)
-                for sending in feed.next(all_of_it=not found):
+                # Of a source that trickles, not each record is told to all partitions at once.
+                is_idle = not found and pause_s >= IDLE_S_MAX
+                for sending in feed.next(all_of_it=is_idle):
                     nursery.start_soon(self._bring, feed, sending)
                 self._tell(feed)
                 pause_s = IDLE_S if found else min(2 * pause_s, IDLE_S_MAX)
@@ -239,44 +267,49 @@ class _Reader:
                 if isinstance(outcome, Outcome):
                     marks[number] = _mark_in(outcome)
                 else:
-                    self._note(f"partition {number} does not say how far it is: {outcome}")
+                    self._note(number, f"it does not say how far it is: {outcome}")
             if len(marks) == len(numbers):
-                self._note("")
+                for where in list(self._troubles):
+                    self._note(where, "")
                 return [marks[number] for number in numbers]
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
     async def _fill(self, feed: Feed[Record]) -> bool:
         """Read on, if there is room; return whether there was something."""
-        if feed.held >= HELD_MAX or self._stopped:
+        has_room = feed.held < HELD_MAX and feed.held_bytes < HELD_BYTES_MAX
+        if not has_room or self._stopped_at is not None:
             return False
         try:
             found = await self._stream.records(self.status.split, feed.read)
         except SourceFailed as error:
-            self._note(str(error))
+            self._note(SOURCE, str(error))
             return False
         for record in found:
             if isinstance(record, Record):
                 number = self._keyspace.partition_of(record.key)
-                feed.add(record.position, number, record)
-            elif not self._refuse(record, record.why):
+                feed.add(record.position, number, record, record.size)
+            elif await self._refuse(record, record.why):
+                feed.skip(record.position)
+            else:
                 break
         else:
-            self._note("")
+            self._note(SOURCE, "")
         return bool(found)
 
-    def _refuse(self, record: Record | BadRecord, why: str) -> bool:
+    async def _refuse(self, record: Record | BadRecord, why: str) -> bool:
         """Leave a record out, or read no further; return whether it is left out."""
-        if self._stream.refuse(record, why):
+        if await self._stream.refuse(record, why):
             self.status.refused += 1
             return True
-        self._stopped = True
-        self._note(f"it stops at position {record.position}: {why}")
+        if self._stopped_at is None or record.position < self._stopped_at:
+            self._stopped_at = record.position
+            self._note(SOURCE, f"it stops at position {record.position}: {why}")
         return False
 
     async def _bring(self, feed: Feed[Record], sending: Sending[Record]) -> None:
         """Have its partition take a group, whatever gets in the way."""
-        number, after, upto, rows = sending
+        number, after, upto, rows, _ = sending
         records = [record for _, record in rows]
         positions = tuple(position for position, _ in rows)
         why = await self._offer(feed, number, Span(self._source, after, upto, positions), records)
@@ -285,7 +318,7 @@ class _Reader:
         for position, record in rows:  # one of them is to blame
             span = Span(self._source, after, position, (position,))
             why = await self._offer(feed, number, span, [record])
-            if why and not self._refuse(record, why):
+            if why and not await self._refuse(record, why):
                 await trio.sleep_forever()
             if why:
                 await self._offer(feed, number, Span(self._source, after, position), [])
@@ -296,7 +329,10 @@ class _Reader:
     async def _offer(
         self, feed: Feed[Record], number: int, span: Span, records: Sequence[Record]
     ) -> str:
-        """Have a partition take *records*; return why it never will, if so."""
+        """Have a partition take *records*; return why it never will, if one of them is to blame.
+
+        Anything else is tried again: members may have different versions, or be in trouble.
+        """
         pause_s = AGAIN_S
         while True:
             progress = self._progress
@@ -304,14 +340,15 @@ class _Reader:
             if isinstance(outcome, Outcome):
                 self.status.records += len(records)
                 feed.taken(number, _mark_in(outcome))
+                self._note(number, "")
                 self._tell(feed)
                 self._progress.set()
                 self._progress = trio.Event()
                 return ""
-            if isinstance(outcome, BadOperation):
+            if isinstance(outcome, RecordRefused):
                 return str(outcome)
             if not isinstance(outcome, SpanRefused):  # else a group before it is on its way
-                self._note(f"partition {number}: {outcome}")
+                self._note(number, str(outcome))
             with trio.move_on_after(pause_s):
                 await progress.wait()
             pause_s = min(2 * pause_s, AGAIN_S_MAX)
@@ -320,13 +357,20 @@ class _Reader:
         status = self.status
         status.read, status.counted, status.held = feed.read, min(feed.marks), feed.held
 
-    def _note(self, trouble: str) -> None:
-        if self._stopped and self.status.trouble:
-            return  # what has stopped it counts most
-        if trouble and trouble != self.status.trouble:
+    def _note(self, where: int, trouble: str) -> None:
+        """Note what is wrong with a partition, or with the `SOURCE`; empty if nothing is."""
+        if trouble == self._troubles.get(where, ""):
+            return
+        if trouble:
+            self._troubles[where] = trouble
             about = {"stream": self._stream.name, "split": self.status.split}
-            log.warning("stream-trouble", **about, text=trouble)
-        self.status.trouble = trouble
+            of = {} if where == SOURCE else {"partition": where}
+            log.warning("stream-trouble", **about, **of, text=trouble)
+        else:
+            del self._troubles[where]
+        first = min(self._troubles, default=SOURCE)  # the source before all partitions
+        text = self._troubles.get(first, "")
+        self.status.trouble = text if first == SOURCE else f"partition {first}: {text}"
 
 
 def _mark_in(outcome: Outcome) -> int:
@@ -356,9 +400,9 @@ def start_stream(
         name: of the stream. Under another name everything is read again, and counts again.
         argument: makes the operation's argument of a record's value, in a thread; by default the
             argument is the value itself.
-        refused: is called with each record that cannot be used, and why, and the stream goes on
-            without it. After a crash it may be called again for the same record. If it is None, a
-            split stops at such a record, and its status says so.
+        refused: is called, in a thread, with each record that cannot be used, and why, and the
+            stream goes on without it. After a crash it may be called again for the same record. If
+            it is None, a split stops at such a record, and its status says so.
 
     Raises:
         ConfigError: if an argument cannot be used, the stream was started here before, or the
@@ -368,15 +412,23 @@ def start_stream(
         raise ConfigError(
             f"keyspace {keyspace.name!r} is in memory mode, and a stream needs a store"
         )
-    if not 0 < len(checked_text(name, "a stream's name")) <= NAME_CHARACTERS_MAX or "/" in name:
-        raise ConfigError(f"a stream's name has 1 to {NAME_CHARACTERS_MAX} characters, and no '/'")
+    is_short = 0 < len(checked_text(name, "a stream's name")) <= NAME_CHARACTERS_MAX
+    if not is_short or "/" in name or not name.isprintable():
+        raise ConfigError(
+            f"a stream's name has 1 to {NAME_CHARACTERS_MAX} printable characters, and no '/'"
+        )
+    for method in ("splits", "read"):
+        if not callable(getattr(source, method, None)):
+            raise ConfigError(f"a source has splits and read; {source!r:.100} has no {method}")
     checked_text(operation, "an operation")
     for function, what in ((argument, "argument"), (refused, "refused")):
         if function is not None:
             checked_callable(function, what)
+            if inspect.iscoroutinefunction(function):
+                raise ConfigError(f"{what} is called in a thread, so it is no async function")
     if name in keyspace.streams:
         raise ConfigError(f"this node has started a stream {name!r} into {keyspace.name!r} already")
     stream = Stream(keyspace, source, operation, name=name, argument=argument, refused=refused)
-    keyspace.streams[name] = stream
     keyspace.spawn(partial(keep_running, f"stream {name}", stream.run))
+    keyspace.streams[name] = stream
     return stream

@@ -58,7 +58,7 @@ class Span(Declared, frozen=True):
     """Says that a write has *all* records of a source of input in a range, for one partition.
 
     A source is a sequence of records, each at a position; positions rise from 1 on. The partition
-    keeps how far it has come in each source: its mark, which is among its offsets. It takes a write
+    keeps how far it has come in each source: its mark, the offset ``mark:SOURCE``. It takes a write
     whose range begins at the mark or before, and ignores what it has already; so writes may be
     repeated, doubled and reordered, by several senders at once, and each record counts once.
     The outcome of a write is the mark. A write without changes, after 0 and up to 0, asks for it.

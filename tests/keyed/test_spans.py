@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_py.errors import BadOperation, KeyspaceError, SpanRefused
+from ringpop_py.errors import BadOperation, KeyspaceError, RecordRefused, SpanRefused
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.values.operations import Change, Outcome, PackedWrite, Span, Write
@@ -45,7 +45,7 @@ def test_spans_that_follow_each_other_take_effect_and_move_the_mark() -> None:
 
     assert done == [Outcome((4,)), Outcome((9,))]
     assert counts(state) == {"k1": 1, "k3": 1, "k5": 1}
-    assert state.offsets == {"s": 9}
+    assert state.offsets == {"mark:s": 9}
     assert state.sessions == ()  # no ids are kept
 
 
@@ -58,7 +58,7 @@ def test_what_a_partition_has_already_is_ignored() -> None:
     assert again == Outcome((4,), repeated=True)
     assert more == Outcome((6,))
     assert counts(state) == {"k1": 1, "k3": 1, "k5": 1}
-    assert state.offsets == {"s": 6}
+    assert state.offsets == {"mark:s": 6}
 
 
 def test_records_between_the_mark_and_a_span_would_be_lost_so_it_is_refused() -> None:
@@ -69,7 +69,7 @@ def test_records_between_the_mark_and_a_span_would_be_lost_so_it_is_refused() ->
 
     assert isinstance(refused, SpanRefused)
     assert "up to 4, and the write has what is after 5, up to 9" in str(refused)
-    assert (counts(state), state.offsets) == ({"k1": 1}, {"s": 4})
+    assert (counts(state), state.offsets) == ({"k1": 1}, {"mark:s": 4})
 
 
 def test_a_span_without_records_moves_the_mark() -> None:
@@ -77,7 +77,7 @@ def test_a_span_without_records_moves_the_mark() -> None:
 
     assert commit(state, a_span(0, 7)) == [Outcome((7,))]
     assert commit(state, a_span(3, 8)) == [Outcome((8,))]
-    assert state.offsets == {"s": 8}
+    assert state.offsets == {"mark:s": 8}
 
 
 def test_a_span_of_nothing_asks_for_the_mark() -> None:
@@ -108,7 +108,7 @@ def test_sources_have_marks_of_their_own_beside_other_offsets() -> None:
     more = Write("", 0, (), {"topic": "y"}, span=Span("s", 4, 5))
 
     assert commit(state, more) == [Outcome((5,))]
-    assert state.offsets == {"s": 5, "t": 2, "topic": "y"}
+    assert state.offsets == {"mark:s": 5, "mark:t": 2, "topic": "y"}
 
 
 def test_a_refused_change_leaves_mark_and_values_as_they_were() -> None:
@@ -117,7 +117,7 @@ def test_a_refused_change_leaves_mark_and_values_as_they_were() -> None:
 
     refused, later = commit(state, a_span(0, 4, 1, 2), a_span(4, 6, 5))
 
-    assert isinstance(refused, BadOperation)
+    assert isinstance(refused, RecordRefused)
     assert isinstance(later, SpanRefused)  # what came before it is not there
     assert state.offsets == {}
     assert counts(state) == {"k2": "text"}
@@ -132,7 +132,7 @@ def test_a_refused_change_leaves_mark_and_values_as_they_were() -> None:
         (Span("s", 0, 4, (3, 2)), "do not rise"),
         (Span("s", 2, 4, (2, 3)), "not after 2"),
         (Span("s", 0, 4, (3, 5)), "not up to 4"),
-        (Span("", 0, 4, (3, 3)), "the name of an offset"),
+        (Span("", 0, 4, (3, 3)), "an operation's source"),
     ],
 )
 def test_a_span_that_contradicts_itself_is_refused(span: Span, message: str) -> None:
@@ -146,13 +146,35 @@ def test_a_span_that_contradicts_itself_is_refused(span: Span, message: str) -> 
     assert (counts(state), state.offsets) == ({}, {})
 
 
-def test_an_offset_that_is_no_position_is_no_mark() -> None:
+def test_nothing_but_a_span_sets_a_mark() -> None:
     state = make_state()
-    commit(state, Write("w", 0, (), {"s": "2026-11-26"}))
+    commit(state, a_span(0, 4, 1))
 
-    [refused] = commit(state, a_span(0, 1, 1))
+    [refused] = commit(state, Write("w", 0, (), {"mark:s": 1}))
 
-    assert "the offset of 's' is '2026-11-26', and no position" in str(refused)
+    assert "are kept for spans" in str(refused)
+    assert state.offsets == {"mark:s": 4}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (Change("text", "add", 1), RecordRefused),
+        (Change("text", "put_if_absent", 1), RecordRefused),
+        (Change("", "put", 1), RecordRefused),
+        (Change("text", "ad", 1), BadOperation),  # perhaps another node knows it
+    ],
+)
+def test_a_record_is_to_blame_only_for_what_it_does(
+    change: Change, kind: type[KeyspaceError]
+) -> None:
+    state = make_state()
+    commit(state, Write("w", 0, (Change("text", "put", "text"),)))
+
+    [refused] = commit(state, Write("", 0, (change,), span=Span("s", 0, 1, (1,))))
+
+    assert type(refused) is kind
+    assert state.offsets == {}
 
 
 def test_in_memory_mode_spans_are_refused() -> None:
@@ -180,6 +202,6 @@ def test_in_whatever_order_spans_come_each_record_counts_once(
         if after < upto:
             write = a_span(after, upto, *(p for p in range(after + 1, upto + 1) if p % 3))
             commit(state, *([write] * (2 if together else 1)))
-        mark = state.offsets.get("s", 0)
+        mark = state.offsets.get("mark:s", 0)
         assert isinstance(mark, int)
         assert counts(state) == {f"k{p}": 1 for p in range(1, mark + 1) if p % 3}

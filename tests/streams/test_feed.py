@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.streams.feed import UNDER_WAY_MAX, Feed, Sending
+from ringpop_py.streams.feed import GROUP_BYTES, UNDER_WAY_MAX, Feed, Sending
 
 
 def a_feed(*marks: int, group_records: int = 2, behind_max: int = 100) -> Feed[str]:
@@ -98,3 +98,24 @@ def test_positions_rise() -> None:
 
     with pytest.raises(ValueError, match="position 4 after position 4"):
         feed.add(4, 0, "r")
+
+
+def test_what_is_skipped_is_told_like_what_others_have() -> None:
+    feed = a_feed(0)
+    feed.add(1, 0, "r")
+    feed.skip(4)
+
+    assert feed.next() == [Sending(0, 0, 4, [(1, "r")])]
+    with pytest.raises(ValueError, match="position 4 after position 4"):
+        feed.skip(4)
+
+
+def test_large_records_are_few_in_a_group() -> None:
+    feed: Feed[str] = Feed([0])
+    for position in range(1, 4):
+        feed.add(position, 0, "r", GROUP_BYTES // 2 + 1)
+
+    assert [len(sending.records) for sending in feed.next()] == [2, 1]
+    assert feed.held_bytes == 3 * (GROUP_BYTES // 2 + 1)
+    feed.taken(0, 2)
+    assert (feed.held, feed.held_bytes) == (1, GROUP_BYTES // 2 + 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ringpop_py.errors import ConfigError, SourceFailed
 from ringpop_py.streams import BadRecord, Files, Record
-from ringpop_py.streams.files import LINE_BYTES_MAX
+from ringpop_py.streams.files import LINE_BYTES_MAX, READ_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,8 +29,8 @@ def test_a_position_is_the_end_of_a_line_and_reading_goes_on_there(path: Path) -
 
     first, second, third = read(path)
 
-    assert first == Record(12, "é", {"k": "é"})
-    assert second == Record(23, "7", {"k": 7})
+    assert first == Record(12, "é", {"k": "é"}, 12)
+    assert second == Record(23, "7", {"k": 7}, 10)
     assert third.position == path.stat().st_size
     assert read(path, limit=2) == [first, second]
     assert read(path, after=12) == [second, third]
@@ -72,9 +73,19 @@ def test_lines_of_text_have_a_key_by_a_function(path: Path) -> None:
 
     records = read(path, key=lambda line: line.split()[1], lines="text")
 
-    assert records[0] == Record(7, "/a", "GET /a")
+    assert records[0] == Record(7, "/a", "GET /a", 7)
     assert records[1].why == "the key cannot be found: IndexError: list index out of range"
     assert "utf-8" in records[2].why
+
+
+def test_only_so_much_is_read_at_a_time(path: Path) -> None:
+    line = json.dumps({"k": "a", "x": "x" * 900_000}) + "\n"
+    path.write_text(line * 9)
+
+    first = read(path)
+
+    assert len(first) == READ_BYTES // len(line) + 1
+    assert len(read(path, after=first[-1].position)) == 9 - len(first)
 
 
 def test_files_are_found_when_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,6 +107,8 @@ def test_what_is_wrong_with_a_file_is_said(path: Path) -> None:
     path.write_text('{"k": "a"}\n')
     with pytest.raises(SourceFailed, match="has 11 bytes, and 12 were read before"):
         read(path, after=12)
+    with pytest.raises(SourceFailed, match="no end of a line at 3"):
+        read(path, after=3)
     path.write_text("x" * (LINE_BYTES_MAX + 1))
     with pytest.raises(SourceFailed, match="a line has more than"):
         read(path)

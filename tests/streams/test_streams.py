@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.virtual_time
 
+LONG_S = 1e7
+"""Virtual time runs on while a thread reads, so it bounds nothing: the limit of pytest does."""
 FILES = 3
 USERS = [f"user-{number}" for number in range(20)]
 
@@ -58,7 +60,7 @@ class Clicks:
         return Files(f"{self.folder}/*.jsonl", key="user")
 
 
-async def counted(keyspace: Keyspace, counts: Counter[str], within_s: float = 300) -> None:
+async def counted(keyspace: Keyspace, counts: Counter[str], within_s: float = LONG_S) -> None:
     """Wait until the keyspace has exactly *counts*; it never has more."""
     with trio.fail_after(within_s):
         while True:
@@ -72,7 +74,7 @@ async def counted(keyspace: Keyspace, counts: Counter[str], within_s: float = 30
             await trio.sleep(0.5)
 
 
-async def until(condition: Callable[[], bool], within_s: float = 300) -> None:
+async def until(condition: Callable[[], bool], within_s: float = LONG_S) -> None:
     """Wait in real time as well: sources are read in threads."""
     with trio.fail_after(within_s):
         while not condition():
@@ -182,17 +184,82 @@ async def test_records_that_cannot_be_used_are_handed_out_and_the_rest_counts() 
     assert (status.refused, status.counted, status.trouble) == (2, 9, "")
 
 
+async def test_a_source_that_ends_with_what_cannot_be_used_is_read_once_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ringpop_py.streams.stream.READ_RECORDS", 10)
+    refused: list[int] = []
+    bad = [BadRecord(position, "it is no JSON", "{") for position in range(2, 27)]
+    async with open_local_keyspaces() as local:
+        totals = await local.open_keyspace("totals", partitions=2)
+        stream = start_stream(
+            totals,
+            Rows([Record(1, "a", 1), *bad, Record(27, "b", 2), BadRecord(28, "no", "")]),
+            "add",
+            name="rows",
+            refused=lambda record, _why: refused.append(record.position),
+        )
+        await counted(totals, Counter(a=1, b=2))
+        [status] = stream.status()
+        await until(lambda: status.counted == 28)
+
+    assert refused == [*range(2, 27), 28]
+
+
+async def test_what_is_no_fault_of_a_record_is_tried_again_and_told() -> None:
+    refused: list[object] = []
+    async with open_local_keyspaces() as local:
+        totals = await local.open_keyspace("totals", partitions=1)
+        stream = start_stream(
+            totals,
+            Rows([Record(1, "a", 1)]),
+            "sum",  # which this node will know later
+            name="rows",
+            refused=lambda *record: refused.append(record),
+        )
+        await until(lambda: any(status.trouble for status in stream.status()))
+        [status] = stream.status()
+        assert status.trouble.startswith("partition 0: there is no aggregation 'sum'; there are ")
+        local.aggregation("sum", lambda _there, argument: argument)
+        await counted(totals, Counter(a=1))
+        await until(lambda: not status.trouble)
+
+    assert refused == []
+
+
+async def test_an_error_of_the_application_is_in_the_status_and_it_goes_on_after_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls: list[int] = []
+
+    def refused(record: Record | BadRecord, _why: str) -> None:
+        calls.append(record.position)
+        if len(calls) == 1:
+            raise OSError("no room")
+
+    async with open_local_keyspaces() as local:
+        totals = await local.open_keyspace("totals", partitions=1)
+        stream = start_stream(totals, MIXED, "add", name="rows", refused=refused)
+        await until(lambda: any(status.trouble for status in stream.status()))
+        assert stream.status()[0].trouble == "it has failed: OSError: no room"
+        await counted(totals, Counter(a=11, b=100))
+
+    assert calls[0] == calls[1] == 3
+    assert "is started again" in caplog.text
+
+
 async def test_without_a_place_for_them_a_split_stops_and_says_where() -> None:
     async with open_local_keyspaces() as local:
         totals = await local.open_keyspace("totals", partitions=2)
         stream = start_stream(totals, MIXED, "add", name="rows")
         await counted(totals, Counter(a=1))
         [status] = stream.status()
-        await until(lambda: bool(status.trouble))
+        # Two cannot be used, and the first one of them is told.
+        await until(lambda: status.trouble.startswith("it stops at position 2: "))
         await trio.sleep(10)
         assert await totals.get_many(["a", "b"]) == {"a": 1}
 
-    assert status.trouble.startswith("it stops at position 3: it is no JSON")
+    assert status.trouble.startswith("it stops at position 2: ")
 
 
 async def test_an_argument_that_cannot_be_made_is_a_bad_record() -> None:
@@ -241,6 +308,8 @@ async def test_a_slow_keyspace_holds_its_source_back(monkeypatch: pytest.MonkeyP
         ({"name": "a/b"}, "and no '/'"),
         ({"name": "a", "argument": 1}, "argument"),
         ({"name": "a", "refused": 1}, "refused"),
+        ({"name": "a", "refused": until}, "refused is called in a thread"),
+        ({"name": "a\n"}, "printable"),
     ],
 )
 async def test_what_cannot_be_a_stream_is_refused(options: dict[str, Any], message: str) -> None:
@@ -248,6 +317,26 @@ async def test_what_cannot_be_a_stream_is_refused(options: dict[str, Any], messa
         totals = await local.open_keyspace("totals", partitions=2)
         with pytest.raises(ConfigError, match=message):
             start_stream(totals, MIXED, "add", **options)
+
+
+async def test_a_source_has_two_methods() -> None:
+    async with open_local_keyspaces() as local:
+        totals = await local.open_keyspace("totals", partitions=2)
+        with pytest.raises(ConfigError, match="has no splits"):
+            start_stream(totals, object(), "add", name="a")  # type: ignore[arg-type]
+
+
+async def test_a_split_whose_name_cannot_be_printed_is_left_out_and_told() -> None:
+    rows = Rows([Record(1, "a", 1)])
+    rows.splits = lambda: ["a\udcff.jsonl", "b"]  # type: ignore[method-assign]
+    async with open_local_keyspaces() as local:
+        totals = await local.open_keyspace("totals", partitions=2)
+        stream = start_stream(totals, rows, "add", name="rows")
+        await counted(totals, Counter(a=1))
+        [split, left_out] = stream.rows()
+
+    assert (split["split"], split["trouble"]) == ("b", "")
+    assert "'a\\udcff.jsonl'" in left_out["trouble"]
 
 
 async def test_a_stream_is_started_once_in_a_process() -> None:

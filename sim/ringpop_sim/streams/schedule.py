@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import SpanRefused
 from ringpop_py.keyed.aggregations import Aggregations
+from ringpop_py.keyed.evaluator import mark_name
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.streams.feed import Feed
 from ringpop_py.values.operations import Change, Outcome, Span, Write
@@ -216,7 +217,7 @@ class StreamSchedule(Heap):
             self.step()
         for source, rows in self.records.items():
             for number, partition in enumerate(self._partitions):
-                mark = partition.state.offsets.get(source, 0)
+                mark = partition.state.offsets.get(mark_name(source), 0)
                 if mark != rows[-1][0]:
                     raise StreamBroken(
                         LIVE, f"partition {number} has {source} up to {mark!r} of {rows[-1][0]}"

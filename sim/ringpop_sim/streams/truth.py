@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.keyed.evaluator import mark_name
 from ringpop_py.values.packed import decode_value
 from ringpop_sim.journal.promises import LogBroken
 
@@ -52,7 +53,7 @@ class StreamTruth:
 
     def check(self, source: str, partition: int, state: KeyedState) -> None:
         """Compare one partition with all records of *source*. Raises StreamBroken."""
-        mark = state.offsets.get(source, 0)
+        mark = state.offsets.get(mark_name(source), 0)
         assert isinstance(mark, int)
         before = self._marks.get((source, partition), 0)
         where = f"partition {partition}, whose mark of {source} is {mark}"
