@@ -80,7 +80,15 @@ class StaleValues(NamedTuple):
 
 
 class StreamHere(Protocol):
-    """What a keyspace knows of a stream into it (`ringpop_py.streams`)."""
+    """What a keyspace knows of a stream into it (`ringpop_py.streams`).
+
+    Attributes:
+        records_count: how many records this node has brought.
+        refused_count: how many it has left out, because they could not be used.
+    """
+
+    records_count: int
+    refused_count: int
 
     def rows(self) -> list[dict[str, Any]]:
         """Return how far the splits are that this node reads."""

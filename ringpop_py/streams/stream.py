@@ -105,6 +105,8 @@ class Stream:
         # Of its own: a source that hangs must not take the threads of discovery, for example.
         self._threads = trio.CapacityLimiter(THREADS)
         self.trouble = ""
+        self.records_count = 0
+        self.refused_count = 0
 
     def status(self) -> list[SplitStatus]:
         """Return how far the splits are that this node reads, by name."""
@@ -199,6 +201,7 @@ class Stream:
         if self._refused is None:
             return False
         await self.in_thread(partial(self._refused, record, why))
+        self.refused_count += 1
         return True
 
 
@@ -339,6 +342,7 @@ class _Reader:
             outcome = (await self._stream.write({number: span}, records))[number]
             if isinstance(outcome, Outcome):
                 self.status.records += len(records)
+                self._stream.records_count += len(records)
                 feed.taken(number, _mark_in(outcome))
                 self._note(number, "")
                 self._tell(feed)

@@ -214,6 +214,12 @@ class NodeMetrics:
                 sums["checkpoint_bytes"][label] += written.bytes_count
                 sums["obstacles"][label] += len(host.driver.troubles())
                 pauses.setdefault(label, host.driver.steward.handoff_seconds)
+                for stream in share.keyspace.streams.values():
+                    sums["stream_records"][label] += stream.records_count
+                    sums["stream_refused"][label] += stream.refused_count
+                    splits = stream.rows()
+                    sums["stream_splits"][label] += len(splits)
+                    sums["stream_troubles"][label] += sum(bool(s["trouble"]) for s in splits)
         for what, (kind, name, text) in _SUMS.items():
             yield kind(name, text, sums[what], "keyspace")
         text = "How long a partition was served nowhere when it was handed over."
@@ -311,6 +317,10 @@ _SUMS: Final[dict[str, tuple[Callable[..., Metric], str, str]]] = {
     "writes": (_counter, "ringpop_commits", "Groups of writes in this node's journal."),
     "checkpoints": (_counter, "ringpop_checkpoints", "Checkpoints that this node wrote."),
     "checkpoints_failed": (_counter, "ringpop_checkpoints_failed", "Those that failed."),
+    "stream_records": (_counter, "ringpop_stream_records", "Records brought by streams."),
+    "stream_refused": (_counter, "ringpop_stream_refused", "Records that could not be used."),
+    "stream_splits": (_gauge, "ringpop_stream_splits", "Splits that this node reads."),
+    "stream_troubles": (_gauge, "ringpop_stream_splits_in_trouble", "Those that do not go on."),
     "files": (_counter, "ringpop_job_files", "Files of jobs that this node took."),
     "committed": (_counter, "ringpop_jobs_committed", "Jobs that this node committed."),
     "aborted": (_counter, "ringpop_jobs_aborted", "Jobs that this node aborted."),

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +19,9 @@ from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from selenium.webdriver import Chrome
-    from selenium.webdriver.remote.webelement import WebElement
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 MISSING = "no chromium on the PATH: bin/test brings it, or apt-get install chromium-driver"
@@ -59,8 +62,9 @@ class Page:
         )
         return found
 
-    def element(self, selector: str) -> WebElement:
-        return self.browser.find_element("css selector", selector)
+    def click(self, selector: str) -> None:
+        """Click in one step: a part of the page may be replaced at any moment."""
+        self.browser.execute_script("document.querySelector(arguments[0]).click()", selector)
 
     def count(self, selector: str) -> int:
         return len(self.browser.find_elements("css selector", selector))
@@ -158,9 +162,9 @@ def test_acts_ask_first_and_can_be_undone(cluster: LocalCluster, page: Page) -> 
     def act(name: str, answer: str) -> None:
         button = f'button[data-act="{name}"][data-member="{drained}"]'
         wait_until(lambda: page.count(button) == 1, 10, f"{name} is offered")
-        page.element(button).click()
+        page.click(button)
         assert drained in page.text("question")
-        page.element(f"#ask button[value={answer}]").click()
+        page.click(f"#ask button[value={answer}]")
 
     act("drain", "no")
     act("drain", "yes")
@@ -181,6 +185,60 @@ def test_a_page_whose_node_ends_says_so_and_goes_on_when_it_is_back(
     page.shows("head", "5 alive", 20)
     said = [each for each in page.complaints() if "net::ERR_" not in each]  # by the browser itself
     assert said == []
+
+
+@pytest.fixture
+def dev() -> Iterator[tuple[Callable[[str], None], str]]:
+    """What presses a key of ``ringpopd dev``, with five nodes, and the address of its console."""
+    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "dev", "5", "--base-port", "0"]
+    with subprocess.Popen(
+        [*command, "--", "--preset", "local"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        keys, lines = process.stdin, process.stdout
+
+        def press(key: str) -> None:
+            keys.write(key)
+            keys.flush()
+
+        url = next(line.split()[1] for line in lines if line.startswith("console: "))
+        rest = threading.Thread(target=lambda: list(lines))  # or it would wait for its reader
+        rest.start()
+        yield press, url
+        press("q")
+        assert process.wait(30) == 0
+        rest.join(10)
+
+
+def test_a_cut_is_shown_and_so_is_its_end(
+    dev: tuple[Callable[[str], None], str], browser: Chrome
+) -> None:
+    press, url = dev
+    wait_until(lambda: not is_refused(url), 20, "the console is served")
+    page = Page(browser, url)
+    page.shows("head", "5 alive", 30)
+    page.complaints()
+
+    press("4c5c")
+    page.shows("head", "2 faulty", 30)
+    assert page.count("#timeline rect.faulty") == 2
+    page.shows("wheel", "3in the ring")
+    page.picture("cut")
+
+    press("h")
+    page.shows("head", "5 alive", 60)
+    page.shows("events", "faulty -> alive")
+    assert page.complaints() == []
+
+
+def is_refused(url: str) -> bool:
+    host, port = url.removeprefix("http://").rstrip("/").split(":")
+    with socket.socket() as sock:
+        return sock.connect_ex((host, int(port))) != 0
 
 
 def test_the_page_in_the_dark_and_without_its_script(tmp_path: Path, browser: Chrome) -> None:

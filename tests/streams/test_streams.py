@@ -14,6 +14,7 @@ from ringpop_py.keyspaces.local import open_local_keyspaces
 from ringpop_py.stores.memory import StoreFault
 from ringpop_py.streams import BadRecord, Files, Record, start_stream
 from tests.keyspaces.clusters import a_cluster, all_online
+from tests.web.test_metrics import value as value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,6 +110,11 @@ async def test_lines_of_files_that_grow_count_once_each(tmp_path: Path) -> None:
         assert len(statuses()) == FILES
         assert {status.trouble for status in statuses()} == {""}
         assert sum(status.records for status in statuses()) == clicks.counts.total()
+        assert sum(stream.records_count for stream in streams) == clicks.counts.total()
+        node = nodes[0]
+        assert value_of(node, "ringpop_stream_splits", keyspace="visits") == len(streams[0].rows())
+        records = value_of(node, "ringpop_stream_records_total", keyspace="visits")
+        assert records == streams[0].records_count
 
 
 async def test_records_count_once_while_nodes_come_and_go(tmp_path: Path) -> None:
