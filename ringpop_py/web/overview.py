@@ -37,8 +37,8 @@ PERIOD_S: Final = 1.0
 """How often members are asked while somebody looks."""
 LARGE: Final = 40
 """From more members on, less is done in one period: a node has better things to do."""
-ASKED_MAX: Final = 10
-"""So many members of a large cluster are asked in one period; they take turns."""
+ASKED_MAX: Final = 8
+"""So many members are asked in one period: in a larger cluster they take turns."""
 LARGE_EVERY: Final = 5
 """The members and the matrix of a large cluster are shown anew once in so many periods, and when a
 status changes."""
@@ -157,7 +157,7 @@ class Overview:
         self._changed = trio.Event()
 
     def _in_turn(self, members: Sequence[Member]) -> list[Member]:
-        if len(members) <= LARGE:
+        if len(members) <= ASKED_MAX:
             return list(members)
         start = self._turn % len(members)
         self._turn += ASKED_MAX
