@@ -35,7 +35,7 @@ def store_id_key(cluster: str) -> str:
 
 
 def probe_key(cluster: str, token: str) -> str:
-    """Return a key that is put to see whether that is possible, and deleted at once."""
+    """Return a key that is put to see whether that is possible, and then deleted."""
     return f"{name_part(cluster)}/probes/{token}"
 
 

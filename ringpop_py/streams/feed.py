@@ -3,8 +3,8 @@
 The driver reads records in their order, and sends each group that `Feed.next` returns until its
 partition has it. A partition keeps its mark: how far it has come (see
 `ringpop_py.values.operations.Span`). So a feed has no state of its own that would have to be kept:
-whoever feeds the source next asks all partitions for their marks, and goes on behind the lowest.
-Two feeds of one source at once do no harm.
+the next feed of the source asks all partitions for their marks, and continues behind the lowest.
+Two feeds of one source at the same time are harmless.
 """
 
 from __future__ import annotations

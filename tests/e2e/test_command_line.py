@@ -528,3 +528,22 @@ def test_dev_starts_kills_and_ends_a_cluster(tmp_path: Path, *, with_key: bool) 
         reader.join(5)
         process.stdin.close()
         process.stdout.close()
+
+
+def test_the_nodes_of_dev_end_with_it_even_if_it_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "dev", "2", "--base-port", "0"]
+    with log.open("wb") as sink:
+        command += ["--", "--preset", "local"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sink)
+    try:
+        wait_until(lambda: log.read_text().count("2 alive") >= 2, 20, "both alive")
+        rows = [line.split() for line in log.read_text().splitlines() if "2 alive" in line]
+        pids = {int(row[2]) for row in rows}
+        assert len(pids) == 2
+    finally:
+        process.kill()
+        process.wait(20)
+        assert process.stdin is not None
+        process.stdin.close()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 30, "ended")

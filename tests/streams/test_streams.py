@@ -120,12 +120,13 @@ async def test_lines_of_files_that_grow_count_once_each(tmp_path: Path) -> None:
 async def test_records_count_once_while_nodes_come_and_go(tmp_path: Path) -> None:
     clicks = Clicks(tmp_path)
     clicks.add(1_500)
+    streams: dict[str, Stream] = {}
     async with a_cluster() as cluster:
 
         async def start(name: str) -> Keyspace:
             node = await cluster.start(name)
             keyspace = await node.open_keyspace("visits", partitions=8)
-            counting(keyspace, clicks.source())
+            streams[name] = counting(keyspace, clicks.source())
             return keyspace
 
         first = await start("a")
@@ -142,6 +143,9 @@ async def test_records_count_once_while_nodes_come_and_go(tmp_path: Path) -> Non
         await cluster.stop("c")
         await start("d")
         await counted(first, clicks.counts)
+        # In the end each split has one reader: those whose turn is over have stopped.
+        there = [streams[name] for name in "abd"]
+        await until(lambda: sum(len(stream.status()) for stream in there) == FILES)
 
 
 class Rows:
