@@ -92,6 +92,13 @@ class WireError(RingpopError, code="bad-bytes", passes=True, http_status=502):
     """
 
 
+class BadElement(WireError, code="bad-element", took_effect="no"):
+    """A worker of a dataflow sent what may not come there. Nothing of it was processed.
+
+    Its workers begin again from the last epoch, so nothing is lost and nothing counts twice.
+    """
+
+
 class BodyError(WireError, code="bad-body"):
     """A frame was sound, but its body did not have the expected shape.
 
@@ -434,6 +441,7 @@ class RebalanceUnderWay(
 __all__ = [
     "ActorBusy",
     "ApplicationError",
+    "BadElement",
     "BadKey",
     "BadOperation",
     "BadRequest",

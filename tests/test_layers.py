@@ -15,7 +15,7 @@ PURE = sorted(
         *(
             path
             for name in (
-                *("swim", "journal", "keyed", "placing", "ring", "steward"),
+                *("swim", "exchange", "journal", "keyed", "placing", "ring", "steward"),
                 *("values", "wire"),
             )
             for path in (PACKAGE / name).glob("*.py")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.cli.commands import command_parser
 from ringpop_sim import commands as c
 from ringpop_sim.commands import (
+    dataflows,
     determinism,
     journal,
     keyspaces,
@@ -38,6 +39,7 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     journal,
     keyspaces,
     shuffle,
+    dataflows,
     streams,
 )
 """The modules of the subcommands, in the order of the help."""

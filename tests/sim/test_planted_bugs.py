@@ -21,6 +21,7 @@ import ringpop_py
 import ringpop_sim
 from tests.sim.hunting.variant import HUNTERS
 from tests.sim.planted.bugs import BUGS, Bug
+from tests.sim.planted.dataflows import DATAFLOW_BUGS
 from tests.sim.planted.keyspaces import KEYSPACE_BUGS
 from tests.sim.planted.patching import planted
 from tests.sim.planted.streams import STREAM_BUGS
@@ -71,7 +72,7 @@ def hunts(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("bug", BUGS + KEYSPACE_BUGS + STREAM_BUGS, ids=str)
+@pytest.mark.parametrize("bug", BUGS + KEYSPACE_BUGS + STREAM_BUGS + DATAFLOW_BUGS, ids=str)
 def test_a_planted_bug_is_found(bug: Bug, hunts: dict[str, Prey]) -> None:
     hunted = hunts[bug.name].result()
 

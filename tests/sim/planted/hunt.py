@@ -3,7 +3,7 @@
 A program of its own, so that each bug is in a process with a core of its own. Each argument is
 a scenario, a size and a seed (``crash:8:1``, size 0: as it comes), a law (``theory:rotation``), or
 a random plan (``plans:4:7``: of four nodes, drawn from 7; ``partitions:4:7``: with partitions), or
-schedules of streams (``streams:300:1``: 300 of them, from seed 1 on).
+schedules of streams (``streams:300:1``: 300 of them, from seed 1 on) or dataflows.
 Prints one JSON object: by invariant, where it broke first, and how.
 """
 
@@ -13,6 +13,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
+from ringpop_sim.exchange.schedule import DATAFLOWS
 from ringpop_sim.runs import theory
 from ringpop_sim.runs.random_plans import random_plan
 from ringpop_sim.runs.run import run
@@ -26,6 +27,7 @@ LAWS: Final[dict[str, Callable[[], list[theory.TheoryRow]]]] = {
     "rotation": lambda: theory.rotation(1, sizes=(5,)),
     "suspicion": lambda: theory.suspicion(1, sizes=(12,)),
 }
+CHECKERS: Final = {"streams": STREAMS, "dataflows": DATAFLOWS}
 THEORY: Final = "theory"
 RANDOM: Final = ("partitions", "plans")
 
@@ -37,8 +39,8 @@ def broken_by(hunt: str) -> dict[str, str]:
         wrong = [row for row in LAWS[rest[0]]() if not row.ok]
         return {THEORY: str(wrong[0].as_json())} if wrong else {}
     size, seed = map(int, rest)
-    if name == "streams":
-        outcomes = (STREAMS.run(each) for each in range(seed, seed + size))
+    if name in CHECKERS:
+        outcomes = (CHECKERS[name].run(each) for each in range(seed, seed + size))
         return next(({o.broken.invariant: str(o)} for o in outcomes if o.broken is not None), {})
     if name in RANDOM:
         plan = random_plan(seed, size, 5, keyspaces=name == "partitions")

@@ -1,0 +1,164 @@
+"""Epochs: what a dataflow goes on from, as records in a store, of which each is put once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringpop_py.values.declared import Declared, Natural, Text, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+class Worker(Declared, frozen=True, order=True):
+    """One life of a worker: one that was started again has another, and remembers nothing.
+
+    Attributes:
+        name: of its node.
+    """
+
+    name: Text
+    life: Text
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.life}"
+
+
+class StatePart(Declared, frozen=True):
+    """The state of neighbouring key groups.
+
+    Attributes:
+        first, end: the key groups: from *first*, and before *end*.
+        objects: where it lies in the store: all of it, and then what has changed, in this order.
+    """
+
+    first: Natural
+    end: Natural
+    objects: tuple[Text, ...]
+
+
+class Output(Declared, frozen=True):
+    """What one worker's stage has sent on in one epoch.
+
+    Attributes:
+        number: of the worker, among those of the run.
+        place: the object in the store.
+    """
+
+    epoch: Natural
+    number: Natural
+    place: Text
+
+
+class EpochRecord(Declared, frozen=True):
+    """The end of an epoch: a consistent cut through all workers, and who goes on from there.
+
+    The records of a dataflow have the numbers 0, 1, 2 and so on, and a number is put once. So two
+    leaders, or workers of a former run, cannot both go on: what decides is who puts the next one.
+
+    Attributes:
+        epoch: its number.
+        run: the epoch with which the workers have begun from a record, with new channels. It is
+            *epoch* itself where workers have changed, or have to begin again.
+        workers: who goes on, in the order of their names.
+        state: by the workers that have written it. Each key group is in at most one.
+        offsets: how far each split was read.
+        watermark: how far the workers were in the time of records; None if nobody was.
+        outputs: what the stage has sent on in this epoch, or in the one that it begins again from.
+        cut: the epoch whose end this is: *epoch* itself, or an earlier one from which the workers
+            begin again.
+        why: why it was put.
+        at_ms: when, by the clock of who has put it, since 1970.
+    """
+
+    epoch: Natural
+    run: Natural
+    workers: tuple[Worker, ...]
+    key_groups: Natural
+    state: tuple[StatePart, ...] = ()
+    offsets: dict[Text, Natural] = {}  # noqa: RUF012 - msgspec copies an empty default
+    watermark: int | None = None
+    outputs: tuple[Output, ...] = ()
+    cut: Natural = 0
+    why: Text = ""
+    at_ms: Natural = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the workers."""
+        return tuple(worker.name for worker in self.workers)
+
+    @property
+    def objects(self) -> frozenset[str]:
+        """All objects in the store that this record needs."""
+        state = (name for part in self.state for name in part.objects)
+        return frozenset((*state, *(output.place for output in self.outputs)))
+
+
+class Aligned(Declared, frozen=True):
+    """What a worker has of an epoch, once all barriers of it have come.
+
+    Attributes:
+        part: the objects with the state of its key groups: all of it, if *whole*, or what follows
+            on the objects of the former epoch.
+        whole: see *part*.
+        offsets: how far it had read its splits when it sent its barriers.
+        output: what its stage has sent on; None if that is nothing.
+    """
+
+    part: StatePart
+    whole: bool
+    offsets: dict[Text, Natural]
+    watermark: int | None = None
+    output: Output | None = None
+
+
+def first_record(workers: Iterable[Worker], key_groups: int, at_ms: int) -> EpochRecord:
+    """Return the record with which a dataflow begins."""
+    return EpochRecord(0, 0, tuple(sorted(workers)), key_groups, why="begun", at_ms=at_ms)
+
+
+def completed(
+    record: EpochRecord,
+    aligned: Mapping[str, Aligned],
+    workers: Iterable[Worker],
+    at_ms: int,
+) -> EpochRecord:
+    """Return the record of the epoch after *record*, of which all workers have said what they have.
+
+    Args:
+        aligned: by the name of the worker.
+        workers: who goes on. If these are others, a new run begins.
+    """
+    former = {(part.first, part.end): part.objects for part in record.state}
+    state = [
+        each.part
+        if each.whole
+        else replace(each.part, objects=former[each.part.first, each.part.end] + each.part.objects)
+        for each in aligned.values()
+    ]
+    marks = [each.watermark for each in aligned.values()]
+    known = [mark for mark in marks if mark is not None]
+    epoch, going_on = record.epoch + 1, tuple(sorted(workers))
+    return replace(
+        record,
+        epoch=epoch,
+        run=record.run if going_on == record.workers else epoch,
+        workers=going_on,
+        state=tuple(sorted((p for p in state if p.first < p.end), key=lambda part: part.first)),
+        offsets=record.offsets
+        | {k: v for each in aligned.values() for k, v in each.offsets.items()},
+        watermark=min(known) if len(known) == len(marks) else record.watermark,
+        outputs=tuple(each.output for each in aligned.values() if each.output is not None),
+        cut=epoch,
+        why="complete" if going_on == record.workers else "complete, and the workers change",
+        at_ms=at_ms,
+    )
+
+
+def restored(record: EpochRecord, workers: Iterable[Worker], why: str, at_ms: int) -> EpochRecord:
+    """Return the record with which *workers* begin again from *record*; what came since is gone."""
+    epoch = record.epoch + 1
+    return replace(
+        record, epoch=epoch, run=epoch, workers=tuple(sorted(workers)), why=why, at_ms=at_ms
+    )

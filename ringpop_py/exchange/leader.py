@@ -1,0 +1,145 @@
+"""What the leader of a dataflow does next, from what is recorded and what the workers say.
+
+Nothing depends on there being one leader: what is recorded, is put once, and workers take the first
+barrier of an epoch that they are told of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ringpop_py.exchange.epochs import Aligned, EpochRecord, completed, first_record, restored
+from ringpop_py.values.declared import Declared, Natural, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ringpop_py.exchange.epochs import Worker
+
+SILENT_S: Final = 10.0
+"""A worker that has not answered for so long is left out, though it may be a member."""
+
+
+class Said(Declared, frozen=True):
+    """What a worker says of itself.
+
+    Attributes:
+        life: see `Worker`.
+        run: in which it takes part; None if in none.
+        epoch: the last one that it has aligned, in that run.
+        aligned: what it has of that epoch.
+        failure: why it cannot go on in its run; empty if it can.
+    """
+
+    life: Text
+    run: Natural | None = None
+    epoch: Natural = 0
+    aligned: Aligned | None = None
+    failure: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Put this record, if there is none of its number."""
+
+    record: EpochRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell all workers of the record, and to send the barrier of *epoch*; of none if it is None.
+
+    Attributes:
+        last: whether nothing is to follow the barrier until there is a record of *epoch*.
+    """
+
+    epoch: int | None = None
+    last: bool = False
+
+
+class Leader:
+    """Decides for one dataflow. It may begin at any time, and forget everything.
+
+    Args:
+        every_s: how long an epoch lasts, about.
+    """
+
+    def __init__(self, *, every_s: float, key_groups: int) -> None:
+        self._every_s = every_s
+        self._key_groups = key_groups
+        self._epoch: int | None = None
+        self._begun: Tell | None = None
+        self._since = 0.0
+        self._heard: dict[Worker, float] = {}
+
+    def decide(
+        self,
+        record: EpochRecord | None,
+        present: Sequence[Worker],
+        said: Mapping[str, Said],
+        now: float,
+        *,
+        at_ms: int,
+    ) -> Put | Tell:
+        """Return what to do now.
+
+        Args:
+            record: the newest one.
+            present: the workers that membership knows, and that are to take part.
+            said: by the name of the worker; without those that have not answered this time.
+            now: in seconds.
+        """
+        wanted = self._wanted(present, said, now)
+        if record is None:
+            return Put(first_record(wanted, self._key_groups, at_ms)) if wanted else Tell()
+        if record.epoch != self._epoch:
+            self._epoch, self._begun, self._since = record.epoch, None, now
+        if not wanted:
+            return Tell()
+        why = self._why_again(record, wanted, said)
+        if why:
+            return Put(restored(record, wanted, why, at_ms))
+        epoch = record.epoch + 1
+        aligned = {
+            worker.name: answer.aligned
+            for worker in record.workers
+            if (answer := said.get(worker.name)) is not None
+            and (answer.run, answer.epoch) == (record.run, epoch)
+            and answer.aligned is not None
+        }
+        if len(aligned) == len(record.workers):
+            return Put(completed(record, aligned, wanted, at_ms))
+        changes = wanted != list(record.workers)
+        if self._begun is None and (changes or now - self._since >= self._every_s):
+            self._begun = Tell(epoch, last=changes)
+        return self._begun or Tell()
+
+    def _wanted(
+        self, present: Sequence[Worker], said: Mapping[str, Said], now: float
+    ) -> list[Worker]:
+        """Return who is to go on, of those that answer."""
+        self._heard = {worker: self._heard.get(worker, now) for worker in present}
+        for worker in present:
+            answer = said.get(worker.name)
+            if answer is not None and answer.life == worker.life:
+                self._heard[worker] = now
+        return sorted(worker for worker, at in self._heard.items() if now - at < SILENT_S)
+
+    @staticmethod
+    def _why_again(record: EpochRecord, wanted: Sequence[Worker], said: Mapping[str, Said]) -> str:
+        """Return why the run cannot go on; empty if it can."""
+        lives = {worker.name: worker for worker in wanted}
+        for worker in record.workers:
+            name = worker.name
+            if name not in lives:
+                # It may still be there, draining, and take part in its last epoch.
+                answer = said.get(name)
+                if answer is None or answer.life != worker.life:
+                    return f"worker {name} is gone"
+            elif lives[name] != worker:
+                return f"worker {name} was started again"
+            answer = said.get(name)
+            if answer is not None and answer.run == record.run and answer.failure:
+                return f"worker {name}: {answer.failure}"
+        return ""
