@@ -39,6 +39,8 @@ class Work(Enum):
     JOB_REQUESTS = "job_requests"
     UNSENT_ANSWERS = "unsent_answers"
     """Connections to peers that have not yet read all that is queued for them."""
+    DATAFLOWS = "dataflows"
+    """Dataflows of which this node is a worker, while there is another one to go on."""
     PARTITIONS = "partitions"
     """Partitions of this node, while there is another member to take them."""
 

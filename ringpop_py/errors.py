@@ -85,6 +85,13 @@ class SourceFailed(RingpopError, code="source-failed", took_effect="no", passes=
     """A source of a stream cannot be read now; it is tried again. The message says why."""
 
 
+class SinkFailed(RingpopError, code="sink-failed", passes=True):
+    """A sink of a dataflow did not take results, or has taken some: that is open.
+
+    They are delivered again.
+    """
+
+
 class WireError(RingpopError, code="bad-bytes", passes=True, http_status=502):
     """A peer sent bytes that break the protocol. Nothing changed locally.
 
@@ -497,6 +504,7 @@ __all__ = [
     "ShuffleRefused",
     "ShuffleUnavailable",
     "ShuffleUnknown",
+    "SinkFailed",
     "SourceFailed",
     "SpanRefused",
     "StateDamaged",

@@ -35,9 +35,13 @@ class Barrier(NamedTuple):
 
 
 class Watermark(NamedTuple):
-    """No record that comes after it is earlier than *time*, but those that are late."""
+    """No record that comes after it is earlier than *time*, but those that are late.
 
-    time: int
+    Attributes:
+        time: None if the sender has no records for now, and is not to be waited for.
+    """
+
+    time: int | None
 
 
 Element = Data[B] | Barrier | Watermark
@@ -64,7 +68,7 @@ class _BarrierHead(Named, frozen=True):
 
 class _WatermarkHead(Named, frozen=True):
     hop: Hop
-    time: int
+    time: int | None
 
 
 class _DataHead(Named, frozen=True):

@@ -30,6 +30,8 @@ class Said(Declared, frozen=True):
         epoch: the last one that it has aligned, in that run.
         aligned: what it has of that epoch.
         failure: why it cannot go on in its run; empty if it can.
+        seen: the newest record that it knows.
+        leaves: whether it is to take part no longer than it has to.
     """
 
     life: Text
@@ -37,6 +39,17 @@ class Said(Declared, frozen=True):
     epoch: Natural = 0
     aligned: Aligned | None = None
     failure: Text = ""
+    seen: Natural | None = None
+    leaves: bool = False
+
+
+PATIENCE_S: Final = 3.0
+PATIENCE_EPOCHS: Final = 3
+"""Workers that are not most of those of the record wait for so long, and for as long as so many
+epochs last, for a sign of the others: a newer record. For these may be cut off, and go on."""
+DOUBLINGS_MAX: Final = 8
+"""Each time that others have begun without them they wait twice as long, up to this. Otherwise two
+sides of a cut would take turns, neither with the time to read its state and end an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,8 @@ class Leader:
         self._epoch: int | None = None
         self._begun: Tell | None = None
         self._since = 0.0
+        self._alone_since: float | None = None
+        self._lost_count = 0
         self._heard: dict[Worker, float] = {}
 
     def decide(
@@ -95,11 +110,17 @@ class Leader:
             return Put(first_record(wanted, self._key_groups, at_ms)) if wanted else Tell()
         if record.epoch != self._epoch:
             self._epoch, self._begun, self._since = record.epoch, None, now
+            if not set(wanted) & set(record.workers):
+                self._lost_count += record.epoch == record.run
+            elif record.epoch != record.run:
+                self._lost_count = 0
         if not wanted:
             return Tell()
         why = self._why_again(record, wanted, said)
         if why:
-            return Put(restored(record, wanted, why, at_ms))
+            is_due = self._is_due(record, wanted, now)
+            return Put(restored(record, wanted, why, at_ms)) if is_due else Tell()
+        self._alone_since = None
         epoch = record.epoch + 1
         aligned = {
             worker.name: answer.aligned
@@ -114,6 +135,24 @@ class Leader:
         if self._begun is None and (changes or now - self._since >= self._every_s):
             self._begun = Tell(epoch, last=changes)
         return self._begun or Tell()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a sign of workers that are gone, or cut off: for a newer record."""
+        return self._alone_since is not None
+
+    def _is_due(self, record: EpochRecord, wanted: Sequence[Worker], now: float) -> bool:
+        """Return whether *wanted* may begin again by now, though other workers are gone."""
+        left = [worker for worker in record.workers if worker in wanted]
+        most, count = 2 * len(left), len(record.workers)
+        if most > count or (most == count and record.workers[0] in left):
+            self._alone_since = None
+            return True
+        if self._alone_since is None:
+            self._alone_since = now
+        patience_s = max(PATIENCE_S, PATIENCE_EPOCHS * self._every_s)
+        patience_s *= 1 << min(self._lost_count, DOUBLINGS_MAX)
+        return now - max(self._alone_since, self._since) >= patience_s
 
     def _wanted(
         self, present: Sequence[Worker], said: Mapping[str, Said], now: float

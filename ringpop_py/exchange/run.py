@@ -84,6 +84,7 @@ class WorkerRun(Generic[R]):
         self.paused = False
         self._name = name
         self._known = dict(record.offsets)
+        self._said_idle = False
         self._key_of = key_of
         self._lateness = lateness
         self._splits: dict[str, _Split] = {}
@@ -126,12 +127,19 @@ class WorkerRun(Generic[R]):
         self._splits[split].read = upto
         routed = self.router.route(records, self._key_of)
         found = [Send(worker, Data(batch)) for worker, batch in routed.items()]
+        self._said_idle = False
         raised = self._sources.receive(split, None if time is None else time - self._lateness, now)
         return found + self._to_all(raised)
 
     def look(self, now: float) -> list[Send]:
-        """Send what sources that have become idle let rise."""
-        return [] if self.paused else self._to_all(self._sources.advance(now))
+        """Send what splits that have become idle let rise; call it once the splits are known."""
+        if self.paused:
+            return []
+        found = self._to_all(self._sources.advance(now))
+        if self._sources.is_idle(now) and not self._said_idle:
+            self._said_idle = True
+            found += [Send(worker, Watermark(None)) for worker in self.router.workers]
+        return found
 
     def _to_all(self, time: int | None) -> list[Send]:
         if time is None:
@@ -169,7 +177,10 @@ class WorkerRun(Generic[R]):
             return [] if aligned is None else [Keep(aligned)]
         self._aligner.check(worker)
         if isinstance(element, Watermark):
-            raised = self._tracker.receive(worker, element.time, now)
+            if element.time is None:
+                raised = self._tracker.idle(worker, now)
+            else:
+                raised = self._tracker.receive(worker, element.time, now)
             return [] if raised is None else [Advance(raised)]
         if not isinstance(element, Data):
             raise BadElement(f"{element!r:.100} is no element")

@@ -45,6 +45,16 @@ class WatermarkTracker:
             self._times[channel] = time if known is None else max(known, time)
         return self.advance(now)
 
+    def idle(self, channel: str, now: float) -> int | None:
+        """Wait no longer for *channel*, until it brings something again; return as `receive`."""
+        if channel in self._heard:
+            self._heard[channel] = now - self._idle_after
+        return self.advance(now)
+
+    def is_idle(self, now: float) -> bool:
+        """Return whether no channel is waited for."""
+        return all(now - heard >= self._idle_after for heard in self._heard.values())
+
     def lose(self, channel: str, now: float) -> int | None:
         """Wait no longer for *channel*, which is gone; return as `receive`."""
         self._times.pop(channel, None)

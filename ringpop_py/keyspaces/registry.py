@@ -30,6 +30,8 @@ from ringpop_py.swim.member import STORE_LABEL, Status
 from ringpop_py.wire.calls import NODE_SERVICE
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ringpop_py.catalog.catalog import Catalog
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.keyspaces.shares import Share
@@ -223,6 +225,10 @@ class Keyspaces:
         """
         stored = self._stored_for(name)
         return stored.catalog, stored.worker
+
+    def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        """Run *function* until this node ends. Raises PartitionUnavailable if it has ended."""
+        self._tasks.spawn(function, *arguments)
 
     def learn(self, entry: CatalogEntry) -> None:
         """Learn *entry*, which is in force by now, and gossip it immediately."""

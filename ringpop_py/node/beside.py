@@ -1,6 +1,8 @@
-"""The process for shuffles beside a node, as the node knows it."""
+"""What runs beside a node, as the node knows it: the process for shuffles, and dataflows."""
 
 from __future__ import annotations
+
+from typing import Any, Protocol
 
 from ringpop_py.values.declared import Named, Natural, Text
 
@@ -42,8 +44,18 @@ class ShuffleLoad(Named, frozen=True):
     listed: tuple[ShuffleSeen, ...] = ()
 
 
+class DataflowsBeside(Protocol):
+    """The dataflows that this node takes part in."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return each of them, as plain values."""
+
+    def left(self) -> int:
+        """Return how many this node cannot leave yet, as it ends; the first call begins that."""
+
+
 class ShufflesBeside:
-    """See the module.
+    """The process for shuffles.
 
     Attributes:
         starts: how often the process was started.

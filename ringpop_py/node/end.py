@@ -11,6 +11,8 @@ from ringpop_py.logs import log
 from ringpop_py.swim.effects import Announced, Effect, Evicted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ringpop_py.keyspaces.on_demand import KeyspacesOnDemand
     from ringpop_py.node.driver import NodeDriver
     from ringpop_py.proxy.forward import Proxy
@@ -49,6 +51,7 @@ class Ending:
         *,
         proxying: Proxy,
         keyspaces: KeyspacesOnDemand,
+        dataflows: Callable[[], int],
         timeout_s: float,
     ) -> None:
         self.http: list[HttpSide] = []
@@ -57,6 +60,7 @@ class Ending:
         self._channel = channel
         self._proxying = proxying
         self._keyspaces = keyspaces
+        self._dataflows = dataflows
         self._timeout_s = timeout_s
         self._draining: Draining | None = None
         self._run_by_one = trio.Lock()
@@ -99,6 +103,7 @@ class Ending:
                 self._proxying.counts.in_flight if work is Work.REQUESTS else 0,
                 sum(http.under_way for http in self.http) if work is Work.HTTP_REQUESTS else 0,
                 sending if work is Work.UNSENT_ANSWERS else 0,
+                self._dataflows() if work is Work.DATAFLOWS else 0,
             )
             for work in Work
         }

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.keyspaces.registry import Keyspaces
     from ringpop_py.keyspaces.stored import OpenedStore
-    from ringpop_py.node.beside import ShufflesBeside
+    from ringpop_py.node.beside import DataflowsBeside, ShufflesBeside
     from ringpop_py.placing.definition import Settings
     from ringpop_py.proxy.request import AnyReply, AnyRequest, Headers, OwnerReply, RequestOptions
     from ringpop_py.security.credentials import KeyCredentials
@@ -90,6 +90,7 @@ class Ringpop:
         credentials: the keys of the cluster, if it has some.
         placement: makes the ring.
         shuffles: the process for them beside this one, if there is one.
+        dataflows: those that were started here; None if none was.
         disks: those that this node uses; `open_ringpop` sets it.
         on_end: called when an operator ends this process; if it is None, operators cannot.
     """
@@ -110,6 +111,7 @@ class Ringpop:
         self.http_address: Address | None = None
         self.http_in_address: Address | None = None
         self.shuffles: ShufflesBeside | None = None
+        self.dataflows: DataflowsBeside | None = None
         self.disks = Disks({})
         self.credentials = credentials
         self.placement = Placement(node)
@@ -161,6 +163,7 @@ class Ringpop:
             channel,
             proxying=self.proxying,
             keyspaces=self.keyspaces_on_demand,
+            dataflows=lambda: 0 if self.dataflows is None else self.dataflows.left(),
             timeout_s=config.drain_timeout_s,
         )
         self._observers.append(self.ending.observe)

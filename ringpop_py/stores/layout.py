@@ -44,6 +44,11 @@ def shuffles_prefix(cluster: str) -> str:
     return f"{name_part(cluster)}/shuffles/"
 
 
+def dataflow_prefix(cluster: str, name: str) -> str:
+    """Return the prefix of the epochs and objects of a dataflow."""
+    return f"{name_part(cluster)}/dataflows/{name_part(name)}/"
+
+
 def catalog_prefix(cluster: str, name: str | None = None) -> str:
     """Return the prefix of all keyspaces, or of *name*. It has few keys, as it is listed often."""
     prefix = f"{name_part(cluster)}/catalog/"

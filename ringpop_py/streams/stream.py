@@ -416,23 +416,33 @@ def start_stream(
         raise ConfigError(
             f"keyspace {keyspace.name!r} is in memory mode, and a stream needs a store"
         )
-    is_short = 0 < len(checked_text(name, "a stream's name")) <= NAME_CHARACTERS_MAX
-    if not is_short or "/" in name or not name.isprintable():
-        raise ConfigError(
-            f"a stream's name has 1 to {NAME_CHARACTERS_MAX} printable characters, and no '/'"
-        )
-    for method in ("splits", "read"):
-        if not callable(getattr(source, method, None)):
-            raise ConfigError(f"a source has splits and read; {source!r:.100} has no {method}")
+    check_stream(name, source, refused, "stream")
     checked_text(operation, "an operation")
-    for function, what in ((argument, "argument"), (refused, "refused")):
-        if function is not None:
-            checked_callable(function, what)
-            if inspect.iscoroutinefunction(function):
-                raise ConfigError(f"{what} is called in a thread, so it is no async function")
+    _check_plain(argument, "argument")
     if name in keyspace.streams:
         raise ConfigError(f"this node has started a stream {name!r} into {keyspace.name!r} already")
     stream = Stream(keyspace, source, operation, name=name, argument=argument, refused=refused)
     keyspace.spawn(partial(keep_running, f"stream {name}", stream.run))
     keyspace.streams[name] = stream
     return stream
+
+
+def check_stream(name: str, source: object, refused: object, what: str) -> None:
+    """Check what streams and dataflows have in common. Raises ConfigError."""
+    is_short = 0 < len(checked_text(name, f"a {what}'s name")) <= NAME_CHARACTERS_MAX
+    if not is_short or "/" in name or not name.isprintable():
+        raise ConfigError(
+            f"a {what}'s name has 1 to {NAME_CHARACTERS_MAX} printable characters, and no '/'"
+        )
+    for method in ("splits", "read"):
+        if not callable(getattr(source, method, None)):
+            raise ConfigError(f"a source has splits and read; {source!r:.100} has no {method}")
+    _check_plain(refused, "refused")
+
+
+def _check_plain(function: object, what: str) -> None:
+    if function is None:
+        return
+    checked_callable(function, what)
+    if inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{what} is called in a thread, so it is no async function")

@@ -26,7 +26,8 @@ HOP = Hop("clicks", 7, "n1", "life", 3)
 
 
 @pytest.mark.parametrize(
-    ("element", "kind"), [(Data(b"rows"), 1), (Barrier(9), 2), (Watermark(-5), 3)]
+    ("element", "kind"),
+    [(Data(b"rows"), 1), (Barrier(9), 2), (Watermark(-5), 3), (Watermark(None), 3)],
 )
 def test_an_element_is_a_byte_and_json_and_perhaps_a_body(
     element: Element[bytes], kind: int
@@ -80,9 +81,14 @@ def test_an_idle_channel_holds_nothing_up_until_it_brings_something_again() -> N
     assert tracker.receive("a", 80, 12.0) is None
     assert tracker.receive("b", 70, 13.0) == 70
     assert tracker.advance(30.0) is None  # both are idle
+    assert tracker.is_idle(30.0)
     tracker.join("c", 30.0)
     assert tracker.receive("a", 99, 30.0) is None
-    assert tracker.lose("c", 30.0) == 99
+    assert not tracker.is_idle(30.0)
+    assert tracker.idle("c", 30.0) == 99  # it says so itself
+    tracker.receive("c", None, 31.0)  # records
+    assert tracker.receive("a", 200, 31.0) is None
+    assert tracker.lose("c", 31.0) == 200
 
 
 def test_a_watermark_begins_where_it_was_kept() -> None:

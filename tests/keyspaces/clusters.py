@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.config.settings import StateConfig
+from ringpop_py.config.settings import GossipConfig, StateConfig
 from ringpop_py.placing.keys import NOBODY
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.transport.memory import MemoryNetwork
@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 class Cluster:
     """Nodes that are started and stopped one by one, on one network and one store."""
 
-    def __init__(self, stack: AsyncExitStack, store: MemoryStore, dialect: DialectName) -> None:
+    def __init__(
+        self,
+        stack: AsyncExitStack,
+        store: MemoryStore,
+        dialect: DialectName,
+        gossip: GossipConfig,
+    ) -> None:
         self.network = MemoryNetwork()
         self.store = store
         self._dialect = dialect
+        self._gossip = gossip
         self._stack = stack
         self._addresses: dict[str, Address] = {}
         self._running: dict[str, AsyncExitStack] = {}
@@ -49,6 +56,7 @@ class Cluster:
             dialect=self._dialect,
             listen=address,
             hosts=tuple(addresses.values()),
+            gossip=self._gossip,
             store="memory:" if has_store else None,
             state=state or StateConfig(),
             http=http,
@@ -86,11 +94,15 @@ class Cluster:
 
 @asynccontextmanager
 async def a_cluster(
-    store: MemoryStore | None = None, *, dialect: DialectName = "native"
+    store: MemoryStore | None = None,
+    *,
+    dialect: DialectName = "native",
+    gossip: GossipConfig | None = None,
 ) -> AsyncIterator[Cluster]:
     """A cluster without nodes; those that are started end with the block."""
     async with AsyncExitStack() as stack:
-        yield Cluster(stack, store if store is not None else MemoryStore(), dialect)
+        given = store if store is not None else MemoryStore()
+        yield Cluster(stack, given, dialect, gossip or Config().gossip)
 
 
 async def all_online(keyspace: Keyspace, *names: str) -> None:

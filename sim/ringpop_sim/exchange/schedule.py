@@ -38,6 +38,8 @@ KEY_GROUPS: Final = 16
 WORKERS_MAX: Final = 4
 TICKS_A_SECOND: Final = 10
 EVERY_S: Final = 4.0
+OF_LEADERS: Final = {"x": "w0", "y": "w1"}
+"""On which side of a cut a leader is: on that of this worker."""
 LATENESS: Final = 5
 FAULTY_UNTIL: Final = 1_200
 GROWS_UNTIL: Final = 1_400
@@ -258,6 +260,8 @@ class DataflowSchedule(Heap):
         self._workers: dict[str, SimulatedWorker] = {}
         self._lives = 0
         self._arrives: dict[tuple[int, str, str], int] = {}
+        self._under_way: dict[tuple[int, str, str], deque[Element[Any]]] = {}
+        self._apart: frozenset[str] = frozenset()
         self._leaders: dict[str, Leader] = {}
         for number in range(rng.randrange(1, WORKERS_MAX)):
             self._start(f"w{number}")
@@ -298,6 +302,11 @@ class DataflowSchedule(Heap):
     def _disturb(self) -> None:
         """Kill a worker, start one again, have one leave, or another come."""
         name = f"w{self.rng.randrange(WORKERS_MAX)}"
+        if self.rng.random() < 0.2:  # noqa: PLR2004 - a share
+            self._apart = frozenset(self.rng.sample(list(self._workers), 1))
+            self.counts["cut"] += 1
+            self.after(self.rng.randrange(600), self._heal)
+            return
         there = self._workers.get(name)
         if there is None or there.gone:
             self._start(name)
@@ -316,6 +325,9 @@ class DataflowSchedule(Heap):
             if self.rng.random() < 0.5:  # noqa: PLR2004 - a share
                 self.after(self.rng.randrange(1, 100), partial(self._start_again, name))
 
+    def _heal(self) -> None:
+        self._apart = frozenset()
+
     def _stay(self, worker: SimulatedWorker) -> None:
         """Have a worker that was to leave stay after all."""
         worker.leaves = False
@@ -326,6 +338,7 @@ class DataflowSchedule(Heap):
 
     def _be_calm(self) -> None:
         self.calm = True
+        self._heal()
         if all(worker.gone or worker.leaves for worker in self._workers.values()):
             self._start("w9")
         # What is planned may change while nothing fails.
@@ -340,7 +353,11 @@ class DataflowSchedule(Heap):
         """One look of a leader, which may be a new one that knows nothing."""
         if name not in self._leaders or (not self.calm and self.rng.random() < 0.05):  # noqa: PLR2004
             self._leaders[name] = Leader(every_s=EVERY_S, key_groups=KEY_GROUPS)
-        there = [worker for worker in self._workers.values() if not worker.gone]
+        there = [
+            worker
+            for worker in self._workers.values()
+            if not worker.gone and not self._are_apart(worker.name, OF_LEADERS[name])
+        ]
         present = [worker.worker for worker in there if not worker.leaves]
         said = {worker.name: worker.said() for worker in there if not self._is_lost()}
         step = self._leaders[name].decide(
@@ -377,7 +394,18 @@ class DataflowSchedule(Heap):
         channel = run, str(sender), str(target.worker)
         at = max(self._arrives.get(channel, 0), self.now + self.rng.randrange(1, 40))
         self._arrives[channel] = at
-        self.after(at - self.now, partial(target.arrived, run, sender.name, element))
+        self._under_way.setdefault(channel, deque()).append(element)
+        self.after(at - self.now, partial(self._arrive, channel, sender.name, target))
+
+    def _arrive(self, channel: tuple[int, str, str], sender: str, to: SimulatedWorker) -> None:
+        """Bring the next element of a channel, as soon as its ends are not cut off."""
+        if self._are_apart(sender, to.name):
+            self.after(30, partial(self._arrive, channel, sender, to))
+        else:
+            to.arrived(channel[0], sender, self._under_way[channel].popleft())
+
+    def _are_apart(self, one: str, other: str) -> bool:
+        return (one in self._apart) != (other in self._apart)
 
     def deliver(self, output: Output) -> None:
         """Bring what a stage has sent on to the sink."""

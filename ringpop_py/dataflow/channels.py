@@ -1,0 +1,150 @@
+"""The channels between the workers of a run: calls of one node by another, one element each.
+
+A call is answered when its element is in the queue of the receiver. So a stage that is slow holds
+back who sends to it, and those who read its sources.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ringpop_py.dataflow.batches import body_of
+from ringpop_py.errors import BadElement, BodyError, CallError
+from ringpop_py.exchange.elements import Data, Hop, element_in, head_of
+from ringpop_py.values.declared import Declared, decode, encode
+from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.address import Address
+    from ringpop_py.exchange.elements import Element
+    from ringpop_py.exchange.epochs import EpochRecord, Worker
+    from ringpop_py.transport.channel import Channel
+
+ELEMENT: Final = "/dataflow/element"
+QUEUED: Final = 2
+"""So many elements of a channel wait at the receiver, and as many at the sender."""
+CALL_S: Final = 10.0
+WAIT_S: Final = 5.0
+"""For so long an element waits for room, or for its run to begin, before its sender is told so."""
+PAUSE_S_MIN: Final = 0.01
+PAUSE_S_MAX: Final = 1.0
+
+
+class Taken(Declared, frozen=True):
+    """The answer to an element.
+
+    Attributes:
+        taken: whether it is in the queue; otherwise it is to be sent again, unless *over*.
+        over: whether nothing of its run is taken any more.
+    """
+
+    taken: bool
+    over: bool = False
+
+
+class Incoming:
+    """The channels into one worker, in one run."""
+
+    def __init__(self, record: EpochRecord, me: Worker) -> None:
+        self.run = record.run
+        self._lives = {worker.name: worker.life for worker in record.workers}
+        self._me = me
+        self._boxes = {name: trio.open_memory_channel[Any](QUEUED) for name in record.names}
+        self._next = dict.fromkeys(record.names, 0)
+        self._locks = {name: trio.Lock() for name in record.names}
+
+    def receiver(self, worker: str) -> trio.MemoryReceiveChannel[Element[Any]]:
+        """Return what comes from *worker*, in order."""
+        return self._boxes[worker][1]
+
+    async def put(self, worker: str, element: Element[Any]) -> None:
+        """Put an element of this very process into its queue, as soon as there is room."""
+        await self._boxes[worker][0].send(element)
+
+    async def take(self, hop: Hop, element: Element[Any]) -> Taken:
+        """Put an element of another worker into its queue, if it is the next one.
+
+        Raises:
+            BadElement: if one before it is missing.
+        """
+        if self._lives.get(hop.sender) != hop.life:
+            return Taken(taken=False, over=True)
+        with trio.move_on_after(WAIT_S):
+            async with self._locks[hop.sender]:
+                number = self._next[hop.sender]
+                if hop.number < number:
+                    return Taken(taken=True)  # its answer was lost
+                if hop.number > number:
+                    raise BadElement(f"element {hop.number} of {hop.sender}, and not {number}")
+                await self._boxes[hop.sender][0].send(element)
+                self._next[hop.sender] = number + 1
+                return Taken(taken=True)
+        return Taken(taken=False)
+
+
+class Outgoing:
+    """The channel from this worker to another one, in one run.
+
+    Args:
+        address_of: returns where a member listens.
+    """
+
+    def __init__(
+        self,
+        flow: str,
+        record: EpochRecord,
+        me: Worker,
+        to: str,
+        channel: Channel,
+        address_of: Callable[[str], Address | None],
+    ) -> None:
+        self._about = flow, record.run, me.name, me.life
+        self._to = to
+        self._channel = channel
+        self._address_of = address_of
+        self._send, self._receive = trio.open_memory_channel[Any](QUEUED)
+
+    async def put(self, element: Element[Any]) -> None:
+        """Send *element*, whose batch is Arrow's, behind all before it."""
+        await self._send.send(element)
+
+    async def run(self) -> None:
+        """Send one element after the other, until cancelled, or until the run is over there."""
+        number = 0
+        async for element in self._receive:
+            head = head_of(element, Hop(*self._about, number))
+            body = body_of(element.batch) if isinstance(element, Data) else b""
+            if not await self._bring(head, body):
+                await trio.sleep_forever()  # a newer record ends this run here as well
+            number += 1
+
+    async def _bring(self, head: bytes, body: bytes) -> bool:
+        """Send an element until it is taken; return whether the run goes on there."""
+        pause_s = PAUSE_S_MIN
+        while True:
+            address = self._address_of(self._to)
+            if address is not None:
+                call = Call(NODE_SERVICE, ELEMENT, head, body, ttl_s=CALL_S)
+                try:
+                    said = decode(Taken, (await self._channel.call(address, call)).arg3)
+                except (CallError, BodyError):
+                    pass  # the leader finds out whether that worker is there
+                else:
+                    if said.taken or said.over:
+                        return said.taken
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+
+def element_of(arg2: bytes, arg3: bytes) -> tuple[Hop, Element[bytes]]:
+    """Return the element of a call. Raises BadElement."""
+    return element_in(arg2, arg3, has_body=bool(arg3))
+
+
+def answered(taken: Taken) -> Answer:
+    """Return the answer to the call of an element."""
+    return Answer(ok=True, arg3=encode(taken))

@@ -1,0 +1,457 @@
+"""The part of this node in one run of a dataflow: carries out what `WorkerRun` decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import trio
+
+from ringpop_py.dataflow.batches import ROW_BYTES_MAX, Packer, rows_in
+from ringpop_py.dataflow.channels import Incoming, Outgoing
+from ringpop_py.dataflow.checkpoints import object_name, packed_rows, rows_of
+from ringpop_py.dataflow.sinks import Sent, deliver
+from ringpop_py.dataflow.stage import Row, StageRunner
+from ringpop_py.errors import SourceFailed
+from ringpop_py.exchange.elements import Data
+from ringpop_py.exchange.epochs import Aligned, Output, StatePart
+from ringpop_py.exchange.run import Advance, Keep, Process, Send, WorkerRun
+from ringpop_py.exchange.state import StageState
+from ringpop_py.logs import log
+from ringpop_py.streams.source import BadRecord
+from ringpop_py.supervision import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_py.address import Address
+    from ringpop_py.dataflow.checkpoints import Checkpoints
+    from ringpop_py.dataflow.sinks import Sink
+    from ringpop_py.dataflow.stage import Stage
+    from ringpop_py.exchange.epochs import EpochRecord, Worker
+    from ringpop_py.exchange.leader import Tell
+    from ringpop_py.streams.source import Record, Source
+    from ringpop_py.transport.channel import Channel
+
+T = TypeVar("T")
+Step = Process | Advance | Keep
+
+READ_RECORDS: Final = 4_000
+LOOK_S: Final = 1.0
+"""How often splits are looked for, and channels that are idle."""
+IDLE_S: Final = 0.02
+IDLE_S_MAX: Final = 0.2
+AGAIN_S: Final = 0.1
+AGAIN_S_MAX: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a dataflow is, at this node.
+
+    Attributes:
+        time_of: returns the time of a record's value; None if records have no times.
+        refused: see `ringpop_py.dataflow.dataflow.start_dataflow`.
+        read_limiter, stage_limiter, sink_limiter: of threads: a stage runs in one at a time.
+    """
+
+    name: str
+    source: Source
+    stage: Stage
+    sink: Sink | None
+    time_of: Callable[[Any], int] | None
+    lateness: int
+    idle_after_s: float
+    refused: Callable[[Record | BadRecord, str], object] | None
+    me: Worker
+    checkpoints: Checkpoints
+    channel: Channel
+    address_of: Callable[[str], Address | None]
+    read_limiter: trio.CapacityLimiter
+    stage_limiter: trio.CapacityLimiter
+    sink_limiter: trio.CapacityLimiter
+
+
+class Part:
+    """See the module.
+
+    Args:
+        kept: the state at the cut from which the run begins, if this process has it.
+
+    Attributes:
+        incoming: where elements of other workers go.
+        scope: ends it.
+        troubles: what hinders it, by what that concerns.
+        refused_count: how many records were left out.
+        has_ended: whether it takes part no longer.
+        failure: why, if it has failed.
+        clean_at: the epoch at whose end the state still is; None if it has changed.
+    """
+
+    def __init__(self, plan: Plan, record: EpochRecord, kept: StageState | None) -> None:
+        self.record = record
+        self.incoming = Incoming(record, plan.me)
+        self.scope = trio.CancelScope()
+        self.troubles: dict[str, str] = {}
+        self.refused_count = 0
+        self.failure = ""
+        self.has_ended = False
+        self.clean_at: int | None = record.cut
+        self._plan = plan
+        self._run: WorkerRun[Row] = WorkerRun(
+            record,
+            plan.me.name,
+            key_of=_key_of,
+            lateness=plan.lateness,
+            idle_after=plan.idle_after_s,
+            now=trio.current_time(),
+        )
+        self._number = record.names.index(plan.me.name)
+        self._runner = StageRunner(plan.stage, kept or StageState(), record.watermark)
+        self._had_state = kept is not None
+        self._outgoing = {
+            name: Outgoing(plan.name, record, plan.me, name, plan.channel, plan.address_of)
+            for name in record.names
+            if name != plan.me.name
+        }
+        self._is_whole_due = True
+        self._aligned: tuple[int, Aligned] | None = None
+        self._delivered: int | None = None
+        self._barrier: Tell | None = None
+        self._wake = trio.Event()
+        self._unblocked = trio.Event()
+        self._turn = trio.Lock()
+        self._packer = Packer()
+        self._stopped: set[str] = set()
+        self._nursery: trio.Nursery | None = None
+
+    # What others see.
+
+    @property
+    def state(self) -> StageState:
+        """The state of the stage."""
+        return self._runner.state
+
+    @property
+    def watermark(self) -> int | None:
+        """How far the stage is in the time of records."""
+        return self._run.watermark
+
+    @property
+    def rows_count(self) -> int:
+        """How many rows the stage has processed in this run."""
+        return self._runner.rows_count
+
+    @property
+    def late_count(self) -> int:
+        """How many rows have come too late in this run."""
+        return self._runner.context.late_count
+
+    @property
+    def groups(self) -> range:
+        """The key groups of this worker."""
+        return self._run.groups
+
+    def offsets(self) -> dict[str, int]:
+        """Return how far the splits were read that this worker reads."""
+        return self._run.reads((), trio.current_time())
+
+    def aligned(self) -> tuple[int, Aligned | None]:
+        """Return the epoch after the newest record, and what there is of it, once it may end."""
+        epoch = self.record.epoch + 1
+        if self._aligned is None or self._aligned[0] != epoch:
+            return 0, None
+        # What was sent on in the epoch before has to have arrived: its record is deleted soon.
+        return (epoch, self._aligned[1]) if self._delivered == epoch - 1 else (0, None)
+
+    def tell(self, tell: Tell) -> None:
+        """Take what a leader says."""
+        if tell.epoch is not None and tell.epoch > self._run.epoch:
+            self._barrier = tell
+            self._rouse()
+
+    def saw(self, record: EpochRecord) -> None:
+        """Go on with a newer record of this run."""
+        self.record = record
+        self._run.resume()
+        self._rouse()
+        if self._nursery is not None:
+            mine = [output for output in record.outputs if output.number == self._number]
+            self._nursery.start_soon(self._deliver, record.epoch, mine)
+
+    def _rouse(self) -> None:
+        self._wake.set()
+        self._wake = trio.Event()
+
+    # Life.
+
+    async def run(self) -> None:
+        """Take part, until the scope is cancelled. Raises what the stage or the store raises."""
+        try:
+            with self.scope:
+                await self._take_part(self.record)
+        finally:
+            self.has_ended = True
+
+    async def _take_part(self, record: EpochRecord) -> None:
+        workers = len(record.workers)
+        await self._load(record)
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._read)
+            nursery.start_soon(self._look)
+            for name in record.names:
+                nursery.start_soon(self._consume, name)
+            for outgoing in self._outgoing.values():
+                nursery.start_soon(outgoing.run)
+            mine = [each for each in record.outputs if each.number % workers == self._number]
+            nursery.start_soon(self._deliver, record.epoch, mine)
+
+    async def _load(self, record: EpochRecord) -> None:
+        """Load the state of the key groups that this worker has now, and had not."""
+        state, run, checkpoints = self._runner.state, self._run, self._plan.checkpoints
+
+        def is_mine(key: str) -> bool:
+            return run.router.group_of(key) in run.groups
+
+        had: frozenset[int] = frozenset()
+        if self._had_state:
+            had = await self._in_stage(lambda: self._restrict(is_mine))
+        missing = [group for group in run.groups if group not in had]
+
+        def is_missing(key: str) -> bool:
+            return is_mine(key) and run.router.group_of(key) not in had
+
+        for part in record.state:
+            if any(part.first <= group < part.end for group in missing):
+                for name in part.objects:
+                    payload = await checkpoints.get_object(name)
+                    await self._in_stage(partial(state.load, payload, is_missing))
+
+    def _restrict(self, is_mine: Callable[[str], bool]) -> frozenset[int]:
+        """Forget what is others' now; return the key groups of which there is state."""
+        router, state = self._run.router, self._runner.state
+        state.restrict(is_mine)
+        return frozenset(router.group_of(key) for key in state.values)
+
+    async def _in_stage(self, function: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(function, limiter=self._plan.stage_limiter)
+
+    async def _look(self) -> None:
+        """Find channels that have become idle, until cancelled."""
+        while True:
+            await trio.sleep(LOOK_S)
+            async with self._turn:
+                await self._do(self._run.tick(trio.current_time()))
+
+    def _note(self, where: str, trouble: str) -> None:
+        if trouble == self.troubles.get(where, ""):
+            return
+        if trouble:
+            self.troubles[where] = trouble
+            log.warning("dataflow-trouble", dataflow=self._plan.name, where=where, text=trouble)
+        else:
+            del self.troubles[where]
+
+    # Sources.
+
+    async def _read(self) -> None:
+        """Read the splits of this worker in turns, and send barriers between, until cancelled."""
+        look_at, pause_s = trio.current_time(), IDLE_S
+        while True:
+            wake, told = self._wake, self._barrier
+            if told is not None and told.epoch is not None:
+                self._barrier = None
+                await self._send(self._run.end_epoch(told.epoch, last=told.last))
+            if self._run.paused:
+                await wake.wait()
+                continue
+            if trio.current_time() >= look_at:
+                await self._find_splits()
+                look_at = trio.current_time() + LOOK_S
+            if await self._read_all():
+                pause_s = IDLE_S
+            else:
+                if "source" not in self.troubles:
+                    await self._send(self._run.look(trio.current_time()))
+                with trio.move_on_after(pause_s):
+                    await wake.wait()
+                pause_s = min(2 * pause_s, IDLE_S_MAX)
+
+    async def _find_splits(self) -> None:
+        try:
+            splits = await self._in_reader(self._plan.source.splits)
+        except SourceFailed as error:
+            self._note("source", f"the splits cannot be listed: {error}")
+        else:
+            self._note("source", "")
+            self._run.reads(splits, trio.current_time())
+
+    async def _read_all(self) -> bool:
+        """Read each split once, or up to the next barrier; return whether there was something."""
+        was_any = False
+        for split, after in self.offsets().items():
+            if self._barrier is not None or self._run.paused:
+                return True
+            if split in self._stopped:
+                continue
+            try:
+                now = trio.current_time()
+                sends = await self._in_reader(partial(self._read_some, split, after, now))
+            except SourceFailed as error:
+                self._note(split, str(error))
+                continue
+            if split not in self._stopped:
+                self._note(split, "")
+            if sends is not None:
+                was_any = True
+                await self._send(sends)
+        return was_any
+
+    async def _in_reader(self, function: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(
+            function, abandon_on_cancel=True, limiter=self._plan.read_limiter
+        )
+
+    def _read_some(self, split: str, after: int, now: float) -> list[Send] | None:
+        """Read and pack what comes next in *split*; None if there is nothing."""
+        rows: list[Row] = []
+        upto = after
+        for record in self._plan.source.read(split, after, READ_RECORDS):
+            row, why = self._row_of(record)
+            if row is not None:
+                rows.append(row)
+            elif not self._refuse(split, record, why):
+                break
+            upto = record.position
+        if upto == after:
+            return None
+        times = [row.time for row in rows if row.time is not None]
+        sends = self._run.read(split, rows, upto, max(times, default=None), now)
+        return [each for send in sends for each in self._packed(send)]
+
+    def _row_of(self, record: Record | BadRecord) -> tuple[Row | None, str]:
+        """Return the row of *record*, or why there is none."""
+        if isinstance(record, BadRecord):
+            return None, record.why
+        if record.size > ROW_BYTES_MAX:
+            return None, f"it has {record.size} bytes, of at most {ROW_BYTES_MAX}"
+        time_of = self._plan.time_of
+        if time_of is None:
+            return Row(record.key, record.value, None), ""
+        try:
+            time = time_of(record.value)
+        except Exception as error:  # noqa: BLE001 - of the application's own function
+            return None, f"its time cannot be found: {one_line(error)}"
+        if type(time) is not int:
+            return None, f"its time is {time!r:.100}, and no whole number"
+        return Row(record.key, record.value, time), ""
+
+    def _refuse(self, split: str, record: Record | BadRecord, why: str) -> bool:
+        """Have the application take a record that cannot be used; return whether to go on."""
+        if self._plan.refused is None:
+            self._stopped.add(split)
+            self._note(split, f"it stops at position {record.position}: {why}")
+            return False
+        self._plan.refused(record, why)
+        self.refused_count += 1
+        return True
+
+    def _packed(self, send: Send) -> list[Send]:
+        """Return *send* as what travels: batches of Arrow, unless it stays here."""
+        if send.worker == self._plan.me.name or not isinstance(send.element, Data):
+            return [send]
+        return [Send(send.worker, Data(b)) for b in self._packer.pack(send.element.batch)]
+
+    async def _send(self, sends: Sequence[Send]) -> None:
+        for worker, element in sends:
+            if worker == self._plan.me.name:
+                await self.incoming.put(worker, element)
+            else:
+                await self._outgoing[worker].put(element)
+
+    # The stage.
+
+    async def _consume(self, worker: str) -> None:
+        """Process what comes from *worker*, in order, until cancelled."""
+        receiver = self.incoming.receiver(worker)
+        async for element in receiver:
+            while worker in self._run.blocked:
+                await self._unblocked.wait()
+            async with self._turn:
+                await self._do(self._run.receive(worker, element, trio.current_time()))
+
+    async def _do(self, steps: Sequence[Step]) -> None:
+        if not steps:
+            return
+        if isinstance(steps[0], Keep):
+            await self._keep(steps[0].barrier.epoch)
+        else:
+            self.clean_at = None
+            await self._in_stage(partial(self._process, steps))
+
+    def _process(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Process):
+                batch = step.batch
+                self._runner.process(batch if isinstance(batch, list) else rows_in(batch))
+            elif isinstance(step, Advance):
+                self._runner.advance(step.time)
+
+    async def _keep(self, epoch: int) -> None:
+        """Keep the state as it is now, and what was sent on; go on while that is put."""
+        runner, run = self._runner, self._run
+        whole = self._is_whole_due
+        (state, is_whole), emitted = await self._in_stage(
+            lambda: (runner.state.keep(whole=whole), runner.take_emitted())
+        )
+        self._is_whole_due = False
+        self.clean_at = epoch
+        name = partial(object_name, epoch, number=self._number, life=self._plan.me.life)
+        objects = {name(kind="state"): state} if state else {}
+        groups = run.groups
+        part = StatePart(groups.start, groups.stop, tuple(objects))
+        output = None
+        if emitted and self._plan.sink is not None:
+            output = Output(epoch, self._number, name(kind="output"))
+            objects[output.place] = packed_rows(emitted)
+        aligned = Aligned(part, is_whole, dict(run.offsets), run.watermark, output)
+        assert self._nursery is not None
+        self._nursery.start_soon(self._put, epoch, objects, aligned)
+        self._unblocked.set()
+        self._unblocked = trio.Event()
+
+    async def _put(self, epoch: int, objects: dict[str, bytes], aligned: Aligned) -> None:
+        for name, payload in objects.items():
+            await self._plan.checkpoints.put_object(name, payload)
+        self._aligned = epoch, aligned
+
+    # Results.
+
+    async def _deliver(self, epoch: int, outputs: Sequence[Output]) -> None:
+        """Deliver *outputs*, those of this worker in the record of *epoch*."""
+        plan = self._plan
+        if plan.sink is not None:
+            for output in outputs:
+                rows = rows_of(await plan.checkpoints.get_object(output.place))
+                await self._deliver_one(Sent(plan.name, output.epoch, output.number, rows))
+        self._delivered = epoch
+
+    async def _deliver_one(self, sent: Sent) -> None:
+        plan, pause_s = self._plan, AGAIN_S
+        assert plan.sink is not None
+        while True:
+            try:
+                await deliver(plan.sink, sent, plan.sink_limiter)
+            except Exception as error:  # noqa: BLE001 - of the application's own function
+                self._note("sink", one_line(error))
+            else:
+                self._note("sink", "")
+                return
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_S_MAX)
+
+
+def _key_of(row: Row) -> str:
+    return row.key

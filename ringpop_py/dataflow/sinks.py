@@ -1,0 +1,149 @@
+"""Where the stage of a dataflow sends its results, and how they arrive once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import trio
+
+from ringpop_py.errors import ConfigError, SinkFailed
+from ringpop_py.values.operations import Change, Outcome, Span, Write
+from ringpop_py.values.packed import encode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.values.operations import Value
+
+ROWS_MAX: Final = 1 << 24
+"""The most results of one worker in one epoch that a `KeyspaceSink` takes."""
+GROUP_ROWS: Final = 1_000
+GROUP_BYTES: Final = 1 << 20
+
+
+class Sent(NamedTuple):
+    """What one worker's stage has sent on in one epoch.
+
+    It is delivered again after a failure, with the same *id* and the same rows. So results arrive
+    once where the sink drops what it has, and at least once elsewhere.
+
+    Attributes:
+        epoch: rises for each *number*.
+        number: of the worker among those of its run.
+        rows: key and value of each result.
+    """
+
+    flow: str
+    epoch: int
+    number: int
+    rows: Sequence[tuple[str, Any]]
+
+    @property
+    def id(self) -> str:
+        """Under which name the sink may remember it; it can be the name of a file."""
+        return f"epoch-{self.epoch:012d}-{self.number:04d}"
+
+
+Sink = Callable[[Sent], Awaitable[None] | None]
+"""Delivers what was sent. A plain function runs in a thread. What it raises is tried again."""
+
+
+class FileSink:
+    """Files of JSON, one line a result, of which each appears as a whole and once.
+
+    Args:
+        folder: is made if it is not there. All workers have to see the same one.
+
+    Raises:
+        ConfigError: if it is no folder.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{folder} is no folder: {error.strerror or error}") from None
+
+    def __call__(self, sent: Sent) -> None:
+        """Write the file ``epoch-EPOCH-NUMBER.jsonl``. Raises SinkFailed."""
+        path = self._folder / f"{sent.id}.jsonl"
+        lines = (encode_value("json", {"key": key, "value": value}) for key, value in sent.rows)
+        unready = path.with_suffix(".tmp")
+        try:
+            unready.write_bytes(b"".join(line + b"\n" for line in lines))
+            unready.replace(path)  # the same rows, if it is there
+        except OSError as error:
+            raise SinkFailed(f"{path}: {error.strerror or error}") from None
+
+
+class KeyspaceSink:
+    """A durable keyspace: each result changes its key once, also if it is delivered again.
+
+    Args:
+        operation: what a result does to its key: an operation of `Keyspace.update`.
+
+    Raises:
+        ConfigError: if the keyspace is in memory mode.
+    """
+
+    def __init__(self, keyspace: Keyspace, operation: str = "put") -> None:
+        if keyspace.definition.mode != "durable":
+            raise ConfigError(f"keyspace {keyspace.name!r} is in memory mode: results need a store")
+        self._keyspace = keyspace
+        self._operation = operation
+
+    async def __call__(self, sent: Sent) -> None:
+        """Write the results. Raises SinkFailed if some are refused, or cannot be written now."""
+        if len(sent.rows) > ROWS_MAX:
+            raise SinkFailed(f"an epoch has {len(sent.rows)} results, of at most {ROWS_MAX}")
+        # Results are a source whose positions rise with the epoch. What was delivered before, the
+        # partition knows by its mark; see `Span`.
+        first = sent.epoch * ROWS_MAX + 1
+        for rows in _groups(sent.rows):
+            await self._write(f"{sent.flow}/{sent.number}", rows, first)
+            first += len(rows)
+
+    async def _write(self, source: str, rows: Sequence[tuple[str, Value]], first: int) -> None:
+        keyspace = self._keyspace
+        changes: dict[int, list[tuple[int, Change]]] = {}
+        for position, (key, value) in enumerate(rows, first):
+            change = Change(key, self._operation, value)
+            changes.setdefault(keyspace.partition_of(key), []).append((position, change))
+        writes = {}
+        for number, mine in changes.items():
+            positions = tuple(position for position, _ in mine)
+            span = Span(source, 0, positions[-1], positions)
+            writes[number] = [Write("", 0, tuple(change for _, change in mine), span=span)]
+        for number, (outcome,) in (await keyspace.write(writes)).items():
+            if not isinstance(outcome, Outcome):
+                raise SinkFailed(f"partition {number} of {keyspace.name}: {outcome}")
+
+
+def _groups(rows: Sequence[tuple[str, Value]]) -> Iterator[Sequence[tuple[str, Value]]]:
+    """Yield *rows* in groups that fit into messages."""
+    start = size = 0
+    for at, row in enumerate(rows):
+        size += len(encode_value("msgpack", row))
+        if at - start + 1 >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield rows[start : at + 1]
+            start, size = at + 1, 0
+    if start < len(rows):
+        yield rows[start:]
+
+
+async def deliver(sink: Sink, sent: Sent, limiter: trio.CapacityLimiter) -> None:
+    """Call *sink*, in a thread if it may block; raises what it raises."""
+    if isinstance(sink, KeyspaceSink):
+        await sink(sent)
+        return
+
+    def call() -> Awaitable[None] | None:
+        return sink(sent)
+
+    waiting = await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
+    if waiting is not None:
+        await waiting
