@@ -36,6 +36,7 @@ TOLD = {
         "volley-2 gained [171,256), lost nothing",
         "volley-1 has [86,171)",
         "volley-1 gained [171,256), lost [86,128)",
+        "volley-0 has [0,86), volley-1 has [86,171), volley-2 has [171,256)",
     ],
 }
 

@@ -16,6 +16,7 @@ REFERENCE = ROOT / "docs" / "reference.md"
 LISTED = (
     *("ringpop_py", "ringpop_py.testing", "ringpop_py.spark", "ringpop_py.pipeline"),
     "ringpop_py.streams",
+    "ringpop_py.dataflow",
 )
 PUBLIC = {*LISTED, "ringpop_py.errors", "ringpop_sim", "ringpop_sim.linear"}
 SCRIPT = "ringpop_py.cli.pipeline"

@@ -173,6 +173,7 @@ def spark_is_missing() -> str:
 HTTP = blocks_of(ROOT / "docs" / "http.md")
 SECURITY = blocks_of(ROOT / "docs" / "security.md")
 STREAMS = blocks_of(ROOT / "docs" / "streams.md")
+DATAFLOWS = blocks_of(ROOT / "docs" / "dataflows.md")
 NIGHT = blocks_of(ROOT / "docs" / "night.md")
 README = blocks_of(ROOT / "README.md")
 SCRIPTS = [
@@ -297,6 +298,16 @@ def test_clicks_count_once_while_nodes_are_killed_and_paused(run: Callable[..., 
 
     assert "100 users, 1200 to 1200 clicks each" in output
     assert "COUNTED" in output
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(240)
+def test_minutes_arrive_once_while_workers_come_die_and_leave(run: Callable[..., str]) -> None:
+    output = run(DATAFLOWS)
+
+    assert "3000 minutes of users, 144000 clicks" in output
+    assert output.count("[171,256)") == 2
+    assert output.count("[0,256)") == 1
 
 
 @pytest.mark.e2e

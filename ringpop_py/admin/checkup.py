@@ -56,7 +56,7 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
 
 
 def work(ringpop: Ringpop, _value: object) -> object:
-    """Return what this node is busy with: its store, jobs of late, and shuffles that it has."""
+    """Return what this node is busy with: its store, its jobs, and all that flows through it."""
     store = _metered_store(ringpop)
     put = None if store is None else store.seconds["put"]
     listed = () if ringpop.shuffles is None else ringpop.shuffles.load.listed
@@ -67,6 +67,7 @@ def work(ringpop: Ringpop, _value: object) -> object:
         "jobs": _jobs(ringpop),
         "shuffles": [asdict(shuffle) for shuffle in listed],
         "streams": _streams(ringpop),
+        "dataflows": [] if ringpop.dataflows is None else ringpop.dataflows.rows(),
     }
 
 

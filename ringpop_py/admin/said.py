@@ -129,6 +129,31 @@ class SplitSaid(Named, frozen=True):
     trouble: Text
 
 
+class DataflowSaid(Named, frozen=True):
+    """A dataflow at one worker, in the answer of ``/admin/work``.
+
+    Attributes:
+        run: None if the worker has no part now.
+        key_groups: the first one, and the one behind the last; none without a part.
+        splits: how far each is read there.
+        rows, late: of this run.
+    """
+
+    dataflow: Short
+    worker: Short
+    leader: Short
+    epoch: Natural | None
+    run: Natural | None
+    workers: Annotated[tuple[Short, ...], Meta(max_length=4_000)]
+    key_groups: Annotated[tuple[Natural, ...], Meta(max_length=2)]
+    splits: Annotated[dict[Text, Natural], Meta(max_length=4_000)]
+    watermark: int | None
+    rows: Natural
+    late: Natural
+    refused: Natural
+    trouble: Text
+
+
 class WorkSaid(Named, frozen=True):
     """The answer of ``/admin/work``."""
 
@@ -137,6 +162,7 @@ class WorkSaid(Named, frozen=True):
     jobs: Annotated[tuple[JobSaid, ...], Meta(max_length=100)]
     shuffles: Annotated[tuple[ShuffleSaid, ...], Meta(max_length=100)]
     streams: Annotated[tuple[SplitSaid, ...], Meta(max_length=4_000)] = ()
+    dataflows: Annotated[tuple[DataflowSaid, ...], Meta(max_length=100)] = ()
 
 
 KINDS: dict[str, type[Named]] = {

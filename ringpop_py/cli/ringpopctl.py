@@ -238,6 +238,13 @@ def _add_looks(add: Callable[..., Parser]) -> None:
         "streams", streams.show, "which member reads which split, and how far", reads=True
     )
     reading.add_argument("name", nargs="?", metavar="NAME", help="of this stream alone")
+    flowing = add(
+        "dataflows",
+        streams.show_dataflows,
+        "which member has which part of a dataflow, and how far it is",
+        reads=True,
+    )
+    flowing.add_argument("name", nargs="?", metavar="NAME", help="of this dataflow alone")
     top = add("top", look.Top(), "what each member does, again and again until Ctrl-C", reads=True)
     top.set_defaults(watch=WATCH_S)
     add("ring", _ring, "how much of the ring each member owns", reads=True)

@@ -79,7 +79,7 @@ class Dataflow:
         """Return how far it is here, as plain values."""
         record, part = self.record, self._part
         return {
-            "name": self.name,
+            "dataflow": self.name,
             "worker": str(self._me),
             "leader": self.leader,
             "epoch": None if record is None else record.epoch,

@@ -77,6 +77,7 @@ class NodeMetrics:
                 {one.name: keyspaces.get().here(one.name) for one in keyspaces.get().all()}
             )
             yield from self._store()
+            yield from self._dataflows()
         yield from self._shuffles()
         yield from _of_log()
 
@@ -225,6 +226,16 @@ class NodeMetrics:
         text = "How long a partition was served nowhere when it was handed over."
         yield _histogram("ringpop_handoff_seconds", text, pauses, "keyspace")
 
+    def _dataflows(self) -> Iterator[Metric]:
+        flows = self._ringpop.dataflows
+        rows = [] if flows is None else flows.rows()
+        for kind, name, text, column in _OF_DATAFLOWS:
+            found = {row["dataflow"]: float(row[column] or 0) for row in rows}
+            yield kind(name, text, found, "dataflow")
+        troubles = {row["dataflow"]: float(bool(row["trouble"])) for row in rows}
+        text = "1 if a part of a dataflow does not go on."
+        yield _gauge("ringpop_dataflow_in_trouble", text, troubles, "dataflow")
+
     def _store(self) -> Iterator[Metric]:
         opened = self._ringpop.keyspaces_on_demand.store
         if opened is None or not isinstance(opened.store, MeteredStore):
@@ -287,6 +298,14 @@ def _counter(name: str, text: str, values: Mapping[L, float], *labels: str) -> C
     for label, value in values.items():
         family.add_metric(label, value)
     return family
+
+
+_OF_DATAFLOWS: Final = (
+    (_gauge, "ringpop_dataflow_epoch", "The newest epoch that is complete.", "epoch"),
+    (_gauge, "ringpop_dataflow_rows", "Rows that the stage has processed in this run.", "rows"),
+    (_gauge, "ringpop_dataflow_late", "Rows that came too late in this run.", "late"),
+    (_gauge, "ringpop_dataflow_refused", "Records left out in this run.", "refused"),
+)
 
 
 def _one(name: str, text: str, value: float) -> GaugeMetricFamily:

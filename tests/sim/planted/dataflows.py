@@ -110,6 +110,18 @@ DATAFLOW_BUGS: Final = (
         ),
     ),
     Bug(
+        "what was sent on in an epoch is not in its record",
+        "exchange/epochs.py",
+        "lost live",
+        HUNT,
+        (
+            (
+                "outputs=tuple(each.output for each in aligned.values() if each.output is not",
+                "outputs=record.outputs or tuple(x for x in () if x is not",
+            ),
+        ),
+    ),
+    Bug(
         "a worker that is paused is not resumed",
         RUN,
         "live",
