@@ -8,18 +8,22 @@ from ringpop_py.lazy import lazily
 
 if TYPE_CHECKING:
     from ringpop_py.streams.files import Files as Files
+    from ringpop_py.streams.kafka import Kafka as Kafka
     from ringpop_py.streams.source import BadRecord as BadRecord
     from ringpop_py.streams.source import Record as Record
     from ringpop_py.streams.source import Source as Source
     from ringpop_py.streams.stream import SplitStatus as SplitStatus
     from ringpop_py.streams.stream import Stream as Stream
     from ringpop_py.streams.stream import start_stream as start_stream
+    from ringpop_py.streams.tcp import TcpLines as TcpLines
 else:
     __getattr__, __dir__, __all__ = lazily(
         __name__,
         {
             "files": "Files",
+            "kafka": "Kafka",
             "source": "BadRecord Record Source",
             "stream": "SplitStatus Stream start_stream",
+            "tcp": "TcpLines",
         },
     )

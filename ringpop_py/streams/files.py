@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from ringpop_py.errors import BodyError, ConfigError, SourceFailed
-from ringpop_py.streams.source import BadRecord, Record
-from ringpop_py.values.packed import decode_value
+from ringpop_py.errors import ConfigError, SourceFailed
+from ringpop_py.streams.parsing import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import BinaryIO
 
-    from ringpop_py.values.operations import Value
+    from ringpop_py.streams.parsing import Form, KeyRule
+    from ringpop_py.streams.source import BadRecord, Record
 
-KeyRule = str | Callable[["Value"], str]
 LINE_BYTES_MAX: Final = 1 << 20
 READ_BYTES: Final = 4 << 20
 """So much is read at a time, and the rest of the line."""
-TEXT_SHOWN: Final = 200
 
 
 class Files:
@@ -38,20 +35,11 @@ class Files:
         ConfigError: if these do not fit.
     """
 
-    def __init__(
-        self, pattern: str, *, key: KeyRule, lines: Literal["json", "text"] = "json"
-    ) -> None:
-        if lines not in ("json", "text"):
-            raise ConfigError(f"lines are json or text, not {lines!r}")
-        if isinstance(key, str) and lines == "text":
-            raise ConfigError("a line of text has no fields: key is a function of the line")
-        if not isinstance(key, str) and not callable(key):
-            raise ConfigError(f"key is the name of a field, or a function, not {key!r}")
+    def __init__(self, pattern: str, *, key: KeyRule, lines: Form = "json") -> None:
         if not pattern:
             raise ConfigError("a pattern of files is empty")
         self.pattern = pattern
-        self._key = key
-        self._is_json = lines == "json"
+        self._parser = Parser(key, lines)
 
     def splits(self) -> Sequence[str]:
         """See `Source`; a file's name is its path."""
@@ -98,29 +86,4 @@ class Files:
                     raise SourceFailed(f"{split}: a line has more than {LINE_BYTES_MAX} bytes")
                 return None
             if line.strip():
-                return self._record(line, file.tell())
-
-    def _record(self, line: bytes, position: int) -> Record | BadRecord:
-        try:
-            value = decode_value("json", line) if self._is_json else line.decode().rstrip("\r\n")
-            key = self._key_of(value)
-        except (BodyError, UnicodeDecodeError, ValueError) as error:
-            why = str(error)
-        except Exception as error:  # noqa: BLE001 - of the caller's own function
-            why = f"the key cannot be found: {type(error).__name__}: {error}"
-        else:
-            return Record(position, key, value, len(line))
-        return BadRecord(position, why, line[:TEXT_SHOWN].decode(errors="replace").rstrip())
-
-    def _key_of(self, value: Value) -> str:
-        if not isinstance(self._key, str):
-            key: object = self._key(value)
-        elif isinstance(value, dict) and self._key in value:
-            key = value[self._key]
-        else:
-            raise ValueError(f"it has no field {self._key!r}")
-        if isinstance(key, int) and not isinstance(key, bool):
-            key = str(key)
-        if not isinstance(key, str) or not key:
-            raise ValueError(f"its key is {key!r:.100}, and no text or whole number")
-        return key
+                return self._parser.record(file.tell(), line)
