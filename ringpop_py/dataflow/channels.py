@@ -6,12 +6,12 @@ back who sends to it, and those who read its sources.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
 from ringpop_py.dataflow.batches import body_of
-from ringpop_py.errors import BadElement, BodyError, CallError
+from ringpop_py.errors import BadElement, BodyError, CallError, ConnectFailed
 from ringpop_py.exchange.elements import Data, Hop, element_in, head_of
 from ringpop_py.values.declared import Declared, decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
@@ -86,26 +86,48 @@ class Incoming:
         return Taken(taken=False)
 
 
-class Outgoing:
-    """The channel from this worker to another one, in one run.
+class Line(Protocol):
+    """How elements get to one other worker."""
+
+    async def bring(self, head: bytes, body: bytes) -> Taken:
+        """Send an element; return whether it was taken. Raises CallError, BodyError."""
+
+    async def aclose(self) -> None:
+        """Close it."""
+
+
+class CallLine:
+    """Elements as calls of the other node, over the connections that nodes have anyway.
 
     Args:
         address_of: returns where a member listens.
     """
 
     def __init__(
-        self,
-        flow: str,
-        record: EpochRecord,
-        me: Worker,
-        to: str,
-        channel: Channel,
-        address_of: Callable[[str], Address | None],
+        self, to: str, channel: Channel, address_of: Callable[[str], Address | None]
     ) -> None:
-        self._about = flow, record.run, me.name, me.life
         self._to = to
         self._channel = channel
         self._address_of = address_of
+
+    async def bring(self, head: bytes, body: bytes) -> Taken:
+        """See `Line`."""
+        address = self._address_of(self._to)
+        if address is None:
+            raise ConnectFailed(f"{self._to} is no member")
+        call = Call(NODE_SERVICE, ELEMENT, head, body, ttl_s=CALL_S)
+        return decode(Taken, (await self._channel.call(address, call)).arg3)
+
+    async def aclose(self) -> None:
+        """Close nothing."""
+
+
+class Outgoing:
+    """The channel from this worker to another one, in one run."""
+
+    def __init__(self, flow: str, record: EpochRecord, me: Worker, line: Line) -> None:
+        self._about = flow, record.run, me.name, me.life
+        self._line = line
         self._send, self._receive = trio.open_memory_channel[Any](QUEUED)
 
     async def put(self, element: Element[Any]) -> None:
@@ -115,27 +137,28 @@ class Outgoing:
     async def run(self) -> None:
         """Send one element after the other, until cancelled, or until the run is over there."""
         number = 0
-        async for element in self._receive:
-            head = head_of(element, Hop(*self._about, number))
-            body = body_of(element.batch) if isinstance(element, Data) else b""
-            if not await self._bring(head, body):
-                await trio.sleep_forever()  # a newer record ends this run here as well
-            number += 1
+        try:
+            async for element in self._receive:
+                head = head_of(element, Hop(*self._about, number))
+                body = body_of(element.batch) if isinstance(element, Data) else b""
+                if not await self._bring(head, body):
+                    await trio.sleep_forever()  # a newer record ends this run here as well
+                number += 1
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._line.aclose()
 
     async def _bring(self, head: bytes, body: bytes) -> bool:
         """Send an element until it is taken; return whether the run goes on there."""
         pause_s = PAUSE_S_MIN
         while True:
-            address = self._address_of(self._to)
-            if address is not None:
-                call = Call(NODE_SERVICE, ELEMENT, head, body, ttl_s=CALL_S)
-                try:
-                    said = decode(Taken, (await self._channel.call(address, call)).arg3)
-                except (CallError, BodyError):
-                    pass  # the leader finds out whether that worker is there
-                else:
-                    if said.taken or said.over:
-                        return said.taken
+            try:
+                said = await self._line.bring(head, body)
+            except (CallError, BodyError):
+                pass  # the leader finds out whether that worker is there
+            else:
+                if said.taken or said.over:
+                    return said.taken
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 

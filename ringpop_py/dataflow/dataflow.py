@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
 from ringpop_py.arguments import checked_callable, checked_text
-from ringpop_py.dataflow.channels import ELEMENT, Taken, answered, element_of
+from ringpop_py.dataflow.channels import ELEMENT, CallLine, Taken, answered, element_of
 from ringpop_py.dataflow.checkpoints import Checkpoints
 from ringpop_py.dataflow.leading import Leading
 from ringpop_py.dataflow.messages import TELL, Told
@@ -30,8 +30,11 @@ from ringpop_py.wire.calls import NODE_SERVICE, Answer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ringpop_py.dataflow.channels import Line
+    from ringpop_py.dataflow.flight import FlightSide
     from ringpop_py.dataflow.sinks import Sink
     from ringpop_py.dataflow.stage import Process, Stage
+    from ringpop_py.exchange.elements import Element, Hop
     from ringpop_py.exchange.epochs import EpochRecord
     from ringpop_py.exchange.state import StageState
     from ringpop_py.node.ringpop import Ringpop
@@ -131,9 +134,8 @@ class Dataflow:
         self._leaves_at = self._leaves_at or now
         return len(part.record.workers) > 1 and now - self._leaves_at < LEAVE_S
 
-    async def element(self, call: IncomingCall) -> Taken:
+    async def element(self, hop: Hop, element: Element[bytes]) -> Taken:
         """Take an element of another worker. Raises BadElement."""
-        hop, element = element_of(call.arg2, call.arg3)
         part, record = self._part, self.record
         if part is not None and part.record.run == hop.run and not part.failure:
             return await part.incoming.take(hop, element)
@@ -218,6 +220,8 @@ class Dataflows:
 
     def __init__(self, ringpop: Ringpop) -> None:
         self.flows: dict[str, Dataflow] = {}
+        self._ringpop = ringpop
+        self._flight: FlightSide | None = None
         serve = partial(ringpop.channel.serve, NODE_SERVICE, role=Role.MEMBER)
         serve(TELL, self._tell)
         serve(ELEMENT, self._element)
@@ -238,10 +242,38 @@ class Dataflows:
         return Answer(ok=True, arg3=encode(flow.tell(told)))
 
     async def _element(self, call: IncomingCall) -> Answer:
-        hop, _ = element_of(call.arg2, call.arg3)
+        return answered(await self.take(*element_of(call.arg2, call.arg3)))
+
+    async def take(self, hop: Hop, element: Element[bytes]) -> Taken:
+        """Take an element of another worker. Raises BadElement."""
         flow = self.flows.get(hop.flow)
-        taken = Taken(taken=False) if flow is None else await flow.element(call)
-        return answered(taken)
+        return Taken(taken=False) if flow is None else await flow.element(hop, element)
+
+    def call_line(self, to: str) -> Line:
+        """Return how elements get to the worker *to* as calls."""
+        return CallLine(to, self._ringpop.channel, self._ringpop.address_of)
+
+    def flight_line(self, to: str) -> Line:
+        """Return how elements get to the worker *to* over Arrow Flight."""
+        assert self._flight is not None
+        return self._flight.line(to)
+
+    def start_flight(self) -> None:
+        """Start the process for Arrow Flight, unless it runs. Raises ConfigError."""
+        if self._flight is not None:
+            return
+        ringpop = self._ringpop
+        if ringpop.credentials is not None:
+            raise ConfigError(
+                "Arrow Flight does not use the cluster's keys: use wire='calls', which does"
+            )
+        from ringpop_py.dataflow.flight import WHERE, FlightSide  # noqa: PLC0415 - loads Flight
+
+        host = ringpop.address.host
+        side = FlightSide(ringpop.channel, host, ringpop.address_of, self.take)
+        ringpop.channel.serve(NODE_SERVICE, WHERE, side.where, role=Role.MEMBER)
+        ringpop.keyspaces.spawn(keep_running, "the process for Arrow Flight", side.run)
+        self._flight = side
 
 
 def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
@@ -256,6 +288,7 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
     idle_after_s: float = 30.0,
     every_s: float = 1.0,
     key_groups: int = KEY_GROUPS,
+    wire: Literal["calls", "flight"] = "calls",
     refused: Callable[[Record | BadRecord, str], object] | None = None,
 ) -> Dataflow:
     """Take part in the dataflow *name* from now on; return at once.
@@ -277,6 +310,8 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
             last one; results arrive at its end.
         key_groups: into which keys are divided; fixed by the first start. No more workers than
             this have work.
+        wire: how records get from worker to worker: as calls of the nodes, or over Arrow Flight,
+            with a process beside each node. All workers take what comes either way.
         refused: is called, in a thread, with each record that cannot be used, and why, and the
             dataflow goes on without it. After a failure it may be called again for the same record.
             If it is None, a split stops at such a record.
@@ -288,6 +323,8 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
     check_stream(name, source, refused, "dataflow")
     if sink is not None:
         checked_callable(sink, "sink")
+    if wire not in ("calls", "flight"):
+        raise ConfigError(f"wire is calls or flight, not {wire!r}")
     _check_numbers(lateness, {"idle_after_s": idle_after_s, "every_s": every_s}, key_groups)
     if ringpop.dataflows is None:
         ringpop.dataflows = Dataflows(ringpop)
@@ -297,6 +334,8 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
         raise ConfigError(f"this node has started a dataflow {name!r} already")
     catalog, worker = ringpop.keyspaces.durable(name)
     me = Worker(ringpop.name, secrets.token_hex(4))
+    if wire == "flight":
+        flows.start_flight()
     checkpoints = Checkpoints(catalog.store, worker, catalog.cluster, name)
     plan = Plan(
         name=name,
@@ -309,8 +348,7 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
         refused=refused,
         me=me,
         checkpoints=checkpoints,
-        channel=ringpop.channel,
-        address_of=ringpop.address_of,
+        line_to=flows.flight_line if wire == "flight" else flows.call_line,
         read_limiter=trio.CapacityLimiter(1),
         stage_limiter=trio.CapacityLimiter(1),
         sink_limiter=trio.CapacityLimiter(1),

@@ -25,14 +25,13 @@ from ringpop_py.supervision import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.address import Address
+    from ringpop_py.dataflow.channels import Line
     from ringpop_py.dataflow.checkpoints import Checkpoints
     from ringpop_py.dataflow.sinks import Sink
     from ringpop_py.dataflow.stage import Stage
     from ringpop_py.exchange.epochs import EpochRecord, Worker
     from ringpop_py.exchange.leader import Tell
     from ringpop_py.streams.source import Record, Source
-    from ringpop_py.transport.channel import Channel
 
 T = TypeVar("T")
 Step = Process | Advance | Keep
@@ -51,6 +50,7 @@ class Plan:
     """What a dataflow is, at this node.
 
     Attributes:
+        line_to: returns how elements get to a worker.
         time_of: returns the time of a record's value; None if records have no times.
         refused: see `ringpop_py.dataflow.dataflow.start_dataflow`.
         read_limiter, stage_limiter, sink_limiter: of threads: a stage runs in one at a time.
@@ -66,8 +66,7 @@ class Plan:
     refused: Callable[[Record | BadRecord, str], object] | None
     me: Worker
     checkpoints: Checkpoints
-    channel: Channel
-    address_of: Callable[[str], Address | None]
+    line_to: Callable[[str], Line]
     read_limiter: trio.CapacityLimiter
     stage_limiter: trio.CapacityLimiter
     sink_limiter: trio.CapacityLimiter
@@ -111,7 +110,7 @@ class Part:
         self._runner = StageRunner(plan.stage, kept or StageState(), record.watermark)
         self._had_state = kept is not None
         self._outgoing = {
-            name: Outgoing(plan.name, record, plan.me, name, plan.channel, plan.address_of)
+            name: Outgoing(plan.name, record, plan.me, plan.line_to(name))
             for name in record.names
             if name != plan.me.name
         }
