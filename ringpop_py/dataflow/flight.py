@@ -67,6 +67,11 @@ class FlightSide:
         self._token = token_bytes(TOKEN_BYTES)
         self._said: _Said | None = None
 
+    @property
+    def runs(self) -> bool:
+        """Whether the process listens."""
+        return self._said is not None
+
     async def run(self) -> None:
         """Run the process once, to its end. Raises RuntimeError when it ends."""
         async with trio.open_nursery() as nursery:

@@ -10,7 +10,6 @@ from ringpop_py.streams.parsing import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import BinaryIO
 
     from ringpop_py.streams.parsing import Form, KeyRule
     from ringpop_py.streams.source import BadRecord, Record
@@ -68,22 +67,20 @@ class Files:
                         f"{split} has no end of a line at {after}, where one was read before: it "
                         "was replaced; give the new one another name"
                     )
-                while len(found) < limit and file.tell() - after < READ_BYTES:
-                    record = self._next(split, file)
-                    if record is None:
+                at = after  # not `tell`, which asks the system
+                while len(found) < limit and at - after < READ_BYTES:
+                    line = file.readline(LINE_BYTES_MAX)
+                    if not line.endswith(b"\n"):
+                        self._check_end(split, line)
                         break
-                    found.append(record)
+                    at += len(line)
+                    if not line.isspace():
+                        found.append(self._parser.record(at, line))
         except OSError as error:
             raise SourceFailed(f"{split}: {error.strerror or error}") from None
         return found
 
-    def _next(self, split: str, file: BinaryIO) -> Record | BadRecord | None:
-        """Return the record of the next line that is not blank; None if there is none."""
-        while True:
-            line = file.readline(LINE_BYTES_MAX)
-            if not line.endswith(b"\n"):
-                if len(line) == LINE_BYTES_MAX:
-                    raise SourceFailed(f"{split}: a line has more than {LINE_BYTES_MAX} bytes")
-                return None
-            if line.strip():
-                return self._parser.record(file.tell(), line)
+    @staticmethod
+    def _check_end(split: str, line: bytes) -> None:
+        if len(line) == LINE_BYTES_MAX:
+            raise SourceFailed(f"{split}: a line has more than {LINE_BYTES_MAX} bytes")

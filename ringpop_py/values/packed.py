@@ -53,12 +53,7 @@ def decode_value(scheme: str, data: bytes) -> Any:  # noqa: ANN401 - checked by 
             return msgpack.unpackb(data, object_pairs_hook=_no_duplicates)
         # Decoded first: for bytes, `json.loads` guesses UTF-16 and lets lone surrogates pass.
         text = data.decode()
-        value = json.loads(
-            text,
-            object_pairs_hook=_no_duplicates,
-            parse_constant=no_constant,
-            parse_float=_finite,
-        )
+        value = _read_json(text)
         if "\\ud" in text.lower():  # perhaps half of a pair, which nobody could write again
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
@@ -77,6 +72,13 @@ def _no_duplicates(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
     return value
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a map with a key twice")
+    return value
+
+
 def no_constant(name: str) -> NoReturn:
     """Raise ValueError: *name* is ``NaN`` or ``Infinity``, which only Python reads."""
     raise ValueError(f"{name} is not JSON")
@@ -87,6 +89,12 @@ def _finite(text: str) -> float:
     if math.isinf(value):  # Python reads 1e999 as infinity
         raise BodyError(f"not a json value: {text:.50} is too large for a number of 64 bits")
     return value
+
+
+# Made once: `json.loads` makes one for each call, which takes as long as reading a short value.
+_read_json: Final = json.JSONDecoder(
+    object_pairs_hook=_each_once, parse_constant=no_constant, parse_float=_finite
+).decode
 
 
 # Checks of shape: each returns the value, or raises BodyError with its name, *what*.

@@ -32,10 +32,11 @@ BENCHMARKS: Final = {
     "shuffle": "tests.bench.shuffle",
     "entry": "tests.bench.entry",
     "security": "tests.bench.security",
+    "streams": "tests.bench.streams",
 }
 """What can be run, and the module whose ``run()`` yields its rows; each is imported on use."""
 
-WITH_OPTIONS: Final = ("gossip", "protocol", "shuffle", "simulator", "spark", "state")
+WITH_OPTIONS: Final = ("gossip", "protocol", "shuffle", "simulator", "spark", "state", "streams")
 """Whose modules add options to the command line, in ``add_options()``, and get them.
 
 Options can be given to one benchmark that is named alone: others have options of the same name.

@@ -63,6 +63,7 @@ MEASURES: Final = {
         ),
         *("ringpop_py/client/aio.py", "ringpop_py/client/proxying.py"),
     ),
+    "streams": ("ringpop_py/dataflow", "ringpop_py/exchange", "ringpop_py/streams", *STATE),
     "demo": ("ringpop_py", "demo"),
 }
 """For each benchmark the sources that it measures: a change of them makes its rows stale."""

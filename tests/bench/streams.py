@@ -1,0 +1,365 @@
+"""Streams and dataflows: words counted from files, a stage against bare writes, and the exchange.
+
+Each side is a process of its own on one core: ``python -m tests.bench.streams MODE FOLDER``. It
+prints seconds, from when everything is started until the last record counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ringpop_py import Address, Config, Outcome, open_ringpop
+from ringpop_py.dataflow import start_dataflow
+from ringpop_py.dataflow.channels import ELEMENT, CallLine, Taken, answered
+from ringpop_py.dataflow.flight import FlightSide
+from ringpop_py.exchange.elements import Data, Hop, head_of
+from ringpop_py.streams import Files, start_stream
+from ringpop_py.transport.channel import Channel, IncomingCall
+from ringpop_py.wire.calls import NODE_SERVICE
+from tests.bench.report import NOT_INSTALLED, Row, larger_is_better
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from ringpop_py.dataflow import Context
+    from ringpop_py.dataflow import Row as StageRow
+    from ringpop_py.wire.calls import Answer
+
+WORDS: Final = 1_000_000
+DISTINCT: Final = 20_000
+FILES: Final = 4
+TURNS: Final = 3
+PARTITIONS: Final = 16
+BATCH: Final = 1_000
+LIMIT_S: Final = 300.0
+EXCHANGED: Final = {"1_mib": 1 << 20, "4_mib": 4 << 20}
+"""The sizes of batches; a call of a node has at most 8 MiB."""
+EXCHANGE_BYTES: Final = 256 << 20
+TARGETS: Final = {"1_mib": 0.5, "4_mib": 0.6}
+PARTS: Final = ("words", "stage", "exchange")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--parts", default=",".join(PARTS), help="of: " + ", ".join(PARTS))
+    parser.add_argument("--turns", type=int, default=TURNS, metavar="N")
+    parser.add_argument("--words", type=int, default=WORDS, metavar="N")
+
+
+def run(options: argparse.Namespace) -> Iterator[Row]:
+    """The rows of `streams`."""
+    parts = options.parts.split(",")
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        _write_words(folder, options.words)
+        if "words" in parts:
+            yield from _words(folder, options)
+        if "stage" in parts:
+            took = _in_turns(("stream", "update_many"), folder, options.turns)
+            rates = {mode: options.words / seconds for mode, seconds in took.items()}
+            stream, many = rates["stream"], rates["update_many"]
+            yield larger_is_better(
+                "streams.stage", stream, "records/s", "update_many", many, target=0.9
+            )
+        if "exchange" in parts:
+            yield from _exchange(folder, options.turns)
+
+
+def _words(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
+    peer = "bytewax" if find_spec("bytewax") else None
+    modes = ("dataflow", "stream", *([peer] if peer else []))
+    took = _in_turns(modes, folder, options.turns)
+    rates = {mode: options.words / seconds for mode, seconds in took.items()}
+    for mode in ("dataflow", "stream"):
+        name = f"streams.words.{mode}"
+        if peer is None:
+            yield Row(name, rates[mode], "words/s", f"bytewax: {NOT_INSTALLED}", target=1.0)
+        else:
+            yield larger_is_better(name, rates[mode], "words/s", peer, rates[peer], target=1.0)
+
+
+def _exchange(folder: Path, turns: int) -> Iterator[Row]:
+    for size, number in EXCHANGED.items():
+        rates: dict[str, list[float]] = {"calls": [], "flight": [], "tcp": []}
+        for _ in range(turns):
+            for mode, found in rates.items():
+                seconds = _seconds(f"exchange-{mode}", folder, str(number))
+                found.append(EXCHANGE_BYTES / seconds / 1e6)
+        raw = median(rates["tcp"])
+        for mode in ("calls", "flight"):
+            target = TARGETS[size] if mode == "calls" else None
+            name = f"streams.exchange.{mode}.{size}"
+            yield larger_is_better(name, median(rates[mode]), "MB/s", "raw TCP", raw, target)
+
+
+def _in_turns(modes: Sequence[str], folder: Path, turns: int) -> dict[str, float]:
+    took: dict[str, list[float]] = {mode: [] for mode in modes}
+    for _ in range(turns):
+        for mode, found in took.items():
+            found.append(_seconds(mode, folder))
+    return {mode: median(found) for mode, found in took.items()}
+
+
+def _seconds(mode: str, folder: Path, *rest: str) -> float:
+    command = [sys.executable, "-m", "tests.bench.streams", mode, str(folder), *rest]
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, timeout=2 * LIMIT_S
+    )
+    return float(done.stdout.splitlines()[-1])
+
+
+def _write_words(folder: Path, count: int) -> None:
+    rng = random.Random(1)
+    words = [f"word-{rng.randrange(10**9)}" for _ in range(DISTINCT)]
+    (folder / "words").mkdir()
+    for number in range(FILES):
+        chosen = rng.choices(words, k=count // FILES)
+        text = "".join(json.dumps({"word": word}) + "\n" for word in chosen)
+        (folder / "words" / f"{number}.jsonl").write_text(text, "utf-8")
+
+
+def _lines(folder: Path) -> int:
+    return sum(1 for path in (folder / "words").iterdir() for _ in path.open("rb"))
+
+
+# The sides. ------------------------------------------------------------------------------
+
+
+def _one(_value: object) -> int:
+    return 1
+
+
+def _count(state: int | None, rows: Sequence[StageRow], _context: Context) -> int:
+    return (state or 0) + len(rows)
+
+
+def _config(store: str) -> Config:
+    return Config(name="bench", store=store, create_store=True)
+
+
+async def _dataflow(folder: Path, store: str) -> float:
+    total = _lines(folder)
+    size = sum(path.stat().st_size for path in (folder / "words").iterdir())
+    async with open_ringpop(_config(store)) as node:
+        began = perf_counter()
+        source = Files(f"{folder}/words/*.jsonl", key="word")
+        flow = start_dataflow(node, source, _count, name="words")
+        with trio.fail_after(LIMIT_S):
+            while flow.record is None or sum(flow.record.offsets.values()) < size:
+                await trio.sleep(0.01)
+        assert sum(flow.state().values()) == total  # type: ignore[arg-type]
+        return perf_counter() - began
+
+
+async def _stream(folder: Path, store: str) -> float:
+    total = _lines(folder)
+    async with open_ringpop(_config(store)) as node:
+        keyspace = await node.open_keyspace("words", partitions=PARTITIONS)
+        await _all_here(keyspace)
+        began = perf_counter()
+        source = Files(f"{folder}/words/*.jsonl", key="word")
+        stream = start_stream(keyspace, source, "add", name="words", argument=_one)
+        with trio.fail_after(LIMIT_S):
+            while stream.records_count < total:
+                await trio.sleep(0.01)
+        return perf_counter() - began
+
+
+async def _update_many(folder: Path, store: str) -> float:
+    words = [
+        json.loads(line)["word"] for path in (folder / "words").iterdir() for line in path.open()
+    ]
+    async with open_ringpop(_config(store)) as node:
+        keyspace = await node.open_keyspace("words", partitions=PARTITIONS)
+        await _all_here(keyspace)
+        began = perf_counter()
+
+        async def write(words: Sequence[str]) -> None:
+            for start in range(0, len(words), BATCH):
+                batch = [(word, "add", 1) for word in words[start : start + BATCH]]
+                for outcome in await keyspace.update_many(batch):
+                    assert isinstance(outcome, Outcome)
+
+        async with trio.open_nursery() as nursery:
+            share = -(-len(words) // FILES)
+            for start in range(0, len(words), share):
+                nursery.start_soon(write, words[start : start + share])
+        return perf_counter() - began
+
+
+async def _all_here(keyspace: Any) -> None:  # noqa: ANN401 - a keyspace
+    while keyspace.table.counts().total() < PARTITIONS or keyspace.table.moving:
+        await trio.sleep(0.01)
+
+
+def _bytewax(folder: Path, store: str) -> float:
+    from datetime import timedelta
+
+    from bytewax import operators as op
+    from bytewax.connectors.files import FileSource
+    from bytewax.dataflow import Dataflow
+    from bytewax.recovery import RecoveryConfig, init_db_dir
+    from bytewax.testing import TestingSink, cluster_main
+
+    recovery = Path(store) / "recovery"
+    recovery.mkdir(parents=True)
+    init_db_dir(recovery, 1)  # type: ignore[no-untyped-call]
+    flow = Dataflow("words")
+    inputs = [
+        op.input(f"in{number}", flow, FileSource(path))
+        for number, path in enumerate(sorted((folder / "words").iterdir()))
+    ]
+    lines = op.merge("lines", *inputs)
+    words = op.map("word", lines, lambda line: (json.loads(line)["word"], 1))
+    counts = op.stateful_map("count", words, lambda state, one: ((state or 0) + one,) * 2)
+    last = op.filter("none", counts, lambda _: False)
+    found: list[Any] = []
+    op.output("out", last, TestingSink(found))
+    began = perf_counter()
+    cluster_main(  # type: ignore[no-untyped-call]
+        flow,
+        [],
+        0,
+        epoch_interval=timedelta(seconds=1),
+        recovery_config=RecoveryConfig(str(recovery)),  # type: ignore[no-untyped-call]
+    )
+    return perf_counter() - began
+
+
+# One channel of the exchange. ------------------------------------------------------------
+
+
+def _payload(size: int) -> bytes:
+    return random.Random(1).randbytes(size)
+
+
+async def _exchange_calls(size: int) -> float:
+    async with trio.open_nursery() as nursery:
+        there = Channel(process_name="there")
+        got = [0]
+
+        def take(call: IncomingCall) -> Answer:
+            got[0] += len(call.arg3)
+            return answered(Taken(taken=True))
+
+        there.serve(NODE_SERVICE, ELEMENT, take)
+        address = await _listening(there, nursery)
+        here = Channel(process_name="here")
+        await _listening(here, nursery)
+        seconds = await _bring_all(CallLine("there", here, lambda _: address), _payload(size))
+        assert got[0] >= EXCHANGE_BYTES
+        nursery.cancel_scope.cancel()
+    return seconds
+
+
+async def _listening(channel: Channel, nursery: trio.Nursery) -> Address:
+    address = await channel.listen(Address("127.0.0.1", 0))
+    await nursery.start(channel.run)
+    return address
+
+
+async def _exchange_flight(size: int) -> float:
+    import pyarrow as pa
+
+    batch = pa.record_batch([pa.array([_payload(size)])], names=["value"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    body = sink.getvalue().to_pybytes()
+    async with trio.open_nursery() as nursery:
+        channel = Channel(process_name="here")
+        address = await _listening(channel, nursery)
+
+        async def take(_hop: Hop, _element: object) -> Taken:
+            return Taken(taken=True)
+
+        side = FlightSide(channel, "127.0.0.1", lambda _: address, take)
+        channel.serve(NODE_SERVICE, "/dataflow/flight", side.where)
+        nursery.start_soon(side.run)
+        line = side.line("here")
+        while not side.runs:
+            await trio.sleep(0.05)
+        seconds = await _bring_all(line, body)
+        await line.aclose()
+        nursery.cancel_scope.cancel()
+    return seconds
+
+
+async def _bring_all(line: Any, body: bytes) -> float:  # noqa: ANN401 - a `Line`
+    head = head_of(Data(b""), Hop("flow", 0, "here", "life", 0))
+    await line.bring(head, body)
+    began = perf_counter()
+    for _ in range(-(-EXCHANGE_BYTES // len(body))):
+        assert (await line.bring(head, body)).taken
+    return perf_counter() - began
+
+
+def _exchange_tcp(size: int) -> float:
+    """Blocking sockets: as much as there is to be had, each message answered with a byte."""
+    payload = _payload(size)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            buffer = bytearray(size)
+            with peer:
+                while True:
+                    view = memoryview(buffer)
+                    while view:
+                        count = peer.recv_into(view)
+                        if not count:
+                            return
+                        view = view[count:]
+                    peer.sendall(b"k")
+
+        threading.Thread(target=serve, daemon=True).start()
+        with socket.create_connection(server.getsockname()) as connection:
+            began = perf_counter()
+            for _ in range(-(-EXCHANGE_BYTES // size)):
+                connection.sendall(payload)
+                connection.recv(1)
+            return perf_counter() - began
+
+
+def _main(mode: str, folder: str, *rest: str) -> None:
+    if not mode.startswith("exchange"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    path = Path(folder)
+    with tempfile.TemporaryDirectory(prefix="store-", dir=path) as store:
+        match mode:
+            case "dataflow":
+                seconds = trio.run(_dataflow, path, store)
+            case "stream":
+                seconds = trio.run(_stream, path, store)
+            case "update_many":
+                seconds = trio.run(_update_many, path, store)
+            case "bytewax":
+                seconds = _bytewax(path, store)
+            case "exchange-calls":
+                seconds = trio.run(_exchange_calls, int(rest[0]))
+            case "exchange-flight":
+                seconds = trio.run(_exchange_flight, int(rest[0]))
+            case "exchange-tcp":
+                seconds = _exchange_tcp(int(rest[0]))
+            case _:
+                sys.exit(f"there is no mode {mode}")
+    print(seconds)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
