@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address, Host
     from ringpop_py.catalog.catalog import Catalog
     from ringpop_py.config.settings import Config
+    from ringpop_py.discovery.lease import LeaseMirror
     from ringpop_py.keyspaces.stored import OpenedStore
     from ringpop_py.partition.tasks import Worker
     from ringpop_py.security.credentials import KeyCredentials
@@ -107,6 +108,8 @@ async def open_ringpop(
     _check_keys(config)
     if config.shuffle.folder is not None:
         _check_shuffles(config.shuffle.folder, has_store=(store or config.store) is not None)
+    if config.lease is not None:
+        _lease_mirror(config.lease, "", lambda: None)
     applications_labels(config.labels)  # refuses those that are the node's own
     hosts = config.hosts
     if config.hosts_file is not None:
@@ -201,6 +204,22 @@ async def _running(
         raise failure
 
 
+def _lease_mirror(lease: str, me: str, leader: Callable[[], str | None]) -> LeaseMirror:
+    from ringpop_py.discovery.lease import LeaseMirror  # noqa: PLC0415 - loads httpx
+
+    return LeaseMirror(lease, me, leader)
+
+
+def _leader(ringpop: Ringpop, lease: str) -> str | None:
+    """Return who leads the dataflow of the lease's name; without one here, who owns its key."""
+    name = lease.partition("/")[2]
+    flows = ringpop.dataflows
+    found = None if flows is None else flows.leader_of(name)
+    if found is not None:
+        return found
+    return ringpop.lookup(name) if len(ringpop.ring) else None
+
+
 async def _begin_tasks(nursery: trio.Nursery, ringpop: Ringpop, signals: _Signals | None) -> None:
     ringpop.readiness.on_name_lost = nursery.cancel_scope.cancel
     if ringpop.config.shuffle.folder is not None:
@@ -208,6 +227,10 @@ async def _begin_tasks(nursery: trio.Nursery, ringpop: Ringpop, signals: _Signal
 
         what = "the process for shuffles"
         nursery.start_soon(keep_running, what, partial(run_child, ringpop))
+    lease = ringpop.config.lease
+    if lease is not None:
+        mirror = _lease_mirror(lease, ringpop.name, partial(_leader, ringpop, lease))
+        nursery.start_soon(keep_running, f"lease {lease}", mirror.run)
     if signals is not None:
         await nursery.start(signals.watch, nursery.cancel_scope)
     await nursery.start(ringpop.channel.run)

@@ -72,6 +72,7 @@ FLAGS: Final = (
     ("--http-in", "HOST:PORT", "take HTTP requests there, for the owners of their keys; see --key"),
     ("--store", "URL|FOLDER", "where durable keyspaces live; see below (nowhere)"),
     ("--cluster-key", "FILE", "keys of the cluster (ringpopctl keygen): TLS on all connections"),
+    ("--lease", "NAMESPACE/NAME", "show who leads in this Lease of Kubernetes"),
     ("--config", "FILE", "TOML file; flags override it"),
 )
 """Flags of text whose names are those of the settings: flag, metavar, help."""

@@ -425,6 +425,8 @@ class Config(_Checked):
             then, and whoever has none of the keys is refused.
         accept_plain, dial_plain: accept connections without TLS as well, or make them without,
             while not all members have keys yet.
+        lease: ``NAMESPACE/NAME`` of a Lease in Kubernetes that is to show who leads the dataflow of
+            that name, or else who owns that key. Nothing goes by it.
         tracing: make spans of OpenTelemetry for calls that belong to a trace, with the tracer
             provider of this process.
         insecure: serve without keys where others than this machine may reach it.
@@ -453,6 +455,7 @@ class Config(_Checked):
     cluster_key: str | None = field(default=None, metadata=TEXT)
     accept_plain: bool = field(default=False, metadata=SWITCH)
     dial_plain: bool = field(default=False, metadata=SWITCH)
+    lease: str | None = field(default=None, metadata=TEXT)
     insecure: bool = field(default=False, metadata=SWITCH)
     tracing: bool = field(default=False, metadata=SWITCH)
     store: str | None = field(default=None, metadata=TEXT)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ringpop_py.lazy import lazily
 
 if TYPE_CHECKING:
+    from ringpop_py.dataflow.alone import run_alone as run_alone
     from ringpop_py.dataflow.dataflow import Dataflow as Dataflow
     from ringpop_py.dataflow.dataflow import start_dataflow as start_dataflow
     from ringpop_py.dataflow.sinks import FileSink as FileSink
@@ -20,6 +21,7 @@ else:
     __getattr__, __dir__, __all__ = lazily(
         __name__,
         {
+            "alone": "run_alone",
             "dataflow": "Dataflow start_dataflow",
             "sinks": "FileSink KeyspaceSink Sent",
             "stage": "Context Row Stage Tumbling",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from ringpop_py.dataflow.records import ROW_BYTES_MAX
 from ringpop_py.dataflow.stage import Row
 from ringpop_py.errors import BadElement, BodyError
 from ringpop_py.values.packed import decode_value, make_packer
@@ -22,8 +23,6 @@ SCHEMA: Final = pa.schema(
 )
 BATCH_BYTES: Final = 2 << 20
 """A batch ends with the row that brings its values to so many bytes."""
-ROW_BYTES_MAX: Final = 4 << 20
-"""A row with a larger value cannot travel: a message has at most 8 MiB."""
 
 
 class Packer:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
-from ringpop_py.arguments import checked_callable, checked_text
+from ringpop_py.arguments import checked_callable
 from ringpop_py.dataflow.channels import ELEMENT, CallLine, Taken, answered, element_of
 from ringpop_py.dataflow.checkpoints import Checkpoints
 from ringpop_py.dataflow.leading import Leading
 from ringpop_py.dataflow.messages import TELL, Told
 from ringpop_py.dataflow.part import Part, Plan
+from ringpop_py.dataflow.records import time_function
 from ringpop_py.dataflow.stage import checked_stage
 from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.exchange.epochs import Worker
@@ -230,6 +231,11 @@ class Dataflows:
         """See `DataflowsBeside`."""
         return [flow.status() for _, flow in sorted(self.flows.items())]
 
+    def leader_of(self, name: str) -> str | None:
+        """See `DataflowsBeside`."""
+        flow = self.flows.get(name)
+        return None if flow is None else flow.leader
+
     def left(self) -> int:
         """See `DataflowsBeside`."""
         return sum(flow.goes_on() for flow in self.flows.values())
@@ -342,7 +348,7 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
         source=source,
         stage=checked_stage(stage),
         sink=sink,
-        time_of=_time_of(time),
+        time_of=time_function(time),
         lateness=lateness,
         idle_after_s=idle_after_s,
         refused=refused,
@@ -381,15 +387,3 @@ def _check_numbers(lateness: int, seconds: Mapping[str, float], key_groups: int)
             raise ConfigError(f"{what} is a number above 0, not {value!r}")
     if not isinstance(key_groups, int) or not 0 < key_groups <= PARTITIONS_MAX:
         raise ConfigError(f"key_groups is 1 to {PARTITIONS_MAX}, not {key_groups!r}")
-
-
-def _time_of(time: str | Callable[[Any], int] | None) -> Callable[[Any], int] | None:
-    if time is None or callable(time):
-        return time
-    field = checked_text(time, "time")
-
-    def time_of(value: Any) -> int:  # noqa: ANN401 - a value of the application
-        found: int = value[field]
-        return found
-
-    return time_of

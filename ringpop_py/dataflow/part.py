@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from ringpop_py.dataflow.batches import ROW_BYTES_MAX, Packer, rows_in
+from ringpop_py.dataflow.batches import Packer, rows_in
 from ringpop_py.dataflow.channels import Incoming, Outgoing
 from ringpop_py.dataflow.checkpoints import object_name, packed_rows, rows_of
+from ringpop_py.dataflow.records import row_of
 from ringpop_py.dataflow.sinks import Sent, deliver
 from ringpop_py.dataflow.stage import Row, StageRunner
 from ringpop_py.errors import SourceFailed
@@ -19,7 +20,6 @@ from ringpop_py.exchange.epochs import Aligned, Output, StatePart
 from ringpop_py.exchange.run import Advance, Keep, Process, Send, WorkerRun
 from ringpop_py.exchange.state import StageState
 from ringpop_py.logs import log
-from ringpop_py.streams.source import BadRecord
 from ringpop_py.supervision import one_line
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ringpop_py.dataflow.stage import Stage
     from ringpop_py.exchange.epochs import EpochRecord, Worker
     from ringpop_py.exchange.leader import Tell
-    from ringpop_py.streams.source import Record, Source
+    from ringpop_py.streams.source import BadRecord, Record, Source
 
 T = TypeVar("T")
 Step = Process | Advance | Keep
@@ -318,7 +318,7 @@ class Part:
         rows: list[Row] = []
         upto = after
         for record in self._plan.source.read(split, after, READ_RECORDS):
-            row, why = self._row_of(record)
+            row, why = row_of(record, self._plan.time_of)
             if row is not None:
                 rows.append(row)
             elif not self._refuse(split, record, why):
@@ -329,23 +329,6 @@ class Part:
         times = [row.time for row in rows if row.time is not None]
         sends = self._run.read(split, rows, upto, max(times, default=None), now)
         return [each for send in sends for each in self._packed(send)]
-
-    def _row_of(self, record: Record | BadRecord) -> tuple[Row | None, str]:
-        """Return the row of *record*, or why there is none."""
-        if isinstance(record, BadRecord):
-            return None, record.why
-        if record.size > ROW_BYTES_MAX:
-            return None, f"it has {record.size} bytes, of at most {ROW_BYTES_MAX}"
-        time_of = self._plan.time_of
-        if time_of is None:
-            return Row(record.key, record.value, None), ""
-        try:
-            time = time_of(record.value)
-        except Exception as error:  # noqa: BLE001 - of the application's own function
-            return None, f"its time cannot be found: {one_line(error)}"
-        if type(time) is not int:
-            return None, f"its time is {time!r:.100}, and no whole number"
-        return Row(record.key, record.value, time), ""
 
     def _refuse(self, split: str, record: Record | BadRecord, why: str) -> bool:
         """Have the application take a record that cannot be used; return whether to go on."""

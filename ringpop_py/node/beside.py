@@ -50,6 +50,9 @@ class DataflowsBeside(Protocol):
     def rows(self) -> list[dict[str, Any]]:
         """Return each of them, as plain values."""
 
+    def leader_of(self, name: str) -> str | None:
+        """Return the node that leads the dataflow *name*; None if it was not started here."""
+
     def left(self) -> int:
         """Return how many this node cannot leave yet, as it ends; the first call begins that."""
 

@@ -1,0 +1,61 @@
+"""A dataflow in one process, over what its source has now: for tests of a stage, and small inputs.
+
+It has no node, store, socket, task or thread, and nothing of the exchange but the state of a stage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.dataflow.records import row_of, time_function
+from ringpop_py.dataflow.stage import StageRunner, checked_stage
+from ringpop_py.errors import RecordRefused
+from ringpop_py.exchange.state import StageState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.dataflow.stage import Process, Row, Stage
+    from ringpop_py.streams.source import BadRecord, Record, Source
+
+READ_RECORDS: Final = 4_000
+FOREVER: Final = (1 << 63) - 1
+
+
+def run_alone(
+    source: Source,
+    stage: Stage | Process,
+    *,
+    time: str | Callable[[Any], int] | None = None,
+    refused: Callable[[Record | BadRecord, str], object] | None = None,
+) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    """Process all that *source* has now, one split after the other; see `start_dataflow`.
+
+    No record is late here: the watermark waits for all splits. At the end it is behind all times, so
+    all windows end.
+
+    Returns:
+        The state by key, and what the stage has sent on.
+
+    Raises:
+        RecordRefused: a record cannot be used, and *refused* is None.
+        SourceFailed: the source cannot be read.
+    """
+    time_of = time_function(time)
+    runner = StageRunner(checked_stage(stage), StageState(), None)
+    for split in source.splits():
+        at = 0
+        while records := source.read(split, at, READ_RECORDS):
+            rows: list[Row] = []
+            for record in records:
+                row, why = row_of(record, time_of)
+                if row is not None:
+                    rows.append(row)
+                elif refused is None:
+                    raise RecordRefused(f"{split} at position {record.position}: {why}")
+                else:
+                    refused(record, why)
+            at = records[-1].position
+            runner.process(rows)
+    runner.advance(FOREVER)
+    return runner.state.values, runner.take_emitted()

@@ -1,0 +1,52 @@
+"""From records of a source to rows of a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.arguments import checked_text
+from ringpop_py.dataflow.stage import Row
+from ringpop_py.faults import text_of
+from ringpop_py.streams.source import BadRecord
+
+if TYPE_CHECKING:
+    from ringpop_py.streams.source import Record
+
+ROW_BYTES_MAX: Final = 4 << 20
+"""A record that is larger cannot travel: a message has at most 8 MiB."""
+TimeOf = Callable[[Any], int]
+
+
+def row_of(record: Record | BadRecord, time_of: TimeOf | None) -> tuple[Row | None, str]:
+    """Return the row of *record*, or why there is none."""
+    if isinstance(record, BadRecord):
+        return None, record.why
+    if record.size > ROW_BYTES_MAX:
+        return None, f"it has {record.size} bytes, of at most {ROW_BYTES_MAX}"
+    if time_of is None:
+        return Row(record.key, record.value, None), ""
+    try:
+        time = time_of(record.value)
+    except Exception as error:  # noqa: BLE001 - of the application's own function
+        return None, f"its time cannot be found: {type(error).__name__}: {text_of(error)}"
+    if type(time) is not int or not -(1 << 63) <= time < 1 << 63:
+        return None, f"its time is {time!r:.100}, and no whole number of 64 bits"
+    return Row(record.key, record.value, time), ""
+
+
+def time_function(time: str | TimeOf | None) -> TimeOf | None:
+    """Return the function that *time* is, or that reads the field of that name.
+
+    Raises:
+        ConfigError: if it is neither.
+    """
+    if time is None or callable(time):
+        return time
+    field = checked_text(time, "time")
+
+    def time_of(value: Any) -> int:  # noqa: ANN401 - a value of the application
+        found: int = value[field]
+        return found
+
+    return time_of
