@@ -31,8 +31,8 @@ def run_alone(
 ) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
     """Process all that *source* has now, one split after the other; see `start_dataflow`.
 
-    No record is late here: the watermark waits for all splits. At the end it is behind all times, so
-    all windows end.
+    No record is late here: the watermark waits for all splits. At the end it is behind all times,
+    so all windows end.
 
     Returns:
         The state by key, and what the stage has sent on.

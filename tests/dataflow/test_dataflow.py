@@ -255,7 +255,7 @@ async def test_what_cannot_be_used_is_handed_out_or_stops_its_split(tmp_path: Pa
         assert goes_on.status()["trouble"] == ""
     assert sorted(why.partition(":")[0] for _, why in refused) == [
         "its time cannot be found",
-        "its time is 'noon', and no whole number",
+        "its time is 'noon', and no whole number of 64 bits",
         "not a json value",
     ]
 
