@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.dataflow.records import row_of, time_function
 from ringpop_py.dataflow.stage import StageRunner, checked_stage
-from ringpop_py.errors import RecordRefused
+from ringpop_py.errors import ConfigError, RecordRefused
 from ringpop_py.exchange.state import StageState
 
 if TYPE_CHECKING:
@@ -38,9 +38,12 @@ def run_alone(
         The state by key, and what the stage has sent on.
 
     Raises:
+        ConfigError: the source has no end, such as a topic of Kafka.
         RecordRefused: a record cannot be used, and *refused* is None.
         SourceFailed: the source cannot be read.
     """
+    if not getattr(source, "is_bounded", True):
+        raise ConfigError(f"{type(source).__name__} has no end at which to stop")
     time_of = time_function(time)
     runner = StageRunner(checked_stage(stage), StageState(), None)
     for split in source.splits():

@@ -39,7 +39,7 @@ class Packer:
             if len(packed) > ROW_BYTES_MAX:
                 raise ValueError(f"a value has {len(packed)} bytes, of at most {ROW_BYTES_MAX}")
             values.append(packed)
-            size += len(packed)
+            size += len(packed) + len(row.key)
             if size >= BATCH_BYTES:
                 yield _batch(rows[start : start + len(values)], values)
                 start, values, size = start + len(values), [], 0

@@ -30,6 +30,7 @@ QUEUED: Final = 2
 CALL_S: Final = 10.0
 WAIT_S: Final = 5.0
 """For so long an element waits for room, or for its run to begin, before its sender is told so."""
+HEAD_ROOM: Final = 1_024
 PAUSE_S_MIN: Final = 0.01
 PAUSE_S_MAX: Final = 1.0
 
@@ -115,6 +116,12 @@ class CallLine:
         address = self._address_of(self._to)
         if address is None:
             raise ConnectFailed(f"{self._to} is no member")
+        size, size_max = len(head) + len(body), self._channel.limits.message_bytes_max
+        if size + HEAD_ROOM > size_max:
+            raise BadElement(
+                f"records of {size} bytes do not fit into a message of {size_max} "
+                "(WireLimits.message_bytes_max)"
+            )
         call = Call(NODE_SERVICE, ELEMENT, head, body, ttl_s=CALL_S)
         return decode(Taken, (await self._channel.call(address, call)).arg3)
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ringpop_py.dataflow.stage import Process, Stage
     from ringpop_py.exchange.elements import Element, Hop
     from ringpop_py.exchange.epochs import EpochRecord
-    from ringpop_py.exchange.state import StageState
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.streams.source import BadRecord, Record, Source
     from ringpop_py.transport.channel import IncomingCall
@@ -103,10 +102,7 @@ class Dataflow:
         return {} if self._part is None else dict(self._part.state.values)
 
     def _trouble(self) -> str:
-        part = self._part
-        if part is None:
-            return ""
-        return part.failure or next(iter(part.troubles.values()), "")
+        return "" if self._part is None else self._part.trouble()
 
     # For other workers.
 
@@ -189,7 +185,7 @@ class Dataflow:
                 await self._changed.wait()
                 continue
             run_before = record.run
-            part = self._part = Part(self._plan, record, _kept(former, record))
+            part = self._part = Part(self._plan, record, _with_state(former, record))
             former = part
             began = trio.current_time()
             try:
@@ -209,11 +205,11 @@ class Dataflow:
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
 
-def _kept(former: Part | None, record: EpochRecord) -> StageState | None:
-    """Return the state that this process still has of the cut from which *record* goes on."""
+def _with_state(former: Part | None, record: EpochRecord) -> Part | None:
+    """Return *former*, if it still has the state of the cut from which *record* goes on."""
     if former is None or former.clean_at is None or former.clean_at != record.cut:
         return None
-    return former.state
+    return former
 
 
 class Dataflows:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.dataflow.channels import Taken, element_of
+from ringpop_py.dataflow.channels import WAIT_S, Taken, element_of
 from ringpop_py.dataflow.relayed import (
     FIXED,
     NOT_TAKEN,
@@ -110,7 +110,8 @@ class FlightSide:
     def where(self, _call: IncomingCall) -> Answer:
         """Answer where other nodes reach this one over Flight; with nothing if they do not now."""
         said = self._said
-        text = "" if said is None else f"grpc://{self._host}:{said.flight}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        text = "" if said is None else f"grpc://{host}:{said.flight}"
         return Answer(ok=True, arg3=encode(text))
 
     async def _serve(self, stream: trio.SocketStream) -> None:
@@ -173,9 +174,10 @@ class FlightLine:
         if self._stream is None:
             self._stream = await self._side.connected(self._to)
         try:
-            await self._stream.send_all(frame(head, body))
-            answer = (await _exactly(self._stream, 1))[0]
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            with trio.fail_after(CALL_S + WAIT_S):
+                await self._stream.send_all(frame(head, body))
+                answer = (await _exactly(self._stream, 1))[0]
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as error:
             raise ConnectFailed(f"{self._to}: {error}") from None
         finally:
             if sys.exc_info()[0] is not None:  # also if it was cancelled in the middle

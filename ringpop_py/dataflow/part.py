@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -14,7 +15,7 @@ from ringpop_py.dataflow.checkpoints import object_name, packed_rows, rows_of
 from ringpop_py.dataflow.records import row_of
 from ringpop_py.dataflow.sinks import Sent, deliver
 from ringpop_py.dataflow.stage import Row, StageRunner
-from ringpop_py.errors import SourceFailed
+from ringpop_py.errors import SourceFailed, StoreUnavailable
 from ringpop_py.exchange.elements import Data
 from ringpop_py.exchange.epochs import Aligned, Output, StatePart
 from ringpop_py.exchange.run import Advance, Keep, Process, Send, WorkerRun
@@ -23,7 +24,7 @@ from ringpop_py.logs import log
 from ringpop_py.supervision import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from ringpop_py.dataflow.channels import Line
     from ringpop_py.dataflow.checkpoints import Checkpoints
@@ -38,9 +39,13 @@ Step = Process | Advance | Keep
 
 READ_RECORDS: Final = 4_000
 LOOK_S: Final = 1.0
-"""How often splits are looked for, and channels that are idle."""
+"""How often splits are looked for."""
 IDLE_S: Final = 0.02
 IDLE_S_MAX: Final = 0.2
+SLOW_S: Final = 10.0
+"""A stage or a sink that takes longer is shown as a trouble."""
+SOURCES: Final = frozenset({"source", "sink", "store"})
+"""What troubles concern besides splits."""
 AGAIN_S: Final = 0.1
 AGAIN_S_MAX: Final = 5.0
 
@@ -76,7 +81,7 @@ class Part:
     """See the module.
 
     Args:
-        kept: the state at the cut from which the run begins, if this process has it.
+        former: the part before, if it still has the state at the cut from which the run begins.
 
     Attributes:
         incoming: where elements of other workers go.
@@ -85,10 +90,11 @@ class Part:
         refused_count: how many records were left out.
         has_ended: whether it takes part no longer.
         failure: why, if it has failed.
-        clean_at: the epoch at whose end the state still is; None if it has changed.
+        clean_at: the epoch at whose end the state is; None if it has changed since, or is not
+            complete.
     """
 
-    def __init__(self, plan: Plan, record: EpochRecord, kept: StageState | None) -> None:
+    def __init__(self, plan: Plan, record: EpochRecord, former: Part | None) -> None:
         self.record = record
         self.incoming = Incoming(record, plan.me)
         self.scope = trio.CancelScope()
@@ -96,7 +102,7 @@ class Part:
         self.refused_count = 0
         self.failure = ""
         self.has_ended = False
-        self.clean_at: int | None = record.cut
+        self.clean_at: int | None = None
         self._plan = plan
         self._run: WorkerRun[Row] = WorkerRun(
             record,
@@ -104,11 +110,11 @@ class Part:
             key_of=_key_of,
             lateness=plan.lateness,
             idle_after=plan.idle_after_s,
-            now=trio.current_time(),
         )
         self._number = record.names.index(plan.me.name)
-        self._runner = StageRunner(plan.stage, kept or StageState(), record.watermark)
-        self._had_state = kept is not None
+        kept = StageState() if former is None else former.state
+        self._had = range(0) if former is None else former.groups
+        self._runner = StageRunner(plan.stage, kept, record.watermark)
         self._outgoing = {
             name: Outgoing(plan.name, record, plan.me, plan.line_to(name))
             for name in record.names
@@ -123,6 +129,7 @@ class Part:
         self._turn = trio.Lock()
         self._packer = Packer()
         self._stopped: set[str] = set()
+        self._called_at: dict[str, float] = {}
         self._nursery: trio.Nursery | None = None
 
     # What others see.
@@ -154,7 +161,7 @@ class Part:
 
     def offsets(self) -> dict[str, int]:
         """Return how far the splits were read that this worker reads."""
-        return self._run.reads((), trio.current_time())
+        return self._run.splits
 
     def aligned(self) -> tuple[int, Aligned | None]:
         """Return the epoch after the newest record, and what there is of it, once it may end."""
@@ -199,7 +206,6 @@ class Part:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._read)
-            nursery.start_soon(self._look)
             for name in record.names:
                 nursery.start_soon(self._consume, name)
             for outgoing in self._outgoing.values():
@@ -214,9 +220,8 @@ class Part:
         def is_mine(key: str) -> bool:
             return run.router.group_of(key) in run.groups
 
-        had: frozenset[int] = frozenset()
-        if self._had_state:
-            had = await self._in_stage(lambda: self._restrict(is_mine))
+        had = self._had
+        await self._in_stage(lambda: state.restrict(is_mine))
         missing = [group for group in run.groups if group not in had]
 
         def is_missing(key: str) -> bool:
@@ -225,24 +230,46 @@ class Part:
         for part in record.state:
             if any(part.first <= group < part.end for group in missing):
                 for name in part.objects:
-                    payload = await checkpoints.get_object(name)
+                    payload = await self._stored(partial(checkpoints.get_object, name))
                     await self._in_stage(partial(state.load, payload, is_missing))
-
-    def _restrict(self, is_mine: Callable[[str], bool]) -> frozenset[int]:
-        """Forget what is others' now; return the key groups of which there is state."""
-        router, state = self._run.router, self._runner.state
-        state.restrict(is_mine)
-        return frozenset(router.group_of(key) for key in state.values)
+        self.clean_at = record.cut  # not before: a part that ends while it loads has not all of it
 
     async def _in_stage(self, function: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(function, limiter=self._plan.stage_limiter)
+        with self._call_of("stage"):
+            return await trio.to_thread.run_sync(function, limiter=self._plan.stage_limiter)
 
-    async def _look(self) -> None:
-        """Find channels that have become idle, until cancelled."""
+    @contextmanager
+    def _call_of(self, what: str) -> Iterator[None]:
+        """Note that the application's *what* is called, for the case that it does not return."""
+        self._called_at[what] = trio.current_time()
+        try:
+            yield
+        finally:
+            del self._called_at[what]
+
+    async def _stored(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return what the store returns, whatever gets in the way. Raises StateDamaged."""
+        pause_s = AGAIN_S
         while True:
-            await trio.sleep(LOOK_S)
-            async with self._turn:
-                await self._do(self._run.tick(trio.current_time()))
+            try:
+                found = await call()
+            except StoreUnavailable as error:
+                self._note("store", str(error))
+            else:
+                self._note("store", "")
+                return found
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_S_MAX)
+
+    def trouble(self) -> str:
+        """Return what hinders this part now; empty if nothing does."""
+        if self.failure:
+            return self.failure
+        now = trio.current_time()
+        for what, since in self._called_at.items():
+            if now - since > SLOW_S:
+                return f"the {what} has not returned for {now - since:.0f} s"
+        return next(iter(self.troubles.values()), "")
 
     def _note(self, where: str, trouble: str) -> None:
         if trouble == self.troubles.get(where, ""):
@@ -285,7 +312,9 @@ class Part:
             self._note("source", f"the splits cannot be listed: {error}")
         else:
             self._note("source", "")
-            self._run.reads(splits, trio.current_time())
+            await self._send(self._run.find(splits, trio.current_time()))
+            for split in self.troubles.keys() - SOURCES - self._run.splits.keys():
+                self._note(split, "")  # it is gone, or another worker's
 
     async def _read_all(self) -> bool:
         """Read each split once, or up to the next barrier; return whether there was something."""
@@ -306,6 +335,8 @@ class Part:
             if sends is not None:
                 was_any = True
                 await self._send(sends)
+            elif split not in self._stopped:
+                self._run.quiet(split, trio.current_time())
         return was_any
 
     async def _in_reader(self, function: Callable[[], T]) -> T:
@@ -398,7 +429,7 @@ class Part:
         if emitted and self._plan.sink is not None:
             output = Output(epoch, self._number, name(kind="output"))
             objects[output.place] = packed_rows(emitted)
-        aligned = Aligned(part, is_whole, dict(run.offsets), run.watermark, output)
+        aligned = Aligned(part, is_whole, run.offsets, run.watermark, output, run.times)
         assert self._nursery is not None
         self._nursery.start_soon(self._put, epoch, objects, aligned)
         self._unblocked.set()
@@ -406,7 +437,7 @@ class Part:
 
     async def _put(self, epoch: int, objects: dict[str, bytes], aligned: Aligned) -> None:
         for name, payload in objects.items():
-            await self._plan.checkpoints.put_object(name, payload)
+            await self._stored(partial(self._plan.checkpoints.put_object, name, payload))
         self._aligned = epoch, aligned
 
     # Results.
@@ -416,7 +447,8 @@ class Part:
         plan = self._plan
         if plan.sink is not None:
             for output in outputs:
-                rows = rows_of(await plan.checkpoints.get_object(output.place))
+                payload = await self._stored(partial(plan.checkpoints.get_object, output.place))
+                rows = rows_of(payload)
                 await self._deliver_one(Sent(plan.name, output.epoch, output.number, rows))
         self._delivered = epoch
 
@@ -425,7 +457,8 @@ class Part:
         assert plan.sink is not None
         while True:
             try:
-                await deliver(plan.sink, sent, plan.sink_limiter)
+                with self._call_of("sink"):
+                    await deliver(plan.sink, sent, plan.sink_limiter)
             except Exception as error:  # noqa: BLE001 - of the application's own function
                 self._note("sink", one_line(error))
             else:

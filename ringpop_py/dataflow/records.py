@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.arguments import checked_text
-from ringpop_py.dataflow.stage import Row
+from ringpop_py.dataflow.stage import Row, check_plain, check_text
+from ringpop_py.errors import BadOperation
 from ringpop_py.faults import text_of
 from ringpop_py.streams.source import BadRecord
 
@@ -15,15 +16,15 @@ if TYPE_CHECKING:
 
 ROW_BYTES_MAX: Final = 4 << 20
 """A record that is larger cannot travel: a message has at most 8 MiB."""
+KEY_CHARACTERS_MAX: Final = 4_096
 TimeOf = Callable[[Any], int]
 
 
 def row_of(record: Record | BadRecord, time_of: TimeOf | None) -> tuple[Row | None, str]:
     """Return the row of *record*, or why there is none."""
-    if isinstance(record, BadRecord):
-        return None, record.why
-    if record.size > ROW_BYTES_MAX:
-        return None, f"it has {record.size} bytes, of at most {ROW_BYTES_MAX}"
+    why = _why_not(record)
+    if why or isinstance(record, BadRecord):
+        return None, why
     if time_of is None:
         return Row(record.key, record.value, None), ""
     try:
@@ -33,6 +34,22 @@ def row_of(record: Record | BadRecord, time_of: TimeOf | None) -> tuple[Row | No
     if type(time) is not int or not -(1 << 63) <= time < 1 << 63:
         return None, f"its time is {time!r:.100}, and no whole number of 64 bits"
     return Row(record.key, record.value, time), ""
+
+
+def _why_not(record: Record | BadRecord) -> str:
+    """Return why *record* cannot be used, as far as it itself says; empty if it can."""
+    if isinstance(record, BadRecord):
+        return record.why
+    if len(record.key) > KEY_CHARACTERS_MAX:
+        return f"its key has {len(record.key)} characters, of at most {KEY_CHARACTERS_MAX}"
+    if record.size > ROW_BYTES_MAX:
+        return f"it has {record.size} bytes, of at most {ROW_BYTES_MAX}"
+    try:
+        check_text(record.key)
+        check_plain(record.value)
+    except BadOperation as error:
+        return str(error)
+    return ""
 
 
 def time_function(time: str | TimeOf | None) -> TimeOf | None:

@@ -68,7 +68,7 @@ class Relay(pf.FlightServerBase):  # type: ignore[misc] # pyarrow has no types
     """
 
     def __init__(self, host: str, node_port: int, token: bytes) -> None:
-        super().__init__(f"grpc://{host}:0")
+        super().__init__(f"grpc://{f'[{host}]' if ':' in host else host}:0")
         self._node_port = node_port
         self._token = token
         self._clients: dict[str, Any] = {}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from ringpop_py.errors import ConfigError, SinkFailed
+from ringpop_py.errors import ConfigError, RecordRefused, SinkFailed
+from ringpop_py.stores.layout import name_part
 from ringpop_py.values.operations import Change, Outcome, Span, Write
 from ringpop_py.values.packed import encode_value
 
@@ -44,7 +48,7 @@ class Sent(NamedTuple):
     @property
     def id(self) -> str:
         """Under which name the sink may remember it; it can be the name of a file."""
-        return f"epoch-{self.epoch:012d}-{self.number:04d}"
+        return f"{name_part(self.flow)}-{self.epoch:012d}-{self.number:04d}"
 
 
 Sink = Callable[[Sent], Awaitable[None] | None]
@@ -53,6 +57,8 @@ Sink = Callable[[Sent], Awaitable[None] | None]
 
 class FileSink:
     """Files of JSON, one line a result, of which each appears as a whole and once.
+
+    Bytes are written in base64.
 
     Args:
         folder: is made if it is not there. All workers have to see the same one.
@@ -69,15 +75,39 @@ class FileSink:
             raise ConfigError(f"{folder} is no folder: {error.strerror or error}") from None
 
     def __call__(self, sent: Sent) -> None:
-        """Write the file ``epoch-EPOCH-NUMBER.jsonl``. Raises SinkFailed."""
+        """Write the file ``DATAFLOW-EPOCH-NUMBER.jsonl``, durably. Raises SinkFailed."""
         path = self._folder / f"{sent.id}.jsonl"
-        lines = (encode_value("json", {"key": key, "value": value}) for key, value in sent.rows)
-        unready = path.with_suffix(".tmp")
+        lines = (
+            encode_value("json", {"key": key, "value": _in_json(value)}) for key, value in sent.rows
+        )
+        # A name of its own: another worker may deliver the same at the same time.
+        unready = self._folder / f".{sent.id}-{secrets.token_hex(8)}.tmp"
         try:
-            unready.write_bytes(b"".join(line + b"\n" for line in lines))
-            unready.replace(path)  # the same rows, if it is there
+            if path.exists():
+                return
+            with unready.open("wb") as file:
+                file.writelines(line + b"\n" for line in lines)
+                file.flush()
+                os.fsync(file.fileno())
+            unready.replace(path)
+            folder = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         except OSError as error:
+            unready.unlink(missing_ok=True)
             raise SinkFailed(f"{path}: {error.strerror or error}") from None
+
+
+def _in_json(value: Any) -> Any:  # noqa: ANN401 - a value
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, list):
+        return [_in_json(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _in_json(item) for name, item in value.items()}
+    return value
 
 
 class KeyspaceSink:
@@ -85,12 +115,23 @@ class KeyspaceSink:
 
     Args:
         operation: what a result does to its key: an operation of `Keyspace.update`.
+        refused: is called with the key and value of each result that the keyspace never takes, and
+            why, and the dataflow goes on without it. If it is None, results wait behind such a one.
+
+    One dataflow writes into a keyspace with an operation through one such sink only.
 
     Raises:
         ConfigError: if the keyspace is in memory mode.
     """
 
-    def __init__(self, keyspace: Keyspace, operation: str = "put") -> None:
+    def __init__(
+        self,
+        keyspace: Keyspace,
+        operation: str = "put",
+        *,
+        refused: Callable[[str, Any, str], object] | None = None,
+    ) -> None:
+        self._refused = refused
         if keyspace.definition.mode != "durable":
             raise ConfigError(f"keyspace {keyspace.name!r} is in memory mode: results need a store")
         self._keyspace = keyspace
@@ -104,7 +145,7 @@ class KeyspaceSink:
         # partition knows by its mark; see `Span`.
         first = sent.epoch * ROWS_MAX + 1
         for rows in _groups(sent.rows):
-            await self._write(f"{sent.flow}/{sent.number}", rows, first)
+            await self._write(f"{sent.flow}/{sent.number}/{self._operation}", rows, first)
             first += len(rows)
 
     async def _write(self, source: str, rows: Sequence[tuple[str, Value]], first: int) -> None:
@@ -119,8 +160,27 @@ class KeyspaceSink:
             span = Span(source, 0, positions[-1], positions)
             writes[number] = [Write("", 0, tuple(change for _, change in mine), span=span)]
         for number, (outcome,) in (await keyspace.write(writes)).items():
-            if not isinstance(outcome, Outcome):
+            if isinstance(outcome, RecordRefused) and self._refused is not None:
+                await self._write_each(number, source, changes[number], self._refused)
+            elif not isinstance(outcome, Outcome):
                 raise SinkFailed(f"partition {number} of {keyspace.name}: {outcome}")
+
+    async def _write_each(
+        self,
+        number: int,
+        source: str,
+        changes: Sequence[tuple[int, Change]],
+        refused: Callable[[str, Any, str], object],
+    ) -> None:
+        """Write *changes* to a partition one by one, without those that it refuses."""
+        for position, change in changes:
+            span = Span(source, 0, position, (position,))
+            writes = {number: [Write("", 0, (change,), span=span)]}
+            (outcome,) = (await self._keyspace.write(writes))[number]
+            if isinstance(outcome, RecordRefused):
+                refused(change.key, change.argument, str(outcome))
+            elif not isinstance(outcome, Outcome):
+                raise SinkFailed(f"partition {number} of {self._keyspace.name}: {outcome}")
 
 
 def _groups(rows: Sequence[tuple[str, Value]]) -> Iterator[Sequence[tuple[str, Value]]]:

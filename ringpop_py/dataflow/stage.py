@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ringpop_py.errors import ConfigError
-from ringpop_py.values.packed import encode_value
+from ringpop_py.errors import BadOperation, ConfigError
+from ringpop_py.keyed.aggregations import SCALARS, check_value
+from ringpop_py.values.packed import INTEGER_MAX
 
 if TYPE_CHECKING:
     from ringpop_py.exchange.state import StageState
@@ -23,6 +24,28 @@ class Row(NamedTuple):
     key: str
     value: Any
     time: int | None
+
+
+def check_plain(value: object) -> None:
+    """Check that *value* comes back equal when it was kept. Raises BadOperation."""
+    if type(value) not in SCALARS:
+        check_value(value)
+    elif type(value) is int and not -INTEGER_MAX <= value <= INTEGER_MAX:
+        raise BadOperation("a number has at most 64 bits")
+
+
+def check_text(key: object) -> None:
+    """Check that *key* is text that others can read. Raises BadOperation."""
+    if type(key) is not str or (not key.isascii() and not _is_unicode(key)):
+        raise BadOperation(f"a key is text, not {key!r:.100}")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Context:
@@ -45,9 +68,11 @@ class Context:
         """Send *value* on, to the sink. It arrives once the epoch is complete, and once only.
 
         Raises:
-            TypeError, ValueError, OverflowError: if it is no plain value.
+            BadOperation: if it is no plain value (text, a number, bytes, true or false, None, or
+                lists and maps of these, whose keys are text), or *key* is no text.
         """
-        encode_value("msgpack", (key, value))  # the error belongs to the stage
+        check_text(key)
+        check_plain(value)
         self._emitted.append((key, value))
 
     def wake_at(self, time: int) -> None:
@@ -128,7 +153,7 @@ class StageRunner:
         for key, mine in by_key.items():
             context.key, context._wake = key, state.wake_of(key)  # noqa: SLF001 - of this module
             value = process(state.values.get(key), mine, context)
-            state.set(key, value, context._wake)  # noqa: SLF001
+            self._set(key, value)
         self.rows_count += len(rows)
 
     def advance(self, time: int) -> None:
@@ -137,8 +162,17 @@ class StageRunner:
         context.watermark = time
         for key in state.due(time):
             context.key, context._wake = key, None  # noqa: SLF001
-            value = self._stage.wake(state.values.get(key), context)
-            state.set(key, value, context._wake)  # noqa: SLF001
+            self._set(key, self._stage.wake(state.values.get(key), context))
+
+    def _set(self, key: str, value: object) -> None:
+        try:
+            check_plain(value)
+        except BadOperation as error:
+            raise BadOperation(f"the state of key {key!r:.200}: {error}") from None
+        wake = self.context._wake  # noqa: SLF001
+        if wake is not None and type(wake) is not int:
+            raise BadOperation(f"key {key!r:.200} is woken at a whole number, not {wake!r:.100}")
+        self.state.set(key, value, wake)
 
     def take_emitted(self) -> list[tuple[str, Value]]:
         """Return what was sent on since this was called last."""

@@ -63,6 +63,8 @@ class EpochRecord(Declared, frozen=True):
         workers: who goes on, in the order of their names.
         state: by the workers that have written it. Each key group is in at most one.
         offsets: how far each split was read.
+        times: the watermark of each split that has one: otherwise one that has nothing new would
+            hold the workers up that begin from here.
         watermark: how far the workers were in the time of records; None if nobody was.
         outputs: what the stage has sent on in this epoch, or in the one that it begins again from.
         cut: the epoch whose end this is: *epoch* itself, or an earlier one from which the workers
@@ -82,6 +84,7 @@ class EpochRecord(Declared, frozen=True):
     cut: Natural = 0
     why: Text = ""
     at_ms: Natural = 0
+    times: dict[Text, int] = {}  # noqa: RUF012
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,7 +105,7 @@ class Aligned(Declared, frozen=True):
         part: the objects with the state of its key groups: all of it, if *whole*, or what follows
             on the objects of the former epoch.
         whole: see *part*.
-        offsets: how far it had read its splits when it sent its barriers.
+        offsets, times: of its splits, when it sent its barriers; see `EpochRecord`.
         output: what its stage has sent on; None if that is nothing.
     """
 
@@ -111,6 +114,7 @@ class Aligned(Declared, frozen=True):
     offsets: dict[Text, Natural]
     watermark: int | None = None
     output: Output | None = None
+    times: dict[Text, int] = {}  # noqa: RUF012
 
 
 def first_record(workers: Iterable[Worker], key_groups: int, at_ms: int) -> EpochRecord:
@@ -134,7 +138,9 @@ def completed(
     state = [
         each.part
         if each.whole
-        else replace(each.part, objects=former[each.part.first, each.part.end] + each.part.objects)
+        else replace(
+            each.part, objects=former.get((each.part.first, each.part.end), ()) + each.part.objects
+        )
         for each in aligned.values()
     ]
     marks = [each.watermark for each in aligned.values()]
@@ -146,8 +152,8 @@ def completed(
         run=record.run if going_on == record.workers else epoch,
         workers=going_on,
         state=tuple(sorted((p for p in state if p.first < p.end), key=lambda part: part.first)),
-        offsets=record.offsets
-        | {k: v for each in aligned.values() for k, v in each.offsets.items()},
+        offsets=_merged(record.offsets, *(each.offsets for each in aligned.values())),
+        times=_merged(record.times, *(each.times for each in aligned.values())),
         watermark=min(known) if len(known) == len(marks) else record.watermark,
         outputs=tuple(each.output for each in aligned.values() if each.output is not None),
         cut=epoch,
@@ -162,3 +168,7 @@ def restored(record: EpochRecord, workers: Iterable[Worker], why: str, at_ms: in
     return replace(
         record, epoch=epoch, run=epoch, workers=tuple(sorted(workers)), why=why, at_ms=at_ms
     )
+
+
+def _merged(*parts: Mapping[str, int]) -> dict[str, int]:
+    return {split: number for part in parts for split, number in part.items()}

@@ -47,8 +47,10 @@ class Keep(NamedTuple):
 
 @dataclass(slots=True)
 class _Split:
+    """How far a split was read, and its watermark; None if it has none."""
+
     read: int
-    time: int | None = None
+    time: int | None
 
 
 class WorkerRun(Generic[R]):
@@ -58,11 +60,11 @@ class WorkerRun(Generic[R]):
         name: of this worker.
         key_of: returns the key of a record.
         lateness: by how much a record may be earlier than those before it in its split.
-        idle_after: for how many seconds a source or a channel may be silent until no watermark
-            waits for it.
+        idle_after: for how many seconds a split has to have had nothing, until no watermark waits
+            for it.
 
     Attributes:
-        offsets: how far the splits were read when the last barrier was sent.
+        offsets, times: of the splits, when the last barrier was sent.
         paused: whether no record may follow, since the last barrier of the run was sent.
         epoch: the last one whose barriers were sent.
     """
@@ -75,24 +77,26 @@ class WorkerRun(Generic[R]):
         key_of: Callable[[R], str],
         lateness: int,
         idle_after: float,
-        now: float,
     ) -> None:
         self.router = ShuffleRouter(record.names, record.key_groups)
         self.groups = self.router.groups_of(name)
         self.epoch = record.epoch
         self.offsets: dict[str, int] = {}
+        self.times: dict[str, int] = {}
         self.paused = False
         self._name = name
-        self._known = dict(record.offsets)
+        self._known = {
+            split: _Split(read, record.times.get(split)) for split, read in record.offsets.items()
+        }
         self._said_idle = False
         self._key_of = key_of
         self._lateness = lateness
+        self._names = record.names
         self._splits: dict[str, _Split] = {}
-        self._sources = WatermarkTracker((), now, idle_after=idle_after, time=record.watermark)
+        self._sources = WatermarkTracker((), idle_after=idle_after, time=record.watermark)
         self._aligner = BarrierAligner(record.names, record.epoch)
-        self._tracker = WatermarkTracker(
-            record.names, now, idle_after=idle_after, time=record.watermark
-        )
+        # A worker says itself that it is idle, and one that is gone ends the run: no clock decides.
+        self._tracker = WatermarkTracker(record.names, idle_after=0.0, time=record.watermark)
 
     @property
     def watermark(self) -> int | None:
@@ -106,12 +110,25 @@ class WorkerRun(Generic[R]):
 
     # Sources.
 
-    def reads(self, splits: Iterable[str], now: float) -> dict[str, int]:
-        """Return those of *splits* that this worker reads, and how far each was read."""
-        for split in splits:
-            if split not in self._splits and self.router.worker_of(split) == self._name:
-                self._splits[split] = _Split(self._known.get(split, 0))
-                self._sources.join(split, now)
+    def find(self, splits: Iterable[str], now: float) -> list[Send]:
+        """Note which splits there are; send what rises because some are gone."""
+        mine = {split for split in splits if self.router.worker_of(split) == self._name}
+        raised = None
+        for split in self._splits.keys() - mine:
+            self._known[split] = self._splits.pop(split)
+            raised = self._sources.lose(split, now) or raised
+        new = sorted(mine - self._splits.keys())
+        for split in new:  # all of them, before the first can let the watermark rise
+            self._sources.join(split)
+        for split in new:
+            self._splits[split] = each = self._known.pop(split, None) or _Split(0, None)
+            if each.time is not None:
+                raised = self._sources.receive(split, each.time, now) or raised
+        return self._to_all(raised)
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """How far each split was read that this worker reads."""
         return {split: each.read for split, each in self._splits.items()}
 
     def read(
@@ -124,12 +141,20 @@ class WorkerRun(Generic[R]):
             time: the greatest of *records*; None if they have none.
         """
         assert not self.paused
-        self._splits[split].read = upto
+        each = self._splits[split]
+        each.read = upto
+        if time is not None:
+            time -= self._lateness
+            each.time = time if each.time is None else max(each.time, time)
         routed = self.router.route(records, self._key_of)
         found = [Send(worker, Data(batch)) for worker, batch in routed.items()]
         self._said_idle = False
-        raised = self._sources.receive(split, None if time is None else time - self._lateness, now)
+        raised = self._sources.receive(split, time, now)
         return found + self._to_all(raised)
+
+    def quiet(self, split: str, now: float) -> None:
+        """Note that *split* was read, and has nothing for now."""
+        self._sources.quiet(split, now)
 
     def look(self, now: float) -> list[Send]:
         """Send what splits that have become idle let rise; call it once the splits are known."""
@@ -138,13 +163,13 @@ class WorkerRun(Generic[R]):
         found = self._to_all(self._sources.advance(now))
         if self._sources.is_idle(now) and not self._said_idle:
             self._said_idle = True
-            found += [Send(worker, Watermark(None)) for worker in self.router.workers]
+            found += [Send(worker, Watermark(None)) for worker in self._names]
         return found
 
     def _to_all(self, time: int | None) -> list[Send]:
         if time is None:
             return []
-        return [Send(worker, Watermark(time)) for worker in self.router.workers]
+        return [Send(worker, Watermark(time)) for worker in self._names]
 
     def end_epoch(self, epoch: int, *, last: bool) -> list[Send]:
         """Send the barrier of *epoch*, the next one; nothing if it was sent.
@@ -155,8 +180,15 @@ class WorkerRun(Generic[R]):
         if epoch != self.epoch + 1 or self.paused:
             return []
         self.epoch, self.paused = epoch, last
-        self.offsets = {split: each.read for split, each in self._splits.items()}
-        return [Send(worker, Barrier(epoch)) for worker in self.router.workers]
+        # Also of those that are gone since: they may come again. What others have read is theirs.
+        mine = self._splits | {
+            split: each
+            for split, each in self._known.items()
+            if self.router.worker_of(split) == self._name
+        }
+        self.offsets = {split: each.read for split, each in mine.items()}
+        self.times = {split: each.time for split, each in mine.items() if each.time is not None}
+        return [Send(worker, Barrier(epoch)) for worker in self._names]
 
     def resume(self) -> None:
         """Go on in this run behind its last barrier: the workers have not changed after all."""
@@ -178,7 +210,7 @@ class WorkerRun(Generic[R]):
         self._aligner.check(worker)
         if isinstance(element, Watermark):
             if element.time is None:
-                raised = self._tracker.idle(worker, now)
+                raised = self._tracker.quiet(worker, now)
             else:
                 raised = self._tracker.receive(worker, element.time, now)
             return [] if raised is None else [Advance(raised)]
@@ -187,8 +219,3 @@ class WorkerRun(Generic[R]):
         raised = self._tracker.receive(worker, None, now)
         found: list[Process | Advance | Keep] = [Process(element.batch)]
         return found if raised is None else [*found, Advance(raised)]
-
-    def tick(self, now: float) -> list[Process | Advance | Keep]:
-        """Look for channels that have become idle."""
-        raised = self._tracker.advance(now)
-        return [] if raised is None else [Advance(raised)]

@@ -9,8 +9,9 @@ from ringpop_py.errors import BodyError
 from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+HEAP_SLACK: Final = 64
 WHOLE_EVERY: Final = 2
 """The whole state is kept again when the changes since then are so many times its keys."""
 
@@ -42,19 +43,23 @@ class StageState:
         elif self._wakes.get(key) != wake:
             self._wakes[key] = wake
             heapq.heappush(self._heap, (wake, key))
+            if len(self._heap) > 2 * len(self._wakes) + HEAP_SLACK:
+                self._heap = [(wake, key) for key, wake in self._wakes.items()]
+                heapq.heapify(self._heap)
 
     def wake_of(self, key: str) -> int | None:
         """Return when *key* is to be woken."""
         return self._wakes.get(key)
 
-    def due(self, time: int) -> Iterator[str]:
+    def due(self, time: int) -> list[str]:
         """Take the keys that are to be woken at *time* or before, the first ones first."""
-        heap, wakes = self._heap, self._wakes
+        heap, wakes, found = self._heap, self._wakes, list[str]()
         while heap and heap[0][0] <= time:
             wake, key = heapq.heappop(heap)
             if wakes.get(key) == wake:
                 del wakes[key]
-                yield key
+                found.append(key)
+        return found
 
     def keep(self, *, whole: bool) -> tuple[bytes, bool]:
         """Return what to keep, and whether it is all there is; no bytes if nothing has changed.

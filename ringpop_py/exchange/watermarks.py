@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 class WatermarkTracker:
     """The watermarks of channels, whose minimum is that of the stage. It never goes back.
 
-    A channel that has brought nothing for *idle_after* is idle, and holds nothing up: so one
-    source without records does not stop all windows. If all are idle, the watermark stays.
+    A channel that has said for *idle_after* that it has nothing is idle, and holds nothing up: so
+    one source without records does not stop all windows. One that says nothing is waited for: what
+    it brings may be on its way. If all are idle, the watermark stays.
 
     Args:
-        now: from when on channels are waited for.
-        idle_after: in the unit of *now*.
+        idle_after: in the unit of the instants that methods are given.
         time: below which the watermark never is; None if there is none yet.
 
     Attributes:
@@ -24,10 +24,10 @@ class WatermarkTracker:
     """
 
     def __init__(
-        self, channels: Iterable[str], now: float, *, idle_after: float, time: int | None = None
+        self, channels: Iterable[str], *, idle_after: float, time: int | None = None
     ) -> None:
         self._times: dict[str, int | None] = dict.fromkeys(channels)
-        self._heard = dict.fromkeys(self._times, now)
+        self._quiet_since: dict[str, float] = {}
         self._idle_after = idle_after
         self.time = time
 
@@ -39,40 +39,35 @@ class WatermarkTracker:
         """
         if channel not in self._times:
             return None
-        self._heard[channel] = now
+        self._quiet_since.pop(channel, None)
         if time is not None:
             known = self._times[channel]
             self._times[channel] = time if known is None else max(known, time)
         return self.advance(now)
 
-    def idle(self, channel: str, now: float) -> int | None:
-        """Wait no longer for *channel*, until it brings something again; return as `receive`."""
-        if channel in self._heard:
-            self._heard[channel] = now - self._idle_after
+    def quiet(self, channel: str, now: float) -> int | None:
+        """Note that *channel* has nothing for now; return as `receive`."""
+        if channel in self._times:
+            self._quiet_since.setdefault(channel, now)
         return self.advance(now)
 
     def is_idle(self, now: float) -> bool:
         """Return whether no channel is waited for."""
-        return all(now - heard >= self._idle_after for heard in self._heard.values())
+        return all(self._is_idle(channel, now) for channel in self._times)
+
+    def join(self, channel: str) -> None:
+        """Wait for *channel* from now on."""
+        self._times.setdefault(channel, None)
 
     def lose(self, channel: str, now: float) -> int | None:
         """Wait no longer for *channel*, which is gone; return as `receive`."""
         self._times.pop(channel, None)
-        self._heard.pop(channel, None)
+        self._quiet_since.pop(channel, None)
         return self.advance(now)
-
-    def join(self, channel: str, now: float) -> None:
-        """Wait for *channel* from now on."""
-        self._times.setdefault(channel, None)
-        self._heard.setdefault(channel, now)
 
     def advance(self, now: float) -> int | None:
         """Look for channels that have become idle; return as `receive`."""
-        times = [
-            time
-            for channel, time in self._times.items()
-            if now - self._heard[channel] < self._idle_after
-        ]
+        times = [time for channel, time in self._times.items() if not self._is_idle(channel, now)]
         known = [time for time in times if time is not None]
         if not known or len(known) < len(times):
             return None
@@ -81,3 +76,7 @@ class WatermarkTracker:
             return None
         self.time = lowest
         return lowest
+
+    def _is_idle(self, channel: str, now: float) -> bool:
+        since = self._quiet_since.get(channel)
+        return since is not None and now - since >= self._idle_after

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ringpop_py.streams.source import Record
 
 READ_S: Final = 0.1
-"""A read that finds fewer records than it may return waits for more for so long."""
+"""So long a read waits for as many messages as it may return, if there were some before."""
 ASK_S: Final = 5.0
 UNUSED_S: Final = 60.0
 """The connection of a split that was not read for so long is closed."""
@@ -46,6 +46,8 @@ class Kafka:
     Raises:
         ConfigError: if these do not fit, or the extra ``kafka`` is not installed.
     """
+
+    is_bounded = False
 
     def __init__(
         self,
@@ -128,7 +130,9 @@ class Kafka:
             begin = after or kafka.OFFSET_BEGINNING
             reader.consumer.assign([kafka.TopicPartition(self._topic, number, begin)])
             reader.at = after
-        messages: Sequence[Any] = reader.consumer.consume(limit, READ_S)
+        # A split that had nothing does not keep the others waiting.
+        messages: Sequence[Any] = reader.consumer.consume(limit, READ_S if reader.was_busy else 0)
+        reader.was_busy = bool(messages)
         return messages
 
     def _record(self, message: Any) -> Record | BadRecord:  # noqa: ANN401 - of an untyped library
@@ -155,12 +159,14 @@ class _Reader:
 
     Attributes:
         at: the position behind which it reads on.
+        was_busy: whether there was something when it was read last.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.consumer: Any = None
         self.at = 0
+        self.was_busy = True
         self.used_at = 0.0
 
 

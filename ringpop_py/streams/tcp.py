@@ -38,6 +38,8 @@ class TcpLines:
         ConfigError: if these do not fit.
     """
 
+    is_bounded = False
+
     def __init__(self, address: str | Address, *, key: KeyRule, lines: Form = "text") -> None:
         self._address = Address.parse(str(address), what="a server of lines")
         self._parser = Parser(key, lines)

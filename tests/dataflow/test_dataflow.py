@@ -21,9 +21,12 @@ from ringpop_py.dataflow import (
     leading,
     start_dataflow,
 )
-from ringpop_py.errors import ConfigError
+from ringpop_py.dataflow.stage import StageRunner, checked_stage
+from ringpop_py.errors import BadOperation, ConfigError, SinkFailed
+from ringpop_py.exchange.state import StageState
+from ringpop_py.stores.memory import StoreFault
 from ringpop_py.streams import BadRecord, Files, Record
-from tests.keyspaces.clusters import a_cluster
+from tests.keyspaces.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -167,7 +170,7 @@ async def test_windows_end_by_the_time_of_records(tmp_path: Path) -> None:
     def windows() -> Counter[tuple[str, int]]:
         rows = [
             json.loads(line)
-            for path in sorted((tmp_path / "out").glob("epoch-*.jsonl"))
+            for path in sorted((tmp_path / "out").glob("*.jsonl"))
             for line in path.read_text("utf-8").splitlines()
         ]
         counts: Counter[tuple[str, int]] = Counter()
@@ -334,3 +337,117 @@ def test_windows_are_of_a_whole_size() -> None:
         Tumbling(0, lambda total, _: total)
     with pytest.raises(ConfigError, match="add"):
         Tumbling(60, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [({5: 1}, "text"), ((1,), "tuple"), ({"a": {2}}, "set"), (1 << 70, "64 bits")],
+    ids=["keys", "tuple", "set", "number"],
+)
+def test_a_state_that_would_not_come_back_equal_is_refused(state: object, why: str) -> None:
+    runner = StageRunner(checked_stage(lambda *_: state), StageState(), None)
+    with pytest.raises(BadOperation, match=f"state of key 'k'.*{why}"):
+        runner.process([Row("k", 1, None)])
+
+
+def test_a_result_that_nobody_could_read_is_refused() -> None:
+    context = Context()
+    for key, value in (("k", {5: 1}), (5, 1), ("\ud800", 1), ("k", float)):
+        with pytest.raises(BadOperation):
+            context.emit(key, value)  # type: ignore[arg-type]
+    context.emit("k", {"bytes": [b"x", None, 1.5]})
+
+
+def test_a_key_that_is_woken_at_once_again_does_not_hold_the_others_up() -> None:
+    class Restless:
+        def process(self, state: int | None, rows: Sequence[Row], context: Context) -> int:
+            context.wake_at(5)
+            return (state or 0) + len(rows)
+
+        def wake(self, state: int, context: Context) -> int:
+            context.wake_at(5)
+            return state + 1
+
+    runner = StageRunner(Restless(), StageState(), None)
+    runner.process([Row("a", 1, None), Row("b", 1, None)])
+    for time in (5, 6):
+        runner.advance(time)
+    assert runner.state.values == {"a": 3, "b": 3}
+
+
+async def test_more_workers_than_key_groups_go_on(tmp_path: Path) -> None:
+    clicks, totals = Clicks(tmp_path), Totals()
+    clicks.add(100)
+    async with a_cluster(gossip=PRESETS["local"]) as cluster:
+        flows = [
+            start_dataflow(
+                await cluster.start(name),
+                clicks.source(),
+                count,
+                name="clicks",
+                sink=totals,
+                every_s=EVERY_S,
+                key_groups=2,
+            )
+            for name in "abc"
+        ]
+        await until(lambda: flows[0].status()["workers"] == ["a", "b", "c"])
+        epoch = flows[0].status()["epoch"]
+        clicks.add(100)
+        await until(lambda: totals.totals == clicks.counts)
+        await until(lambda: flows[0].status()["epoch"] > epoch + 3)
+        assert {str(flow.status()["key_groups"]) for flow in flows} >= {"[0, 1]", "[1, 2]"}
+
+
+async def test_a_store_that_is_away_for_a_while_makes_nobody_begin_again(tmp_path: Path) -> None:
+    clicks, totals = Clicks(tmp_path), Totals()
+    clicks.add(100)
+    async with a_cluster(gossip=PRESETS["local"]) as cluster:
+        flow = counting(await cluster.start("a"), clicks, totals)
+        await until(lambda: totals.totals == clicks.counts)
+        run = flow.status()["run"]
+        for verb in ("put_if_absent", "get", "list"):
+            cluster.store.inject(StoreFault.FAILS, verb=verb, count=4)
+        cluster.store.inject(StoreFault.LOSES_REPLY, count=3)
+        clicks.add(100)
+        await until(lambda: totals.totals == clicks.counts)
+        assert flow.status()["run"] == run
+
+
+def test_a_file_of_results_is_whole_and_written_once(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path / "out")
+    sent = Sent("a b", 7, 2, [("k", {"b": [b"\x00\xff", 1]})])
+    sink(sent)
+    (path,) = (tmp_path / "out").iterdir()
+    assert path.name == "a%20b-000000000007-0002.jsonl"
+    assert json.loads(path.read_text("utf-8")) == {"key": "k", "value": {"b": ["AP8=", 1]}}
+    there = path.stat()
+    sink(sent)
+    sink(sent._replace(flow="other"))
+    assert path.stat() == there
+    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == [
+        path.name,
+        "other-000000000007-0002.jsonl",
+    ]
+    (tmp_path / "out" / "other-000000000009-0002.jsonl").mkdir()
+    with pytest.raises(ConfigError, match="is no folder"):
+        FileSink(path)
+
+
+async def test_a_result_that_a_keyspace_never_takes_is_handed_out() -> None:
+    async with a_cluster(gossip=PRESETS["local"]) as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("totals", partitions=2)
+        await all_online(keyspace, "a")
+        rows = [("a", 1), ("b", "text"), ("c", 2), ("a", 3)]
+        with pytest.raises(SinkFailed):
+            await KeyspaceSink(keyspace, "add")(Sent("f", 1, 0, rows))
+        refused: list[tuple[str, Any]] = []
+        sink = KeyspaceSink(
+            keyspace, "add", refused=lambda key, value, _: refused.append((key, value))
+        )
+        for _ in range(2):  # delivered again, it changes nothing
+            await sink(Sent("f", 1, 0, rows))
+        await sink(Sent("f", 2, 0, [("a", 10)]))
+        assert {key: value async for key, value in keyspace.scan()} == {"a": 14, "c": 2}
+        assert set(refused) == {("b", "text")}

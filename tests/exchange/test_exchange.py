@@ -63,36 +63,42 @@ def test_any_bytes_are_an_element_or_refused(head: bytes, has_body: bool) -> Non
 
 
 def test_a_watermark_is_the_minimum_and_never_goes_back() -> None:
-    tracker = WatermarkTracker("ab", 0.0, idle_after=10.0)
+    tracker = WatermarkTracker("ab", idle_after=10.0)
     assert tracker.receive("a", 50, 1.0) is None  # b may still bring what is earlier
+    assert tracker.advance(1_000.0) is None  # however long that takes
     assert tracker.receive("b", 30, 2.0) == 30
     assert tracker.receive("b", 20, 3.0) is None
     assert tracker.receive("b", 90, 4.0) == 50
     assert tracker.receive("x", 99, 4.0) is None
+    assert tracker.quiet("x", 4.0) is None
     assert tracker.time == 50
 
 
 def test_an_idle_channel_holds_nothing_up_until_it_brings_something_again() -> None:
-    tracker = WatermarkTracker("ab", 0.0, idle_after=10.0)
+    tracker = WatermarkTracker("ab", idle_after=10.0)
     tracker.receive("a", 50, 5.0)
-    assert tracker.advance(9.9) is None
-    assert tracker.advance(10.0) == 50  # b has brought nothing for ten seconds
-    assert tracker.receive("b", 20, 11.0) is None  # it is late: the watermark stays
-    assert tracker.receive("a", 80, 12.0) is None
-    assert tracker.receive("b", 70, 13.0) == 70
-    assert tracker.advance(30.0) is None  # both are idle
+    assert tracker.quiet("b", 5.0) is None
+    assert tracker.quiet("b", 14.9) is None
+    assert tracker.advance(15.0) == 50  # b has had nothing for ten seconds
+    assert tracker.receive("b", 20, 16.0) is None  # it is late: the watermark stays
+    assert tracker.receive("a", 80, 17.0) is None
+    assert tracker.receive("b", 70, 18.0) == 70
+    tracker.quiet("a", 20.0)
+    tracker.quiet("b", 20.0)
+    assert not tracker.is_idle(29.9)
     assert tracker.is_idle(30.0)
-    tracker.join("c", 30.0)
-    assert tracker.receive("a", 99, 30.0) is None
+    assert tracker.advance(30.0) is None  # the watermark stays
+    tracker.join("c")
     assert not tracker.is_idle(30.0)
-    assert tracker.idle("c", 30.0) == 99  # it says so itself
-    tracker.receive("c", None, 31.0)  # records
+    assert tracker.receive("a", 99, 30.0) is None
+    assert tracker.lose("c", 30.0) == 99
+    tracker.receive("b", None, 31.0)  # records
     assert tracker.receive("a", 200, 31.0) is None
-    assert tracker.lose("c", 31.0) == 200
+    assert tracker.lose("b", 31.0) == 200
 
 
 def test_a_watermark_begins_where_it_was_kept() -> None:
-    tracker = WatermarkTracker("a", 0.0, idle_after=10.0, time=40)
+    tracker = WatermarkTracker("a", idle_after=10.0, time=40)
     assert tracker.receive("a", 30, 1.0) is None
     assert tracker.receive("a", 41, 1.0) == 41
 
@@ -136,8 +142,8 @@ def test_what_is_kept_of_a_state_is_all_of_it_or_what_has_changed() -> None:
     for kept in (base, change):
         again.load(kept, everything)
     assert again.values == {"a": 2, "c": 1}
-    assert list(again.due(76)) == []
-    assert list(again.due(77)) == ["a"]
+    assert again.due(76) == []
+    assert again.due(77) == ["a"]
 
     few = StageState()
     few.load(base, "c".__eq__)
@@ -158,10 +164,19 @@ def test_a_key_is_woken_when_it_was_last_to_be() -> None:
     state.set("a", 2, 20)
     state.set("c", 1, 7)
     state.set("c", None, None)
-    assert list(state.due(15)) == ["b"]
+    assert state.due(15) == ["b"]
     state.restrict("b".__eq__)
-    assert list(state.due(30)) == []
+    assert state.due(30) == []
     assert state.values == {"b": 1}
+
+
+def test_what_a_key_is_to_be_woken_for_anew_costs_no_memory() -> None:
+    state = StageState()
+    for number in range(10_000):
+        state.set("a", 1, number)
+    assert len(state._heap) < 200
+    assert state.due(9_998) == []
+    assert state.due(9_999) == ["a"]
 
 
 @pytest.mark.parametrize("kept", [b"\xc1", b"\x01", b"\x91\x01", b"\x91\x92\xa1a\x01"])

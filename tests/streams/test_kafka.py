@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -51,6 +52,7 @@ def read_all(source: Kafka, split: str, after: int, count: int) -> list[Record |
         found += source.read(split, at, count - len(found))
         if len(found) >= count:
             break
+        time.sleep(0.02)
     return found
 
 

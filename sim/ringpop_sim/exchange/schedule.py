@@ -26,6 +26,8 @@ from ringpop_sim.journal.promises import LogBroken
 from ringpop_sim.journal.sweep import Checker, ScheduleOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ringpop_py.exchange.elements import Barrier, Element
     from ringpop_py.exchange.epochs import EpochRecord
     from ringpop_py.exchange.leader import Tell
@@ -70,6 +72,9 @@ class SimulatedWorker:
         self._outputs: list[str] = []
         self._clean_at: int | None = None
         self._is_first = True
+        self._groups = range(0)
+        self._loading: list[str] = []
+        self._loaded_run = -1
         self._aligned: tuple[int, Aligned] | None = None
         self._failure = ""
         self._read()
@@ -98,7 +103,7 @@ class SimulatedWorker:
         """Take what a leader says."""
         self.see()
         run = self.run
-        if run is not None and not self.gone and tell.epoch is not None:
+        if run is not None and self._is_loaded and not self.gone and tell.epoch is not None:
             self._send(run.end_epoch(tell.epoch, last=tell.last))
 
     def _look(self) -> None:
@@ -133,7 +138,6 @@ class SimulatedWorker:
             key_of=lambda row: row.key,
             lateness=LATENESS,
             idle_after=world.idle_after,
-            now=world.seconds,
         )
         world.note(str(self.worker), f"begins {record}")
         world.counts["runs"] += 1
@@ -141,26 +145,39 @@ class SimulatedWorker:
         def is_mine(key: str) -> bool:
             return run.router.group_of(key) in run.groups
 
-        was_here = self._clean_at == record.cut
-        if was_here:
+        had = range(0)
+        if self._clean_at == record.cut:
             world.counts["kept"] += 1
+            had = self._groups
             self._state.restrict(is_mine)
         else:
             self._state = StageState()
-        known = set(self._state.values)
-        for part in record.state:
-            for place in part.objects:
-                self._state.load(
-                    world.objects[place], lambda key: is_mine(key) and key not in known
-                )
         self._outputs, self._clean_at, self._is_first = [], None, True
+        self._groups = run.groups
         self._aligned, self._failure = None, ""
+        self.inboxes = {key: box for key, box in self.inboxes.items() if key[0] >= record.run}
+        self._loading = [place for part in record.state for place in part.objects]
+        self._load(record, lambda key: is_mine(key) and run.router.group_of(key) not in had)
+
+    def _load(self, record: EpochRecord, is_missing: Callable[[str], bool]) -> None:
+        """Load one object after the other; a newer run may begin in the middle of it."""
+        world = self._world
+        if self.gone or self.record is None or self.record.run != record.run:
+            return
+        if self._loading:
+            self._state.load(world.objects[self._loading.pop(0)], is_missing)
+            world.after(world.rng.randrange(1, 15), partial(self._load, record, is_missing))
+            return
+        self._clean_at, self._loaded_run = record.cut, record.run
         mine = record.workers.index(self.worker)
         for output in record.outputs:
             if output.number % len(record.workers) == mine:
                 world.deliver(output)
-        self.inboxes = {key: box for key, box in self.inboxes.items() if key[0] >= record.run}
         self._drain()
+
+    @property
+    def _is_loaded(self) -> bool:
+        return self.record is not None and self._loaded_run == self.record.run
 
     # Sources.
 
@@ -168,12 +185,17 @@ class SimulatedWorker:
         world, run = self._world, self.run
         if self.gone:
             return
-        if run is not None and not run.paused and not self._failure:
-            for split, after in run.reads(SPLITS, world.seconds).items():
+        if run is not None and self._is_loaded and not run.paused and not self._failure:
+            self._send(run.find(world.there, world.seconds))
+            for split, after in run.splits.items():
+                if world.rng.random() < 0.3:  # noqa: PLR2004 - a share
+                    continue  # it cannot be read now
                 rows = world.there_are(split)[after : after + world.rng.randrange(4)]
                 if rows:
                     time = max(row.time for row in rows)
                     self._send(run.read(split, rows, after + len(rows), time, world.seconds))
+                else:
+                    run.quiet(split, world.seconds)
             self._send(run.look(world.seconds))
         world.after(world.rng.randrange(1, 20), self._read)
 
@@ -193,7 +215,7 @@ class SimulatedWorker:
     def _drain(self) -> None:
         """Process what may be processed."""
         run, record = self.run, self.record
-        if run is None or record is None or self._failure:
+        if run is None or record is None or self._failure or not self._is_loaded:
             return
         again = True
         while again:
@@ -238,7 +260,7 @@ class SimulatedWorker:
         first, end = (run.groups.start, run.groups.stop) if run.groups else (0, 0)
         part = StatePart(first, end, (f"state-{about}",) if kept else ())
         self._outputs, self._clean_at = [], epoch
-        self._aligned = epoch, Aligned(part, whole, dict(run.offsets), run.watermark, output)
+        self._aligned = epoch, Aligned(part, whole, run.offsets, run.watermark, output, run.times)
 
 
 class DataflowSchedule(Heap):
@@ -251,6 +273,8 @@ class DataflowSchedule(Heap):
         self.never_idle = rng.random() < 0.5  # noqa: PLR2004 - a share
         self.idle_after = 1e9 if self.never_idle else 3.0
         self.two_led = rng.random() < 0.5  # noqa: PLR2004 - a share
+        self.there: tuple[str, ...] = SPLITS
+        self.key_groups = rng.choice((2, KEY_GROUPS))  # fewer than workers, perhaps
         self.records = {split: self._rows(split) for split in SPLITS}
         self.objects: dict[str, bytes] = {}
         self.outputs: dict[str, tuple[str, ...]] = {}
@@ -303,8 +327,13 @@ class DataflowSchedule(Heap):
         """Kill a worker, start one again, have one leave, or another come."""
         name = f"w{self.rng.randrange(WORKERS_MAX)}"
         if self.rng.random() < 0.2:  # noqa: PLR2004 - a share
-            self._apart = frozenset(self.rng.sample(list(self._workers), 1))
-            self.counts["cut"] += 1
+            if self.rng.random() < 0.3:  # noqa: PLR2004 - a share
+                self.there = SPLITS[self.rng.randrange(len(SPLITS)) :]
+                self.never_idle = False  # what comes again is late
+                self.counts["hidden"] += 1
+            else:
+                self._apart = frozenset(self.rng.sample(list(self._workers), 1))
+                self.counts["cut"] += 1
             self.after(self.rng.randrange(600), self._heal)
             return
         there = self._workers.get(name)
@@ -326,7 +355,7 @@ class DataflowSchedule(Heap):
                 self.after(self.rng.randrange(1, 100), partial(self._start_again, name))
 
     def _heal(self) -> None:
-        self._apart = frozenset()
+        self._apart, self.there = frozenset(), SPLITS
 
     def _stay(self, worker: SimulatedWorker) -> None:
         """Have a worker that was to leave stay after all."""
@@ -352,7 +381,7 @@ class DataflowSchedule(Heap):
     def _lead(self, name: str) -> None:
         """One look of a leader, which may be a new one that knows nothing."""
         if name not in self._leaders or (not self.calm and self.rng.random() < 0.05):  # noqa: PLR2004
-            self._leaders[name] = Leader(every_s=EVERY_S, key_groups=KEY_GROUPS)
+            self._leaders[name] = Leader(every_s=EVERY_S, key_groups=self.key_groups)
         there = [
             worker
             for worker in self._workers.values()

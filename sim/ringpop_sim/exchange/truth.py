@@ -20,7 +20,7 @@ INVARIANTS: Final[dict[str, str]] = {
     TWICE: "no record is sent on twice, nor counts twice in a state",
     LOST: "at the end every record was sent on, and counts in the state",
     CHANGED: "what is delivered under one id is always the same",
-    EARLY: "no record is earlier than the watermark that came before it, unless a source was idle",
+    EARLY: "no record is earlier than the watermark before it, unless a source was idle or away",
     LIVE: "once nothing fails, all records are sent on within a bounded time",
     ERROR: "nothing comes on a channel that may not come there, and nothing fails",
 }
