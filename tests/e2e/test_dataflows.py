@@ -86,7 +86,7 @@ class Input:
 def hours_in(folder: Path) -> dict[tuple[str, int], int]:
     """The hours that have come; none comes twice."""
     found: dict[tuple[str, int], int] = {}
-    for path in (folder / "hours").glob("epoch-*.jsonl"):
+    for path in (folder / "hours").glob("*.jsonl"):
         for line in path.read_text("utf-8").splitlines():
             row = json.loads(line)
             hour = row["key"], row["value"]["start"]
