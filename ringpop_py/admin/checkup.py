@@ -66,8 +66,16 @@ def work(ringpop: Ringpop, _value: object) -> object:
         "puts_s": 0.0 if put is None else put.total_s,
         "jobs": _jobs(ringpop),
         "shuffles": [asdict(shuffle) for shuffle in listed],
+        **flowing_through(ringpop),
+    }
+
+
+def flowing_through(ringpop: Ringpop) -> dict[str, list[dict[str, Any]]]:
+    """Return the splits of streams that this node reads, and its parts in dataflows."""
+    flows = ringpop.dataflows
+    return {
         "streams": _streams(ringpop),
-        "dataflows": [] if ringpop.dataflows is None else ringpop.dataflows.rows(),
+        "dataflows": [] if flows is None else flows.rows(),
     }
 
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ringpop_py.address import Address
+from ringpop_py.admin.checkup import flowing_through
 from ringpop_py.admin.keyspaces import CHANGES, CREATE, CREATES, DROP
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.node.events import log_change
@@ -71,6 +72,7 @@ class HttpRoutes:
             "/ready": {"GET": self._ready},
             "/health": {"GET": self._health},
             "/metrics": {"GET": self._metrics},
+            "/streams": {"GET": self._streams},
             "/keyspaces": {"GET": self._keyspaces},
             of: {"GET": self._keyspace, "PUT": self._create, "DELETE": self._drop},
             f"{of}/keys": {"GET": self._scan},
@@ -109,6 +111,10 @@ class HttpRoutes:
     async def _metrics(self, request: Request) -> Response:
         body, media_type = self._node_metrics.exposed(request.headers.get("accept", ""))
         return Response(body, media_type=media_type)
+
+    async def _streams(self, request: Request) -> Response:
+        wanted, _ = Wanted(request), Query(request)
+        return wanted.answer(flowing_through(self._ringpop))
 
     # Keyspaces.
 

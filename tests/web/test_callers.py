@@ -81,7 +81,7 @@ async def test_who_does_not_say_who_they_are_learns_how_the_node_is_and_no_more(
     async with serving(tmp_path) as node, caller(node) as http:
         assert (await http.get("/alive")).status_code == 200
         assert (await http.get("/ready")).status_code == 200
-        for path in ("/health", "/keyspaces", "/keyspaces/k/keys/x", "/shuffles"):
+        for path in ("/health", "/streams", "/keyspaces", "/keyspaces/k/keys/x", "/shuffles"):
             refused = await http.get(path)
             assert (refused.status_code, refused.json()["error"]) == (401, "Unauthorized")
         assert refused.headers["www-authenticate"] == 'Basic realm="ringpop_py", Bearer'

@@ -12,7 +12,9 @@ import trio
 import trio.testing
 
 from ringpop_py import errors
+from ringpop_py.dataflow import start_dataflow
 from ringpop_py.errors import KeyspaceError
+from ringpop_py.streams import Files, start_stream
 from ringpop_py.web import parameters, server
 from ringpop_py.web.server import App
 from tests.keyspaces.clusters import a_cluster
@@ -20,6 +22,7 @@ from tests.web.nodes import KEYS, a_node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
 ERRORS = sorted(
     (
@@ -76,6 +79,24 @@ async def test_any_text_can_be_a_key(key: str) -> None:
 
         assert counted.json() == 2
         assert await (await served.node.open_keyspace("k")).get(key) == 2
+
+
+async def test_what_flows_through_a_node_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"user": "u"}\n')
+    source = Files(f"{tmp_path}/*.jsonl", key="user")
+    async with a_node() as served:
+        assert (await served.http.get("/streams")).json() == {"streams": [], "dataflows": []}
+        keyspace = await served.node.open_keyspace("durable", partitions=1)
+        start_stream(keyspace, source, "count", name="clicks")
+        start_dataflow(served.node, source, lambda _state, rows, _context: len(rows), name="sums")
+        with trio.fail_after(1e6):
+            while True:
+                said = (await served.http.get("/streams")).json()
+                if said["streams"] and said["dataflows"][0]["rows"] == 1:
+                    break
+                await trio.sleep(0.5)
+    assert (said["streams"][0]["stream"], said["streams"][0]["keyspace"]) == ("clicks", "durable")
+    assert (said["dataflows"][0]["dataflow"], said["dataflows"][0]["trouble"]) == ("sums", "")
 
 
 async def test_an_operation_answers_with_the_value_afterwards() -> None:
