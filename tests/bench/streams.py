@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+from datetime import timedelta
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -207,20 +209,16 @@ async def _all_here(keyspace: Any) -> None:  # noqa: ANN401 - a keyspace
 
 
 def _bytewax(folder: Path, store: str) -> float:
-    from datetime import timedelta
-
-    from bytewax import operators as op
-    from bytewax.connectors.files import FileSource
-    from bytewax.dataflow import Dataflow
-    from bytewax.recovery import RecoveryConfig, init_db_dir
-    from bytewax.testing import TestingSink, cluster_main
-
+    op, files, dataflow, saving, testing = (
+        import_module(f"bytewax.{name}")
+        for name in ("operators", "connectors.files", "dataflow", "recovery", "testing")
+    )
     recovery = Path(store) / "recovery"
     recovery.mkdir(parents=True)
-    init_db_dir(recovery, 1)  # type: ignore[no-untyped-call]
-    flow = Dataflow("words")
+    saving.init_db_dir(recovery, 1)
+    flow = dataflow.Dataflow("words")
     inputs = [
-        op.input(f"in{number}", flow, FileSource(path))
+        op.input(f"in{number}", flow, files.FileSource(path))
         for number, path in enumerate(sorted((folder / "words").iterdir()))
     ]
     lines = op.merge("lines", *inputs)
@@ -228,14 +226,14 @@ def _bytewax(folder: Path, store: str) -> float:
     counts = op.stateful_map("count", words, lambda state, one: ((state or 0) + one,) * 2)
     last = op.filter("none", counts, lambda _: False)
     found: list[Any] = []
-    op.output("out", last, TestingSink(found))
+    op.output("out", last, testing.TestingSink(found))
     began = perf_counter()
-    cluster_main(  # type: ignore[no-untyped-call]
+    testing.cluster_main(
         flow,
         [],
         0,
         epoch_interval=timedelta(seconds=1),
-        recovery_config=RecoveryConfig(str(recovery)),  # type: ignore[no-untyped-call]
+        recovery_config=saving.RecoveryConfig(str(recovery)),
     )
     return perf_counter() - began
 
