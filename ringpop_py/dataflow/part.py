@@ -235,8 +235,12 @@ class Part:
         self.clean_at = record.cut  # not before: a part that ends while it loads has not all of it
 
     async def _in_stage(self, function: Callable[[], T]) -> T:
+        # A stage that hangs must not keep the node from ending. What it does then is lost: nobody
+        # uses its state again, and the next part waits for its thread.
         with self._call_of("stage"):
-            return await trio.to_thread.run_sync(function, limiter=self._plan.stage_limiter)
+            return await trio.to_thread.run_sync(
+                function, abandon_on_cancel=True, limiter=self._plan.stage_limiter
+            )
 
     @contextmanager
     def _call_of(self, what: str) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ringpop_py.dataflow import (
     Tumbling,
     checkpoints,
     leading,
+    part,
     start_dataflow,
 )
 from ringpop_py.dataflow.stage import StageRunner, checked_stage
@@ -451,3 +453,25 @@ async def test_a_result_that_a_keyspace_never_takes_is_handed_out() -> None:
         await sink(Sent("f", 2, 0, [("a", 10)]))
         assert {key: value async for key, value in keyspace.scan()} == {"a": 14, "c": 2}
         assert set(refused) == {("b", "text")}
+
+
+async def test_a_stage_that_hangs_is_told_and_does_not_keep_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part, "SLOW_S", 0.2)
+    clicks, may_end = Clicks(tmp_path), threading.Event()
+    clicks.add(1)
+
+    def hangs(*_: object) -> None:
+        may_end.wait(LONG_S)
+
+    try:
+        async with a_cluster(gossip=PRESETS["local"]) as cluster:
+            node = await cluster.start("a")
+            flow = start_dataflow(node, clicks.source(), hangs, name="f", every_s=EVERY_S)
+            await until(lambda: "the stage has not returned" in flow.status()["trouble"])
+            began_at = trio.current_time()
+            await cluster.stop("a")
+            assert trio.current_time() - began_at < LONG_S / 2  # it has not waited for the stage
+    finally:
+        may_end.set()

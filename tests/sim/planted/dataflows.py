@@ -85,7 +85,7 @@ DATAFLOW_BUGS: Final = (
         HUNT,
         (
             (
-                "objects=former[each.part.first, each.part.end] + each.part.objects",
+                "objects=former.get((each.part.first, each.part.end), ()) + each.part.objects",
                 "objects=each.part.objects",
             ),
         ),
@@ -100,7 +100,7 @@ DATAFLOW_BUGS: Final = (
     Bug(
         "an epoch is complete when most workers have it",
         LEADER,
-        "error lost twice",
+        "error live lost twice",
         HUNT,
         (
             (
