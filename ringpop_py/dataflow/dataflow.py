@@ -328,6 +328,11 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
     if wire not in ("calls", "flight"):
         raise ConfigError(f"wire is calls or flight, not {wire!r}")
     _check_numbers(lateness, {"idle_after_s": idle_after_s, "every_s": every_s}, key_groups)
+    if ringpop.keyspaces.store_id is None:
+        raise ConfigError(
+            "this node has no store, in which a dataflow keeps its epochs: give it one with "
+            "--store (or Config.store)"
+        )
     if ringpop.dataflows is None:
         ringpop.dataflows = Dataflows(ringpop)
     flows = ringpop.dataflows

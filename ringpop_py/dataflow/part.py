@@ -273,14 +273,15 @@ class Part:
         for what, since in self._called_at.items():
             if now - since > SLOW_S:
                 return f"the {what} has not returned for {now - since:.0f} s"
-        return next(iter(self.troubles.values()), "")
+        return next((f"{where}: {text}" for where, text in self.troubles.items()), "")
 
     def _note(self, where: str, trouble: str) -> None:
         if trouble == self.troubles.get(where, ""):
             return
         if trouble:
             self.troubles[where] = trouble
-            log.warning("dataflow-trouble", dataflow=self._plan.name, where=where, text=trouble)
+            text = f"dataflow {self._plan.name}, {where}: {trouble}"
+            log.warning("dataflow-trouble", dataflow=self._plan.name, where=where, text=text)
         else:
             del self.troubles[where]
 
