@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 PAUSE_S_MIN: Final = 1.0
+END_S: Final = 5.0
 PAUSE_S_MAX: Final = 60.0
 """The longest pause before a task is started again, and so between two tracebacks in the log."""
 
@@ -47,6 +48,17 @@ async def keep_running(what: str, run: Callable[[], Awaitable[object]]) -> None:
         # A bug that stays must not fill the log; one that comes once a day is another matter.
         has_run = trio.current_time() - began > PAUSE_S_MAX
         pause_s = PAUSE_S_MIN if has_run else min(2 * pause_s, PAUSE_S_MAX)
+
+
+async def end_process(process: trio.Process) -> None:
+    """End *process*, which ends with its input, within `END_S`; otherwise kill it."""
+    assert process.stdin is not None
+    await trio.aclose_forcefully(process.stdin)
+    with trio.move_on_after(END_S):
+        await process.wait()
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
 
 
 def one_line(error: BaseException) -> str:

@@ -21,6 +21,7 @@ from ringpop_py.dataflow.relayed import (
 )
 from ringpop_py.errors import BadElement, ConnectFailed
 from ringpop_py.logs import log
+from ringpop_py.supervision import end_process
 from ringpop_py.values.declared import Named, Natural, Text, convert, decode, encode
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 WHERE: Final = "/dataflow/flight"
 READY_S: Final = 30.0
-END_S: Final = 5.0
 CALL_S: Final = 5.0
 LINE_BYTES_MAX: Final = 4_096
 
@@ -87,7 +87,7 @@ class FlightSide:
             finally:
                 self._said = None
                 with trio.CancelScope(shield=True):
-                    await _ended(process)
+                    await end_process(process)
             raise RuntimeError(f"the process for Arrow Flight has ended with {process.returncode}")
 
     async def _wait(self, process: trio.Process) -> None:
@@ -199,13 +199,3 @@ async def _exactly(stream: trio.SocketStream, size: int) -> bytes:
             raise trio.BrokenResourceError("the connection has ended")
         data += more
     return bytes(data)
-
-
-async def _ended(process: trio.Process) -> None:
-    assert process.stdin is not None
-    await trio.aclose_forcefully(process.stdin)
-    with trio.move_on_after(END_S):
-        await process.wait()
-    if process.returncode is None:
-        process.kill()
-        await process.wait()

@@ -18,6 +18,7 @@ from ringpop_py.shuffler.lock import locked
 from ringpop_py.shuffler.register import KEYSPACE
 from ringpop_py.shuffling.members import LABEL
 from ringpop_py.stores.urls import MEMORY
+from ringpop_py.supervision import end_process
 from ringpop_py.values.declared import convert
 from ringpop_py.values.packed import decode_value
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 READY_S: Final = 30.0
 """A process that does not listen after this long is started again."""
-END_S: Final = 5.0
 HANGS_S: Final = 20.0
 """A process that has not said for so long that it is at work is killed, and started again."""
 LINE_BYTES_MAX: Final = 16_000
@@ -94,7 +94,7 @@ async def run_child(ringpop: Ringpop) -> None:
         beside.runs = False
         ringpop.labels.set_own(LABEL, None)
         with trio.CancelScope(shield=True):
-            await _ended(process)
+            await end_process(process)
     raise ShuffleUnavailable(f"the process for shuffles has ended with {process.returncode}")
 
 
@@ -150,14 +150,3 @@ async def _first_line(process: trio.Process) -> str:
                 return ""
             said += bytes(more)
     return said.decode().strip()
-
-
-async def _ended(process: trio.Process) -> None:
-    """End *process*, by the end of its input, or otherwise by a signal."""
-    assert process.stdin is not None
-    await trio.aclose_forcefully(process.stdin)
-    with trio.move_on_after(END_S):
-        await process.wait()
-    if process.returncode is None:
-        process.kill()
-        await process.wait()
