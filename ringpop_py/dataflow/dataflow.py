@@ -269,7 +269,7 @@ class Dataflows:
             raise ConfigError(
                 "Arrow Flight does not use the cluster's keys: use wire='calls', which does"
             )
-        from ringpop_py.dataflow.flight import WHERE, FlightSide  # noqa: PLC0415 - loads Flight
+        from ringpop_py.dataflow.flight import WHERE, FlightSide  # noqa: PLC0415 - on demand
 
         host = ringpop.address.host
         side = FlightSide(ringpop.channel, host, ringpop.address_of, self.take)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.flight as pf
 
+from ringpop_py.dataflow.batches import body_of
 from ringpop_py.dataflow.relayed import FIXED, TOKEN_BYTES, frame, sizes_in
 from ringpop_py.errors import BadElement
 from ringpop_py.exchange.elements import element_in
@@ -98,7 +99,7 @@ class Relay(pf.FlightServerBase):  # type: ignore[misc] # pyarrow has no types
                 except StopIteration:
                     return
                 head = b"" if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
-                body = b"" if chunk.data is None else _body_of(chunk.data)
+                body = b"" if chunk.data is None else body_of(chunk.data)
                 element_in(head, body, has_body=bool(body))
                 line.send(frame(head, body))
                 writer.write_metadata(line.exactly(1))
@@ -163,14 +164,6 @@ class Relay(pf.FlightServerBase):  # type: ignore[misc] # pyarrow has no types
         except pa.ArrowException:
             with self._lock:
                 self._clients.pop(location, None)  # the next call makes a new one
-
-
-def _body_of(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    body: bytes = sink.getvalue().to_pybytes()
-    return body
 
 
 def main() -> None:

@@ -17,12 +17,11 @@ from ringpop_sim.exchange.truth import (
     ERROR,
     INVARIANTS,
     LIVE,
-    DataflowBroken,
     Delivered,
     check_counts,
 )
 from ringpop_sim.journal.heap import Heap
-from ringpop_sim.journal.promises import LogBroken
+from ringpop_sim.journal.promises import LogBroken, PromiseBroken
 from ringpop_sim.journal.sweep import Checker, ScheduleOutcome
 
 if TYPE_CHECKING:
@@ -229,7 +228,7 @@ class SimulatedWorker:
                     for step in run.receive(sender, box.popleft(), self._world.seconds):
                         self._do(run, step)
                 except BadElement as error:
-                    raise DataflowBroken(ERROR, f"{self.worker}: {error}") from None
+                    raise PromiseBroken(ERROR, f"{self.worker}: {error}") from None
 
     def _do(self, run: WorkerRun[Row], step: Process | Advance | Keep) -> None:
         world = self._world
@@ -240,7 +239,7 @@ class SimulatedWorker:
             for row in step.batch:
                 mark = run.watermark
                 if mark is not None and row.time < mark and world.never_idle:
-                    raise DataflowBroken(EARLY, f"{row} after {mark}")
+                    raise PromiseBroken(EARLY, f"{row} after {mark}")
                 self._state.set(row.key, self._state.values.get(row.key, 0) + 1, None)
                 self._outputs.append(row.name)
 
@@ -441,11 +440,11 @@ class DataflowSchedule(Heap):
         self.delivered.deliver(output.epoch, output.number, self.outputs[output.place])
 
     def run(self) -> None:
-        """Run until everything was sent on. Raises DataflowBroken."""
+        """Run until everything was sent on. Raises PromiseBroken."""
         while self.next_at < OVER and not (self.calm and self.delivered.count == self._total):
             self.step()
         if self.delivered.count != self._total:
-            raise DataflowBroken(LIVE, f"{self.delivered.count} of {self._total} were sent on")
+            raise PromiseBroken(LIVE, f"{self.delivered.count} of {self._total} were sent on")
         self.counts["records"] += self._total
         self._check_state()
 
@@ -469,7 +468,7 @@ def run_schedule(seed: int, nodes: int | None = None, *, traced: bool = False) -
     schedule, broken = DataflowSchedule(seed, traced=traced), None
     try:
         schedule.run()
-    except DataflowBroken as error:
+    except PromiseBroken as error:
         broken = error.broken
     except Exception as error:  # noqa: BLE001 - nothing of the product may raise here
         broken = LogBroken(ERROR, f"{type(error).__name__}: {error}")

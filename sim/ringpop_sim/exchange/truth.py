@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ringpop_sim.journal.promises import LogBroken
+from ringpop_sim.journal.promises import PromiseBroken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,14 +26,6 @@ INVARIANTS: Final[dict[str, str]] = {
 }
 
 
-class DataflowBroken(Exception):
-    """A promise is broken."""
-
-    def __init__(self, invariant: str, detail: str) -> None:
-        super().__init__(detail)
-        self.broken = LogBroken(invariant, detail)
-
-
 class Delivered:
     """What sinks have got, by id, as one that drops repeated ids sees it."""
 
@@ -42,17 +34,17 @@ class Delivered:
         self._records: set[str] = set()
 
     def deliver(self, epoch: int, number: int, records: Sequence[str]) -> None:
-        """Note what came under one id. Raises DataflowBroken."""
+        """Note what came under one id. Raises PromiseBroken."""
         key, found = (epoch, number), tuple(records)
         known = self._by_id.get(key)
         if known is not None:
             if known != found:
-                raise DataflowBroken(CHANGED, f"{key} was {known}, and is {found}")
+                raise PromiseBroken(CHANGED, f"{key} was {known}, and is {found}")
             return
         self._by_id[key] = found
         again = [record for record in found if record in self._records]
         if again or len(set(found)) < len(found):
-            raise DataflowBroken(TWICE, f"{again or found} came again in epoch {epoch}")
+            raise PromiseBroken(TWICE, f"{again or found} came again in epoch {epoch}")
         self._records.update(found)
 
     @property
@@ -62,10 +54,10 @@ class Delivered:
 
 
 def check_counts(counts: Mapping[str, int], records: Mapping[str, int]) -> None:
-    """Compare the counts of a whole state with the records by key. Raises DataflowBroken."""
+    """Compare the counts of a whole state with the records by key. Raises PromiseBroken."""
     for key, count in records.items():
         found = counts.get(key, 0)
         if found != count:
-            raise DataflowBroken(
+            raise PromiseBroken(
                 TWICE if found > count else LOST, f"{key} has {found} records of {count}"
             )

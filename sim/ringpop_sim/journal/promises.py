@@ -45,6 +45,14 @@ class LogBroken(NamedTuple):
     detail: str
 
 
+class PromiseBroken(Exception):
+    """A promise is broken."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(detail)
+        self.broken = LogBroken(invariant, detail)
+
+
 class LogTruth:
     """The operations of one partition, as they really are in its log.
 

@@ -15,12 +15,12 @@ from ringpop_py.streams.feed import Feed
 from ringpop_py.values.operations import Change, Outcome, Span, Write
 from ringpop_py.values.packed import encode_value
 from ringpop_sim.journal.heap import Heap
+from ringpop_sim.journal.promises import PromiseBroken
 from ringpop_sim.journal.sweep import Checker, ScheduleOutcome
 from ringpop_sim.streams.truth import (
     ERROR,
     INVARIANTS,
     LIVE,
-    StreamBroken,
     StreamTruth,
     key_of,
 )
@@ -120,7 +120,7 @@ class Reader:
         elif isinstance(outcome, SpanRefused):  # a group before it was lost, or is late
             self._world.counts["refused"] += 1
         else:
-            raise StreamBroken(ERROR, f"{self.name}: {outcome!r}")
+            raise PromiseBroken(ERROR, f"{self.name}: {outcome!r}")
 
 
 def mark_in(outcome: object) -> int:
@@ -212,14 +212,14 @@ class StreamSchedule(Heap):
         self._travel(arrive)
 
     def run(self) -> None:
-        """Run until everything was read. Raises StreamBroken."""
+        """Run until everything was read. Raises PromiseBroken."""
         while not self.is_over and self.next_at < OVER:
             self.step()
         for source, rows in self.records.items():
             for number, partition in enumerate(self._partitions):
                 mark = partition.state.offsets.get(mark_name(source), 0)
                 if mark != rows[-1][0]:
-                    raise StreamBroken(
+                    raise PromiseBroken(
                         LIVE, f"partition {number} has {source} up to {mark!r} of {rows[-1][0]}"
                     )
                 self._truth.check(source, number, partition.state)
@@ -232,7 +232,7 @@ def run_schedule(seed: int, nodes: int | None = None, *, traced: bool = False) -
     schedule, broken = StreamSchedule(seed, traced=traced), None
     try:
         schedule.run()
-    except StreamBroken as error:
+    except PromiseBroken as error:
         broken = error.broken
     return ScheduleOutcome(
         seed, PARTITIONS, schedule.event_count, schedule.counts, broken, schedule.told()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.keyed.evaluator import mark_name
 from ringpop_py.values.packed import decode_value
-from ringpop_sim.journal.promises import LogBroken
+from ringpop_sim.journal.promises import PromiseBroken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,14 +28,6 @@ INVARIANTS: Final[dict[str, str]] = {
 }
 
 
-class StreamBroken(Exception):
-    """A promise is broken."""
-
-    def __init__(self, invariant: str, detail: str) -> None:
-        super().__init__(detail)
-        self.broken = LogBroken(invariant, detail)
-
-
 def key_of(source: str, position: int) -> str:
     """Return the key that counts one record."""
     return f"{source}@{position}"
@@ -52,19 +44,19 @@ class StreamTruth:
         self._marks: dict[tuple[str, int], int] = {}
 
     def check(self, source: str, partition: int, state: KeyedState) -> None:
-        """Compare one partition with all records of *source*. Raises StreamBroken."""
+        """Compare one partition with all records of *source*. Raises PromiseBroken."""
         mark = state.offsets.get(mark_name(source), 0)
         assert isinstance(mark, int)
         before = self._marks.get((source, partition), 0)
         where = f"partition {partition}, whose mark of {source} is {mark}"
         if mark < before:
-            raise StreamBroken(BACK, f"{where}: it was {before}")
+            raise PromiseBroken(BACK, f"{where}: it was {before}")
         self._marks[source, partition] = mark
         positions = self._of.get((source, partition), [])
         counts = state.packed([key_of(source, position) for position in positions])
         for position, packed in zip(positions, counts, strict=True):
             count = 0 if packed is None else decode_value("msgpack", packed)
             if count > 1:
-                raise StreamBroken(TWICE, f"{where}: record {position} counts {count} times")
+                raise PromiseBroken(TWICE, f"{where}: record {position} counts {count} times")
             if position <= mark and not count:
-                raise StreamBroken(LOST, f"{where}: record {position} does not count")
+                raise PromiseBroken(LOST, f"{where}: record {position} does not count")
