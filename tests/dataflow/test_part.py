@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import pytest
 import trio
 
+from ringpop_py.dataflow.channels import Incoming, Taken
 from ringpop_py.dataflow.dataflow import _with_state
 from ringpop_py.dataflow.part import Part, Plan
 from ringpop_py.dataflow.stage import checked_stage
-from ringpop_py.exchange.epochs import EpochRecord, StatePart, Worker
+from ringpop_py.errors import BadElement
+from ringpop_py.exchange.elements import Barrier, Hop, Watermark
+from ringpop_py.exchange.epochs import Aligned, EpochRecord, StatePart, Worker
 from ringpop_py.exchange.state import StageState
 from ringpop_py.values.declared import replace
 
@@ -108,3 +112,29 @@ async def test_a_part_that_ends_while_it_loads_hands_no_state_on() -> None:
                 await trio.sleep(0.01)
             kept.scope.cancel()
         assert kept.state.values == {"k": 99, "j": 1, "new": 5}
+
+
+async def test_an_element_that_comes_again_is_in_the_queue_once() -> None:
+    record = EpochRecord(7, 7, (ME, Worker("b", "other")), 256)
+    incoming = Incoming(record, ME)
+    hop = Hop("f", 7, "b", "other", 0)
+    for _ in range(2):  # the first answer was lost
+        assert await incoming.take(hop, Watermark(5)) == Taken(taken=True)
+    assert await incoming.take(replace(hop, number=1), Barrier(8)) == Taken(taken=True)
+    receiver = incoming.receiver("b")
+    assert [receiver.receive_nowait() for _ in range(2)] == [Watermark(5), Barrier(8)]
+    with pytest.raises(trio.WouldBlock):
+        receiver.receive_nowait()
+    with pytest.raises(BadElement, match="element 3 of b, and not 2"):
+        await incoming.take(replace(hop, number=3), Watermark(6))
+    former = replace(hop, life="a former one")
+    assert await incoming.take(former, Watermark(6)) == Taken(taken=False, over=True)
+
+
+async def test_an_epoch_does_not_end_before_the_results_of_the_one_before_have_arrived() -> None:
+    part = Part(a_plan(Objects()), EpochRecord(7, 7, (ME,), 256), None)
+    aligned = Aligned(StatePart(0, 256, ()), whole=True, offsets={})
+    part._aligned = 8, aligned
+    assert part.aligned() == (0, None)
+    part._delivered = 7
+    assert part.aligned() == (8, aligned)
