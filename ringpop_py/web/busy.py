@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 HANDOVERS_KEPT: Final = 50
 SHOWN: Final = 20
-"""So many jobs are shown, and shuffles, and streams."""
+"""So many jobs are shown, and shuffles, and streams, and dataflows."""
 _LATER: Final = {"staging": 0, "aborted": 1, "committed": 2, "applied": 3}
 """States of a job; of two, the one that follows."""
 
@@ -110,3 +110,27 @@ def streams_in(work: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {**row, "readers": len(row["readers"]), "troubles": row["troubles"][:3]} for row in rows
     ]
+
+
+def dataflows_in(work: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the dataflows of all members, each with the sums over its workers; by name.
+
+    Epoch, leader and workers are those of the newest record that a member has seen.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for said in work.values():
+        for part in said.get("dataflows", ()):
+            new = {"dataflow": part["dataflow"], "epoch": -1, "leader": "", "workers": 0}
+            flow = found.setdefault(
+                part["dataflow"], {**new, "rows": 0, "late": 0, "refused": 0, "troubles": []}
+            )
+            epoch = -1 if part["epoch"] is None else part["epoch"]
+            if epoch > flow["epoch"]:
+                flow["epoch"], flow["leader"] = epoch, part["leader"]
+                flow["workers"] = len(part["workers"])
+            for count in ("rows", "late", "refused"):
+                flow[count] += part[count]
+            if part["trouble"]:
+                flow["troubles"].append(f"{part['worker']}: {part['trouble']}")
+    rows = [found[name] for name in sorted(found)][:SHOWN]
+    return [{**row, "epoch": max(0, row["epoch"]), "troubles": row["troubles"][:3]} for row in rows]

@@ -23,7 +23,14 @@ from ringpop_py.errors import BadRequest, BodyError, CallError
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.records import text_of
 from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.web.busy import Handovers, jobs_in, shuffles_in, streams_in, under_way
+from ringpop_py.web.busy import (
+    Handovers,
+    dataflows_in,
+    jobs_in,
+    shuffles_in,
+    streams_in,
+    under_way,
+)
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
@@ -281,6 +288,7 @@ class Overview:
                 "jobs": jobs_in(self._work),
                 "shuffles": shuffles_in(self._work),
                 "streams": streams_in(self._work),
+                "dataflows": dataflows_in(self._work),
             },
             "events": self._events(),
         }

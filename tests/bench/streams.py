@@ -1,4 +1,4 @@
-"""Streams and dataflows: words counted from files, a stage against bare writes, and the exchange.
+"""Streams and dataflows: words from files, a stage against bare writes, the exchange, and gaps.
 
 Each side is a process of its own on one core: ``python -m tests.bench.streams MODE FOLDER``. It
 prints seconds, from when everything is started until the last record counts.
@@ -33,7 +33,14 @@ from ringpop_py.exchange.elements import Data, Hop, head_of
 from ringpop_py.streams import Files, start_stream
 from ringpop_py.transport.channel import Channel, IncomingCall
 from ringpop_py.wire.calls import NODE_SERVICE
-from tests.bench.report import NOT_INSTALLED, Row, larger_is_better
+from tests.bench import gaps
+from tests.bench.report import (
+    NOT_INSTALLED,
+    Row,
+    larger_is_better,
+    smaller_is_better,
+    without_peer,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -54,7 +61,8 @@ EXCHANGED: Final = {"1_mib": 1 << 20, "4_mib": 4 << 20}
 """The sizes of batches; a call of a node has at most 8 MiB."""
 EXCHANGE_BYTES: Final = 256 << 20
 TARGETS: Final = {"1_mib": 0.5, "4_mib": 0.6}
-PARTS: Final = ("words", "stage", "exchange")
+GAP_TARGET: Final = 50.0
+PARTS: Final = ("words", "stage", "exchange", "gap")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +89,8 @@ def run(options: argparse.Namespace) -> Iterator[Row]:
             )
         if "exchange" in parts:
             yield from _exchange(folder, options.turns)
+    if "gap" in parts:
+        yield _gap(options.turns)
 
 
 def _words(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
@@ -94,6 +104,20 @@ def _words(folder: Path, options: argparse.Namespace) -> Iterator[Row]:
             yield Row(name, rates[mode], "words/s", f"bytewax: {NOT_INSTALLED}", target=1.0)
         else:
             yield larger_is_better(name, rates[mode], "words/s", peer, rates[peer], target=1.0)
+
+
+def _gap(turns: int) -> Row:
+    sides = [gaps.ours, *([gaps.bytewax] if find_spec("bytewax") else [])]
+    found: dict[str, list[float]] = {side.__name__: [] for side in sides}
+    for _ in range(turns):
+        for side in sides:
+            with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+                found[side.__name__].append(side(Path(folder)))
+    ours_s, *peer_s = map(median, found.values())
+    name = "streams.gap"
+    if not peer_s:
+        return without_peer(name, ours_s, "s", "bytewax", GAP_TARGET)
+    return smaller_is_better(name, ours_s, "s", "bytewax", peer_s[0], GAP_TARGET)
 
 
 def _exchange(folder: Path, turns: int) -> Iterator[Row]:

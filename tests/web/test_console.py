@@ -15,13 +15,16 @@ import trio
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config.settings import PRESETS
 from ringpop_py.console.page import PARTS
+from ringpop_py.dataflow import start_dataflow
 from ringpop_py.node.beside import ShuffleLoad, ShufflesBeside, ShuffleSeen
 from ringpop_py.security.identity import Role
 from ringpop_py.security.keys import new_key, write_keys
 from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.streams import Files
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.values.packed import encode_value
 from ringpop_py.web import overview, pages
+from ringpop_py.web.busy import dataflows_in
 from ringpop_py.web.overview import CELLS_MAX, Overview, _ping_of
 from ringpop_py.wire.calls import Answer
 from tests.jobs.jobs_staged import JOB, NAME, PARTITIONS, a_file, decided, jobs_of, settled, staged
@@ -31,9 +34,10 @@ from tests.web.test_callers import bearer
 from tests.web.test_callers import token as token_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
+    from ringpop_py.dataflow import Context, Row
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.transport.channel import IncomingCall
 
@@ -310,7 +314,7 @@ async def test_jobs_and_shuffles_are_shown_with_their_progress() -> None:
     ):
         keyspace = await node.open_keyspace(NAME, partitions=PARTITIONS)
         await all_online(keyspace, "n")
-        assert "There are no jobs, shuffles and streams" in (await http.get("/ui")).text
+        assert "There are no streams, dataflows, jobs and shuffles" in (await http.get("/ui")).text
         jobs = jobs_of(node)
         await staged(jobs, "t0", a_file({f"key-{n}": n for n in range(40)}))
         await trio.sleep(2 * overview.PERIOD_S)
@@ -330,6 +334,52 @@ async def test_jobs_and_shuffles_are_shown_with_their_progress() -> None:
         assert f"{PARTITIONS} of {PARTITIONS}" in page
         assert "&lt;s&gt;" in page
         assert "2 of 8" in page
+
+
+async def test_a_dataflow_is_shown_with_its_epoch_and_its_trouble(tmp_path: Path) -> None:
+    (tmp_path / "words.jsonl").write_text('{"word": "<a>"}\n{"word": "b"}\n{}\n')
+
+    def count(state: int | None, rows: Sequence[Row], _context: Context) -> int:
+        return (state or 0) + len(rows)
+
+    async with (
+        open_ringpop(Config(http=ANY_PORT, name="n"), store=MemoryStore()) as node,
+        caller(node) as http,
+    ):
+        source = Files(f"{tmp_path}/*.jsonl", key="word")
+        start_dataflow(
+            node, source, count, name="<words>", refused=lambda _record, _why: None, every_s=0.1
+        )
+        with trio.fail_after(20):
+            while True:
+                [flow] = (await http.get("/ui/state")).json()["work"]["dataflows"] or [None]
+                if flow is not None and flow["epoch"] and flow["rows"] == 2:
+                    break
+        assert (flow["dataflow"], flow["leader"], flow["workers"]) == ("<words>", "n", 1)
+        assert (flow["late"], flow["refused"]) == (0, 1)
+        page = (await http.get("/ui")).text
+        checked(page)
+        assert "&lt;words&gt;" in page
+
+
+def test_a_dataflow_is_the_sum_of_its_workers_as_its_newest_record_has_it() -> None:
+    part = {"dataflow": "d", "rows": 2, "late": 1, "refused": 0, "trouble": ""}
+    work: dict[str, dict[str, Any]] = {
+        "a": {"dataflows": [{**part, "worker": "a", "epoch": 7, "leader": "b", "workers": "ab"}]},
+        "b": {
+            "dataflows": [
+                {**part, "worker": "b", "epoch": 6, "leader": "a", "workers": "a", "trouble": "no"}
+            ]
+        },
+        "c": {"dataflows": [{**part, "worker": "c", "epoch": None, "leader": "", "workers": ""}]},
+        "older": {},
+    }
+
+    [flow] = dataflows_in(work)
+
+    assert (flow["epoch"], flow["leader"], flow["workers"]) == (7, "b", 2)
+    assert (flow["rows"], flow["late"], flow["troubles"]) == (6, 3, ["b: no"])
+    assert dataflows_in(dict(reversed(work.items()))) == [flow]
 
 
 async def test_acts_are_for_admins_where_there_are_keys(tmp_path: Path) -> None:

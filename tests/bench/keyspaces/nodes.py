@@ -46,6 +46,7 @@ async def a_node(
     hosts: Sequence[Address] = (),
     store: Store | None = None,
     state: StateConfig | None = None,
+    signals: bool = False,
 ) -> AsyncIterator[Ringpop]:
     """A node of this process, whose store is in *folder*."""
     listen = listen or Address("127.0.0.1", 0)
@@ -57,7 +58,7 @@ async def a_node(
         create_store=True,
         state=state or StateConfig(),
     )
-    async with open_ringpop(config, store=store) as node:
+    async with open_ringpop(config, store=store, signals=signals) as node:
         yield node
 
 
@@ -124,7 +125,7 @@ class Process:
 def processes(
     folder: Path, names: Sequence[str], *, partitions: int, hosts: Sequence[Address] = ()
 ) -> Iterator[list[Process]]:
-    """Nodes in processes of their own, started at once; killed at the end."""
+    """Nodes in processes of their own, started at once; killed at the end. SIGTERM is a leave."""
     addresses = [Address("127.0.0.1", port) for port in free_ports(len(names))]
     started: list[Process] = []
     try:
@@ -158,7 +159,7 @@ async def _serve(name: str, listen: str, folder: str, partitions: str, hosts: st
     """Be a node; say when it listens, when its partitions are online, and what it takes."""
     seeds = [Address.parse(host) for host in hosts.split(",")]
     async with AsyncExitStack() as stack:
-        a = a_node(Path(folder), name, listen=Address.parse(listen), hosts=seeds)
+        a = a_node(Path(folder), name, listen=Address.parse(listen), hosts=seeds, signals=True)
         node = await stack.enter_async_context(a)
         tell(listening_at=time.time(), resident_bytes=resident_bytes())
         keyspace = await node.open_keyspace(KEYSPACE, partitions=int(partitions))
