@@ -20,6 +20,7 @@ PURE = sorted(
             )
             for path in (PACKAGE / name).glob("*.py")
         ),
+        PACKAGE / "durable" / "ownership.py",
         *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "owners", "request")),
         *(
             PACKAGE / f"{name}.py"

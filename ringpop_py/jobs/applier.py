@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import trio
 
+from ringpop_py.durable.partition import Partition
 from ringpop_py.errors import (
     BadOperation,
     BodyError,
@@ -26,7 +27,6 @@ from ringpop_py.jobs.store import now_us
 from ringpop_py.journal.desk import Presence
 from ringpop_py.keyed.sessions import JOBS_MAX
 from ringpop_py.keyed.vectors import ROWS_MIN, NumberRows, number_rows
-from ringpop_py.partition.partition import Partition
 from ringpop_py.partition.tasks import in_parallel
 from ringpop_py.values.operations import OperationId, PackedWrite
 from ringpop_py.values.packed import decode_value
@@ -152,7 +152,7 @@ class _Run:
 
     def result(self, number: int) -> int | KeyspaceError:
         """Return how many chunks a partition has, or why it cannot have more."""
-        if self.here[number].presence is not Presence.ONLINE:
+        if self.here[number].presence is not Presence.OWNED:
             return PartitionUnavailable(f"partition {number} has left this node")
         count = self._count(number)
         is_done = count >= self.plan.chunk_counts.get(number, 0)

@@ -32,10 +32,10 @@ from ringpop_py.values.declared import Natural, convert, encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ringpop_py.durable.partition import Partition
     from ringpop_py.jobs.messages import DecideRequest, FinishRequest, StageHead
     from ringpop_py.jobs.store import JobStore
     from ringpop_py.partition.courier import Destinations
-    from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.server import PartitionServer
     from ringpop_py.partition.tasks import Spawn, Worker
     from ringpop_py.partition.view import NodeView

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from ringpop_py.journal import effects as fx
 from ringpop_py.values.declared import replace
 
 Effects = list[fx.Effect]
 R = TypeVar("R", bound=fx.Request)
+REPEAT_US_MIN: Final = 10_000
+REPEAT_US_MAX: Final = 1_000_000
 Handler = Callable[[R, fx.Reply], Effects]
 
 
@@ -45,3 +47,15 @@ class Asker:
         attempt = cast(Any, request).attempt + 1
         repeated = replace(request, id=self._new_id(), attempt=attempt)
         return [self._ask(repeated, handler)]
+
+
+def attempt_of(request: fx.Request) -> int:
+    """Return how often *request* was made before."""
+    attempt: int = getattr(request, "attempt", 0)
+    return attempt
+
+
+def pause_us(request: fx.Request) -> int:
+    """Return how long to wait before *request* is made, in microseconds."""
+    attempt = attempt_of(request)
+    return min(REPEAT_US_MIN << min(attempt, 16), REPEAT_US_MAX) if attempt else 0

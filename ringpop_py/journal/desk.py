@@ -41,15 +41,19 @@ CHANGE_BYTES: Final = 64
 
 
 class Presence(Enum):
-    """What a node has of a partition."""
+    """How far a partition is at a node, from when it is wanted there until it is not."""
 
-    COMING = "coming"  # this node reads it, or claims it, or claims it again after a fence
-    ONLINE = "online"  # this node is the owner
-    GOING = "going"  # this node releases it, or has released it, for another node
+    PENDING = "pending"  # this node reads it, or is about to
+    ACQUIRING = "being acquired"  # this node reads it, and claims it then
+    OWNED = "owned"
+    RECLAIMING = "claimed again"  # after a fence
+    RELEASING = "being released"  # for another node
+    RELEASED = "released"
+    UNWANTED = "given up"  # this node owns it, or is claiming it, only to release it to nobody
     LOST = "lost"
 
 
-_ONLINE: Final = Presence.ONLINE  # looked up once: each job asks
+_OWNED: Final = Presence.OWNED  # looked up once: each job asks
 
 
 class Staging(Protocol):
@@ -115,6 +119,13 @@ class ReleaseJob(Job):
 
     to: str
 
+    def finish(self, error: KeyspaceError | None = None) -> None:
+        """See `Job`."""
+        partition = self.partition
+        if error is None and partition.presence is Presence.RELEASING:
+            partition.presence = Presence.RELEASED
+        Job.finish(self, error)
+
 
 class Desk:
     """The jobs of all partitions that *journal* holds, one step at a time: `begin`, `ended`."""
@@ -150,8 +161,8 @@ class Desk:
 
     def add_release(self, job: ReleaseJob) -> None:
         """Take *job*: its partition takes nothing that comes later."""
-        if job.partition.presence is Presence.ONLINE:
-            job.partition.presence = Presence.GOING
+        if job.partition.presence is _OWNED:
+            job.partition.presence = Presence.RELEASING
         self._queue.append(job)
 
     @property
@@ -188,10 +199,9 @@ class Desk:
     def _is_served(self, job: Job) -> bool:
         """Return whether *job* can be done now; otherwise it waits, or fails."""
         partition = job.partition
-        if partition.presence is _ONLINE or partition.presence is Presence.GOING:
-            if partition.number in self.journal.held:
-                return True
-        elif partition.presence is Presence.COMING:
+        if partition.presence is _OWNED or partition.presence is Presence.RELEASING:
+            return True
+        if partition.presence is Presence.RECLAIMING:
             partition.waiting.append(job)
             return False
         job.finish(PartitionUnavailable(f"partition {partition.number} has left this node"))
@@ -237,9 +247,7 @@ class Desk:
                 if count + writes_count > writes_max or size > bytes_max:
                     break
             queue.popleft()
-            if (partition.presence is _ONLINE and partition.number in self.journal.held) or (
-                self._is_served(job)
-            ):
+            if partition.presence is _OWNED or self._is_served(job):
                 count += writes_count
                 partition.writes_count -= writes_count
                 taken.append(job)
@@ -247,10 +255,10 @@ class Desk:
         return taken
 
     def _may_release(self, job: ReleaseJob) -> bool:
-        # Also of a partition that is lost here: its state cannot go on, but the journal holds it.
+        # Also of an unwanted one: its state cannot go on, but the journal holds it.
         if job.partition.number in self.journal.held:
             return True
-        if job.partition.presence is Presence.COMING:
+        if job.partition.presence is Presence.RECLAIMING:
             job.partition.waiting.append(job)
         else:
             job.finish(_gone(job.partition))
@@ -271,8 +279,11 @@ class Desk:
                 _finish([*jobs, *reads], StoreUnavailable("the store does not answer"))
             case fx.NotCommitted():
                 for each in jobs:
-                    if isinstance(each, ReleaseJob) and each.partition.presence is Presence.GOING:
-                        each.partition.presence = Presence.ONLINE
+                    if (
+                        isinstance(each, ReleaseJob)
+                        and each.partition.presence is Presence.RELEASING
+                    ):
+                        each.partition.presence = _OWNED
                 _finish(jobs, why or StoreFull("the store has no room left; nothing was written"))
                 self._reads = dict.fromkeys([*reads, *self._reads])  # we are still the owner
             case fx.Fenced():
@@ -300,7 +311,11 @@ class Desk:
     def claimed_again(self, partition: Served) -> None:
         """Go on with a partition that the journal holds again."""
         waiting, partition.waiting = partition.waiting, []
-        partition.presence = Presence.ONLINE
+        # A release that was not in the group that met the fence did not have to wait.
+        releases = any(
+            isinstance(job, ReleaseJob) and job.partition is partition for job in self._queue
+        )
+        partition.presence = Presence.RELEASING if releases else _OWNED
         for job in waiting:
             if isinstance(job, WriteJob):
                 self._queue.append(job)
@@ -308,6 +323,10 @@ class Desk:
                 self.add_release(job)
             else:
                 self._reads[job] = None
+
+    def refuse_reads(self, partition: Served) -> None:
+        """Fail the reads of *partition* that the step under way would answer."""
+        _finish((job for job in self._riding if job.partition is partition), _gone(partition))
 
     def lost(self, partition: Served) -> None:
         """Fail what waits for a partition that does not come back."""
@@ -325,6 +344,8 @@ class Desk:
         self._queue.clear()
         self._in_hand, self._reads, self._riding = [], {}, []
         for each in rest:
+            if isinstance(each, ReleaseJob) and each.partition.presence is Presence.RELEASING:
+                each.partition.presence = _OWNED
             each.finish(_gone(each.partition))
 
 

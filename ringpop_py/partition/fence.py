@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.errors import StateDamaged, StoreUnavailable
 from ringpop_py.journal import codec
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.asker import attempt_of
 from ringpop_py.journal.heir import Heir
 from ringpop_py.journal.journal import Journal
 from ringpop_py.journal.records import Claim, Seal
 from ringpop_py.partition.journalstore import JournalStore, KnownRecords
-from ringpop_py.partition.settle import attempt_of
 from ringpop_py.partition.tasks import Worker, in_parallel
 from ringpop_py.stores.layout import number_in
 

@@ -25,13 +25,13 @@ class MemoryPartition:
     """See the module.
 
     Attributes:
-        presence: COMING while other members' copies arrive, ONLINE while it is served here, GOING
-            while it is handed over.
+        presence: PENDING while other members' copies arrive, OWNED while it is served here,
+            RELEASING while it is handed over.
     """
 
     def __init__(self, number: int, mergeable: MergeableState, now_ms: Callable[[], int]) -> None:
         self.number = number
-        self.presence = Presence.COMING
+        self.presence = Presence.PENDING
         self._mergeable = mergeable
         self._now_ms = now_ms
         self._forgotten_count = 0
@@ -88,5 +88,5 @@ class MemoryPartition:
         return self._forgotten_count - before
 
     def _refuse_unless_online(self) -> None:
-        if self.presence is not Presence.ONLINE:
+        if self.presence is not Presence.OWNED:
             raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")

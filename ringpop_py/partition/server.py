@@ -43,7 +43,7 @@ class Held(Protocol):
         """Return what *look* finds in the state. Raises KeyspaceError."""
 
 
-ONLINE: Final = Presence.ONLINE  # looked up once: each request asks
+ONLINE: Final = Presence.OWNED  # looked up once: each request asks
 
 H = TypeVar("H", bound=Held)
 H_co = TypeVar("H_co", bound=Held, covariant=True)

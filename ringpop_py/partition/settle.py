@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.asker import pause_us
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from ringpop_py.journal.asker import Effects
-
-REPEAT_S_MIN: Final = 0.01
-REPEAT_S_MAX: Final = 1.0
-
-Perform = Any
 
 
 class Answered(Protocol):
@@ -73,12 +69,8 @@ def requests_of(effects: Iterable[fx.Effect], facts: list[fx.Fact]) -> list[fx.R
     return requests
 
 
-def attempt_of(request: fx.Request) -> int:
-    """Return how often *request* was made before."""
-    attempt: int = getattr(request, "attempt", 0)
-    return attempt
-
-
-async def pause_before(attempt: int) -> None:
-    """Sleep before a request is made again."""
-    await trio.sleep(min(REPEAT_S_MIN * 2 ** min(attempt, 16), REPEAT_S_MAX))
+async def pause_before(request: fx.Request) -> None:
+    """Sleep before a request that is made again."""
+    wait_us = pause_us(request)
+    if wait_us:
+        await trio.sleep(wait_us / 1e6)

@@ -22,11 +22,11 @@ from ringpop_py.logs import log
 if TYPE_CHECKING:
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.config.settings import StateConfig
+    from ringpop_py.durable.partition import Partition
+    from ringpop_py.durable.writer import Writer
     from ringpop_py.journal.records import Slot
-    from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.reached import ReachedBook
     from ringpop_py.partition.tasks import Worker
-    from ringpop_py.partition.writer import Writer
     from ringpop_py.shares.durable_driver import DurableDriver
 
 LOOK_S: Final = 0.25
@@ -137,7 +137,7 @@ class Checkpointer:
             # Partitions that came here together do not write their checkpoints together.
             first_at = now + self._interval_s * self._rng.uniform(0.5, 1.0)
             chain = self._chains[partition] = _Chain(partition.epoch, first_at)
-        if partition.presence is not Presence.ONLINE or now < chain.not_before:
+        if partition.presence is not Presence.OWNED or now < chain.not_before:
             return False
         behind = partition.behind
         many = behind >= self._config.checkpoint_slots_max
@@ -159,7 +159,7 @@ class Checkpointer:
             whole_is_due,
         )
 
-        if partition.presence is not Presence.ONLINE or partition.checkpointing:
+        if partition.presence is not Presence.OWNED or partition.checkpointing:
             return None
         chain = self._chains.get(partition)
         if chain is None or chain.epoch != partition.epoch:

@@ -21,9 +21,9 @@ from ringpop_py.values.requests import STALE_OWNER_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ringpop_py.durable.partition import PartitionCopy
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.partition.courier import Courier
-    from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.tasks import Spawn
 
 F = TypeVar("F")
@@ -49,7 +49,7 @@ class _Copy:
         read_at: when the last reading ended; None if there was none.
     """
 
-    partition: Partition
+    partition: PartitionCopy
     reading: trio.Event | None = None
     error: KeyspaceError | None = None
     complete_at: float = 0.0
@@ -72,18 +72,18 @@ class Copies:
     """The copies of one durable keyspace at one node.
 
     Args:
-        make_partition: makes a partition of that number, which this node will not own.
+        make_copy: makes the copy of a partition of that number, with nothing in it yet.
         spawn: runs a function in a task of its own.
         on_empty: called when all copies are forgotten.
     """
 
     def __init__(
         self,
-        make_partition: Callable[[int], Partition],
+        make_copy: Callable[[int], PartitionCopy],
         spawn: Spawn,
         on_empty: Callable[[], object],
     ) -> None:
-        self._make_partition = make_partition
+        self._make_copy = make_copy
         self._spawn = spawn
         self._on_empty = on_empty
         self._copies: OrderedDict[int, _Copy] = OrderedDict()  # the one read last is last
@@ -117,7 +117,7 @@ class Copies:
             if not self._expiring:
                 self._spawn(self._expire)
                 self._expiring = True
-            copy = self._copies[number] = _Copy(self._make_partition(number))
+            copy = self._copies[number] = _Copy(self._make_copy(number))
         self._copies.move_to_end(number)
         copy.users_count += 1
         try:
@@ -142,11 +142,11 @@ class Copies:
         try:
             async with self._limiter:
                 began_at = trio.current_time()
-                await copy.partition.copy()
+                await copy.partition.read()
                 copy.complete_at, copy.read_at, copy.error = began_at, trio.current_time(), None
         except BaseException as error:
             copy.read_at = None
-            copy.partition.leave()
+            copy.partition.forget()
             # Without an error, the tasks that wait would begin a reading that is stopped again.
             stopped = PartitionUnavailable("the reading was stopped")
             copy.error = error if isinstance(error, KeyspaceError) else stopped
@@ -171,7 +171,7 @@ class Copies:
             in_use = copy.users_count or copy.reading is not None
             if not in_use and (is_old or len(self._copies) > COPIES_MAX):
                 del self._copies[number]
-                copy.partition.leave()
+                copy.partition.forget()
 
 
 class StaleRequest(PartitionRequest, Protocol):

@@ -15,9 +15,9 @@ from ringpop_py.transport.deadlines import now_us
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from ringpop_py.durable.partition import Partition
     from ringpop_py.errors import KeyspaceError
     from ringpop_py.partition.memory_partition import MemoryPartition
-    from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.tasks import Spawn
     from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.table import TableRow
@@ -102,7 +102,7 @@ class StewardDriver(ABC, Generic[S, P]):
 
     def online(self) -> list[P]:
         """Return the partitions that this node serves, in the order of their numbers."""
-        found = [p for p in self.partitions.values() if p.presence is Presence.ONLINE]
+        found = [p for p in self.partitions.values() if p.presence is Presence.OWNED]
         return sorted(found, key=lambda partition: partition.number)
 
     def already(self) -> list[RescaleEvent]:
@@ -192,6 +192,9 @@ class StewardDriver(ABC, Generic[S, P]):
                     self.changed = trio.Event()
                 case _:
                     self._begin(task)
+        self._wake_if_sooner()
+
+    def _wake_if_sooner(self) -> None:
         if self._next_deadline() < self._sleeps_until:
             self._wake.set()
 

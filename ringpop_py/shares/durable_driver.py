@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
 from ringpop_py.catalog.assignments import read_newest, record
+from ringpop_py.durable.ownership import (
+    Came,
+    JournalLost,
+    LookDropped,
+    NotGained,
+    Perform,
+    TakenOver,
+)
+from ringpop_py.durable.partition import Partition
 from ringpop_py.errors import (
     BodyError,
     CallError,
     KeyspaceError,
-    StateDamaged,
-    StoreFull,
-    StoreRefused,
+    PartitionUnavailable,
     StoreUnavailable,
 )
 from ringpop_py.journal import effects as fx
-from ringpop_py.journal.desk import Presence
 from ringpop_py.logs import log
 from ringpop_py.partition.fence import FENCE
-from ringpop_py.partition.partition import Partition
 from ringpop_py.shares.driver import StewardDriver
 from ringpop_py.shares.rescale_events import Lost
 from ringpop_py.steward import duties as do
@@ -32,12 +38,11 @@ from ringpop_py.values.requests import RELEASE, KeyspaceRequest
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Iterable
 
-    from ringpop_py.journal.records import Claim
+    from ringpop_py.durable.writer import Writer
     from ringpop_py.partition.tasks import Spawn, Worker
     from ringpop_py.partition.view import NodeView
-    from ringpop_py.partition.writer import Writer, Written
     from ringpop_py.placing.assignment import Assignment
     from ringpop_py.shares.driver import Peers
     from ringpop_py.steward.durable import DurableSteward
@@ -71,9 +76,6 @@ class KeyspaceLogs(Protocol):
     keys: KeyspaceKeys
     writer: Writer
 
-    def make_partition(self, number: int) -> Partition:
-        """Return a partition, not acquired yet."""
-
     def forget_records(self) -> None:
         """Drop the records that were kept for heirs, if there are no heirs."""
 
@@ -82,7 +84,7 @@ class KeyspaceLogs(Protocol):
 
 
 class DurableDriver(StewardDriver["DurableSteward", Partition]):
-    """The partitions of one durable keyspace at one node.
+    """The partitions of one durable keyspace at one node: does what its `Ownership` puts out.
 
     Args:
         keeper: follows and records the assignments in the store.
@@ -102,28 +104,33 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
     ) -> None:
         super().__init__(steward, node, peers, spawn)
         self.keeper = keeper
-        self._logs = logs
-        self._coming: dict[int, Partition] = {}
-        self._strangers: set[str] = set()
         self.seals_met = 0
-        logs.writer.keeper = self
+        self._logs = logs
+        self._strangers: set[str] = set()
+        self._ownership = ownership = logs.writer.ownership
+        self.partitions = ownership.parts
+        ownership.may_leave = self._may_leave_now
+        logs.writer.carry_out = self._carry_out_all
+
+    def _may_leave_now(self, number: int) -> bool:
+        return self.may_leave(number)  # which is set later
 
     def obstacle(self, number: int) -> KeyspaceError | None:
         """See `Holder`."""
-        partition = self._coming.get(number)
+        partition = self._ownership.pending.get(number)
         return partition.trouble if partition is not None else None
 
     @property
     def coming_count(self) -> int:
         """How many partitions are on their way here."""
-        return len(self._coming)
+        return len(self._ownership.pending)
 
     def troubles(self) -> list[tuple[int, KeyspaceError]]:
         """Return the partitions here, or on their way here, whose store fails, and its errors.
 
         They are in the order of their numbers.
         """
-        partitions = {**self._coming, **self.partitions}
+        partitions = {**self._ownership.pending, **self.partitions}
         found = ((number, partitions[number].trouble) for number in sorted(partitions))
         return [(number, trouble) for number, trouble in found if trouble is not None]
 
@@ -131,12 +138,14 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
 
     def _advance(self, now: int) -> None:
         super()._advance(now)
+        self._ownership.advance(now)
+        self._carry_out_all()
         if self.keeper.next_deadline is not None:
             self._do(self.keeper.advance(now))
 
     def _next_deadline(self) -> int:
         keeper_at = self.keeper.next_deadline
-        at = self.steward.next_deadline
+        at = self._ownership.next_deadline
         return at if keeper_at is None else min(at, keeper_at)
 
     def hint(self, version: int) -> None:
@@ -153,27 +162,60 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         if tasks:
             self.look()
 
-    # Duties.
+    # What there is to do.
 
-    def _begin(self, task: do.Duty | do.Fact) -> None:
+    def _do(self, tasks: Iterable[do.Task]) -> None:
+        self._ownership.carry_out(tasks, now_us())
+        self._carry_out_all()
+
+    def _carry_out_all(self) -> None:
+        ownership = self._ownership
+        while ownership.out:
+            for each in ownership.take():
+                self._begin(each)
+        if not ownership.desk.empty:
+            try:
+                self._logs.writer.begin_work()
+            except PartitionUnavailable:  # the share has ended
+                ownership.refuse_jobs(now_us())
+                self._carry_out_all()
+        self._wake_if_sooner()
+
+    def _begin(self, task: Any) -> None:  # noqa: ANN401, C901, PLR0912 - one case a kind
         match task:
-            case do.Serve(number, epoch):
-                partition = self.partitions[number] = self._coming.pop(number)
+            case Perform():
+                self._logs.writer.ask(task)
+            case do.Tell() | do.Changed():
+                super()._do((task,))
+            case Came(partition, epoch):
                 self.events.tell(self._gained(partition, epoch))
                 self._logs.forget_records()
             case do.Drop(number):
-                self.partitions.pop(number).leave()
                 self.events.tell(Lost(number))
-            case do.Abandon(number):
-                # None if its try had not begun, for want of a place.
-                abandoned = self._coming.pop(number, None)
-                if abandoned is not None:
-                    abandoned.leave()
+            case do.Abandon():
                 self._logs.forget_records()
             case do.ReadAssignment() | do.RecordAssignment():
-                self._spawn(self._keep, task)
+                self._start(self._keep, task)
+            case do.AskToRelease():
+                self._start(self._carry_out, task)
+            case LookDropped(partition):
+                self._start(self._look_dropped, partition)
+            case fx.Damaged(number):
+                self.obstacle(number)  # it logs what is damaged
+            case NotGained(partition, error):
+                self._log_not_gained(partition.number, error or partition.trouble)
+            case fx.Sealed():
+                self._tell_sealed(task)
+            case JournalLost():
+                self._tell_journal_lost(task)
+            case TakenOver():
+                self._log_lost(task)
             case _:
-                self._spawn(self._carry_out, task)
+                pass  # what only a simulator looks at
+
+    def _start(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+        with suppress(PartitionUnavailable):  # the share has ended
+            self._spawn(function, *arguments)
 
     async def _keep(self, duty: do.ReadAssignment | do.RecordAssignment) -> None:
         worker, keys, name = self._logs.worker, self._logs.keys, self.table.keyspace
@@ -193,65 +235,18 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         self._follow(self.keeper.done(duty, result, now_us()))
 
     async def _perform(self, duty: do.Duty) -> object:
-        match duty:
-            case do.Follow(number) | do.Acquire(number):
-                partition = self._make_coming(number)
-                try:
-                    if isinstance(duty, do.Acquire):
-                        return await self._acquire(partition, duty)
-                    await partition.follow()
-                except KeyspaceError as error:
-                    damaged = isinstance(error, StateDamaged)
-                    if not damaged:
-                        self._log_not_gained(number, error)
-                    partition.leave()
-                    return do.Trouble(damaged)
-                return do.Got()
-            case do.AskToRelease(number, owner, epoch):
-                return await self._ask_to_release(number, owner, epoch)
-            case do.SealFor(number, to):
-                return await self._seal(number, to)
-            case _:
-                raise AssertionError(duty)
+        assert isinstance(duty, do.AskToRelease)
+        return await self._ask_to_release(*duty)
 
-    def _make_coming(self, number: int) -> Partition:
-        """Return a partition that may come: a new one, unless its last try was not given up."""
-        former = self._coming.get(number)
-        # A try that was given up may have ended with a claim: the journal may still call its state,
-        # and resets it once that claim is released.
-        if former is not None and former.presence is not Presence.LOST:
-            return former
-        partition = self._coming[number] = self._logs.make_partition(number)
-        if former is not None:
-            partition.damage = former.damage  # requests fail with it until the partition is read
-        return partition
-
-    async def _acquire(
-        self, partition: Partition, duty: do.Acquire
-    ) -> do.Taken | do.HeldBy | do.Over | do.Trouble:
-        def may_take(claim: Claim, epoch: int) -> bool:
-            return self.steward.may_replace(duty, claim.owner, epoch)
-
-        fact = await partition.acquire(may_take)
-        if isinstance(fact, fx.NotAcquired):
-            return do.HeldBy(fact.holder.owner, fact.epoch)
+    async def _look_dropped(self, partition: Partition) -> None:
         try:
-            # A drop marks the generation first, and then fences each partition. If our claim came
-            # after the fence, the mark is there, even if gossip of the drop has not come yet.
-            over = await self._logs.is_over()
+            dropped: bool | None = await self._logs.is_over()
         except StoreUnavailable:
-            partition.leave()
-            return do.Trouble()
-        if over:
-            partition.leave()
-            return do.Over()
-        await self._logs.writer.claimed(partition.number)  # the journal may have been sealed since
-        if partition.presence is not Presence.ONLINE:
-            partition.leave()
-            return do.Trouble()
-        return do.Taken(partition.epoch)
+            dropped = None
+        self._ownership.looked(partition, now_us(), dropped=dropped)
+        self._carry_out_all()
 
-    def _log_not_gained(self, number: int, error: KeyspaceError) -> None:
+    def _log_not_gained(self, number: int, error: KeyspaceError | None) -> None:
         name = self.table.keyspace
         log.warning(
             "partition-not-gained",
@@ -265,8 +260,8 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         if address is None:
             return ReleaseSaid.UNREACHABLE
         keyspace, generation = self.table.keyspace, self.table.generation
-        coming = self._coming.get(number)
-        journal = "" if coming is None else coming.journal_of(epoch)
+        pending = self._ownership.pending.get(number)
+        journal = "" if pending is None else pending.heir.journal_of(epoch)
         request = ReleaseRequest(keyspace, generation, number, epoch, self._node.name, journal)
         body = encode(request)
         call = Call(NODE_SERVICE, RELEASE, b"", body, ttl_s=RELEASE_S)
@@ -281,52 +276,19 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         number = request.number
         if not 0 <= number < len(self.table):
             raise BodyError(f"keyspace {self.table.keyspace!r} has no partition {number}")
-        answer = self.steward.release(number, request.epoch, request.to)
-        if isinstance(answer, ReleaseSaid):
-            mine = self._logs.writer.is_settled(number, request.journal)
-            # Who hears NOT_MINE may seal the journal, and with it all partitions of this node. So
-            # a claim or a release that is on its way here is waited for.
-            wait = answer is ReleaseSaid.NOT_MINE and not mine and not self.failure
-            return ReleaseSaid.NOT_YET if wait else answer
         said: list[ReleaseSaid] = []
-        try:
-            if not self.may_leave(number):
-                said = [ReleaseSaid.NOT_YET]
-            else:
-                # In a task of its own: the seal goes on if the one who asks hangs up.
-                self._spawn(self._seal_for, answer, said)
-        except KeyspaceError:  # the share has ended
-            said = [ReleaseSaid.NOT_MINE]
-        if said:
-            self._end(answer, said[0])
+        # It goes on if the one who asks hangs up.
+        self._ownership.release(
+            number, request.epoch, request.to, request.journal, said.append, now_us()
+        )
+        self._carry_out_all()
         while not said and not self.failure:
             await self.changed.wait()
         return said[0] if said else ReleaseSaid.NOT_MINE
 
-    async def _seal_for(self, duty: do.SealFor, said: list[ReleaseSaid]) -> None:
-        result = await self._seal(*duty)
-        said.append(result)
-        self._end(duty, result)
+    # What an operator is told.
 
-    async def _seal(self, number: int, to: str) -> ReleaseSaid:
-        partition = self.partitions.get(number)
-        if partition is None:  # it was lost before this task began
-            return ReleaseSaid.NOT_MINE
-        try:
-            await partition.release(to)
-        except StoreRefused as error:
-            # It is here as before. Who hears NOT_MINE may seal the journal, and with it all
-            # partitions here: that is right if this node cannot write, and another perhaps can.
-            return ReleaseSaid.NOT_YET if isinstance(error, StoreFull) else ReleaseSaid.NOT_MINE
-        except KeyspaceError:  # it was lost meanwhile, or is claimed again
-            here = partition.epoch != 0 or self._logs.writer.journal.reclaims(number)
-            return ReleaseSaid.NOT_YET if here else ReleaseSaid.NOT_MINE
-        return ReleaseSaid.SEALED
-
-    # As `Keeper` of the writer.
-
-    def has_sealed(self, seal: fx.Sealed) -> None:
-        """See `Keeper`."""
+    def _tell_sealed(self, seal: fx.Sealed) -> None:
         owner, name, keyspace = seal.holder.owner, self._node.name, self.table.keyspace
         status = self._node.status_of(owner)
         if owner == name:
@@ -356,14 +318,14 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             }
         )
 
-    def fenced(self, fence: fx.Fenced, partitions: Sequence[Written]) -> None:
-        """See `Keeper`."""
+    def _tell_journal_lost(self, lost: JournalLost) -> None:
+        fence, count = lost
         by, name, keyspace = fence.by, self._node.name, self.table.keyspace
         self.seals_met += 1
         text = f"{name}: its journal {fence.name} of {keyspace} was sealed by {by}; " + (
             f"what it had is read again: {len(fence.lost)} partitions"
             if fence.outcome_open
-            else f"{len(partitions)} partitions are claimed again"
+            else f"{count} partitions are claimed again"
         )
         log.warning("journal-lost", text=text, keyspace=keyspace, journal=fence.name, by=by)
         self._node.note(
@@ -373,26 +335,14 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
                 "by": by,
                 "keyspace": keyspace,
                 "journal": fence.name,
-                "partitions": len(partitions),
+                "partitions": count,
                 "text": text,
             }
         )
         self._warn_of_stranger(by)
-        here = [p.number for p in partitions if self.partitions.get(p.number) is p]
-        self._do(self.steward.fenced(here, now_us()))
 
-    def claimed_again(self, partition: Written, epoch: int) -> None:
-        """*partition* is served again, in *epoch*."""
-        if self.partitions.get(partition.number) is partition:
-            self._do(self.steward.claimed_again(partition.number, epoch, now_us()))
-        elif self._coming.get(partition.number) is not partition:
-            partition.leave()
-
-    def lost(self, partition: Written, to: str) -> None:
-        """Give up a partition that another node has taken over."""
-        number = partition.number
-        if self.partitions.get(number) is not partition:
-            return  # this node had given it up already, and may have gained it again by now
+    def _log_lost(self, lost: TakenOver) -> None:
+        number, to = lost
         log.warning(
             "partition-lost",
             text=f"partition {number} of {self.table.keyspace} is no longer served here"
@@ -402,7 +352,6 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             taken_by=to,
         )
         self._warn_of_stranger(to)
-        self._do(self.steward.lost(number, to, now_us()))
 
     def _warn_of_stranger(self, name: str) -> None:
         """Warn once for each *name* that took a partition over and does not become a member."""
@@ -410,7 +359,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         if known or name in self._strangers or len(self._strangers) >= STRANGERS_MAX:
             return
         self._strangers.add(name)
-        self._spawn(self._warn_if_strange, name)
+        self._start(self._warn_if_strange, name)
 
     async def _warn_if_strange(self, name: str) -> None:
         # A node that has just started may not know its cluster yet.

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ringpop_py.durable.ownership import Ownership
+from ringpop_py.durable.partition import Partition, PartitionCopy
+from ringpop_py.durable.writer import Writer
 from ringpop_py.errors import ConfigError
 from ringpop_py.jobs.jobs import Jobs
 from ringpop_py.jobs.store import JobStore
 from ringpop_py.partition.journalstore import JournalStore, KnownRecords
-from ringpop_py.partition.partition import Partition
 from ringpop_py.partition.reached import ReachedBook
-from ringpop_py.partition.writer import Writer
 from ringpop_py.placing.assignment import Assignments
 from ringpop_py.shares.checkpointer import Checkpointer
 from ringpop_py.shares.copies import Copies
@@ -81,8 +82,10 @@ class DurableHost(OwningHost[DurableDriver]):
         )
         reached = ReachedBook(worker.store, self.keys)
         self._known = KnownRecords(reached)
-        of_writer = JournalStore(self.keys, worker), JournalStore(self.keys, worker)
-        self.writer = Writer(node.name, *of_writer, state, spawn)
+        stores = JournalStore(self.keys, worker), JournalStore(self.keys, worker)
+        make_name = stores[0].make_name
+        self.ownership = Ownership(node.name, make_name, state, steward, self._make_partition)
+        self.writer = Writer(self.ownership, *stores, spawn)
         driver = DurableDriver(
             steward,
             Keeper(self.assignments, peers.members, self._acts),
@@ -95,7 +98,7 @@ class DurableHost(OwningHost[DurableDriver]):
         logs = JournalStore(self.keys, worker)
         self.sweeper = Sweeper(self.keys, worker, self.writer, logs, reached)
         self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker, reached)
-        self._watch = RefusalWatch(self.writer, node.name, entry.name, peers.members)
+        self._watch = RefusalWatch(self.ownership, node.name, entry.name, peers.members)
         self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
         self.jobs = Jobs(
             node,
@@ -105,8 +108,7 @@ class DurableHost(OwningHost[DurableDriver]):
             destinations=self,
             spawn=spawn,
         )
-        # A copy is only read: it never comes online here, so it cannot be lost.
-        self.copies = Copies(self.make_partition, spawn, self.forget_records)
+        self.copies = Copies(self._make_copy, spawn, self.forget_records)
 
     async def run(self) -> None:
         """Gain and give partitions, and write checkpoints, until cancelled.
@@ -154,14 +156,18 @@ class DurableHost(OwningHost[DurableDriver]):
         self._on_over()
         return True
 
-    def make_partition(self, number: int) -> Partition:
-        """See `KeyspaceLogs`."""
-        return Partition(
-            number,
-            state=self._make_state(self.definition),
-            store=JournalStore(self.keys, self.worker, self._known),
-            writer=self.writer,
-        )
+    def _make_partition(self, number: int) -> Partition:
+        state, store = self._made()
+        return Partition(number, state=state, store=store, writer=self.writer)
+
+    def _make_copy(self, number: int) -> PartitionCopy:
+        state, store = self._made()
+        journal = self.ownership.journal
+        return PartitionCopy(number, state=state, store=store, journal=journal)
+
+    def _made(self) -> tuple[KeyedState, JournalStore]:
+        store = JournalStore(self.keys, self.worker, self._known)
+        return self._make_state(self.definition), store
 
     def forget_records(self) -> None:
         """See `KeyspaceLogs`."""

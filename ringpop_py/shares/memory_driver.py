@@ -64,14 +64,14 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
         match task:
             case do.Serve(number, epoch):
                 partition = self._partition(number)
-                partition.presence = Presence.ONLINE
+                partition.presence = Presence.OWNED
                 self.events.tell(self._gained(partition, epoch))
             case do.Withhold(number):
-                self.partitions[number].presence = Presence.GOING
+                self.partitions[number].presence = Presence.RELEASING
                 self.events.tell(Lost(number))
             case do.Drop(number):
                 partition = self.partitions.pop(number)
-                if partition.presence is Presence.ONLINE:
+                if partition.presence is Presence.OWNED:
                     self.events.tell(Lost(number))
                 partition.presence = Presence.LOST
             case do.Remind(number, to):
@@ -89,10 +89,10 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
             return Said.NOT_NOW
         if isinstance(duty, do.Send):
             return await self._send(partition, to)
-        if partition.empty and partition.presence is Presence.COMING:
+        if partition.empty and partition.presence is Presence.PENDING:
             return do.NOTHING_TO_GIVE
         # A partition that stays at a node that ends would be lost.
-        stays = partition.presence is Presence.ONLINE and not self.steward.leaving
+        stays = partition.presence is Presence.OWNED and not self.steward.leaving
         if stays and not self.may_leave(number):
             return Said.NOT_NOW
         return await self._step(to, number, HandOverStep.OFFER)

@@ -8,7 +8,7 @@ there is no other member to take them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -18,7 +18,7 @@ from ringpop_py.logs import log
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ringpop_py.partition.writer import Writer
+    from ringpop_py.durable.ownership import Ownership
 
 LOOK_S: Final = 1.0
 PROBE_S: Final = 5.0
@@ -26,7 +26,7 @@ PROBE_S: Final = 5.0
 
 
 class RefusalWatch:
-    """Watches whether the store refuses what *writer* puts, for one keyspace at the node *name*.
+    """Watches whether the store refuses what *ownership* puts, for one keyspace at the node *name*.
 
     Args:
         members: returns the members that may own partitions now.
@@ -36,12 +36,16 @@ class RefusalWatch:
     """
 
     def __init__(
-        self, writer: Writer, name: str, keyspace: str, members: Callable[[], Sequence[str]]
+        self,
+        ownership: Ownership[Any],
+        name: str,
+        keyspace: str,
+        members: Callable[[], Sequence[str]],
     ) -> None:
         self.away = False
         self._name = name
         self._keyspace = keyspace
-        self._writer = writer
+        self._ownership = ownership
         self._members = members
 
     async def run(
@@ -56,7 +60,7 @@ class RefusalWatch:
         probe_at = 0.0
         while True:
             await trio.sleep(LOOK_S)
-            now, why = trio.current_time(), self._writer.refusal
+            now, why = trio.current_time(), self._ownership.refusal
             if why is not None and self.away and now >= probe_at:
                 probe_at = now + PROBE_S
                 try:
@@ -64,7 +68,7 @@ class RefusalWatch:
                 except StoreUnavailable:
                     pass
                 else:
-                    why = self._writer.refusal = None
+                    why = self._ownership.refusal = None
             others = [name for name in self._members() if name != self._name]
             away = why is not None and bool(others)
             if away != self.away:

@@ -19,8 +19,8 @@ from ringpop_py.values.requests import KeyspaceRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringpop_py.durable.partition import Partition
     from ringpop_py.partition.checkpoints import Checkpoint
-    from ringpop_py.partition.partition import Partition
     from ringpop_py.partition.server import PartitionServer
     from ringpop_py.partition.tasks import Worker
     from ringpop_py.stores.layout import KeyspaceKeys

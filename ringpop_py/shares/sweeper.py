@@ -17,10 +17,10 @@ from ringpop_py.partition.settle import settle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringpop_py.durable.writer import Writer
     from ringpop_py.partition.journalstore import JournalStore
     from ringpop_py.partition.reached import ReachedBook
     from ringpop_py.partition.tasks import Worker
-    from ringpop_py.partition.writer import Writer
     from ringpop_py.stores.layout import KeyspaceKeys
 
 SWEEP_S: Final = 600.0

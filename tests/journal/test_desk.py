@@ -51,7 +51,7 @@ class Sequences:
 class Place:
     """A partition without a state."""
 
-    def __init__(self, number: int, presence: Presence = Presence.ONLINE) -> None:
+    def __init__(self, number: int, presence: Presence = Presence.OWNED) -> None:
         self.number = number
         self.presence = presence
         self.state = Sequences()
@@ -103,7 +103,7 @@ class Office:
         if isinstance(fact, fx.Fenced):
             for place in self.places:
                 if self.node.journal.reclaims(place.number):
-                    place.presence = Presence.COMING
+                    place.presence = Presence.RECLAIMING
         assert not isinstance(fact, fx.Request)
         self.desk.ended(fact)
         return effects
@@ -299,7 +299,7 @@ def test_reads_fail_together_where_the_store_does_not_answer() -> None:
 # Presence.
 
 
-@pytest.mark.parametrize("presence", [Presence.ONLINE, Presence.GOING, Presence.LOST])
+@pytest.mark.parametrize("presence", [Presence.RELEASED, Presence.UNWANTED, Presence.LOST])
 def test_jobs_of_a_partition_that_the_journal_does_not_hold_are_refused(
     presence: Presence,
 ) -> None:
@@ -317,7 +317,7 @@ def test_jobs_of_a_partition_that_the_journal_does_not_hold_are_refused(
 
 def test_jobs_of_a_partition_that_is_coming_wait_in_their_order() -> None:
     office = Office(2)
-    office.places.append(Place(2, Presence.COMING))
+    office.places.append(Place(2, Presence.RECLAIMING))
     jobs = [office.write(2, add(1)), office.release(2), office.read(2)]
 
     assert office.step() == []
@@ -330,7 +330,7 @@ def test_jobs_of_a_partition_that_is_coming_wait_in_their_order() -> None:
 
 def test_what_waits_for_a_partition_that_was_lost_is_refused() -> None:
     office = Office(2)
-    office.places.append(Place(2, Presence.COMING))
+    office.places.append(Place(2, Presence.RECLAIMING))
     jobs = [office.write(2, add(1)), office.read(2)]
     office.step()
 
@@ -355,7 +355,7 @@ def test_a_release_goes_behind_the_writes_that_came_before_it() -> None:
     assert between == [True, False, False]
     assert office.slots() == [group((0, 1, [1])), group((0, 1, Release("b")), (1, 1, [2]))]
     assert errors_of(*jobs) == [None] * 3
-    assert office.places[0].presence is Presence.GOING
+    assert office.places[0].presence is Presence.RELEASED
 
 
 def test_releases_of_several_partitions_go_together_with_writes_of_others() -> None:
@@ -405,7 +405,7 @@ def test_a_release_for_which_there_is_no_room_leaves_the_partition_online() -> N
     office.end(office.node.journal.answered(put.id, StoreAnswer.NO_ROOM))
 
     assert errors_of(release, write) == [StoreFull] * 2
-    assert office.places[0].presence is Presence.ONLINE
+    assert office.places[0].presence is Presence.OWNED
     assert not read.ended
     assert office.step() == [fx.MayRead()]  # this node is still the owner
     assert errors_of(read) == [None]
@@ -434,9 +434,9 @@ def test_what_met_a_true_seal_waits_and_is_done_after_the_next_claim() -> None:
     assert errors_of(*jobs, read) == [None] * 4
     assert office.slots()[1:] == [group((0, 2, [1]), (1, 2, [2])), group((1, 2, Release("b")))]
     assert [place.presence for place in office.places] == [
-        Presence.ONLINE,
-        Presence.GOING,
-        Presence.ONLINE,
+        Presence.OWNED,
+        Presence.RELEASED,
+        Presence.OWNED,
     ]
 
 
@@ -557,7 +557,7 @@ class Course(Office):
             self.store.slots.setdefault((journal.name, journal.next_slot), Seal("z"))
         elif action == "take":
             Node(f"other {sequence}", self.store).acquires(number, take=True)
-        elif self.places[number].presence is Presence.ONLINE:
+        elif self.places[number].presence is Presence.OWNED:
             self.jobs.append(self.ask(action, number, sequence))
 
     def ask(self, action: str, number: int, sequence: int) -> Job:

@@ -13,15 +13,15 @@ from ringpop_py.config.settings import StateConfig
 from ringpop_py.shares import copies
 from ringpop_py.stores.memory import StoreFault
 from ringpop_py.values.requests import STALE_OWNER_S
+from tests.durable.benches import until
 from tests.keyed.reading import value_in
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
-from tests.partition.benches import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from ringpop_py.durable.partition import PartitionCopy
     from ringpop_py.keyspaces.keyspace import Keyspace
-    from ringpop_py.partition.partition import Partition
     from ringpop_py.shares.copies import Copies
     from tests.keyspaces.clusters import Cluster
 
@@ -57,11 +57,11 @@ class Scene:
         Return the numbers of those that have begun.
         """
         begun: list[int] = []
-        make = self.copies._make_partition
+        make = self.copies._make_copy
 
-        def make_slow(number: int) -> Partition:
+        def make_slow(number: int) -> PartitionCopy:
             partition = make(number)
-            copy = partition.copy
+            copy = partition.read
 
             async def copy_slowly() -> None:
                 begun.append(number)
@@ -69,10 +69,10 @@ class Scene:
                 if slow in (None, number):
                     await trio.sleep(seconds)
 
-            partition.copy = copy_slowly  # type: ignore[method-assign]
+            partition.read = copy_slowly  # type: ignore[method-assign]
             return partition
 
-        self.copies._make_partition = make_slow
+        self.copies._make_copy = make_slow
         return begun
 
     @property
@@ -373,7 +373,7 @@ async def test_a_reading_that_was_stopped_is_not_begun_again_by_those_who_wait_f
         assert found is not None
 
         with pytest.raises(PartitionUnavailable, match="stopped"):
-            await copies.Copies(found._make_partition, spawn, bool).read(
+            await copies.Copies(found._make_copy, spawn, bool).read(
                 0, lambda state: value_in(state, "k")
             )
 

@@ -24,9 +24,9 @@ from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.checksum import HEAD
 from ringpop_py.values.operations import Outcome
 from ringpop_py.values.packed import make_packer
+from tests.durable.benches import KEYS, StoreWithARival, a_bench, add, put_checkpoint
 from tests.keyed.reading import value_in
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
-from tests.partition.benches import KEYS, StoreWithARival, a_bench, add, put_checkpoint
 
 if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace

@@ -18,18 +18,18 @@ from ringpop_py.partition.tasks import Worker
 from ringpop_py.shares.checkpointer import LOOK_S, TRIM_S
 from ringpop_py.stores.layout import slot_in
 from ringpop_py.stores.memory import MemoryStore, StoreFault
+from tests.durable.benches import RecordingStore, release_unknown, until
 from tests.keyspaces.clusters import a_cluster, all_online
 from tests.logged import events_in
-from tests.partition.benches import RecordingStore, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from ringpop_py.durable.partition import Partition
     from ringpop_py.journal.effects import Reply, Request
     from ringpop_py.keyed.entries import Piece
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.partition.partition import Partition
     from ringpop_py.shares.checkpointer import CheckpointCounts
     from ringpop_py.stores.store import Store
 
@@ -288,7 +288,7 @@ async def test_a_journal_that_cannot_be_trimmed_is_tried_rarely() -> None:
         keyspace = await node.open_keyspace("counts", partitions=2, checkpoint_interval_s=3600)
         await all_online(keyspace, "a")
         host = node.keyspaces.durable_host("counts")
-        await host.driver.partitions[0].release("b")  # not by the steward, so nobody knows
+        await release_unknown(host.writer, host.driver.partitions[0])
         key = key_in(keyspace, 1)
         store.said.clear()
         for number in range(100):
@@ -356,7 +356,7 @@ async def test_a_partition_that_is_lost_while_its_checkpoint_is_made_costs_that_
 
         async def lose() -> None:
             (partition,) = [each for each in partitions if each.behind]
-            await partition.release("b")  # not by the steward, so nobody knows
+            await release_unknown(host.writer, partition)
             lost.append(partition)
 
         host.checkpointer._worker = SlowWorker(cluster.store, lose)
@@ -412,8 +412,8 @@ async def test_a_partition_that_is_lost_while_its_checkpoint_is_put_ends_nothing
         perform = host.writer.beside.perform
 
         async def lose_before(request: Request) -> Reply:
-            if isinstance(request, PutCheckpoint) and first.presence is Presence.ONLINE:
-                await first.release("b")
+            if isinstance(request, PutCheckpoint) and first.presence is Presence.OWNED:
+                await release_unknown(host.writer, first)
             return await perform(request)
 
         monkeypatch.setattr(host.writer.beside, "perform", lose_before)
@@ -443,7 +443,7 @@ async def test_a_partition_that_is_lost_while_it_waits_for_its_turn_is_passed_ov
 
             async def lose_the_next() -> None:
                 nursery.start_soon(write, second)
-                await second.release("b")
+                await release_unknown(host.writer, second)
 
             host.checkpointer._worker = SlowWorker(cluster.store, lose_the_next)
             await write(first)

@@ -8,18 +8,16 @@ import pytest
 import trio
 
 from ringpop_py.errors import PartitionUnavailable, StoreUnavailable
-from ringpop_py.journal.codec import encode_record
-from ringpop_py.journal.records import Seal
+from ringpop_py.journal.codec import encode_claim, encode_record
+from ringpop_py.journal.records import Claim, Seal
 from ringpop_py.shares.durable_driver import ReleaseRequest
 from ringpop_py.steward.duties import ReleaseSaid
 from ringpop_py.steward.memory import MemorySteward
 from ringpop_py.stores.memory import MemoryStore, StoreFault
+from tests.durable.benches import until
 from tests.keyspaces import clusters, memory_clusters
-from tests.partition.benches import until
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from ringpop_py.keyspaces.keyspace import Keyspace
 
 pytestmark = pytest.mark.virtual_time
@@ -74,7 +72,7 @@ async def test_who_claims_in_a_share_that_has_failed_denies_it() -> None:
         await until(lambda: store.get(host.keys.partition(0).claim(1)) is not None)
 
         host.driver.fail("a bug")
-        assert not host.writer.is_settled(0, host.writer.journal.name)
+        assert not host.ownership.is_settled(0, host.writer.journal.name)
         said = await host.driver.release(request_for(keyspace, host.writer.journal.name))
         store.deaf = False
 
@@ -105,9 +103,7 @@ async def test_who_is_releasing_it_already_does_not_deny_it_before_that_is_done(
         assert first == [ReleaseSaid.SEALED]
 
 
-async def test_who_is_fenced_before_its_seal_begins_does_not_deny_what_it_claims_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_who_claims_it_again_does_not_deny_it() -> None:
     store = SlowToClaim()
     store.deaf = False
     async with clusters.a_cluster(store) as cluster:
@@ -116,56 +112,44 @@ async def test_who_is_fenced_before_its_seal_begins_does_not_deny_what_it_claims
         await clusters.all_online(keyspace, "a")
         host = a.keyspaces.durable_host("counts")
         driver, journal = host.driver, host.writer.journal.name
-        spawn = driver._spawn
-
-        def spawn_once_it_is_fenced(
-            function: Callable[..., Awaitable[object]], *arguments: object
-        ) -> None:
-            monkeypatch.undo()
-
-            async def fenced_first() -> None:
-                key = host.keys.journal(journal).slot(1)
-                store.put_if_absent(key, encode_record(Seal("z"), key))
-                store.deaf = True
-                with pytest.raises(PartitionUnavailable, match="claimed again"):
-                    await driver.partitions[0].read(lambda state: state)
-                await function(*arguments)
-
-            spawn(fenced_first)
-
-        monkeypatch.setattr(driver, "_spawn", spawn_once_it_is_fenced)
+        key = host.keys.journal(journal).slot(1)
         driver.table.desire(["b"])
-        said = await driver.release(request_for(keyspace, journal))
-        again = host.writer.journal.reclaims(0)
-        store.deaf = False
+        store.put_if_absent(key, encode_record(Seal("z"), key))
+        store.deaf = True
 
-        assert said is ReleaseSaid.NOT_YET
-        assert again
+        # The release meets the seal, and waits for the claim after it.
+        async with trio.open_nursery() as nursery:
+            said: list[ReleaseSaid] = []
+
+            async def ask() -> None:
+                said.append(await driver.release(request_for(keyspace, journal)))
+
+            nursery.start_soon(ask)
+            await until(lambda: host.writer.journal.reclaims(0))
+            again = await driver.release(request_for(keyspace, journal))
+            store.deaf = False
+
+        assert again is ReleaseSaid.NOT_YET
+        assert said == [ReleaseSaid.SEALED]
 
 
-async def test_a_partition_that_is_lost_before_its_seal_begins_is_not_ours_to_release(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_partition_that_is_lost_before_it_is_released_is_not_ours_to_release() -> None:
     async with clusters.a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("counts", partitions=1)
         await clusters.all_online(keyspace, "a")
-        driver = a.keyspaces.durable_host("counts").driver
-        spawn = driver._spawn
+        host = a.keyspaces.durable_host("counts")
+        key = host.keys.journal(host.writer.journal.name).slot(1)
+        claim = host.keys.partition(0).claim(2)
+        cluster.store.put_if_absent(key, encode_record(Seal("b"), key))
+        won = Claim("b", "a journal of b", 1, None)
+        cluster.store.put_if_absent(claim, encode_claim(won, claim))
+        host.driver.table.desire(["b"])
 
-        def spawn_once_it_is_lost(
-            function: Callable[..., Awaitable[object]], *arguments: object
-        ) -> None:
-            monkeypatch.undo()  # what it spawns itself by that, and later, begins as ever
-            driver.lost(driver.partitions[0], "b")
-            spawn(function, *arguments)
-
-        monkeypatch.setattr(driver, "_spawn", spawn_once_it_is_lost)
-        driver.table.desire(["b"])
-        said = await driver.release(request_for(keyspace, "a former journal"))
+        said = await host.driver.release(request_for(keyspace, "a former journal"))
 
         assert said is ReleaseSaid.NOT_MINE
-        assert not driver.failure
+        assert not host.driver.failure
 
 
 async def test_a_keyspace_that_is_dropped_before_it_offers_a_partition_has_not_failed() -> None:

@@ -13,13 +13,16 @@ from ringpop_py.partition.fence import FENCE, fence
 from ringpop_py.placing.table import PartitionStatus, TableRow
 from ringpop_py.shares.durable_driver import STRANGER_S
 from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.transport.deadlines import now_us
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ringpop_py.durable.partition import Partition
     from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.shares.durable_host import DurableHost
 
 pytestmark = pytest.mark.virtual_time
 
@@ -264,20 +267,26 @@ async def test_two_clusters_of_one_name_on_one_store_are_told_of_each_other(
     assert "is not a member of this cluster" in str(shared[0])
 
 
+def lose(host: DurableHost, partition: Partition, to: str) -> None:
+    """As if *to* had won the claim of a partition after a fence."""
+    host.ownership._tell_lost(partition, to, now_us())
+    host.writer.carry_out()
+
+
 async def test_who_drops_a_keyspace_and_who_joins_a_little_later_are_no_strangers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("visits", partitions=4)
-        driver = a.keyspaces.durable_host("visits").driver
+        host = a.keyspaces.durable_host("visits")
         await keyspace.put("k", 1)
-        driver.lost(driver.partitions[0], "b")  # as if it came from the other side of a cut
+        lose(host, host.driver.partitions[0], "b")  # as if from the other side of a cut
         await trio.sleep(STRANGER_S / 2)
         await cluster.start("b")
         await trio.sleep(STRANGER_S)
-        for partition in list(driver.partitions.values()):
-            driver.lost(partition, FENCE)
+        for partition in list(host.driver.partitions.values()):
+            lose(host, partition, FENCE)
         await trio.sleep(STRANGER_S + 1)
 
     assert events_in(caplog, "partition-lost")

@@ -16,9 +16,19 @@ from ringpop_py.partition.tasks import Worker
 from ringpop_py.shares.sweeper import SWEEP_S, Sweeper
 from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import StoreFault
+from tests.durable.benches import (
+    KEYS,
+    Bench,
+    a_bench,
+    acquire,
+    add,
+    nobody,
+    put_checkpoint,
+    release,
+    total,
+)
 from tests.keyspaces.clusters import a_cluster, all_online
 from tests.logged import events_in
-from tests.partition.benches import KEYS, Bench, a_bench, add, nobody, put_checkpoint, total
 
 if TYPE_CHECKING:
     from ringpop_py.stores.store import Store
@@ -88,9 +98,9 @@ async def test_the_journal_of_its_own_writer_is_left_to_that() -> None:
         assert mine == 1
         assert bench.slots_of("a") == []  # another node may do it at any time
         assert await total(partition) == 1
-        await partition.release("b")
+        await release(partition, "b")
         target = bench.node("b").partition()
-        await target.acquire(nobody)
+        await acquire(target, nobody)
         assert await total(target) == 1
 
 

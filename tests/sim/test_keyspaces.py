@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.durable.ownership import Ownership
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.effects import StoreAnswer
 from ringpop_py.journal.records import Seal
@@ -18,9 +19,9 @@ from ringpop_sim.cli import main
 from ringpop_sim.errors import PlanError
 from ringpop_sim.keyspaces import oracles
 from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
+from ringpop_sim.keyspaces.durable import DurableDriver
 from ringpop_sim.keyspaces.home import Home
 from ringpop_sim.keyspaces.homes import HomeWatcher
-from ringpop_sim.keyspaces.journals import JournalDriver
 from ringpop_sim.linear import Invocation
 from ringpop_sim.plans.plan import Crash, Drain, FailStore, KeyspacePlan, Leave, Plan, Start, Stop
 from ringpop_sim.runs.run import Run, run
@@ -93,7 +94,7 @@ def test_nothing_is_served_while_the_store_does_not_say_that_the_keyspace_was_no
 
     assert found.homes is not None
     assert not any(home.steward.serving for home in found.homes)
-    assert any(home.durable.coming for home in found.homes)  # they try again
+    assert any(home.durable.ownership.pending for home in found.homes)  # they try again
     assert {broken.invariant for broken in result.broken} == {"K4"}
 
 
@@ -238,7 +239,7 @@ def test_a_member_that_is_taken_for_dead_has_what_nobody_else_claimed_again_in_a
 
 
 def test_a_fence_after_which_nothing_is_claimed_breaks_k10(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(JournalDriver, "_claim_goes_on", lambda _self, _effects: None)
+    monkeypatch.setattr(Ownership, "_claim_ended", lambda _self, _fact, _now: None)
 
     result = run(scenario("partitions-sealed"), 1)
 
@@ -259,10 +260,10 @@ def test_journals_are_short_half_a_minute_after_members_were_drained_and_killed(
 
 
 def test_a_journal_that_nobody_trims_breaks_k11(monkeypatch: pytest.MonkeyPatch) -> None:
-    def does_nothing(self: JournalDriver, end: Callable[[fx.Trimmed], None]) -> None:
+    def does_nothing(self: DurableDriver, end: Callable[[fx.Trimmed], None]) -> None:
         end(fx.Trimmed(self.journal.name, 0, failed=False))
 
-    monkeypatch.setattr(JournalDriver, "trim", does_nothing)
+    monkeypatch.setattr(DurableDriver, "trim", does_nothing)
 
     result = run(scenario("journals-trimmed"), 1)
 

@@ -57,7 +57,7 @@ class MemoryCopy:
     def __init__(self, number: int, state: MergeableState) -> None:
         self.number = number
         self.state = state
-        self.presence = Presence.COMING
+        self.presence = Presence.PENDING
 
     def leave(self) -> None:
         """Forget it."""
@@ -87,7 +87,7 @@ class CopyDriver:
     def has_nothing(self, number: int) -> bool:
         """Return whether there is nothing to give of a partition that is not served here."""
         copy = self.at(number)
-        return copy.state.empty and copy.presence is Presence.COMING
+        return copy.state.empty and copy.presence is Presence.PENDING
 
     def offer(self, number: int, to: str, end: _EndSaid) -> None:
         """Ask the member *to* whether it takes a partition."""

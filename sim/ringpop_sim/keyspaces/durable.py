@@ -1,26 +1,36 @@
-"""The partitions of a durable keyspace at one process, as `ringpop_py.shares.durable_driver` has.
-
-It carries out what the steward decides, and tells it how the partitions of the journal fare.
-"""
+"""The partitions of a durable keyspace at one simulated process: does what `Ownership` puts out."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from ringpop_py.journal.desk import Presence
+from ringpop_py.config.settings import StateConfig
+from ringpop_py.durable.ownership import (
+    Came,
+    JournalLost,
+    LookDropped,
+    Ownership,
+    Part,
+    Perform,
+    Replaces,
+)
+from ringpop_py.errors import KeyspaceError
+from ringpop_py.journal import effects as fx
+from ringpop_py.journal.asker import pause_us
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.steward import duties
 from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
-from ringpop_sim.keyspaces.journals import JournalDriver, StoreAsker
-from ringpop_sim.keyspaces.partitions import PartitionDriver
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ringpop_py.journal import effects as fx
-    from ringpop_py.journal.records import Claim, Entry
-    from ringpop_sim.keyspaces.journals import Driven
+    from ringpop_py.journal.asker import Asker, Effects
+    from ringpop_py.journal.desk import Job
+    from ringpop_py.journal.records import Claim
+    from ringpop_py.keyed.keyed import Snapshot
+    from ringpop_py.values.operations import Write
 
     End = Callable[[Any], None]
 
@@ -36,12 +46,23 @@ class ReleaseRequest(NamedTuple):
     journal: str
 
 
+class StoreAsker(Protocol):
+    """Asks the store for a process."""
+
+    def after(self, delay_us: int, act: Callable[[], None], /) -> None:
+        """Call *act* later, when the process runs."""
+
+    def ask_store(
+        self, request: fx.Request, answer: Callable[[fx.Reply], None], snapshot: Snapshot | None, /
+    ) -> None:
+        """Send *request* to the store, and call *answer* with its reply."""
+
+
 class DurableHome(StoreAsker, Protocol):
     """The keyspace at one process. See `ringpop_sim.keyspaces.home.Home`."""
 
     name: str
     steward: Any
-    partitions: dict[int, Any]
 
     @property
     def now(self) -> int:
@@ -50,8 +71,11 @@ class DurableHome(StoreAsker, Protocol):
     def nonce(self) -> str:
         """Return a text that no process has used before."""
 
-    def do(self, tasks: Iterable[duties.Task], /) -> None:
-        """Carry *tasks* out."""
+    def begin(self, task: duties.Task, /) -> None:
+        """Carry out *task*, if it is not the partitions' own."""
+
+    def settled(self) -> None:
+        """All is carried out that there was to do now."""
 
     def call(self, to: str, what: str, argument: Any, ttl_us: int, end: End, /) -> None:
         """Call the member *to*."""
@@ -67,119 +91,221 @@ class DurableHome(StoreAsker, Protocol):
     def serves_again(self, number: int, epoch: int, /) -> None:
         """A partition is served again, which was claimed again after a fence."""
 
-    def acknowledges(self, entries: Sequence[Entry], /) -> None:
-        """Requests are about to be answered after a group with *entries* was committed."""
+    def acknowledges(self, number: int, epoch: int, /) -> None:
+        """Writes of a partition are about to be acknowledged in *epoch*."""
 
     def replaces(self, number: int, claim: Claim, /) -> None:
         """The owner that made *claim* of a partition is about to be replaced."""
 
     def told(self, fact: fx.Fact, /) -> None:
-        """The journal has reported *fact*."""
+        """The journal has reported *fact*, or an heir a seal."""
+
+
+class CheckpointEnd(Protocol):
+    """What is called at the end of a checkpoint."""
+
+    def __call__(self, *, durable: bool) -> None:
+        """Go on; *durable*: the checkpoint is known to be in the store."""
+
+
+def ask(
+    home: StoreAsker,
+    request: fx.Request,
+    answer: Callable[[fx.Reply], None],
+    snapshot: Snapshot | None = None,
+) -> None:
+    """Send *request* to the store, after a pause if it is repeated; *answer* gets the reply."""
+    wait_us = pause_us(request)
+    if wait_us:
+        home.after(wait_us, partial(home.ask_store, request, answer, snapshot))
+    else:
+        home.ask_store(request, answer, snapshot)
+
+
+def settle(
+    home: StoreAsker,
+    asker: Asker,
+    effects: Effects,
+    tell: Callable[[fx.Fact], None],
+    snapshot: Snapshot | None = None,
+) -> None:
+    """Carry out requests of *asker* until it has none left; *tell* gets the facts it reports."""
+
+    def answered(request_id: int, reply: fx.Reply) -> None:
+        settle(home, asker, asker.answered(request_id, reply), tell, snapshot)
+
+    for effect in effects:
+        if isinstance(effect, fx.Request):
+            ask(home, effect, partial(answered, effect.id), snapshot)
+        else:
+            tell(effect)
 
 
 class DurableDriver:
     """See the module.
 
     Attributes:
-        coming: partitions on their way to the process.
+        working: whether a step is under way, or about to begin.
     """
 
     def __init__(self, home: DurableHome) -> None:
-        self.coming: dict[int, PartitionDriver] = {}
         self._home = home
-        self.writer = JournalDriver(home, self)
+        self.ownership: Ownership[Part] = Ownership(
+            home.name, home.nonce, StateConfig(), home.steward, self._make_part
+        )
+        self.journal = self.ownership.journal
+        self.working = False
 
-    # Duties.
+    def _make_part(self, number: int) -> Part:
+        return Part(number, KeyedState(PACK, AGGREGATIONS), self.ownership)
 
-    def come(self, duty: duties.Follow | duties.Acquire, end: End) -> None:
-        """Carry out *duty*, and call *end* with its result."""
-        number = duty.number
-        partition = self.coming.get(number)
-        # The journal may still call the state of a try that was given up.
-        if partition is None or partition.presence is Presence.LOST:
-            state = KeyedState(PACK, AGGREGATIONS)
-            partition = PartitionDriver(self._home, self.writer, number, state)
-            self.coming[number] = partition
+    # What there is to do.
 
-        def may_take(claim: Claim, epoch: int) -> bool:
-            assert isinstance(duty, duties.Acquire)
-            takes: bool = self._home.steward.may_replace(duty, claim.owner, epoch)
-            if takes:
-                self._home.replaces(number, claim)
-            return takes
+    def carry_out(self, tasks: Iterable[duties.Task]) -> None:
+        """Carry out *tasks* of the steward."""
+        self.ownership.carry_out(tasks, self._home.now)
+        self._carry_out_all()
 
-        if isinstance(duty, duties.Follow):
-            partition.follow(end)
-        else:
-            partition.acquire(may_take, end)
+    def advance(self) -> None:
+        """Do what is due."""
+        self.ownership.advance(self._home.now)
+        self._carry_out_all()
 
-    def serve(self, number: int, epoch: int) -> None:
-        """Serve a partition that has come."""
-        self._home.partitions[number] = self.coming.pop(number)
-        self._home.serves(number, epoch)
+    def _carry_out_all(self) -> None:
+        ownership = self.ownership
+        while ownership.out:
+            for each in ownership.take():
+                self._carry_out(each)
+        if not self.working and not ownership.desk.empty:
+            self.working = True
+            # Later, so that all parts of one request are in the first group, as with tasks.
+            self._home.after(0, self._begin_step)
+        self._home.settled()
 
-    def abandon(self, number: int) -> None:
-        """Give up a partition on its way here, if its try has begun."""
-        if number in self.coming:
-            self.coming.pop(number).leave()
+    def _carry_out(self, task: Any) -> None:
+        home, ownership = self._home, self.ownership
+        match task:
+            case Perform(request):
+                ask(home, request, partial(self._answered, task))
+            case Came(part, epoch):
+                home.serves(part.number, epoch)
+            case LookDropped(part):
+                home.ask_dropped(partial(self._looked, part))
+            case duties.AskToRelease():
+                self._ask_to_release(task)
+            case Replaces(number, claim):
+                home.replaces(number, claim)
+            case fx.Reclaimed(number, epoch):
+                home.told(task)
+                if number in ownership.parts and ownership.parts[number].epoch == epoch:
+                    home.serves_again(number, epoch)
+            case fx.Lost() | fx.Sealed():
+                home.told(task)
+            case JournalLost(fact):
+                home.told(fact)
+            case _:
+                home.begin(task)
 
-    def ask_to_release(self, duty: duties.AskToRelease, end: End) -> None:
-        """Ask the owner of a partition to release it; *end* gets a `ReleaseSaid`."""
+    def _answered(self, asked: Perform, reply: fx.Reply) -> None:
+        self.ownership.answered(asked, reply, self._home.now)
+        self._carry_out_all()
+
+    def _looked(self, part: Part, mark: fx.StoreAnswer) -> None:
+        dropped = False if mark is fx.StoreAnswer.ABSENT else None
+        self.ownership.looked(part, self._home.now, dropped=dropped)
+        self._carry_out_all()
+
+    def _ask_to_release(self, duty: duties.AskToRelease) -> None:
         number, owner, epoch = duty
-        coming = self.coming.get(number)
-        journal = "" if coming is None else coming.journal_of(epoch)
+        pending = self.ownership.pending.get(number)
+        journal = "" if pending is None else pending.heir.journal_of(epoch)
         request = ReleaseRequest(number, epoch, self._home.name, journal)
-        self._home.call(owner, "release", request, RELEASE_US, lambda v: end(_release_said(v)))
 
-    def seal(self, duty: duties.SealFor, tell: Callable[[duties.ReleaseSaid], None]) -> None:
-        """Release a partition; the steward and *tell* get a `ReleaseSaid`."""
-        home, number = self._home, duty.number
+        def end(value: Any) -> None:
+            known = isinstance(value, duties.ReleaseSaid)
+            said = value if known else duties.ReleaseSaid.of(value)
+            self.ownership.done(duty, said, self._home.now)
+            self._carry_out_all()
 
-        def end(said: duties.ReleaseSaid) -> None:
-            home.do(home.steward.done(duty, said, home.now))
-            tell(said)
-
-        partition = home.partitions.get(number)
-        if partition is None:  # it was lost
-            home.after(0, lambda: end(duties.ReleaseSaid.NOT_MINE))
-        else:
-            partition.release(duty.to, end)
+        self._home.call(owner, "release", request, RELEASE_US, end)
 
     def release(self, request: ReleaseRequest, answer: End) -> None:
         """Release a partition to the member that asks, if that is right."""
         number, epoch, to, journal = request
-        said = self._home.steward.release(number, epoch, to)
-        if isinstance(said, duties.SealFor):
-            self.seal(said, answer)
+        self.ownership.release(number, epoch, to, journal, answer, self._home.now)
+        self._carry_out_all()
+
+    # Steps.
+
+    def _begin_step(self) -> None:
+        request = self.ownership.begin(self._home.now)
+        if request is None:
+            self.working = False
+            self._carry_out_all()
+        else:
+            ask(self._home, request, partial(self._step_answered, request))
+
+    def _step_answered(self, request: fx.Request, reply: fx.Reply) -> None:
+        following = self.ownership.step_answered(request, reply, self._home.now)
+        if following is not None:
+            ask(self._home, following, partial(self._step_answered, following))
             return
-        # Who hears NOT_MINE may seal the journal, and with it all partitions of this node. So a
-        # claim or a release that is on its way here is waited for.
-        wait = said is duties.ReleaseSaid.NOT_MINE and not self.writer.is_settled(number, journal)
-        answer(duties.ReleaseSaid.NOT_YET if wait else said)
+        self._carry_out_all()
+        self._begin_step()
 
-    # As `Keeper` of the journal.
+    # Requests for partitions.
 
-    def fenced(self, partitions: Sequence[Driven]) -> None:
-        """The journal was sealed; *partitions* are being claimed again."""
-        home = self._home
-        here = [p.number for p in partitions if home.partitions.get(p.number) is p]
-        home.do(home.steward.fenced(here, home.now))
+    def write(self, part: Part, writes: Sequence[Write], end: End) -> None:
+        """Commit *writes*; call *end* with their outcomes, or an error."""
+        try:
+            job = self.ownership.write(part, writes)
+        except KeyspaceError as error:
+            end(error)
+            return
 
-    def claimed_again(self, partition: Driven, epoch: int) -> None:
-        """*partition* is served again, in *epoch*."""
-        home, number = self._home, partition.number
-        if home.partitions.get(number) is partition:
-            home.serves_again(number, epoch)
-            home.do(home.steward.claimed_again(number, epoch, home.now))
-        elif self.coming.get(number) is not partition:
-            self.writer.give_up(partition)
+        def wake() -> None:
+            if job.error is None:
+                self._home.acknowledges(part.number, part.epoch)
+            end(job.outcomes if job.error is None else job.error)
 
-    def lost(self, partition: Driven, to: str) -> None:
-        """Give up a partition that another node has taken over."""
-        home, number = self._home, partition.number
-        if home.partitions.get(number) is partition:
-            home.do(home.steward.lost(number, to, home.now))
+        self._when_done(job, wake)
 
+    def read(self, part: Part, keys: Sequence[str], end: End) -> None:
+        """Call *end* with the packed values of *keys*, or an error."""
+        try:
+            job = self.ownership.read(part)
+        except KeyspaceError as error:
+            end(error)
+            return
+        wake = lambda: end(part.state.packed(keys) if job.error is None else job.error)  # noqa: E731
+        self._when_done(job, wake)
 
-def _release_said(value: Any) -> duties.ReleaseSaid:
-    return value if isinstance(value, duties.ReleaseSaid) else duties.ReleaseSaid.of(value)
+    def _when_done(self, job: Job, wake: Callable[[], None]) -> None:
+        job.wake = wake
+        self._carry_out_all()
+
+    # Beside the steps.
+
+    def checkpoint(self, part: Part, end: CheckpointEnd) -> None:
+        """Put a checkpoint of *part* as it is now; *end* gets whether it is in the store."""
+        number = part.number
+        durable = False
+
+        def tell(fact: fx.Fact) -> None:
+            nonlocal durable
+            if isinstance(fact, fx.Checkpointed):
+                durable = True
+            else:  # the last fact
+                end(durable=durable)
+
+        effects = self.journal.checkpoint(number, self.journal.position(number))
+        settle(self._home, self.journal, effects, tell, part.state.snapshot())
+
+    def trim(self, end: Callable[[fx.Trimmed], None]) -> None:
+        """Delete what checkpoints cover; *end* gets how far."""
+
+        def tell(fact: fx.Fact) -> None:
+            assert isinstance(fact, fx.Trimmed)
+            end(fact)
+
+        settle(self._home, self.journal, self.journal.trim(), tell)

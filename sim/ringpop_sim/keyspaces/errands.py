@@ -5,19 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ringpop_py.durable.ownership import Part
 from ringpop_py.errand import LearningRoutes
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable, RingpopError
 from ringpop_py.journal.desk import Presence
 from ringpop_py.placing.table import ServedElsewhere
 from ringpop_py.values.requests import Moved
 from ringpop_sim.keyspaces.calls import Caller
-from ringpop_sim.keyspaces.partitions import PartitionDriver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ringpop_py.errand import Ask, Errand
     from ringpop_sim.keyspaces.copies import CopyDriver
+    from ringpop_sim.keyspaces.durable import DurableDriver
 
     Parts = Sequence[tuple[int, Any]]
     End = Callable[[Any], None]
@@ -104,6 +105,7 @@ class PartHome(Protocol):
     steward: Any
     partitions: dict[int, Any]
     copies: CopyDriver
+    durable: DurableDriver
     waiting: list[Callable[[], bool]]
 
     def after(self, delay_us: int, act: Callable[[], None], /) -> None:
@@ -157,9 +159,10 @@ class PartServer:
         """Return whether the part need not wait for its partition."""
         home = self._home
         partition = home.partitions.get(number)
-        if partition is not None and partition.presence is Presence.ONLINE:
-            if isinstance(partition, PartitionDriver):
-                (partition.write if what == "write" else partition.read)(wanted, end)
+        if partition is not None and partition.presence is Presence.OWNED:
+            if isinstance(partition, Part):
+                serve = home.durable.write if what == "write" else home.durable.read
+                serve(partition, wanted, end)
             elif what == "write":
                 end(partition.state.write(wanted, home.copies.now_ms))
             else:

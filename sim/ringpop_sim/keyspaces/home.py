@@ -14,7 +14,6 @@ from ringpop_py.errors import (
 )
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.desk import Presence
-from ringpop_py.journal.records import Release
 from ringpop_py.placing.assignment import (
     Assignment,
     Assignments,
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.errand import Ask, DeadlinePolicy
     from ringpop_py.journal.journal import Journal
-    from ringpop_py.journal.records import Claim, Entry, Record
+    from ringpop_py.journal.records import Claim, Record
     from ringpop_py.keyed.keyed import Snapshot
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import TableRow
@@ -124,9 +123,11 @@ class Home:
         self.assignments = assignments
         self.copies = CopyDriver(self)
         self.durable = DurableDriver(self)
+        if plan.mode == "durable":
+            self.partitions = self.durable.ownership.parts
         self._tidier = Tidier(
             self,
-            self.durable.writer,
+            self.durable,
             random.Random(f"tidying {homes.world.seed} {process.serial}"),
         )
         self._known: dict[tuple[str, int], Record] = {}
@@ -153,7 +154,7 @@ class Home:
     @property
     def journal(self) -> Journal:
         """What the process writes for all its durable partitions."""
-        return self.durable.writer.journal
+        return self.durable.journal
 
     # As `Sight`.
 
@@ -210,11 +211,12 @@ class Home:
             "gossip calls": self.gossip.calls_count,
         }
         if self.homes.plan.mode == "durable":
-            writer = self.durable.writer
+            ownership = self.durable.ownership
+            pending = ownership.pending.values()
             found |= {
-                "tries": len(self.durable.coming),
-                "claims": len(writer.claiming),
-                "jobs": writer.desk.jobs_count,
+                "tries": len(pending),
+                "claims": sum(part.presence is Presence.ACQUIRING for part in pending),
+                "jobs": ownership.desk.jobs_count,
                 "jobs of partitions": sum(len(p.waiting) for p in self.partitions.values()),
                 "writes": sum(p.writes_count for p in self.partitions.values()),
             }
@@ -305,7 +307,7 @@ class Home:
             self.after(0, act)
         self.after(0, self.wake)
 
-    def begin(self) -> None:
+    def join(self) -> None:
         """Ask other members what they know, and then gain partitions; the node has joined."""
         asks = self.gossip.ask()
         self._asked_count = len(asks)
@@ -324,12 +326,18 @@ class Home:
             self.do(self.steward.members_changed(self.now))
 
     def keep_time(self) -> None:
-        due = [self.steward.next_deadline] if self._begun else [self.now + s]
+        due = [self._steward_at] if self._begun else [self.now + s]
         due += [at for at in (self.gossip.next_deadline, self._keeper_at) if at is not None]
         at = max(self.process.world_time(min(due)), self.homes.world.now + 1)
         if self._wakes_at is None or at < self._wakes_at:
             self._wakes_at = at
             self.homes.world.push(at, self._woken, at)
+
+    @property
+    def _steward_at(self) -> int:
+        at: int = self.steward.next_deadline
+        durable = self.homes.plan.mode == "durable"
+        return self.durable.ownership.next_deadline if durable else at
 
     @property
     def _keeper_at(self) -> int | None:
@@ -345,6 +353,8 @@ class Home:
         if self._keeper_at is not None and self._keeper_at <= now:
             self.do(self.keeper.advance(now))
         self._ask_peers(self.gossip.advance(now))
+        if self._begun and self.homes.plan.mode == "durable":
+            self.durable.advance()
         due = self._begun and self.steward.next_deadline <= now
         self.do(self.steward.advance(now) if due else ())
 
@@ -352,15 +362,23 @@ class Home:
 
     def do(self, tasks: Iterable[duties.Task]) -> None:
         """Carry *tasks* out."""
+        if self.homes.plan.mode == "durable":
+            self.durable.carry_out(tasks)
+            return
         for task in tasks:
-            self._do(task)
+            self.begin(task)
+        self.settled()
+
+    def settled(self) -> None:
+        """All is carried out that there was to do now."""
         self._publish()
         self.keep_time()
 
     def _publish(self) -> None:
         self.process.node.digest = self.gossip.digest
 
-    def _do(self, task: duties.Task) -> None:
+    def begin(self, task: duties.Task) -> None:
+        """Carry out *task*, or begin to; the partitions of a durable keyspace have done theirs."""
         world = self.homes.world
         world.trace.note(world.now, self.process.serial, task)
         self.homes.duties[self.name, type(task).__name__, getattr(task, "number", None)] += 1
@@ -369,18 +387,16 @@ class Home:
                 self.gossip.spread(NAME, GENERATION, rows, self.now)
             case duties.Changed():
                 self.waiting = [look for look in self.waiting if not look()]
+            case _ if self.homes.plan.mode == "durable":
+                if isinstance(task, duties.ReadAssignment | duties.RecordAssignment):
+                    self._keep(task)
             case duties.Serve(number, epoch):
-                if self.homes.plan.mode == "durable":
-                    self.durable.serve(number, epoch)
-                else:
-                    self.copies.at(number).presence = Presence.ONLINE
-                    self.serves(number, epoch)
+                self.copies.at(number).presence = Presence.OWNED
+                self.serves(number, epoch)
             case duties.Drop(number):
                 self.partitions.pop(number).leave()
-            case duties.Abandon(number):
-                self.durable.abandon(number)
             case duties.Withhold(number):
-                self.partitions[number].presence = Presence.GOING
+                self.partitions[number].presence = Presence.RELEASING
             case _:
                 self._begin(task)
 
@@ -391,14 +407,6 @@ class Home:
         match duty:
             case duties.Remind(number, to):
                 self.copies.offer(number, to, lambda _said: None)
-            case duties.ReadAssignment() | duties.RecordAssignment():
-                self._keep(duty)
-            case duties.Follow() | duties.Acquire():
-                self.durable.come(duty, self._end(duty))
-            case duties.AskToRelease():
-                self.durable.ask_to_release(duty, self._end(duty))
-            case duties.SealFor():
-                self.durable.seal(duty, lambda _said: None)
             case duties.Offer(number, to):
                 if self.copies.has_nothing(number):
                     self.after(0, lambda: self._end(duty)(duties.NOTHING_TO_GIVE))
@@ -464,11 +472,9 @@ class Home:
         """A partition is served again, which was claimed again after a fence."""
         self.homes.serves_again(self, number, epoch)
 
-    def acknowledges(self, entries: Sequence[Entry]) -> None:
-        """Requests are about to be answered after a group with *entries* was committed."""
-        for entry in entries:
-            if not isinstance(entry.body, Release):
-                self.homes.acknowledged(self, entry.partition, entry.epoch)
+    def acknowledges(self, number: int, epoch: int) -> None:
+        """Writes of a partition are about to be acknowledged in *epoch*."""
+        self.homes.acknowledged(self, number, epoch)
 
     def replaces(self, number: int, claim: Claim) -> None:
         """The owner that made *claim* of a partition is about to be replaced."""

@@ -108,7 +108,7 @@ class Homes(Check):
             home.gossip.differs(effect.peer, effect.digest)
             home.after(0, home.keep_time)
         elif isinstance(effect, swim.Ready):
-            home.after(0, home.begin)
+            home.after(0, home.join)
         elif isinstance(effect, swim.SuspicionConfirmed) or (
             isinstance(effect, swim.StatusChanged) and effect.member.status is Status.SUSPECT
         ):

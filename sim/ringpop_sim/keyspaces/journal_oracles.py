@@ -6,12 +6,12 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ringpop_py.journal import effects as fx
+from ringpop_py.journal.asker import REPEAT_US_MAX
 from ringpop_py.journal.heir import Heir
 from ringpop_py.journal.journal import Journal
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.swim.member import Status
 from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
-from ringpop_sim.keyspaces.journals import REPEAT_US_MAX
 from ringpop_sim.keyspaces.oracle import Hindered, KeyspaceOracle
 from ringpop_sim.keyspaces.tidying import INTERVAL_US, LOOK_US, SWEEP_US, TRIM_US
 from ringpop_sim.units import s, seconds
@@ -150,7 +150,7 @@ class StoreHasAll(KeyspaceOracle):
         if self.homes.plan.mode != "durable" or not self.homes.settled:
             return
         for home in self.homes:
-            if home.durable.writer.working:
+            if home.durable.working:
                 continue
             for number in sorted(home.journal.held):
                 partition = home.partitions.get(number)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.sweep import Sweep
-from ringpop_sim.keyspaces.journals import StoreAsker, settle
+from ringpop_sim.keyspaces.durable import StoreAsker, settle
 from ringpop_sim.units import ms, s
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from ringpop_sim.keyspaces.journals import JournalDriver
+    from ringpop_sim.keyspaces.durable import DurableDriver
 
 LOOK_US: Final = 500 * ms
 SLOTS_MAX: Final = 24
@@ -51,7 +51,7 @@ class TidyHome(StoreAsker, Protocol):
 class Tidier:
     """Writes checkpoints of what is at *home*, trims its journal, and sweeps those of others."""
 
-    def __init__(self, home: TidyHome, writer: JournalDriver, rng: random.Random) -> None:
+    def __init__(self, home: TidyHome, writer: DurableDriver, rng: random.Random) -> None:
         self._home = home
         self._writer = writer
         self._rng = rng
@@ -70,7 +70,7 @@ class Tidier:
         if self._busy:
             return
         journal, here = self._writer.journal, self._home.partitions
-        online = [p for p in here.values() if p.presence is Presence.ONLINE]
+        online = [p for p in here.values() if p.presence is Presence.OWNED]
         held = [partition for partition in online if partition.number in journal.held]
         self._due = {p.number: self._due_of(p) for p in held}
         # First what keeps the journal from being trimmed.
@@ -108,7 +108,7 @@ class Tidier:
 
     def _may_write(self, partition: Any) -> bool:
         journal, number = self._writer.journal, partition.number
-        if partition.presence is not Presence.ONLINE or number not in journal.held:
+        if partition.presence is not Presence.OWNED or number not in journal.held:
             return False
         return not journal.checkpointing(number)
 

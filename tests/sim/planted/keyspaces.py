@@ -90,8 +90,11 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "an owner answers reads from memory",
         JOURNAL,
-        "        self._reading = True\n",
-        "        return [fx.MayRead()]\n",
+        "        if isinstance(reply, fx.Found) and isinstance(reply.value, Seal):\n"
+        "            if self._committing is not None:\n",
+        "        self._reading = False\n        return [fx.MayRead()]\n"
+        "        if isinstance(reply, fx.Found) and isinstance(reply.value, Seal):\n"
+        "            if self._committing is not None:\n",
         "K1",
         "partitions-split",
         "partitions-paused",

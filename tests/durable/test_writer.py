@@ -1,4 +1,4 @@
-"""`ringpop_py.partition.writer`: what one journal does for all partitions, and what is trimmed."""
+"""`ringpop_py.durable.writer`: what one journal does for all partitions, and what is trimmed."""
 
 from __future__ import annotations
 
@@ -9,28 +9,33 @@ import pytest
 import trio
 import trio.testing
 
+from ringpop_py.durable.partition import Partition
 from ringpop_py.errors import OutcomeUnknown, PartitionUnavailable, StoreFull, StoreUnavailable
 from ringpop_py.journal import codec
 from ringpop_py.journal.desk import Presence
-from ringpop_py.journal.effects import Acquired, Trimmed
+from ringpop_py.journal.effects import Trimmed
 from ringpop_py.journal.records import Mark, Seal, Slot
-from ringpop_py.partition.partition import Partition
+from ringpop_py.steward.duties import Taken
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.operations import Outcome
-from tests.keyed.reading import value_in
-from tests.partition.benches import (
+from tests.durable.benches import (
     KEYS,
     Bench,
     DistantStore,
     RecordingStore,
     a_bench,
+    acquire,
     add,
     anybody,
+    follow,
+    leave,
     nobody,
     put_checkpoint,
+    release,
     total,
     until,
 )
+from tests.keyed.reading import value_in
 
 pytestmark = pytest.mark.virtual_time
 
@@ -125,14 +130,14 @@ async def test_slots_of_a_released_partition_stay_until_its_next_owner_has_a_che
         going, staying = await bench.online("a", 0), await bench.online("a", 1)
         await going.write([add(1)])
         assert await put_checkpoint(going)
-        await going.release("b")
+        await release(going, "b")
         await staying.write([add(1)])
         assert await put_checkpoint(staying)
 
         await trim(bench)
         kept = slots_of(bench)
         successor = bench.node("b").partition(0)
-        await successor.acquire(nobody)
+        await acquire(successor, nobody)
         await trim(bench)
         kept_still = slots_of(bench)
         assert await put_checkpoint(successor)
@@ -152,12 +157,12 @@ async def test_a_partition_that_is_read_while_it_is_trimmed_misses_nothing() -> 
         target = bench.node("b").partition()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(target.follow)
+            nursery.start_soon(follow, target)
             await trio.lowlevel.checkpoint()
             assert await put_checkpoint(partition)
             await trim(bench)
-        await partition.release("b")
-        await target.acquire(nobody)
+        await release(partition, "b")
+        await acquire(target, nobody)
 
         assert await total(target) == 30
 
@@ -187,13 +192,13 @@ async def test_an_epoch_is_settled_here_once_nothing_of_it_is_on_its_way() -> No
         writer = bench.node("a").writer
         journal = writer.journal.name
 
-        held = writer.is_settled(0, journal)
-        await partition.release("b")
+        held = writer.ownership.is_settled(0, journal)
+        await release(partition, "b")
 
         assert not held
-        assert writer.is_settled(0, journal)
-        assert writer.is_settled(0, "another journal")
-        assert writer.is_settled(7, journal)
+        assert writer.ownership.is_settled(0, journal)
+        assert writer.ownership.is_settled(0, "another journal")
+        assert writer.ownership.is_settled(7, journal)
 
 
 async def test_an_epoch_is_not_settled_while_it_is_claimed_again() -> None:
@@ -209,10 +214,10 @@ async def test_an_epoch_is_not_settled_while_it_is_claimed_again() -> None:
         await until(lambda: bench.store.get(KEYS.partition(0).claim(2)) is not None)
 
         assert writer.journal.reclaims(0)
-        assert not writer.is_settled(0, writer.journal.name)
-        await writer.claimed(0)
+        assert not writer.ownership.is_settled(0, writer.journal.name)
+        await until(lambda: not writer.journal.reclaims(0))
         assert partition.epoch == 2
-        assert partition.presence is Presence.ONLINE
+        assert partition.presence is Presence.OWNED
 
 
 async def test_who_waits_for_a_claim_after_a_fence_is_told_of_its_end() -> None:
@@ -223,10 +228,10 @@ async def test_who_waits_for_a_claim_after_a_fence_is_told_of_its_end() -> None:
         with pytest.raises(PartitionUnavailable):
             await total(other)
 
-        await bench.node("a").writer.claimed(0)
-        await bench.node("a").writer.claimed(1)
+        journal = bench.node("a").writer.journal
+        await until(lambda: not journal.reclaims(0) and not journal.reclaims(1))
 
-        assert (partition.presence, other.presence) == (Presence.LOST, Presence.ONLINE)
+        assert (partition.presence, other.presence) == (Presence.LOST, Presence.OWNED)
 
 
 # Heirs of one node.
@@ -460,10 +465,10 @@ async def test_a_partition_that_was_given_up_is_emptied_though_its_number_is_hel
     async with a_bench() as bench:
         former = await bench.online("a")
         await former.write([add(1)])
-        await former.release("b")
+        await release(former, "b")
         again = await bench.online("a")
 
-        former.leave()
+        leave(former)
 
         assert len(former.state) == 0
         assert await total(again) == 1
@@ -472,14 +477,14 @@ async def test_a_partition_that_was_given_up_is_emptied_though_its_number_is_hel
 async def test_a_copy_that_could_not_be_made_can_be_made_later_though_its_number_is_held() -> None:
     async with a_bench() as bench:
         await (await bench.online("a")).write([add(1)])
-        copy = bench.node("a").partition()
+        copy = bench.node("a").copy()
         bench.store.inject(StoreFault.FAILS, verb="list", count=100)
         with pytest.raises(StoreUnavailable):
-            await copy.copy()
-        copy.leave()
+            await copy.read()
+        copy.forget()
         bench.store.heal()
 
-        await copy.copy()
+        await copy.read()
 
         assert value_in(copy.state, "k") == 1
 
@@ -497,7 +502,7 @@ async def test_a_partition_whose_entries_cannot_be_read_is_given_up_and_released
         assert node.told == [("lost", 0, "")]
         assert partition.presence is Presence.LOST
         heir = bench.node("b").partition()
-        assert isinstance(await heir.acquire(nobody), Acquired)
+        assert isinstance(await acquire(heir, nobody), Taken)
         assert await total(heir) == 1
 
 
@@ -523,7 +528,7 @@ async def test_a_seal_is_told_though_the_try_fails_after_it() -> None:
         name = bench.node("a").writer.journal.name
 
         with pytest.raises(StoreUnavailable):
-            await bench.node("b").partition().acquire(anybody)
+            await acquire(bench.node("b").partition(), anybody)
 
         assert [(seal.journal, seal.slot) for seal in bench.node("b").seals] == [(name, 2)]
 
@@ -538,4 +543,4 @@ async def test_trouble_that_other_threads_end_meanwhile_is_no_bug(
         monkeypatch.setattr(Partition, "trouble", property(lambda _: next(looks)))
 
         with pytest.raises(StoreUnavailable, match="away"):
-            await partition.acquire(anybody)
+            await acquire(partition, anybody)

@@ -1,4 +1,4 @@
-"""`ringpop_py.partition.partition`: partitions that come and serve, with a store that fails."""
+"""`ringpop_py.durable.partition`: partitions that come and serve, with a store that fails."""
 
 from __future__ import annotations
 
@@ -19,36 +19,40 @@ from ringpop_py.errors import (
 )
 from ringpop_py.journal import codec
 from ringpop_py.journal.desk import Presence
-from ringpop_py.journal.effects import Acquired, NotAcquired
 from ringpop_py.journal.records import Mark, Seal, Slot
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.partition.checkpoints import Checkpoint, encode_checkpoint
+from ringpop_py.steward.duties import HeldBy, ReleaseSaid, Taken
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.checksum import wrap
 from ringpop_py.values.operations import Change, Outcome, Write
 from ringpop_py.values.packed import encode_value
-from tests.keyed.reading import value_in
-from tests.partition.benches import (
+from tests.durable.benches import (
     KEYS,
     Bench,
     DistantStore,
     RecordingStore,
     a_bench,
+    acquire,
     add,
     anybody,
     encode,
+    follow,
+    leave,
     nobody,
     put_checkpoint,
+    release,
     total,
     until,
 )
+from tests.keyed.reading import value_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ringpop_py.partition.partition import Partition
+    from ringpop_py.durable.partition import Partition
 
 pytestmark = pytest.mark.virtual_time
 
@@ -200,10 +204,9 @@ async def test_a_full_store_refuses_a_release_and_the_partition_is_served_on() -
         partition = await bench.online("a")
         bench.store.inject(StoreFault.FULL)
 
-        with pytest.raises(StoreFull):
-            await partition.release("b")
+        assert await release(partition, "b") is ReleaseSaid.NOT_YET
 
-        assert partition.presence is Presence.ONLINE
+        assert partition.presence is Presence.OWNED
         assert await partition.write([add(1)]) == [Outcome((1,))]
 
 
@@ -225,12 +228,12 @@ async def test_who_acquires_gives_up_when_the_store_is_in_trouble_for_long() -> 
         partition = bench.node("a").partition()
 
         with trio.fail_after(10), pytest.raises(StoreUnavailable):
-            await partition.acquire(anybody)
-        partition.leave()
+            await acquire(partition, anybody)
         bench.store.heal()
-        await partition.acquire(anybody)
+        partition = bench.node("a").partition()
+        await acquire(partition, anybody)
 
-        assert partition.presence is Presence.ONLINE
+        assert partition.presence is Presence.OWNED
         assert await partition.write([add(1)]) == [Outcome((1,))]
 
 
@@ -240,9 +243,9 @@ async def test_a_claim_is_pursued_however_long_the_store_fails() -> None:
         partition = bench.node("a").partition()
         bench.store.inject(StoreFault.FAILS, count=30)
 
-        await partition.acquire(anybody)
+        await acquire(partition, anybody)
 
-        assert partition.presence is Presence.ONLINE
+        assert partition.presence is Presence.OWNED
         assert trio.current_time() > 10
 
 
@@ -362,7 +365,7 @@ async def test_a_write_that_met_a_seal_is_done_once_its_partition_is_claimed_aga
         (outcome,) = await kept.write([add(2)])
 
         assert outcome == Outcome((2,))
-        assert (kept.epoch, kept.presence) == (2, Presence.ONLINE)
+        assert (kept.epoch, kept.presence) == (2, Presence.OWNED)
         # The other claim, which b has won already, takes a look more.
         await until(lambda: taken.presence is Presence.LOST)
         assert sorted(map(str, bench.node("a").told)) == sorted(
@@ -448,7 +451,7 @@ async def test_a_node_whose_journal_was_sealed_wrongly_is_back_with_one_put_each
 
         with pytest.raises(PartitionUnavailable, match="claimed again; retry"):
             await total(partitions[0])
-        await until(lambda: all(p.presence is Presence.ONLINE for p in partitions))
+        await until(lambda: all(p.presence is Presence.OWNED for p in partitions))
 
         # The look that met the seal, and that of the reader at the new journal. No other slot.
         claims = [("put", KEYS.partition(number).claim(2)) for number in range(16)]
@@ -463,12 +466,12 @@ async def test_an_owner_that_lives_is_not_replaced() -> None:
         first = await bench.online("a")
         other = bench.node("b").partition()
 
-        fact = await other.acquire(nobody)
+        fact = await acquire(other, nobody)
 
-        assert isinstance(fact, NotAcquired)
-        assert fact.holder.owner == "a"
-        assert other.presence is Presence.COMING
-        assert other.journal_of(1) == bench.node("a").writer.journal.name
+        assert isinstance(fact, HeldBy)
+        assert fact.owner == "a"
+        assert other.presence is Presence.PENDING
+        assert other.heir.journal_of(1) == bench.node("a").writer.journal.name
         assert await first.write([add(1)]) == [Outcome((1,))]
 
 
@@ -528,13 +531,13 @@ async def test_a_handoff_loses_and_doubles_nothing_of_what_is_written_meanwhile(
         async with trio.open_nursery() as nursery:
             for number in range(20):
                 nursery.start_soon(write, number)
-            await target.follow()
+            await follow(target)
             for number in range(20, 40):
                 nursery.start_soon(write, number)
-            await source.release("b")
+            await release(source, "b")
             for number in range(40, 60):
                 nursery.start_soon(write, number)
-        await target.acquire(nobody)
+        await acquire(target, nobody)
 
         assert await total(target) == len(acknowledged)
         assert len(acknowledged) + len(refused) == 60
@@ -558,15 +561,16 @@ async def test_what_was_queued_before_a_release_is_done_and_what_comes_later_is_
             for number in range(5):
                 nursery.start_soon(write, number)
             await trio.lowlevel.checkpoint()  # they are queued before it
-            nursery.start_soon(partition.release, "b")
+            nursery.start_soon(release, partition, "b")
             await trio.lowlevel.checkpoint()
             nursery.start_soon(write, 5)
 
         assert ended == {**dict.fromkeys(range(5), "written"), 5: "refused"}
-        with pytest.raises(PartitionUnavailable, match="is going here"):
-            await partition.release("c")
+        with pytest.raises(PartitionUnavailable, match="is released here"):
+            await partition.write([add(6)])
+        assert await release(partition, "c") is ReleaseSaid.NOT_MINE
         target = bench.node("b").partition()
-        assert isinstance(await target.acquire(nobody), Acquired)
+        assert isinstance(await acquire(target, nobody), Taken)
         assert await total(target) == 5
 
 
@@ -575,12 +579,12 @@ async def test_a_release_of_one_partition_keeps_the_others() -> None:
         going, staying = await bench.online("a", 0), await bench.online("a", 1)
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(going.release, "b")
+            nursery.start_soon(release, going, "b")
             for number in range(10):
                 nursery.start_soon(staying.write, [add(number)])
 
         target = bench.node("b").partition(0)
-        assert isinstance(await target.acquire(nobody), Acquired)
+        assert isinstance(await acquire(target, nobody), Taken)
         assert await total(staying) == 10
         assert (staying.epoch, bench.node("a").told) == (1, [])
 
@@ -590,12 +594,12 @@ async def test_a_release_that_met_a_seal_is_done_after_the_next_claim() -> None:
         partition = await bench.online("a")
         await seal(bench, "a")
 
-        await partition.release("b")
+        await release(partition, "b")
 
         assert bench.node("a").told[-1] == ("claimed again", 0, 2)
         target = bench.node("b").partition()
-        fact = await target.acquire(nobody)
-        assert isinstance(fact, Acquired)
+        fact = await acquire(target, nobody)
+        assert isinstance(fact, Taken)
         assert fact.epoch == 3
 
 
@@ -606,7 +610,7 @@ def has_let_go(bench: Bench, number: int) -> bool:
     """Whether node a neither has a partition nor claims it."""
     writer = bench.node("a").writer
     journal = writer.journal
-    return not (number in journal.held or journal.reclaims(number) or number in writer.claiming)
+    return writer.ownership.is_settled(number, journal.name)
 
 
 async def test_a_partition_that_is_given_up_is_released_to_nobody_in_particular() -> None:
@@ -614,11 +618,11 @@ async def test_a_partition_that_is_given_up_is_released_to_nobody_in_particular(
         partition, other = await bench.online("a", 0), await bench.online("a", 1)
         await partition.write([add(1)])
 
-        partition.leave()
+        leave(partition)
         await until(lambda: partition.epoch == 0)
         target = bench.node("b").partition(0)
 
-        assert isinstance(await target.acquire(nobody), Acquired)
+        assert isinstance(await acquire(target, nobody), Taken)
         assert await total(target) == 1
         assert partition.presence is Presence.LOST
         with pytest.raises(PartitionUnavailable):
@@ -632,11 +636,11 @@ async def test_the_release_of_what_was_given_up_is_repeated_until_there_is_room(
         partition = await bench.online("a")
         bench.store.inject(StoreFault.FULL, count=3)
 
-        partition.leave()
+        leave(partition)
         await until(lambda: partition.epoch == 0)
 
         target = bench.node("b").partition()
-        assert isinstance(await target.acquire(nobody), Acquired)
+        assert isinstance(await acquire(target, nobody), Taken)
 
 
 async def test_what_is_still_being_released_here_is_waited_for_before_it_comes_back() -> None:
@@ -644,7 +648,7 @@ async def test_what_is_still_being_released_here_is_waited_for_before_it_comes_b
         partition = await bench.online("a")
         await partition.write([add(1)])
         bench.store.inject(StoreFault.FULL, count=2)
-        partition.leave()
+        leave(partition)
 
         wanted_again = await bench.online("a")
 
@@ -658,13 +662,13 @@ async def test_what_came_back_is_not_released_by_what_was_left_of_its_first_stay
     async with a_bench() as bench:
         partition = await bench.online("a")
         bench.store.inject(StoreFault.FULL, count=2)
-        partition.leave()
-        partition.leave()
+        leave(partition)
+        leave(partition)
 
         wanted_again = await bench.online("a")
         await trio.sleep(10)
 
-        assert wanted_again.presence is Presence.ONLINE
+        assert wanted_again.presence is Presence.OWNED
         assert await wanted_again.write([add(1)]) == [Outcome((1,))]
         assert wanted_again.epoch == 2
 
@@ -675,22 +679,24 @@ async def test_a_claim_on_its_way_is_pursued_though_nobody_wants_it_and_then_rel
         bench.store.inject(StoreFault.FAILS, count=20)
         refused: list[str] = []
 
-        async def acquire() -> None:
+        async def claim() -> None:
             with pytest.raises(PartitionUnavailable) as caught:
-                await partition.acquire(anybody)
+                await acquire(partition, anybody)
             refused.append(str(caught.value))
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(acquire)
+            nursery.start_soon(claim)
             await until(lambda: bench.store.calls["put_if_absent"] > 0)
-            assert not bench.node("a").writer.is_settled(0, bench.node("a").writer.journal.name)
-            partition.leave()
+            assert not bench.node("a").writer.ownership.is_settled(
+                0, bench.node("a").writer.journal.name
+            )
+            leave(partition)
         await until(lambda: has_let_go(bench, 0))
 
         assert refused == ["partition 0 is not wanted here any more"]
         assert partition.presence is Presence.LOST
-        fact = await bench.node("b").partition().acquire(nobody)
-        assert isinstance(fact, Acquired)
+        fact = await acquire(bench.node("b").partition(), nobody)
+        assert isinstance(fact, Taken)
         assert fact.epoch == 2
 
 
@@ -702,11 +708,11 @@ async def test_what_was_given_up_while_it_was_claimed_again_is_released_then() -
         with pytest.raises(PartitionUnavailable):
             await total(partition)
 
-        partition.leave()
+        leave(partition)
         await until(lambda: has_let_go(bench, 0))
 
-        fact = await bench.node("b").partition().acquire(nobody)
-        assert isinstance(fact, Acquired)
+        fact = await acquire(bench.node("b").partition(), nobody)
+        assert isinstance(fact, Taken)
         assert fact.epoch == 3
         assert ("claimed again", 0, 2) not in bench.node("a").told
 
@@ -717,15 +723,15 @@ async def test_what_was_given_up_and_met_a_seal_is_claimed_only_to_be_released()
         await unwanted.write([add(1)])
         await seal(bench, "a")
 
-        unwanted.leave()
+        leave(unwanted)
         await until(lambda: has_let_go(bench, 0))
 
         assert unwanted.presence is Presence.LOST
         assert bench.node("a").told == [("fenced", [1], "z"), ("claimed again", 1, 2)]
         assert await other.write([add(1)]) == [Outcome((1,))]
         target = bench.node("b").partition(0)
-        fact = await target.acquire(nobody)
-        assert fact == Acquired(0, 3)
+        fact = await acquire(target, nobody)
+        assert fact == Taken(3)
         assert await total(target) == 1
 
 
@@ -770,7 +776,7 @@ async def test_a_partition_that_was_fenced_as_soon_as_it_came_is_claimed_again(
             await trio.testing.wait_all_tasks_blocked()
             store.claimed = seal_now
             second = await bench.online("a", 0)
-        await until(lambda: second.presence is Presence.ONLINE)
+        await until(lambda: second.presence is Presence.OWNED)
 
         assert second.epoch == 5
         assert await total(second, "b") == 1
@@ -792,16 +798,15 @@ async def test_a_damaged_record_keeps_a_partition_from_coming_and_is_told_of() -
         second = bench.node("b").partition()
 
         with pytest.raises(StateDamaged, match=key):
-            await second.acquire(anybody)
-        second.leave()
-        trouble = second.trouble
+            await acquire(second, anybody)
         bench.store.delete([key])
         bench.store.put_if_absent(key, whole)
-        await second.acquire(anybody)
+        third = bench.node("b").partition()
+        await acquire(third, anybody)
 
-        assert key in str(trouble)
-        assert second.trouble is None
-        assert await total(second) == 1
+        assert key in str(second.trouble)
+        assert third.trouble is None
+        assert await total(third) == 1
 
 
 async def test_a_lost_slot_and_a_lost_claim_are_named_by_their_keys() -> None:
@@ -816,7 +821,7 @@ async def test_a_lost_slot_and_a_lost_claim_are_named_by_their_keys() -> None:
         for key, value in values.items():
             bench.store.delete([key])
             with pytest.raises(StateDamaged, match=f"partition 0.*{key} is gone"):
-                await bench.node("c").partition().acquire(anybody)
+                await acquire(bench.node("c").partition(), anybody)
             bench.store.put_if_absent(key, value)
         third = await bench.online("c")
 
@@ -833,7 +838,7 @@ async def test_a_lost_checkpoint_is_named_by_its_key() -> None:
         bench.store.delete([key])
 
         with pytest.raises(StateDamaged, match=f"{key} is gone"):
-            await bench.node("b").partition().acquire(anybody)
+            await acquire(bench.node("b").partition(), anybody)
 
 
 async def test_a_group_whose_body_is_no_state_is_damage() -> None:
@@ -845,7 +850,7 @@ async def test_a_group_whose_body_is_no_state_is_damage() -> None:
         bench.store.put_if_absent(key, record)
 
         with pytest.raises(StateDamaged, match=key):
-            await bench.node("b").partition().acquire(anybody)
+            await acquire(bench.node("b").partition(), anybody)
 
 
 async def test_an_owner_that_meets_a_damaged_record_answers_no_read() -> None:
@@ -902,15 +907,15 @@ async def test_who_cannot_take_in_what_was_written_fails_to_acquire_and_can_try_
         for number in range(5):
             await first.write([add(number)])
         disk = Disk(full=True)
-        second = bench.node("b").partition(0, EntriesOn(disk))
-
         for _ in range(2):
+            second = bench.node("b").partition(0, EntriesOn(disk))
             with pytest.raises(PartitionUnavailable, match="no space"):
-                await second.acquire(anybody)
-            second.leave()
+                await acquire(second, anybody)
+            assert second.presence is Presence.LOST
         assert await total(first) == 5
         disk.full = False
-        await second.acquire(anybody)
+        second = bench.node("b").partition(0, EntriesOn(disk))
+        await acquire(second, anybody)
 
         assert await total(second) == 5
 
@@ -938,7 +943,7 @@ async def test_a_write_that_cannot_be_applied_is_acknowledged_and_its_partition_
         assert bench.node("a").told == [("lost", 0, "")]
         await until(lambda: has_let_go(bench, 0))
         target = bench.node("b").partition(0)
-        assert isinstance(await target.acquire(nobody), Acquired)
+        assert isinstance(await acquire(target, nobody), Taken)
         assert await total(target) == 2
         assert await total(other) == 1
 
@@ -976,12 +981,12 @@ async def test_a_copy_has_what_was_acknowledged_and_puts_nothing() -> None:
         owner = await bench.online("a")
         await owner.write([add(1)])
         bench.store.calls.clear()
-        copy = bench.node("b").partition()
+        copy = bench.node("b").copy()
 
-        await copy.copy()
+        await copy.read()
         await owner.write([add(2)])
         first = value_in(copy.state, "k")
-        await copy.copy()
+        await copy.read()
 
         assert first == 1
         assert value_in(copy.state, "k") == 2
@@ -992,9 +997,9 @@ async def test_a_node_copies_what_it_has_itself() -> None:
     async with a_bench() as bench:
         owner = await bench.online("a")
         await owner.write([add(1)])
-        copy = bench.node("a").partition()
+        copy = bench.node("a").copy()
 
-        await copy.copy()
+        await copy.read()
 
         assert value_in(copy.state, "k") == 1
         assert await owner.write([add(2)]) == [Outcome((2,))]

@@ -1,0 +1,167 @@
+"""One partition of a durable keyspace at this node, for the tasks that use it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from ringpop_py.durable.ownership import ATTEMPTS_MAX, GIVEN_UP, Part
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StateDamaged
+from ringpop_py.journal import effects as fx
+from ringpop_py.journal.asker import attempt_of
+from ringpop_py.journal.desk import Presence
+from ringpop_py.journal.heir import Heir
+from ringpop_py.partition.settle import pause_before, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_py.durable.writer import Writer
+    from ringpop_py.journal.journal import Journal
+    from ringpop_py.journal.records import Slot
+    from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.partition.journalstore import JournalStore
+    from ringpop_py.values.operations import Outcome, PackedWrite, Write
+
+F = TypeVar("F")
+_OWNED = Presence.OWNED
+_NO_HEIR = (Presence.OWNED, Presence.RECLAIMING, Presence.RELEASING)
+
+
+class Partition(Part):
+    """See the module.
+
+    Args:
+        store: for the requests of its heir alone.
+    """
+
+    def __init__(
+        self, number: int, *, state: KeyedState, store: JournalStore, writer: Writer
+    ) -> None:
+        super().__init__(number, state, writer.ownership)
+        self.store = store
+        self._writer = writer
+
+    @property
+    def trouble(self) -> KeyspaceError | None:
+        """Why the store does not answer, or why its answers cannot be used."""
+        if self.presence in _NO_HEIR:
+            return self._writer.store.trouble
+        if self.damage is not None:
+            return damage_of(self.damage, self.store)
+        return self.store.trouble
+
+    @property
+    def position(self) -> Slot:
+        """Up to where the state is: where a checkpoint of it stands. The partition is held."""
+        return self._writer.journal.position(self.number)
+
+    @property
+    def behind(self) -> int:
+        """See `Journal.behind`; 0 if the partition is not held."""
+        journal = self._writer.journal
+        return journal.behind(self.number) if self.number in journal.held else 0
+
+    @property
+    def is_bare(self) -> bool:
+        """See `Journal.is_bare`. The partition is held."""
+        return self._writer.journal.is_bare(self.number)
+
+    @property
+    def checkpointing(self) -> bool:
+        """Whether a checkpoint is under way. The partition is held."""
+        return self._writer.journal.checkpointing(self.number)
+
+    async def write(self, writes: Sequence[Write | PackedWrite]) -> list[Outcome | KeyspaceError]:
+        """Commit *writes*, in order, together with those of other callers and partitions.
+
+        Raises:
+            PartitionUnavailable: if this node is not, or no longer, the owner; none took effect.
+            StoreUnavailable: if the store fails; none was begun.
+        """
+        writer = self._writer
+        job = writer.ownership.write(self, writes)
+        await writer.wait(job)
+        return job.outcomes
+
+    async def read(self, look: Callable[[KeyedState], F], *, stale: bool = False) -> F:
+        """Return what *look* finds in the state: the whole state at a moment during this call.
+
+        Args:
+            stale: accept this node's own state, even if another node has gone on with it.
+
+        Raises:
+            PartitionUnavailable: if this node is not, or no longer, the owner.
+            StoreUnavailable: if the store does not answer, so that ownership is not known.
+        """
+        if stale and self.presence is _OWNED:
+            return look(self.state)
+        writer = self._writer
+        job = writer.ownership.read(self)
+        if writer.store.quick and not writer.working and not writer.readers_count:
+            # Nothing else is under way, and no other task runs before the state was looked at. If
+            # others read at the same time, one look for all takes less than one for each.
+            writer.look_now(job)
+            found = look(self.state)
+            writer.readers_count += 1
+            try:
+                await trio.lowlevel.checkpoint()
+            finally:
+                writer.readers_count -= 1
+            return found
+        await writer.wait(job)
+        if self.presence in GIVEN_UP:  # since the job finished; the state is gone
+            raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")
+        return look(self.state)
+
+    async def checkpoint(self, slot: Slot, file: bytes, builds_on: Sequence[Slot]) -> bool:
+        """Put *file*, the state at *slot*, into the store, and delete the older ones.
+
+        Everything else goes on meanwhile. Return whether the checkpoint is durable; see
+        `Journal.checkpoint`.
+        """
+        return await self._writer.checkpoint(self.number, slot, file, builds_on)
+
+
+class PartitionCopy:
+    """A partition as it is in the store, for reading only: it never comes to this node."""
+
+    def __init__(
+        self, number: int, *, state: KeyedState, store: JournalStore, journal: Journal
+    ) -> None:
+        self.state = state
+        self._store = store
+        self._heir = Heir(number, state, journal)
+
+    async def read(self) -> None:
+        """Make the state that of now: it has everything acknowledged before this call.
+
+        Nothing is written. During the call the state may be anything.
+
+        Raises:
+            StateDamaged: if something that is needed is damaged or gone.
+            KeyspaceError: if the store has failed for long, or the state here cannot hold what was
+                written. Call `forget` before the next try.
+        """
+        effects = self._heir.follow(miss_nothing=True)
+        (fact,) = await settle(self._heir, effects, self._perform)
+        if isinstance(fact, fx.Damaged):
+            raise damage_of(fact, self._store)
+
+    async def _perform(self, request: fx.Request) -> fx.Reply:
+        trouble = self._store.trouble  # threads of others change it
+        if attempt_of(request) > ATTEMPTS_MAX and trouble is not None:
+            raise type(trouble)(str(trouble))
+        await pause_before(request)
+        return await self._store.perform(request)
+
+    def forget(self) -> None:
+        """Drop the state."""
+        self._heir.drop()
+
+
+def damage_of(damage: fx.Damaged, store: JournalStore) -> StateDamaged:
+    """Return the error for *damage* that was found in *store*."""
+    why = store.error_of(damage)
+    return StateDamaged(f"partition {damage.partition} cannot be read: {why}")

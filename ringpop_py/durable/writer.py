@@ -1,0 +1,164 @@
+"""Carries out, on trio, the steps of the journal of one keyspace at this node.
+
+Callers queue jobs, and one task does one step after the other. While a group is on its way, the
+next one gathers. What `Ownership` wants besides, such as claims after a fence, runs beside it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.journal import effects as fx
+from ringpop_py.partition.settle import pause_before, settle
+from ringpop_py.transport.deadlines import now_us
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_py.durable.ownership import Ownership, Part, Perform
+    from ringpop_py.journal.desk import Job
+    from ringpop_py.journal.records import Slot
+    from ringpop_py.partition.journalstore import JournalStore
+    from ringpop_py.partition.tasks import Spawn
+
+
+class Writer:
+    """See the module.
+
+    Args:
+        store: for the requests of commits and reads alone: its failures fail them.
+        beside: for what is done beside them.
+        spawn: runs a function in a task of its own.
+
+    Attributes:
+        carry_out: does what `Ownership` has left in `out`; set by the driver of the partitions.
+        working: whether a task does steps.
+        readers_count: how many readers have looked for themselves in this turn of the loop.
+    """
+
+    def __init__(
+        self,
+        ownership: Ownership[Any],
+        store: JournalStore,
+        beside: JournalStore,
+        spawn: Spawn,
+    ) -> None:
+        self.ownership = ownership
+        self.journal = ownership.journal
+        self.desk = ownership.desk
+        self.store = store
+        self.beside = beside
+        self.carry_out: Callable[[], None] = lambda: None
+        self.working = False
+        self.readers_count = 0
+        self._spawn = spawn
+
+    def begin_work(self) -> None:
+        """Start the task that does steps, if it does not run. Raises PartitionUnavailable."""
+        if not self.working:
+            self._spawn(self._work)  # it may raise, and then nothing works
+            self.working = True
+
+    async def wait(self, job: Job) -> None:
+        """Return when *job* is done; raise its error if it failed."""
+        self.begin_work()
+        if job.ended:
+            await trio.lowlevel.checkpoint()  # a job without waiting still lets other tasks run
+        else:
+            job.wake = partial(trio.lowlevel.reschedule, trio.lowlevel.current_task())
+
+            def abandon(_: Any) -> trio.lowlevel.Abort:  # noqa: ANN401 - as trio has it
+                job.wake = None
+                self.desk.forget(job)
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            await trio.lowlevel.wait_task_rescheduled(abandon)
+        if job.error is not None:
+            raise job.error
+
+    async def _work(self) -> None:
+        """Do the queued jobs, in steps, until there are none."""
+        ownership, store = self.ownership, self.store
+        try:
+            while (request := ownership.begin(now_us())) or ownership.out:
+                while request is not None:
+                    if isinstance(request, fx.PutSlot) and not request.attempt:
+                        reply = await store.perform(request)  # the usual one, on a short way
+                    else:
+                        reply = await self._perform(store, request)
+                    request = ownership.step_answered(request, reply, now_us(), store.trouble)
+                if ownership.out:
+                    self.carry_out()
+        except BaseException:
+            # The node ends, or has a bug. It is open whether this step takes effect, and so no
+            # further step can be done.
+            ownership.stop(now_us())
+            raise
+        finally:
+            self.working = False
+
+    def look_now(self, job: Job) -> None:
+        """Do the step of *job*, a read, at once: nothing else is under way.
+
+        Raises:
+            PartitionUnavailable: if this node does not have it any more.
+            StoreUnavailable: if the store does not answer.
+        """
+        ownership, store = self.ownership, self.store
+        request = ownership.begin(now_us())
+        while request is not None:
+            reply = store.perform_now(request)
+            request = ownership.step_answered(request, reply, now_us(), store.trouble)
+        if ownership.out:
+            self.carry_out()
+        if not job.ended:  # it waits for the next claim
+            number = job.partition.number
+            raise PartitionUnavailable(f"partition {number} is claimed again; retry")
+        if job.error is not None:
+            raise job.error
+
+    async def _perform(self, store: JournalStore, request: fx.Request) -> fx.Reply:
+        await pause_before(request)
+        if store.quick and isinstance(request, fx.GetSlot) and not request.attempt:
+            return store.perform_now(request)
+        return await store.perform(request)
+
+    # Beside the steps.
+
+    def ask(self, asked: Perform) -> None:
+        """Make a request that `Ownership` wants."""
+        with suppress(PartitionUnavailable):  # the share has ended
+            self._spawn(self._ask, asked)
+
+    async def _ask(self, asked: Perform) -> None:
+        request, part = asked
+        await pause_before(request)
+        reply = await (self.beside if part is None else part.store).perform(request)
+        self.ownership.answered(asked, reply, now_us())
+        self.carry_out()
+
+    def give_up(self, partition: Part) -> None:
+        """Give *partition* up, whose state cannot go on here."""
+        self.ownership.give_up(partition, now_us())
+        self.carry_out()
+
+    async def checkpoint(
+        self, number: int, slot: Slot, file: bytes, builds_on: Sequence[Slot]
+    ) -> bool:
+        """Put a checkpoint; return whether it is durable. See `Journal.checkpoint`."""
+        self.beside.hold_checkpoint(number, slot, file)
+        effects = self.journal.checkpoint(number, slot, builds_on)
+        facts = await settle(self.journal, effects, partial(self._perform, self.beside))
+        return any(isinstance(fact, fx.Checkpointed) for fact in facts)
+
+    async def trim(self) -> fx.Trimmed:
+        """Delete what checkpoints cover."""
+        perform = partial(self._perform, self.beside)
+        (fact,) = await settle(self.journal, self.journal.trim(), perform)
+        assert isinstance(fact, fx.Trimmed)
+        return fact
