@@ -17,7 +17,7 @@ journal holds it, or while a claim of it is in flight, is UNWANTED until it was 
 How it is driven: each method takes what has happened, and leaves in `out` what there is to do. A
 driver carries that out, in order, and comes back: to `answered` with the store's reply to a
 `Perform`, to `looked` after a `LookDropped`, to `done` after a duty of the steward. The steps of
-the desk go another way, because nothing else happens so often: `begin` returns a request,
+the desk go another way, because nothing else happens so often: `desk.begin` returns a request,
 `step_answered` the next one, until there is none. Requests with an `attempt` wait before they are
 made (`pause_us`). At `next_deadline` the driver calls `advance`.
 """
@@ -60,7 +60,9 @@ ATTEMPTS_MAX: Final = 10
 callers need not wait, and the next one starts over. An owner repeats without limit, because it
 cannot start over."""
 GIVEN_UP: Final = (Presence.UNWANTED, Presence.LOST)
+_OWNED: Final = Presence.OWNED  # looked up once: each request asks
 _TROUBLES: Final = (fx.StoreAnswer.FAILED, fx.StoreAnswer.NO_ROOM)
+"""The answers of a store that did not carry a request out, or does not say whether it has."""
 
 
 class Part:
@@ -144,6 +146,13 @@ class Came(NamedTuple):
     epoch: int
 
 
+class CameBack(NamedTuple):
+    """*part* was claimed again after a fence, and is served in *epoch*."""
+
+    part: Any
+    epoch: int
+
+
 class LookDropped(NamedTuple):
     """Look whether the keyspace was dropped; the answer goes to `Ownership.looked`."""
 
@@ -190,8 +199,8 @@ class Ownership(Generic[P]):
         parts: the partitions that the steward has been told to have, by number.
         pending: those on their way here.
         out: what there is to do; the driver takes it (`take`).
-        working: whether a step is under way.
-        trouble: why the last request of a step failed; None if it did not.
+        ended: what follows from jobs that have ended: `take` does it.
+        trouble: why the store does not answer the step under way; None if it does.
         refusal: why the store has refused the last group, if it has, and not for want of room.
         failed: partitions whose state could not apply what the present step has committed.
         may_leave: whether a partition may go to another member now; see `ActorHost.may_leave`.
@@ -211,7 +220,7 @@ class Ownership(Generic[P]):
         self.parts: dict[int, P] = {}
         self.pending: dict[int, P] = {}
         self.out: list[Any] = []
-        self.working = False
+        self.ended: list[Callable[[int], None]] = []
         self.refusal: StoreRefused | None = None
         self.trouble: KeyspaceError | None = None
         self.failed: list[Part] = []
@@ -221,15 +230,17 @@ class Ownership(Generic[P]):
         """By which partition the journal holds a number, or claims it after a fence."""
         self._tasks: deque[do.Task] = deque()
         self._doing = False
-        self._ended: list[Callable[[int], None]] = []
-        """What follows from jobs that have ended."""
         self._repeats: deque[tuple[int, Part]] = deque()
         """When to try again to release what is unwanted."""
 
     # The steward's tasks.
 
-    def take(self) -> list[Any]:
+    def take(self, now: int) -> list[Any]:
         """Return what there is to do; the driver has it now."""
+        while self.ended:
+            ended, self.ended = self.ended, []
+            for each in ended:
+                each(now)
         out, self.out = self.out, []
         return out
 
@@ -305,7 +316,7 @@ class Ownership(Generic[P]):
             else:
                 self._claim_ended(effect, now)
             return
-        part.in_trouble = _is_failure(reply)
+        part.in_trouble = reply in _TROUBLES or isinstance(reply, fx.Unreadable)
         try:
             effects = part.heir.answered(request.id, reply)
         except KeyspaceError as error:  # of the state here
@@ -418,7 +429,7 @@ class Ownership(Generic[P]):
             self._released(duty, self._not_released(part), tell, now)
             return
         job = ReleaseJob(part, to)
-        job.wake = lambda: self._ended.append(partial(self._release_ended, duty, job, tell))
+        job.wake = lambda: self.ended.append(partial(self._release_ended, duty, job, tell))
         self.desk.add_release(job)
 
     def _release_ended(
@@ -482,7 +493,7 @@ class Ownership(Generic[P]):
 
     def _release_unwanted(self, part: Part) -> None:
         job = ReleaseJob(part, "")
-        job.wake = lambda: self._ended.append(partial(self._unwanted_ended, part, job))
+        job.wake = lambda: self.ended.append(partial(self._unwanted_ended, part, job))
         self.desk.add_release(job)
 
     def _unwanted_ended(self, part: Part, job: ReleaseJob, now: int) -> None:
@@ -524,93 +535,70 @@ class Ownership(Generic[P]):
             PartitionUnavailable: if this node does not own it now, or too much waits for it.
             StoreUnavailable: if the store does not answer the step under way: nobody has to wait.
         """
-        self._check(part)
+        if part.presence is not _OWNED or self.trouble is not None:
+            self._check(part)
         job = WriteJob(part, writes)
         self.desk.add_write(job)
         return job
 
     def read(self, part: Part) -> Job:
         """Queue a read. Raises as `write` does."""
-        self._check(part)
+        if part.presence is not _OWNED or self.trouble is not None:
+            self._check(part)
         job = Job(part)
         self.desk.add_read(job)
         return job
 
     def _check(self, part: Part) -> None:
-        if part.presence is not Presence.OWNED:
+        if part.presence is not _OWNED:
             text = f"partition {part.number} is {part.presence.value} here"
             raise PartitionUnavailable(text)
-        trouble = self.trouble
-        # If there is no step under way, the next one finds out.
-        if trouble is not None and self.working:
-            raise type(trouble)(str(trouble))
-
-    def begin(self, now: int) -> fx.Request | None:
-        """Begin the next step; return its first request, or None if there is nothing to do."""
-        effects = self.desk.begin()
-        self.working = bool(effects)
-        if self._ended:
-            self._follow_up(now)
-        if not effects:
-            return None
-        (request,) = effects
-        assert isinstance(request, fx.Request)
-        return request
+        assert self.trouble is not None
+        raise type(self.trouble)(str(self.trouble))
 
     def step_answered(
-        self, request: fx.Request, reply: fx.Reply, now: int, error: KeyspaceError | None = None
+        self, request: fx.Request, reply: fx.Reply, error: KeyspaceError | None = None
     ) -> fx.Request | None:
         """Go on after the store's *reply*; return the next request, or None at the step's end.
 
         Args:
             error: what the store has raised, if its error is known.
         """
-        failed = _is_failure(reply)
-        self.trouble = (error or StoreUnavailable("the store does not answer")) if failed else None
         effects = self.journal.answered(request.id, reply)
         fact, *claims = effects
         if isinstance(fact, fx.Request):
             assert not claims, "a step has one request at a time"
+            failed = reply in _TROUBLES or isinstance(reply, fx.Unreadable)
+            silent = error or StoreUnavailable("the store does not answer")
+            self.trouble = silent if failed else None
             return fact
-        self.working = False
-        why = None
+        self.trouble = why = None
         if isinstance(fact, fx.Committed):
             self.refusal = None
         elif isinstance(fact, fx.Fenced):
-            self._fenced(fact, claims, now)
+            self._fenced(fact, claims)
         elif isinstance(fact, fx.NotCommitted) and isinstance(error, StoreRefused):
             why = type(error)(str(error))
             if not isinstance(why, StoreFull):  # which is so for all members
                 self.refusal = why
-        for part in self.failed:
-            self.desk.refuse_reads(part)  # the state lacks what was committed
         self.desk.ended(fact, why)
         if self.failed:
-            self._give_up_failed(now)
-        self._follow_up(now)
+            self.ended.append(self._give_up_failed)
         return None
 
-    def _follow_up(self, now: int) -> None:
-        while self._ended:
-            ended, self._ended = self._ended, []
-            for each in ended:
-                each(now)
-
-    def stop(self, now: int) -> None:
+    def stop(self) -> None:
         """Lose all partitions: the node ends, or has a bug. The outcome of the step is open."""
-        self.working = False
         for part in self._holders.values():
             self.desk.lost(part)
-        self.refuse_jobs(now)
+        self.refuse_jobs()
 
-    def refuse_jobs(self, now: int) -> None:
+    def refuse_jobs(self) -> None:
         """Fail all jobs: there is nobody to do steps."""
         self.desk.stop()
-        self._follow_up(now)
 
     # Fences.
 
-    def _fenced(self, fact: fx.Fenced, claims: Iterable[fx.Effect], now: int) -> None:
+    def _fenced(self, fact: fx.Fenced, claims: Iterable[fx.Effect]) -> None:
         again: list[Part] = []
         requests: list[Perform] = []
         for claim in claims:
@@ -622,6 +610,9 @@ class Ownership(Generic[P]):
             requests.append(Perform(claim, None))
         self.out += [JournalLost(fact, len(again)), *requests]
         here = [part.number for part in again if self.parts.get(part.number) is part]
+        self.ended.append(lambda now: self._tell_fenced(fact, here, now))
+
+    def _tell_fenced(self, fact: fx.Fenced, here: Iterable[int], now: int) -> None:
         self.carry_out(self.steward.fenced(here, now), now)
         for number in fact.lost:
             self._lost(number, fact.by, now)
@@ -633,7 +624,6 @@ class Ownership(Generic[P]):
         else:
             assert isinstance(fact, fx.Reclaimed)
             self._reclaimed(fact, now)
-        self._follow_up(now)
 
     def _reclaimed(self, fact: fx.Reclaimed, now: int) -> None:
         number = fact.partition
@@ -643,6 +633,7 @@ class Ownership(Generic[P]):
             return
         self.desk.claimed_again(part)
         if self.parts.get(number) is part:
+            self.out.append(CameBack(part, fact.epoch))
             self.carry_out(self.steward.claimed_again(number, fact.epoch, now), now)
         elif self.pending.get(number) is not part:
             self.leave(part)
@@ -666,7 +657,6 @@ class Ownership(Generic[P]):
         """Give *part* up, whose state cannot go on here."""
         self.failed.append(part)
         self._give_up_failed(now)
-        self._follow_up(now)
 
     def _give_up_failed(self, now: int) -> None:
         """Give up partitions whose state could not apply what is in the journal: a full disk."""
@@ -676,8 +666,3 @@ class Ownership(Generic[P]):
                 self.desk.lost(part)
                 self._tell_lost(part, "", now)
                 self.leave(part)
-
-
-def _is_failure(reply: fx.Reply) -> bool:
-    """Whether the store did not carry a request out, or does not say whether it has."""
-    return reply in _TROUBLES or isinstance(reply, fx.Unreadable)

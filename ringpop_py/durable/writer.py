@@ -83,21 +83,21 @@ class Writer:
 
     async def _work(self) -> None:
         """Do the queued jobs, in steps, until there are none."""
-        ownership, store = self.ownership, self.store
+        ownership, desk, store = self.ownership, self.desk, self.store
         try:
-            while (request := ownership.begin(now_us())) or ownership.out:
+            while (request := desk.begin()) or ownership.out or ownership.ended:
                 while request is not None:
                     if isinstance(request, fx.PutSlot) and not request.attempt:
                         reply = await store.perform(request)  # the usual one, on a short way
                     else:
                         reply = await self._perform(store, request)
-                    request = ownership.step_answered(request, reply, now_us(), store.trouble)
-                if ownership.out:
+                    request = ownership.step_answered(request, reply, store.trouble)
+                if ownership.out or ownership.ended:
                     self.carry_out()
         except BaseException:
             # The node ends, or has a bug. It is open whether this step takes effect, and so no
             # further step can be done.
-            ownership.stop(now_us())
+            ownership.stop()
             raise
         finally:
             self.working = False
@@ -110,11 +110,11 @@ class Writer:
             StoreUnavailable: if the store does not answer.
         """
         ownership, store = self.ownership, self.store
-        request = ownership.begin(now_us())
+        request = self.desk.begin()
         while request is not None:
             reply = store.perform_now(request)
-            request = ownership.step_answered(request, reply, now_us(), store.trouble)
-        if ownership.out:
+            request = ownership.step_answered(request, reply, store.trouble)
+        if ownership.out or ownership.ended:
             self.carry_out()
         if not job.ended:  # it waits for the next claim
             number = job.partition.number

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.config.settings import StateConfig
-    from ringpop_py.journal.asker import Effects
     from ringpop_py.journal.journal import Journal
     from ringpop_py.values.operations import Outcome, Write
 
@@ -178,23 +177,26 @@ class Desk:
 
     # Steps.
 
-    def begin(self) -> Effects:
-        """Begin the next step; without effects, there is nothing to do.
+    def begin(self) -> fx.Request | None:
+        """Begin the next step; return its first request, or None if there is nothing to do.
 
         A step ends with a fact that is passed to `ended`.
         """
         if not self._queue and not self._reads:
-            return []
+            return None
         if self._reads:
             reads, self._reads = self._reads, {}
             self._riding = [job for job in reads if self._is_served(job)]
         bodies = self._group()
         if bodies:
-            return self.journal.commit(bodies)
-        if self._in_hand or self._riding:
+            (request,) = self.journal.commit(bodies)
+        elif self._in_hand or self._riding:
             # All writes were refused, or repeat what took effect: that is an answer like a read.
-            return self.journal.read()
-        return []
+            (request,) = self.journal.read()
+        else:
+            return None
+        assert isinstance(request, fx.Request)
+        return request
 
     def _is_served(self, job: Job) -> bool:
         """Return whether *job* can be done now; otherwise it waits, or fails."""
@@ -323,10 +325,6 @@ class Desk:
                 self.add_release(job)
             else:
                 self._reads[job] = None
-
-    def refuse_reads(self, partition: Served) -> None:
-        """Fail the reads of *partition* that the step under way would answer."""
-        _finish((job for job in self._riding if job.partition is partition), _gone(partition))
 
     def lost(self, partition: Served) -> None:
         """Fail what waits for a partition that does not come back."""

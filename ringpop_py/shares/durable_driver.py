@@ -170,14 +170,14 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
 
     def _carry_out_all(self) -> None:
         ownership = self._ownership
-        while ownership.out:
-            for each in ownership.take():
+        while ownership.out or ownership.ended:
+            for each in ownership.take(now_us()):
                 self._begin(each)
         if not ownership.desk.empty:
             try:
                 self._logs.writer.begin_work()
             except PartitionUnavailable:  # the share has ended
-                ownership.refuse_jobs(now_us())
+                ownership.refuse_jobs()
                 self._carry_out_all()
         self._wake_if_sooner()
 

@@ -204,8 +204,8 @@ class BenchNode:
     def carry_out(self) -> None:
         """As the driver of a share does."""
         ownership = self.ownership
-        while ownership.out:
-            for each in ownership.take():
+        while ownership.out or ownership.ended:
+            for each in ownership.take(now_us()):
                 self._carry_out(each)
         if not ownership.desk.empty:
             self.writer.begin_work()

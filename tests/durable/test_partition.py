@@ -717,6 +717,42 @@ async def test_what_was_given_up_while_it_was_claimed_again_is_released_then() -
         assert ("claimed again", 0, 2) not in bench.node("a").told
 
 
+class WithoutClaims(MemoryStore):
+    """It takes no claims, while `fails`."""
+
+    fails = False
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        if self.fails and "/claims/" in key:
+            raise StoreUnavailable(key)
+        return super().put_if_absent(key, value)
+
+
+async def test_what_waits_for_a_claim_hears_at_once_that_its_partition_was_given_up() -> None:
+    store = WithoutClaims()
+    async with a_bench(store) as bench:
+        partition = await bench.online("a")
+        await seal(bench, "a")
+        store.fails = True
+        refused: list[str] = []
+
+        async def write() -> None:
+            with pytest.raises(PartitionUnavailable) as caught:
+                await partition.write([add(1)])
+            refused.append(str(caught.value))
+
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write)
+                await until(lambda: partition.waiting)
+                leave(partition)
+        store.fails = False
+        await until(lambda: has_let_go(bench, 0))
+
+        assert refused == ["partition 0 has left this node"]
+        assert partition.presence is Presence.LOST
+
+
 async def test_what_was_given_up_and_met_a_seal_is_claimed_only_to_be_released() -> None:
     async with a_bench() as bench:
         unwanted, other = await bench.online("a", 0), await bench.online("a", 1)

@@ -88,9 +88,14 @@ class Office:
         self.desk.add_release(job)
         return job
 
+    def begin(self) -> list[fx.Effect]:
+        """Begin a step: its first request, if there is anything to do."""
+        request = self.desk.begin()
+        return [] if request is None else [request]
+
     def step(self) -> list[fx.Effect]:
         """Do a step, and return how it ended: a fact, and the claims after a fence."""
-        return self.end(self.desk.begin())
+        return self.end(self.begin())
 
     def end(self, effects: list[fx.Effect]) -> list[fx.Effect]:
         while effects and isinstance(request := effects[0], fx.Request):
@@ -150,13 +155,13 @@ def test_where_nothing_waits_there_is_no_step() -> None:
     office = Office()
 
     assert office.desk.empty
-    assert office.desk.begin() == []
+    assert office.begin() == []
 
 
 def test_what_comes_while_a_group_is_on_its_way_goes_with_the_next() -> None:
     office = Office()
     first = office.write(0, add(1))
-    effects = office.desk.begin()
+    effects = office.begin()
     second = office.write(0, add(2))
     third = office.write(1, add(3))
 
@@ -224,7 +229,7 @@ def test_each_partition_has_its_own_limit_of_what_waits() -> None:
     with pytest.raises(PartitionUnavailable, match="2 writes wait for partition 0"):
         office.write(0, add(3))
     office.write(1, add(4), add(5))
-    effects = office.desk.begin()
+    effects = office.begin()
     office.write(0, add(6), add(7))  # what is on its way does not wait any more
 
     assert [place.writes_count for place in office.places] == [2, 0, 0]
@@ -262,7 +267,7 @@ def test_reads_ride_on_the_commit_that_begins_after_they_came() -> None:
     office = Office()
     first = office.read(1)
     office.write(0, add(1))
-    effects = office.desk.begin()
+    effects = office.begin()
     late = office.read(1)
 
     put = only(effects, fx.PutSlot)
@@ -279,7 +284,7 @@ def test_all_reads_that_wait_are_answered_by_one_look() -> None:
     reads = [office.read(number % 3) for number in range(30)]
     office.node.kinds()
 
-    look = only(office.desk.begin(), fx.GetSlot)
+    look = only(office.begin(), fx.GetSlot)
     office.end([look])
 
     assert errors_of(*reads) == [None] * 30
@@ -289,7 +294,7 @@ def test_all_reads_that_wait_are_answered_by_one_look() -> None:
 def test_reads_fail_together_where_the_store_does_not_answer() -> None:
     office = Office()
     reads = [office.read(0), office.read(1)]
-    look = only(office.desk.begin(), fx.GetSlot)
+    look = only(office.begin(), fx.GetSlot)
 
     office.end(office.node.journal.answered(look.id, StoreAnswer.FAILED))
 
@@ -400,7 +405,7 @@ def test_the_release_of_a_partition_that_is_lost_here_is_done_for_the_journal_ho
 def test_a_release_for_which_there_is_no_room_leaves_the_partition_online() -> None:
     office = Office()
     release, write, read = office.release(0), office.write(1, add(1)), office.read(2)
-    put = only(office.desk.begin(), fx.PutSlot)
+    put = only(office.begin(), fx.PutSlot)
 
     office.end(office.node.journal.answered(put.id, StoreAnswer.NO_ROOM))
 
@@ -443,7 +448,7 @@ def test_what_met_a_true_seal_waits_and_is_done_after_the_next_claim() -> None:
 def test_what_waits_after_a_fence_counts_as_waiting_and_has_no_outcome() -> None:
     office = Office(queue_writes_max=3)
     job = office.write(0, add(1), add(2))
-    effects = office.desk.begin()
+    effects = office.begin()
     behind = office.write(0, add(3))
     office.seal()
 
@@ -481,7 +486,7 @@ def test_of_what_met_a_lie_the_outcome_is_open_and_reads_are_refused() -> None:
     office = Office()
     jobs = [office.write(0, add(1)), office.release(1)]
     read = office.read(2)
-    effects = office.desk.begin()
+    effects = office.begin()
     behind = office.write(0, add(2))
     office.seal(is_lie=True)
 
@@ -498,7 +503,7 @@ def test_of_what_met_a_lie_the_outcome_is_open_and_reads_are_refused() -> None:
 def test_at_the_end_only_the_step_under_way_has_an_open_outcome() -> None:
     office = Office(group_writes_max=1)
     in_hand, riding = office.write(0, add(1)), office.read(1)
-    office.desk.begin()
+    office.begin()
     queued, waiting = office.write(0, add(2)), office.read(1)
 
     office.desk.stop()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from ringpop_py.config.settings import StateConfig
 from ringpop_py.durable.ownership import (
     Came,
+    CameBack,
     JournalLost,
     LookDropped,
     Ownership,
@@ -15,16 +16,17 @@ from ringpop_py.durable.ownership import (
     Perform,
     Replaces,
 )
-from ringpop_py.errors import KeyspaceError
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.asker import pause_us
+from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.steward import duties
 from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ringpop_py.journal.asker import Asker, Effects
     from ringpop_py.journal.desk import Job
@@ -73,6 +75,12 @@ class DurableHome(StoreAsker, Protocol):
 
     def begin(self, task: duties.Task, /) -> None:
         """Carry out *task*, if it is not the partitions' own."""
+
+    def may_leave(self, number: int, /) -> bool:
+        """Return whether a partition may go to another member now: its actors are not at work."""
+
+    def is_disk_full(self) -> bool:
+        """Return whether there is no room for the states of partitions."""
 
     def settled(self) -> None:
         """All is carried out that there was to do now."""
@@ -141,6 +149,22 @@ def settle(
             tell(effect)
 
 
+class EntriesOnDisk(MemoryEntries):
+    """Those of a partition whose node keeps them on a disk."""
+
+    def __init__(self, is_full: Callable[[], bool]) -> None:
+        super().__init__()
+        self._is_full = is_full
+
+    def write(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
+        """See `Entries`. Raises PartitionUnavailable if the disk is full."""
+        if self._is_full() and (changed or deleted):
+            self.failed = True
+            message = "no space left on the disk"
+            raise PartitionUnavailable(message)
+        super().write(changed, deleted)
+
+
 class DurableDriver:
     """See the module.
 
@@ -153,11 +177,13 @@ class DurableDriver:
         self.ownership: Ownership[Part] = Ownership(
             home.name, home.nonce, StateConfig(), home.steward, self._make_part
         )
+        self.ownership.may_leave = home.may_leave
         self.journal = self.ownership.journal
         self.working = False
 
     def _make_part(self, number: int) -> Part:
-        return Part(number, KeyedState(PACK, AGGREGATIONS), self.ownership)
+        entries = EntriesOnDisk(self._home.is_disk_full)
+        return Part(number, KeyedState(PACK, AGGREGATIONS, entries=entries), self.ownership)
 
     # What there is to do.
 
@@ -173,8 +199,8 @@ class DurableDriver:
 
     def _carry_out_all(self) -> None:
         ownership = self.ownership
-        while ownership.out:
-            for each in ownership.take():
+        while ownership.out or ownership.ended:
+            for each in ownership.take(self._home.now):
                 self._carry_out(each)
         if not self.working and not ownership.desk.empty:
             self.working = True
@@ -183,7 +209,7 @@ class DurableDriver:
         self._home.settled()
 
     def _carry_out(self, task: Any) -> None:
-        home, ownership = self._home, self.ownership
+        home = self._home
         match task:
             case Perform(request):
                 ask(home, request, partial(self._answered, task))
@@ -195,11 +221,9 @@ class DurableDriver:
                 self._ask_to_release(task)
             case Replaces(number, claim):
                 home.replaces(number, claim)
-            case fx.Reclaimed(number, epoch):
-                home.told(task)
-                if number in ownership.parts and ownership.parts[number].epoch == epoch:
-                    home.serves_again(number, epoch)
-            case fx.Lost() | fx.Sealed():
+            case CameBack(part, epoch):
+                home.serves_again(part.number, epoch)
+            case fx.Reclaimed() | fx.Lost() | fx.Sealed():
                 home.told(task)
             case JournalLost(fact):
                 home.told(fact)
@@ -238,15 +262,15 @@ class DurableDriver:
     # Steps.
 
     def _begin_step(self) -> None:
-        request = self.ownership.begin(self._home.now)
-        if request is None:
+        request = self.ownership.desk.begin()
+        if request is not None:
+            ask(self._home, request, partial(self._step_answered, request))
+        else:
             self.working = False
             self._carry_out_all()
-        else:
-            ask(self._home, request, partial(self._step_answered, request))
 
     def _step_answered(self, request: fx.Request, reply: fx.Reply) -> None:
-        following = self.ownership.step_answered(request, reply, self._home.now)
+        following = self.ownership.step_answered(request, reply)
         if following is not None:
             ask(self._home, following, partial(self._step_answered, following))
             return

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 PAUSED_US: Final = 50 * ms
 """How often what waits for a paused process looks whether it runs again."""
 
+FORGOTTEN_US: Final = 2 * s
+"""So long after it could have gone, a partition that is asked for is busy once more."""
 _THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
 
 
@@ -105,6 +107,8 @@ class Home:
         self._wakes_at: int | None = None
         self._missed: list[Callable[[], None]] = []
         self.definition = homes.definition
+        self._busy_until: dict[int, int] = {}
+        self._rng = random.Random(f"actors {homes.world.seed} {process.serial}")
         assignments = Assignments(self.definition)
         self.steward: Any
         if plan.mode == "durable":
@@ -447,6 +451,20 @@ class Home:
 
         act = partial(self.homes.shelf.perform, request, None)
         self.homes.shelf.call(self.number, act, self.receiver(answered), puts=False)
+
+    def may_leave(self, number: int) -> bool:
+        """Return whether a partition may go to another member now: its actors are not at work."""
+        busy_us, now = self.homes.plan.busy_us, self.now
+        if not busy_us:
+            return True
+        until = self._busy_until.get(number, 0)
+        if now > until + FORGOTTEN_US:  # it is a new move
+            until = self._busy_until[number] = now + self._rng.randrange(busy_us)
+        return now >= until
+
+    def is_disk_full(self) -> bool:
+        """Return whether there is no room for the states of partitions."""
+        return self.homes.shelf.is_disk_full(self.number)
 
     def ask_dropped(self, answer: Callable[[fx.StoreAnswer], None]) -> None:
         """Ask the store for the mark of a drop; *answer* gets ABSENT, or FAILED."""

@@ -73,6 +73,10 @@ class SharedStore:
         """End *fault*."""
         self._faults.remove(fault)
 
+    def is_disk_full(self, number: int) -> bool:
+        """Return whether node *number* has no room for the states of its partitions."""
+        return "disk" in self._how(number)
+
     def _how(self, number: int) -> set[str]:
         return {f.how for f in self._faults if not f.nodes or number in f.nodes}
 

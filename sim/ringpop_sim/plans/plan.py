@@ -24,7 +24,7 @@ Nodes = tuple[int, ...]
 DelayKind = Literal["uniform", "exponential", "long-tail"]
 Memory = Literal["lost", "kept"]
 Lies = Literal["claim", "raise", "invent", "accuse", "replay"]
-StoreTrouble = Literal["unknown", "full", "read-only", "slow", "cut"]
+StoreTrouble = Literal["unknown", "full", "read-only", "slow", "cut", "disk"]
 
 NODES_MAX: Final = 20_000
 UNTIL_US_MAX: Final = 1000 * hours
@@ -159,6 +159,7 @@ class KeyspacePlan:
         wait_us: how long an owner keeps a request for a partition that is on its way to it.
         store_read_us, store_write_us, store_list_us: how long a call of the store takes, a whole
             list of a log for example; 0: 0.5 to 3 ms, drawn.
+        busy_us: how long at most an actor is at work when another member asks for its partition.
     """
 
     partitions: int = 8
@@ -178,6 +179,7 @@ class KeyspacePlan:
     store_read_us: int = 0
     store_list_us: int = 0
     store_write_us: int = 0
+    busy_us: int = 0
 
     def __post_init__(self) -> None:
         modes = ", ".join(get_args(Mode))
@@ -359,6 +361,7 @@ class FailStore(Operation):
     Attributes:
         how: ``unknown``: some calls fail, and their puts may still take place, also later.
             ``full``: it refuses puts. ``read-only``: puts fail. ``slow``. ``cut``: all calls fail.
+            ``disk``: the store works, and the disk where a node has its states is full.
     """
 
     kind: ClassVar[str] = "store"

@@ -105,6 +105,12 @@ def _keyspace_plan(seed: int, nodes: int, faults: int, name: str) -> p.Plan:
         keyspace = replace(keyspace, from_us=CALM_US)
     kinds = _ORDERLY if calm else _WITH_KEYSPACES
     operations = [o for _ in range(1 + draw.upto(faults)) for o in _fault(draw, kinds)]
+    more = _Draw(random.Random(f"states {seed} {nodes} {faults}"), nodes)
+    if more.chance(0.2):
+        keyspace = replace(keyspace, busy_us=more.rng.choice((50 * ms, 500 * ms)))
+    if not calm and more.chance(0.2):
+        disk = p.FailStore(at_us=more.at(), for_us=more.lasting(), nodes=more.some(2), how="disk")
+        operations.append(disk)
     operations.sort(key=lambda operation: operation.at_us)
     plan = p.Plan(
         name=name,
@@ -384,7 +390,7 @@ def _drain(draw: _Draw) -> list[Operation]:
 
 def _store(draw: _Draw) -> list[Operation]:
     """Make the store fail, for all or for a few, in one way."""
-    troubles: tuple[p.StoreTrouble, ...] = get_args(p.StoreTrouble)
+    troubles: tuple[p.StoreTrouble, ...] = get_args(p.StoreTrouble)[:-1]  # but that of disks
     how = draw.rng.choice(("unknown", *troubles))
     nodes = () if draw.chance(0.4) else draw.some(2)
     return [p.FailStore(at_us=draw.at(), for_us=draw.lasting(), nodes=nodes, how=how)]

@@ -92,6 +92,7 @@ _ALL: Final[tuple[Callable[[int | None], Plan], ...]] = (
     keyspaces.copies_leaving,
     keyspaces.requests_lost,
     keyspaces.store_failing,
+    keyspaces.disks_full,
     keyspaces.partitions_awaited,
     keyspaces.partitions_by_hand,
 )

@@ -138,6 +138,29 @@ def store_failing(nodes: int | None) -> Plan:
     )
 
 
+def disks_full(nodes: int | None) -> Plan:
+    """Disks of members fill while actors are busy and partitions move: others take them over.
+
+    Some of these members find no room in the store either, and are cut off from the others.
+    """
+    count = at_least(3, nodes, 4)
+    operations: list[Operation] = []
+    for turn in range(6):
+        at_us, node = (4 + 6 * turn) * s, turn % count
+        operations.append(FailStore(at_us=at_us, for_us=4 * s, nodes=(node,), how="disk"))
+        if turn % 2:
+            full = FailStore(at_us=at_us, for_us=2500 * ms, nodes=(node,), how="full")
+            others = tuple(n for n in range(count) if n != node)
+            operations += [full, Cut(at_us=at_us, for_us=5 * s, left=(node,), right=others)]
+    return _served(
+        "disks-full",
+        count,
+        _busy(busy_us=300 * ms, store_write_us=20 * ms),
+        *operations,
+        *_drains(count, 6),
+    )
+
+
 def partitions_awaited(nodes: int | None) -> Plan:
     """Members start one after the other: no partition is served before there are enough of them."""
     count = at_least(2, nodes, 5)

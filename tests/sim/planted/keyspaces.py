@@ -17,6 +17,7 @@ JOURNAL: Final = "journal/journal.py"
 COVERAGE: Final = "journal/coverage.py"
 SWEEP: Final = "journal/sweep.py"
 DESK: Final = "journal/desk.py"
+OWNERSHIP: Final = "durable/ownership.py"
 SESSIONS: Final = "keyed/sessions.py"
 SEEDS: Final = (1, 2, 3)
 
@@ -217,9 +218,8 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "reads that ride on nothing are answered",
         DESK,
-        "        if self._in_hand or self._riding:\n",
-        "        riding, self._riding = self._riding, []\n        _finish(riding)\n"
-        "        if self._in_hand:\n",
+        "        elif self._in_hand or self._riding:\n",
+        "        elif _finish(self._riding) or self._in_hand:\n",
         "K1",
         "partitions-split",
         "partitions-paused",
@@ -241,6 +241,62 @@ KEYSPACE_BUGS: Final = (
         "K6",
         "partitions-sealed:0:12",
         "partitions-sealed:0:14",
+    ),
+    _bug(
+        "a partition whose disk is full is served on",
+        OWNERSHIP,
+        "            self.ended.append(self._give_up_failed)\n",
+        "            self.failed = []\n",
+        "K1 K12",
+        "disks-full",
+    ),
+    _bug(
+        "a full disk of one partition fails the group of all",
+        OWNERSHIP,
+        "            self.failed = error\n            self._ownership.failed.append(self)\n",
+        "            raise\n",
+        "X",
+        "disks-full",
+    ),
+    _bug(
+        "a release that was put off for an actor stays under way",
+        OWNERSHIP,
+        "            self._released(duty, ReleaseSaid.NOT_YET, tell, now)\n",
+        "            tell(ReleaseSaid.NOT_YET)\n",
+        "K4 L9",
+        "disks-full",
+    ),
+    _bug(
+        "a partition that was given up comes back with what was left of it",
+        OWNERSHIP,
+        "        if part is None or part.presence in GIVEN_UP:\n",
+        "        if part is None:\n",
+        "K1",
+        "store-failing",
+    ),
+    _bug(
+        "the steward is not told of a fence",
+        OWNERSHIP,
+        "        self.carry_out(self.steward.fenced(here, now), now)\n",
+        "",
+        "K9",
+        "partitions-split",
+    ),
+    _bug(
+        "what was given up is kept if its release has failed once",
+        OWNERSHIP,
+        "            self._repeats.append((now + REPEAT_US_MAX, part))\n",
+        "            pass\n",
+        "K4",
+        "disks-full:0:13",
+    ),
+    _bug(
+        "the steward is not told of a partition that is claimed again",
+        OWNERSHIP,
+        "            self.carry_out(self.steward.claimed_again(number, fact.epoch, now), now)\n",
+        "            pass\n",
+        "K4",
+        "partitions-sealed:0:3",
     ),
     _bug(
         "a release replaces the writes of its group",
