@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import Config
     from ringpop_py.discovery.lease import LeaseMirror
     from ringpop_py.keyspaces.stored import OpenedStore
-    from ringpop_py.partition.tasks import Worker
     from ringpop_py.security.credentials import KeyCredentials
     from ringpop_py.stores.rocks import RocksDatabase
     from ringpop_py.stores.store import Store
+    from ringpop_py.tasks import Worker
     from ringpop_py.transport.network import Listener, Network
     from ringpop_py.transport.tracing import Tracing
     from ringpop_py.web.server import HttpApp, HttpServer
@@ -485,9 +485,9 @@ async def _open_store(
             closing.callback(store.close)
         if store is None:
             return None
+        from ringpop_py import tasks  # noqa: PLC0415
         from ringpop_py.catalog import catalog  # noqa: PLC0415 - only for a store
         from ringpop_py.keyspaces import stored  # noqa: PLC0415
-        from ringpop_py.partition import tasks  # noqa: PLC0415
         from ringpop_py.stores.metered import MeteredStore  # noqa: PLC0415
 
         known = catalog.Catalog(store, config.cluster)

@@ -15,12 +15,16 @@ PURE = sorted(
         *(
             path
             for name in (
-                *("swim", "exchange", "journal", "keyed", "placing", "ring", "steward"),
+                *("swim", "exchange", "journal", "keyed", "placing", "ring"),
                 *("values", "wire"),
             )
             for path in (PACKAGE / name).glob("*.py")
         ),
-        PACKAGE / "durable" / "ownership.py",
+        *(PACKAGE / "durable" / f"{name}.py" for name in ("ownership", "steward")),
+        *(
+            PACKAGE / "memory" / f"{name}.py"
+            for name in ("hand_over", "mergeable", "steward", "versioned")
+        ),
         *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "owners", "request")),
         *(
             PACKAGE / f"{name}.py"

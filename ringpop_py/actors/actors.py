@@ -40,8 +40,8 @@ from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
     from ringpop_py.actors.host import ActorHost
-    from ringpop_py.partition.courier import PartitionRequest
-    from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.shares.courier import PartitionRequest
+    from ringpop_py.tasks import Spawn
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -225,7 +225,7 @@ class Wiring(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """See `ringpop_py.partition.courier.PartitionRequest`."""
+    """See `ringpop_py.shares.courier.PartitionRequest`."""
 
     stage: ActorHost
     mail: Mail

@@ -31,9 +31,9 @@ from ringpop_py.values.requests import Moved, PartResult
 
 if TYPE_CHECKING:
     from ringpop_py.actors.mail import Mail
-    from ringpop_py.partition.tasks import Spawn
     from ringpop_py.shares.host import Host
     from ringpop_py.shares.rescale_events import RescaleEvent
+    from ringpop_py.tasks import Spawn
 
 
 class ActorHost:

@@ -9,20 +9,20 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.durable.host import DurableHost
 from ringpop_py.errors import StateDamaged
 from ringpop_py.keyspaces.shares import has_failed
 from ringpop_py.placing.table import PartitionStatus
 from ringpop_py.shares.driver import MICROSECONDS
-from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.swim.member import Member, Status
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ringpop_py.catalog.manifests import Manifest
+    from ringpop_py.memory.host import MemoryHost
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.placing.table import TableRow
-    from ringpop_py.shares.memory_host import MemoryHost
 
     AnyHost = DurableHost | MemoryHost
 

@@ -90,7 +90,7 @@ def _jobs(ringpop: Ringpop) -> list[dict[str, object]]:
     """Return the jobs that this node had a part in, those of late first."""
     if not ringpop.keyspaces_on_demand.loaded:
         return []
-    from ringpop_py.shares.durable_host import DurableHost  # noqa: PLC0415 - loads keyspaces
+    from ringpop_py.durable.host import DurableHost  # noqa: PLC0415 - loads keyspaces
 
     found: list[dict[str, Any]] = []
     for keyspace in ringpop.keyspaces.all():

@@ -15,7 +15,9 @@ from ringpop_py.admin.answers import (
 )
 from ringpop_py.backups.epochs import KEPT_COUNT, checkpoint_now
 from ringpop_py.backups.restore import bring_back, restore
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.catalog.manifests import read_manifests
+from ringpop_py.durable.rebalance import rebalance, restore_assignment
 from ringpop_py.errors import (
     BodyError,
     CallError,
@@ -25,8 +27,6 @@ from ringpop_py.errors import (
     PartitionUnavailable,
 )
 from ringpop_py.placing.definition import NAME_CHARACTERS_MAX, Definition
-from ringpop_py.shares.rebalance import rebalance, restore_assignment
-from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.swim.member import STORE_LABEL
 from ringpop_py.values.declared import Meta, Named, Natural, convert
 from ringpop_py.values.packed import a_map, decode_value, encode_value

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.catalog.catalog import Catalog
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.catalog.manifests import (
     EpochFile,
     Manifest,
@@ -26,17 +27,16 @@ from ringpop_py.catalog.manifests import (
     numbers_in,
     read_manifests,
 )
+from ringpop_py.durable.snapshots import SnapshotAsking
 from ringpop_py.errors import ConfigError, KeyspaceConflict, KeyspaceError, StateDamaged
 from ringpop_py.logs import log
-from ringpop_py.partition.courier import Courier
-from ringpop_py.partition.tasks import in_parallel
-from ringpop_py.shares.snapshots import SnapshotAsking
-from ringpop_py.stores.layout import KeyspaceKeys
+from ringpop_py.shares.courier import Courier
+from ringpop_py.tasks import in_parallel
 from ringpop_py.values.checksum import unwrap_message, wrap_message
 from ringpop_py.values.declared import Natural, Text
 
 if TYPE_CHECKING:
-    from ringpop_py.shares.durable_host import DurableHost
+    from ringpop_py.durable.host import DurableHost
     from ringpop_py.stores.store import Store
 
 KEPT_COUNT: Final = 10

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import trio
 
 from ringpop_py.catalog.assignments import read_newest, record
+from ringpop_py.catalog.fence import fence_at_once, take_whole
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.catalog.manifests import find_manifest
 from ringpop_py.errors import (
     ConfigError,
@@ -28,10 +30,8 @@ from ringpop_py.journal.records import ORIGIN
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.logs import log
-from ringpop_py.partition.fence import fence_at_once, take_whole
-from ringpop_py.partition.tasks import in_parallel
 from ringpop_py.placing.assignment import Assignment
-from ringpop_py.stores.layout import KeyspaceKeys
+from ringpop_py.tasks import in_parallel
 from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from ringpop_py.catalog.manifests import Manifest
     from ringpop_py.keyed.keyed import Snapshot
     from ringpop_py.keyspaces.registry import Keyspaces
-    from ringpop_py.partition.tasks import Worker
     from ringpop_py.placing.definition import Definition
     from ringpop_py.stores.store import Store
+    from ringpop_py.tasks import Worker
 
     Source = Callable[[int], Snapshot]
     """Returns the state with which a partition begins. Blocking."""
@@ -125,7 +125,7 @@ async def bring_back(
 
 
 def _from_checkpoint(catalog: Catalog, manifest: Manifest, partition: int) -> Snapshot:
-    from ringpop_py.partition.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
+    from ringpop_py.catalog.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
         decode_checkpoint,
     )
 
@@ -195,7 +195,7 @@ class _Making:
 
     def _put_state(self, target: CatalogEntry, source: Source, partition: int) -> None:
         """Put the checkpoint with which *partition* begins. Blocking."""
-        from ringpop_py.partition.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
+        from ringpop_py.catalog.checkpoints import (  # noqa: PLC0415 - pyarrow takes 60 MB
             Checkpoint,
             encode_checkpoint,
         )

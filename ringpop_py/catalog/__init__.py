@@ -1,1 +1,1 @@
-"""What a store holds about keyspaces besides their logs: definitions, assignments, manifests."""
+"""What a store has of keyspaces: definitions, assignments, journals, checkpoints; and where."""

@@ -17,7 +17,7 @@ from ringpop_py.placing.assignment import Assignment, decode_assignment
 from ringpop_py.values.checksum import unwrap, wrap
 
 if TYPE_CHECKING:
-    from ringpop_py.stores.layout import KeyspaceKeys
+    from ringpop_py.catalog.layout import KeyspaceKeys
     from ringpop_py.stores.store import Store
 
 

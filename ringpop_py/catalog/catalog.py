@@ -20,6 +20,8 @@ import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
+from ringpop_py.catalog.fence import fence_generation
+from ringpop_py.catalog.layout import KeyspaceKeys, catalog_prefix, probe_key, store_id_key
 from ringpop_py.errors import (
     BodyError,
     ConfigError,
@@ -27,10 +29,8 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
     StateDamaged,
 )
-from ringpop_py.partition.fence import fence_generation
 from ringpop_py.placing.definition import Definition, is_name
 from ringpop_py.placing.keys import hash_text
-from ringpop_py.stores.layout import KeyspaceKeys, catalog_prefix, probe_key, store_id_key
 from ringpop_py.values.checksum import unwrap, unwrap_message, wrap_message
 from ringpop_py.values.packed import a_map, a_text, decode_value
 

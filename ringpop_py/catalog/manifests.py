@@ -14,16 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ringpop_py.catalog.layout import number_in
 from ringpop_py.errors import KeyspaceUnknown
 from ringpop_py.journal.records import Slot
-from ringpop_py.stores.layout import number_in
 from ringpop_py.values.checksum import unwrap_message, wrap_message
 from ringpop_py.values.declared import Declared, Natural, Text, astuple
 from ringpop_py.values.operations import check_values
 
 if TYPE_CHECKING:
     from ringpop_py.catalog.catalog import Catalog
-    from ringpop_py.stores.layout import KeyspaceKeys
+    from ringpop_py.catalog.layout import KeyspaceKeys
     from ringpop_py.stores.store import Store
 
 

@@ -212,6 +212,6 @@ class ColumnsOf:
         return columns_in(result, self._wanted[number])
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
-        """See `ringpop_py.partition.courier.PartitionRequest`."""
+        """See `ringpop_py.shares.courier.PartitionRequest`."""
         found: list[Any] = await self._host.columns(self.only(numbers))
         return found

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ringpop_py.catalog.layout import dataflow_prefix
 from ringpop_py.errors import BodyError, StateDamaged
 from ringpop_py.exchange.epochs import EpochRecord
-from ringpop_py.stores.layout import dataflow_prefix
 from ringpop_py.values.checksum import unwrap, unwrap_message, wrap, wrap_message
 from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.partition.tasks import Worker as StoreWorker
     from ringpop_py.stores.store import Store
+    from ringpop_py.tasks import Worker as StoreWorker
 
 EPOCHS_KEPT: Final = 10
 DELETED_AT_ONCE: Final = 200

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
+from ringpop_py.catalog.layout import name_part
 from ringpop_py.errors import ConfigError, RecordRefused, SinkFailed
-from ringpop_py.stores.layout import name_part
 from ringpop_py.values.operations import Change, Outcome, Span, Write
 from ringpop_py.values.packed import encode_value
 

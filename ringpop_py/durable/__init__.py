@@ -1,1 +1,1 @@
-"""Durable keyspaces at one node: which partitions it owns, and how each comes and goes."""
+"""Durable keyspaces at one node: which partitions it owns, how each comes and goes, and tasks."""

@@ -40,17 +40,17 @@ from ringpop_py.journal.asker import REPEAT_US_MAX, attempt_of
 from ringpop_py.journal.desk import Desk, Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.journal.heir import Heir
 from ringpop_py.journal.journal import Journal
-from ringpop_py.steward import duties as do
-from ringpop_py.steward.duties import ReleaseSaid
+from ringpop_py.placing import duties as do
+from ringpop_py.placing.duties import ReleaseSaid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.config.settings import StateConfig
+    from ringpop_py.durable.steward import DurableSteward
     from ringpop_py.journal.asker import Effects
     from ringpop_py.journal.records import Claim
     from ringpop_py.keyed.keyed import KeyedState
-    from ringpop_py.steward.durable import DurableSteward
     from ringpop_py.values.operations import PackedWrite, Write
 
     Tell = Callable[[ReleaseSaid], object]

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from ringpop_py.durable.ownership import ATTEMPTS_MAX, GIVEN_UP, Part
+from ringpop_py.durable.settle import pause_before, settle
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StateDamaged
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.asker import attempt_of
 from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.heir import Heir
-from ringpop_py.partition.settle import pause_before, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ringpop_py.catalog.journalstore import JournalStore
     from ringpop_py.durable.writer import Writer
     from ringpop_py.journal.journal import Journal
     from ringpop_py.journal.records import Slot
     from ringpop_py.keyed.keyed import KeyedState
-    from ringpop_py.partition.journalstore import JournalStore
     from ringpop_py.values.operations import Outcome, PackedWrite, Write
 
 F = TypeVar("F")

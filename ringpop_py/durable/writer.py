@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ringpop_py.durable.settle import pause_before, settle
 from ringpop_py.errors import PartitionUnavailable
 from ringpop_py.journal import effects as fx
-from ringpop_py.partition.settle import pause_before, settle
 from ringpop_py.transport.deadlines import now_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ringpop_py.catalog.journalstore import JournalStore
     from ringpop_py.durable.ownership import Ownership, Part, Perform
     from ringpop_py.journal.desk import Job
     from ringpop_py.journal.records import Slot
-    from ringpop_py.partition.journalstore import JournalStore
-    from ringpop_py.partition.tasks import Spawn
+    from ringpop_py.tasks import Spawn
 
 
 class Writer:

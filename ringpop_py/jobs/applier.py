@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import trio
 
-from ringpop_py.durable.partition import Partition
 from ringpop_py.errors import (
     BadOperation,
     BodyError,
@@ -27,9 +26,11 @@ from ringpop_py.jobs.store import now_us
 from ringpop_py.journal.desk import Presence
 from ringpop_py.keyed.sessions import JOBS_MAX
 from ringpop_py.keyed.vectors import ROWS_MIN, NumberRows, number_rows
-from ringpop_py.partition.tasks import in_parallel
+from ringpop_py.shares.server import Held
+from ringpop_py.tasks import in_parallel
 from ringpop_py.values.operations import OperationId, PackedWrite
 from ringpop_py.values.packed import decode_value
+from ringpop_py.values.requests import Moved
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
     from ringpop_py.jobs.plan import JobPlan, PlannedFile
     from ringpop_py.jobs.stagefile import Chunk, StagedBatch
     from ringpop_py.jobs.store import JobStore
-    from ringpop_py.partition.server import PartitionServer
-    from ringpop_py.partition.tasks import Worker
-    from ringpop_py.values.operations import Value
+    from ringpop_py.shares.server import PartitionServer
+    from ringpop_py.tasks import Worker
+    from ringpop_py.values.operations import Outcome, Value, Write
 
 LOADS_SLOW_MAX: Final = 8
 """The most files that are read at a time from a slow store."""
@@ -76,6 +77,13 @@ _ARRAY: Final = b"\xdd"
 """In msgpack: an array follows, as its length in 32 bits and its items."""
 
 
+class Partition(Held, Protocol):
+    """A partition of a durable keyspace."""
+
+    async def write(self, writes: Sequence[Write | PackedWrite]) -> list[Outcome | KeyspaceError]:
+        """Commit *writes*, in order; return the outcome of each. Raises KeyspaceError."""
+
+
 class JobApplier:
     """Applies jobs to the partitions of one keyspace that are at this node; one job at a time."""
 
@@ -92,7 +100,8 @@ class JobApplier:
         """
         plan = await self._worker.run(self._jobs.plan, job, token)
         found = dict(zip(numbers, await self._server.each(numbers, _itself), strict=True))
-        here = {number: each for number, each in found.items() if isinstance(each, Partition)}
+        elsewhere = KeyspaceError, Moved
+        here = {n: each for n, each in found.items() if not isinstance(each, elsewhere)}
         run, long = _Run(self._jobs, self._worker, job, plan, here), is_long(plan.decision)
         keys, marked = self._jobs.keys.job(job), set[int]()
         if run.left:

@@ -26,19 +26,19 @@ from ringpop_py.jobs.messages import APPLY_JOB, ApplyJobRequest, Decision, JobPr
 from ringpop_py.jobs.record import DAY_US, REMEMBERED_DAYS, JobRecord, JobStep
 from ringpop_py.jobs.store import now_us
 from ringpop_py.logs import log
-from ringpop_py.partition.courier import Courier
+from ringpop_py.shares.courier import Courier
 from ringpop_py.values.declared import Natural, convert, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.durable.partition import Partition
+    from ringpop_py.jobs.applier import Partition
     from ringpop_py.jobs.messages import DecideRequest, FinishRequest, StageHead
     from ringpop_py.jobs.store import JobStore
-    from ringpop_py.partition.courier import Destinations
-    from ringpop_py.partition.server import PartitionServer
-    from ringpop_py.partition.tasks import Spawn, Worker
-    from ringpop_py.partition.view import NodeView
+    from ringpop_py.shares.courier import Destinations
+    from ringpop_py.shares.server import PartitionServer
+    from ringpop_py.shares.view import NodeView
+    from ringpop_py.tasks import Spawn, Worker
 
 STAGING_MAX: Final = 8
 """The most files that a node puts into the store at a time."""
@@ -306,7 +306,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class _JobAsking:
-    """See `ringpop_py.partition.courier.PartitionRequest`."""
+    """See `ringpop_py.shares.courier.PartitionRequest`."""
 
     jobs: Jobs
     job: str

@@ -10,8 +10,8 @@ from ringpop_py.errors import BadOperation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringpop_py.catalog.layout import JobKeys
     from ringpop_py.jobs.messages import AttemptManifest, Decision
-    from ringpop_py.stores.layout import JobKeys
 
 FILE_PARTS_MAX: Final = 4_000_000
 """The most partitions that the files of a job have chunks of, summed up; a commit of more fails."""

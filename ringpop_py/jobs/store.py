@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import xxhash
 
+from ringpop_py.catalog.layout import name_of_part, staged_in
 from ringpop_py.errors import BadOperation, BodyError, JobAborted, StateDamaged, StoreUnavailable
 from ringpop_py.jobs.messages import (
     ATTEMPTS_MAX,
@@ -30,7 +31,6 @@ from ringpop_py.jobs.names import names_behind
 from ringpop_py.jobs.plan import plan_of
 from ringpop_py.jobs.record import DAY_US, JobRecord, JobStep
 from ringpop_py.placing.keys import partition_of
-from ringpop_py.stores.layout import name_of_part, staged_in
 from ringpop_py.values.checksum import unwrap_message, wrap, wrap_message
 from ringpop_py.values.declared import Declared, Meta, Natural, decode, replace
 from ringpop_py.values.packed import decode_value
@@ -38,9 +38,9 @@ from ringpop_py.values.packed import decode_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from ringpop_py.catalog.layout import JobKeys, KeyspaceKeys
     from ringpop_py.jobs.messages import FinishRequest, StageHead
     from ringpop_py.jobs.plan import JobPlan
-    from ringpop_py.stores.layout import JobKeys, KeyspaceKeys
     from ringpop_py.stores.store import Store
 
 CLOCK_US_MAX: Final = 3_600_000_000

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.keyspaces.keyspace import Keyspace
-    from ringpop_py.partition.view import NodeView
+    from ringpop_py.shares.view import NodeView
     from ringpop_py.transport.channel import IncomingCall
     from ringpop_py.transport.serving import Handler
 

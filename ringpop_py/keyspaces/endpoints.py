@@ -9,6 +9,9 @@ import trio
 from ringpop_py.actors.mail import ACTOR, Mail, MailAnswered
 from ringpop_py.columns.pages import COLUMNS, ColumnsRequest
 from ringpop_py.drain import Work
+from ringpop_py.durable.driver import ReleaseRequest
+from ringpop_py.durable.host import DurableHost
+from ringpop_py.durable.snapshots import SNAPSHOT, SnapshotRequest
 from ringpop_py.errors import BadOperation, BadRequest, ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.jobs import messages as job_messages
 from ringpop_py.jobs.jobs import SETTLE_S
@@ -21,11 +24,8 @@ from ringpop_py.jobs.messages import (
     StageHead,
 )
 from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
-from ringpop_py.shares.durable_driver import ReleaseRequest
-from ringpop_py.shares.durable_host import DurableHost
-from ringpop_py.shares.memory_host import MemoryHost
-from ringpop_py.shares.snapshots import SNAPSHOT, SnapshotRequest
-from ringpop_py.steward.hand_over import HAND_OVER, HandOver
+from ringpop_py.memory.hand_over import HAND_OVER, HandOver
+from ringpop_py.memory.host import MemoryHost
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results

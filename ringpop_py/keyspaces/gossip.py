@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import trio
 
 from ringpop_py.errors import CallError
-from ringpop_py.steward.gossip import CALL_S, TableGossip
+from ringpop_py.placing.gossip import CALL_S, TableGossip
 from ringpop_py.swim.member import Status
 from ringpop_py.swim.timers import SECOND_US, microseconds
 from ringpop_py.transport.deadlines import now_us
@@ -20,9 +20,9 @@ from ringpop_py.wire.calls import NODE_SERVICE, Call
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ringpop_py.partition.view import NodeView
+    from ringpop_py.placing.gossip import GossipAsk, GossipTarget
     from ringpop_py.placing.table import TableRow
-    from ringpop_py.steward.gossip import GossipAsk, GossipTarget
+    from ringpop_py.shares.view import NodeView
 
 REACHABLE = frozenset({Status.ALIVE, Status.SUSPECT, Status.LEAVE})
 

@@ -30,9 +30,9 @@ from ringpop_py.client.requests import (
 from ringpop_py.columns.pages import ColumnsOf
 from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.keyspaces.owners import KeyspaceOwners
-from ringpop_py.partition.courier import Courier
 from ringpop_py.placing.keys import partition_of
-from ringpop_py.shares.copies import StaleReader
+from ringpop_py.shares.courier import Courier
+from ringpop_py.shares.stale import StaleReader
 from ringpop_py.values import requests as messages
 
 if TYPE_CHECKING:
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
     from ringpop_py.actors.actors import Actor, Actors
     from ringpop_py.columns.pages import ColumnsRequest
-    from ringpop_py.partition.courier import PartitionRequest
-    from ringpop_py.partition.tasks import Spawn
-    from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import Table
     from ringpop_py.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
-    from ringpop_py.shares.copies import StaleRequest
+    from ringpop_py.shares.courier import PartitionRequest
     from ringpop_py.shares.host import Host
     from ringpop_py.shares.rescale_events import RescaleListener
+    from ringpop_py.shares.stale import StaleRequest
+    from ringpop_py.shares.view import NodeView
+    from ringpop_py.tasks import Spawn
     from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
     from ringpop_py.values.requests import ScanRequest
 

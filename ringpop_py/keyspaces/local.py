@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
     from ringpop_py.columns.pages import ColumnsRequest
     from ringpop_py.keyed.aggregations import Aggregation
-    from ringpop_py.partition.view import NodeView
     from ringpop_py.proxy.request import Handler
     from ringpop_py.ring.hashring import HashRing
     from ringpop_py.shares.host import Host
     from ringpop_py.shares.rescale_events import RescaleEvent
+    from ringpop_py.shares.view import NodeView
     from ringpop_py.stores.store import Store
     from ringpop_py.swim.member import Member, Status
     from ringpop_py.transport.channel import Channel
@@ -146,9 +146,9 @@ class LocalKeyspaces:
     async def _durable(self, store: Store, definition: Definition, *, create: bool) -> Host:
         # Its logs are those of a cluster of one member that cannot grow.
         from ringpop_py.catalog.catalog import Catalog  # noqa: PLC0415 - not for the other kind
-        from ringpop_py.partition.tasks import Worker  # noqa: PLC0415
+        from ringpop_py.durable.host import DurableHost  # noqa: PLC0415
         from ringpop_py.shares.driver import Peers  # noqa: PLC0415
-        from ringpop_py.shares.durable_host import DurableHost  # noqa: PLC0415
+        from ringpop_py.tasks import Worker  # noqa: PLC0415
 
         if definition.mode != "durable":
             raise ConfigError(f"keyspace {definition.name!r}: with a store, keyspaces are durable")
@@ -299,7 +299,7 @@ class _LocalKeyspace(Keyspace):
 
 
 class _LocalNode:
-    """The node of local keyspaces, which has no peers. See `ringpop_py.partition.view.NodeView`."""
+    """The node of local keyspaces, which has no peers. See `ringpop_py.shares.view.NodeView`."""
 
     name = NAME
     ready = True

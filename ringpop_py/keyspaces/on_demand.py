@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ringpop_py.drain import Work
     from ringpop_py.keyspaces.registry import Keyspaces
     from ringpop_py.keyspaces.stored import OpenedStore
-    from ringpop_py.partition.view import NodeView
+    from ringpop_py.shares.view import NodeView
 
 ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces")
 """The prefixes of the endpoints that are served once keyspaces are loaded."""

@@ -15,9 +15,9 @@ from ringpop_py.proxy.owners import REFUSED_KEYS, grouped
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.table import TableRow
     from ringpop_py.shares.host import Host
+    from ringpop_py.shares.view import NodeView
 
 RECONCILE_S_MAX: Final = 0.5
 """The seconds to wait for gossip of a new owner, after a node has refused a request."""

@@ -9,6 +9,7 @@ import trio
 
 from ringpop_py.catalog.catalog import CatalogEntry, created
 from ringpop_py.drain import Work
+from ringpop_py.durable.host import DurableHost
 from ringpop_py.errors import ConfigError, KeyspaceUnknown, PartitionUnavailable, StoreUnavailable
 from ringpop_py.keyspaces.client_server import ClientServer, Elsewhere
 from ringpop_py.keyspaces.endpoints import MEMBERS_ONLY, KeyspaceServer
@@ -17,16 +18,15 @@ from ringpop_py.keyspaces.shares import Shares, contain
 from ringpop_py.keyspaces.states import States
 from ringpop_py.keyspaces.stored import StoredKeyspaces
 from ringpop_py.logs import log
-from ringpop_py.partition.tasks import Spawner
+from ringpop_py.memory.host import MemoryHost, check_settings
+from ringpop_py.memory.merge_rules import MergeRules
+from ringpop_py.placing.gossip import Known
 from ringpop_py.placing.strategies import strategy_named
 from ringpop_py.security.identity import Role
-from ringpop_py.shares.durable_host import DurableHost
-from ringpop_py.shares.memory_host import MemoryHost, check_settings
-from ringpop_py.shares.merge_rules import MergeRules
-from ringpop_py.steward.gossip import Known
 from ringpop_py.supervision import keep_running
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import STORE_LABEL, Status
+from ringpop_py.tasks import Spawner
 from ringpop_py.wire.calls import NODE_SERVICE
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.keyspaces.shares import Share
     from ringpop_py.keyspaces.stored import OpenedStore
-    from ringpop_py.partition.tasks import Worker
-    from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import TableRow
     from ringpop_py.proxy.owners import KeyOwners
+    from ringpop_py.shares.view import NodeView
     from ringpop_py.swim.member import Member
+    from ringpop_py.tasks import Worker
 
 CATALOG_WAIT_S: Final = 2.0
 """The most seconds for which the start of a node waits for the keyspaces in its store."""

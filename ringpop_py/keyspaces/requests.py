@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ringpop_py.columns.pages import ColumnsRequest
-from ringpop_py.shares.snapshots import SnapshotRequest
+from ringpop_py.durable.snapshots import SnapshotRequest
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest
 
 if TYPE_CHECKING:

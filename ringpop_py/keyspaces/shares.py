@@ -16,16 +16,16 @@ from urllib.parse import quote
 import trio
 
 from ringpop_py.drain import Work
+from ringpop_py.durable.host import DurableHost
 from ringpop_py.errors import ConfigError
 from ringpop_py.keyspaces.keyspace import Keyspace
 from ringpop_py.logs import log
-from ringpop_py.partition.tasks import Spawner
+from ringpop_py.memory.host import MemoryHost
 from ringpop_py.placing.table import PartitionStatus
 from ringpop_py.shares.driver import Peers
-from ringpop_py.shares.durable_host import DurableHost
-from ringpop_py.shares.memory_host import MemoryHost
 from ringpop_py.supervision import one_line
 from ringpop_py.swim.member import FAILED_LABEL, LABEL_VALUE_BYTES_MAX
+from ringpop_py.tasks import Spawner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.gossip import GossipDriver
     from ringpop_py.keyspaces.states import States
     from ringpop_py.keyspaces.stored import StoredKeyspaces
-    from ringpop_py.partition.tasks import Spawn
-    from ringpop_py.partition.view import NodeView
-    from ringpop_py.shares.merge_rules import MergeRules
+    from ringpop_py.memory.merge_rules import MergeRules
+    from ringpop_py.shares.view import NodeView
     from ringpop_py.swim.member import Member
+    from ringpop_py.tasks import Spawn
 
 ALL_FAILED: Final = "*"
 """The value of the label if the names would be too long for it."""

@@ -9,8 +9,8 @@ from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.conditions import register_conditions
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.keyed.mergeable import MergeableState
-from ringpop_py.keyed.versioned import HybridClock
+from ringpop_py.memory.mergeable import MergeableState
+from ringpop_py.memory.versioned import HybridClock
 from ringpop_py.values.packed import make_packer
 
 if TYPE_CHECKING:

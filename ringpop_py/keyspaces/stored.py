@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ringpop_py.catalog.catalog import Catalog
+from ringpop_py.catalog.fence import fence_at_once
 from ringpop_py.errors import StateDamaged, StoreUnavailable
 from ringpop_py.logs import log
-from ringpop_py.partition.fence import fence_at_once
-from ringpop_py.partition.tasks import Worker
 from ringpop_py.stores.store import Store  # noqa: TC001 - read at run time
 from ringpop_py.swim.member import STORE_LABEL
+from ringpop_py.tasks import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""Which partition a key is in, and which member should own it (pure)."""
+"""Which partition a key is in, which member should own it, and how all members know (pure)."""

@@ -1,1 +1,1 @@
-"""What one node has of one keyspace: its partitions, and the tasks that run them."""
+"""What one node has of one keyspace, in either mode: who is asked, and what serves here."""

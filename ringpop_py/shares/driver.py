@@ -3,35 +3,84 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import trio
 
 from ringpop_py.journal.desk import Presence
+from ringpop_py.placing.duties import Changed, Tell
 from ringpop_py.shares.rescale_events import Gained, RescaleEvents
-from ringpop_py.steward.duties import Changed, Tell
 from ringpop_py.transport.deadlines import now_us
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from ringpop_py.durable.partition import Partition
     from ringpop_py.errors import KeyspaceError
-    from ringpop_py.partition.memory_partition import MemoryPartition
-    from ringpop_py.partition.tasks import Spawn
-    from ringpop_py.partition.view import NodeView
-    from ringpop_py.placing.table import TableRow
+    from ringpop_py.placing.duties import Duty, Fact, Task
+    from ringpop_py.placing.table import Table, TableRow
     from ringpop_py.shares.rescale_events import RescaleEvent
-    from ringpop_py.steward.durable import DurableSteward
-    from ringpop_py.steward.duties import Duty, Fact, Task
-    from ringpop_py.steward.memory import MemorySteward
+    from ringpop_py.shares.server import Held
+    from ringpop_py.shares.view import NodeView
     from ringpop_py.swim.member import Status
+    from ringpop_py.tasks import Spawn
 
 MICROSECONDS: Final = 1_000_000
 READY_S: Final = 1.0  # between two looks, if no member has changed
 
-P = TypeVar("P", bound="Partition | MemoryPartition")
-S = TypeVar("S", bound="DurableSteward | MemorySteward")
+P = TypeVar("P", bound="Held")
+
+
+class Steward(Protocol):
+    """Decides which partitions are here, and says what to do about them; each method, what next."""
+
+    table: Table
+
+    @property
+    def next_deadline(self) -> int:
+        """When `advance` is due, in microseconds."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing of what was given up is still on its way."""
+
+    def is_coming(self, number: int, /) -> bool:
+        """See `Holder`."""
+
+    def destination(self, number: int, /) -> str:
+        """Return the member to ask about a partition; empty if there is none."""
+
+    def why_nobody(self, number: int, /) -> KeyspaceError:
+        """Return why there is no member to ask."""
+
+    def read(self, plain: list[Any], /) -> list[TableRow]:
+        """Return the rows that another node sent. Raises BodyError."""
+
+    def members_changed(self, now: int, /) -> list[Task]:
+        """Look at who should own what."""
+
+    def advance(self, now: int, /) -> list[Task]:
+        """Do what is due."""
+
+    def heard(self, rows: Iterable[TableRow], now: int, /) -> list[Task]:
+        """Merge rows that another node sent."""
+
+    def done(self, duty: Duty, result: object, now: int, /) -> list[Task]:
+        """Go on after *duty*."""
+
+    def leave(self, now: int, /) -> list[Task]:
+        """Give up all partitions."""
+
+    def drop(self, now: int, /) -> list[Task]:
+        """Give up all partitions: the keyspace was dropped."""
+
+    def failed(self, why: str, now: int, /) -> list[Task]:
+        """Serve nothing from now on."""
+
+    def forget(self, now: int, /) -> list[Task]:
+        """Forget all partitions that are here."""
+
+
+S = TypeVar("S", bound=Steward)
 
 
 class Peers(NamedTuple):
@@ -49,7 +98,7 @@ class Peers(NamedTuple):
 
 
 class MembersSeen:
-    """See `ringpop_py.steward.holdings.Sight`."""
+    """See `ringpop_py.placing.holdings.Sight`."""
 
     def __init__(self, node: NodeView, owners: Callable[[], Sequence[str]]) -> None:
         self.name = node.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from ringpop_py.partition.server import PartitionServer
+from ringpop_py.shares.server import PartitionServer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,18 +14,16 @@ if TYPE_CHECKING:
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.columns.pages import ColumnsRequest
     from ringpop_py.errors import KeyspaceError
-    from ringpop_py.partition.view import NodeView
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import Table
-    from ringpop_py.shares.copies import Copies
-    from ringpop_py.shares.driver import Peers
-    from ringpop_py.shares.durable_driver import DurableDriver
-    from ringpop_py.shares.memory_driver import MemoryDriver
+    from ringpop_py.shares.driver import Peers, StewardDriver
     from ringpop_py.shares.rescale_events import RescaleEvent, RescaleEvents
+    from ringpop_py.shares.stale import CopiesHere
+    from ringpop_py.shares.view import NodeView
     from ringpop_py.values.operations import Write
     from ringpop_py.values.requests import ScanRequest
 
-DriverT = TypeVar("DriverT", bound="DurableDriver | MemoryDriver")
+DriverT = TypeVar("DriverT", bound="StewardDriver[Any, Any]")
 
 
 class Host(Protocol):
@@ -43,7 +41,7 @@ class Host(Protocol):
         """The events of the partitions of this node."""
 
     @property
-    def copies(self) -> Copies | None:
+    def copies(self) -> CopiesHere | None:
         """The copies to read from if an owner does not answer; None if there is no store."""
 
     @property

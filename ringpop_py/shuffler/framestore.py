@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import trio
 import xxhash
 
+from ringpop_py.catalog.layout import shuffles_prefix
 from ringpop_py.errors import (
     ShuffleFull,
     ShuffleRefused,
@@ -21,7 +22,6 @@ from ringpop_py.errors import (
     StoreUnavailable,
 )
 from ringpop_py.shuffle.record import State
-from ringpop_py.stores.layout import shuffles_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,11 +20,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import choose_encoder
 
+from ringpop_py.durable.host import DurableHost
 from ringpop_py.keyspaces.shares import has_failed
 from ringpop_py.logs import log
 from ringpop_py.metering import Histogram
 from ringpop_py.placing.table import PartitionStatus
-from ringpop_py.shares.durable_host import DurableHost
 from ringpop_py.stores.metered import MeteredStore
 from ringpop_py.swim.member import Status
 from ringpop_py.version import package_version

@@ -9,8 +9,8 @@ from ringpop_py.catalog.manifests import read_manifests
 
 if TYPE_CHECKING:
     from ringpop_py.catalog.manifests import Manifest
+    from ringpop_py.durable.host import DurableHost
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.shares.durable_host import DurableHost
 
 
 def host_of(node: Ringpop, name: str = "counts") -> DurableHost:

@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from ringpop_py.backups.epochs import checkpoint_now
+from ringpop_py.catalog.checkpoints import decode_checkpoint
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.errors import ConfigError, KeyspaceError, PartitionUnavailable
-from ringpop_py.partition.checkpoints import decode_checkpoint
-from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import StoreFault
 from ringpop_py.values.checksum import wrap_message
 from ringpop_py.values.packed import encode_value

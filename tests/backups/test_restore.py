@@ -12,6 +12,7 @@ from ringpop_py.backups.epochs import checkpoint_now
 from ringpop_py.backups.restore import bring_back, restore
 from ringpop_py.catalog.assignments import record
 from ringpop_py.catalog.catalog import Catalog
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.errors import (
     ConfigError,
     KeyspaceConflict,
@@ -23,7 +24,6 @@ from ringpop_py.errors import (
 from ringpop_py.journal.records import ORIGIN
 from ringpop_py.placing.assignment import Assignment
 from ringpop_py.shares.rescale_events import Gained
-from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.backups.hosts import host_of, listed_at
 from tests.keyspaces.clusters import a_cluster, all_online, key_at

@@ -8,6 +8,9 @@ from weakref import WeakKeyDictionary
 
 import trio
 
+from ringpop_py.catalog.checkpoints import Checkpoint, encode_checkpoint
+from ringpop_py.catalog.journalstore import JournalStore, KnownRecords
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.config.settings import StateConfig
 from ringpop_py.durable.ownership import JournalLost, LookDropped, NotGained, Ownership, Perform
 from ringpop_py.durable.partition import Partition, PartitionCopy
@@ -18,12 +21,9 @@ from ringpop_py.journal.effects import Sealed
 from ringpop_py.journal.records import Claim
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.partition.checkpoints import Checkpoint, encode_checkpoint
-from ringpop_py.partition.journalstore import JournalStore, KnownRecords
-from ringpop_py.partition.tasks import Worker
-from ringpop_py.steward import duties as do
-from ringpop_py.stores.layout import KeyspaceKeys
+from ringpop_py.placing import duties as do
 from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.tasks import Worker
 from ringpop_py.transport.deadlines import now_us
 from ringpop_py.values.operations import Change, Value, Write
 from ringpop_py.values.packed import encode_value

@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from ringpop_py.catalog.checkpoints import Checkpoint, encode_checkpoint
 from ringpop_py.errors import (
     ConditionFailed,
     KeyspaceError,
@@ -23,8 +24,7 @@ from ringpop_py.journal.records import Mark, Seal, Slot
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.partition.checkpoints import Checkpoint, encode_checkpoint
-from ringpop_py.steward.duties import HeldBy, ReleaseSaid, Taken
+from ringpop_py.placing.duties import HeldBy, ReleaseSaid, Taken
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.checksum import wrap
 from ringpop_py.values.operations import Change, Outcome, Write

@@ -15,7 +15,7 @@ from ringpop_py.journal import codec
 from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.effects import Trimmed
 from ringpop_py.journal.records import Mark, Seal, Slot
-from ringpop_py.steward.duties import Taken
+from ringpop_py.placing.duties import Taken
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.operations import Outcome
 from tests.durable.benches import (

@@ -20,11 +20,15 @@ import xxhash
 from ringpop_py.actors import mailboxes
 from ringpop_py.actors.mail import Mail, MailAnswered
 from ringpop_py.address import Address
+from ringpop_py.catalog import checkpoints
 from ringpop_py.catalog.assignments import read_newest, record
 from ringpop_py.catalog.catalog import Catalog, CatalogEntry
+from ringpop_py.catalog.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.catalog.manifests import EpochFile, Manifest, read_manifest
 from ringpop_py.client.messages import Description, Routes, decode_answer, encode_answer
 from ringpop_py.columns.pages import MISSING, Columns, ColumnsRequest, columns_in
+from ringpop_py.durable.snapshots import SnapshotRequest
 from ringpop_py.errors import (
     ApplicationError,
     BodyError,
@@ -58,13 +62,13 @@ from ringpop_py.journal.records import Slot
 from ringpop_py.keyed.bodies import Body, Group, parts_of
 from ringpop_py.keyed.entries import FrozenEntries
 from ringpop_py.keyed.keyed import Snapshot
-from ringpop_py.keyed.mergeable import Part
 from ringpop_py.keyed.sessions import Session, record_of
-from ringpop_py.partition import checkpoints
-from ringpop_py.partition.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
+from ringpop_py.memory.hand_over import BLANK, HandOver, HandOverStep
+from ringpop_py.memory.mergeable import Part
 from ringpop_py.placing import table
 from ringpop_py.placing.assignment import Assignment
 from ringpop_py.placing.definition import Definition
+from ringpop_py.placing.gossip import Known, TableGossip, _Offer
 from ringpop_py.proxy import entry
 from ringpop_py.proxy.failures import decode_failure, encode_failure
 from ringpop_py.proxy.head import Head, KeyspaceBelief, Tries
@@ -75,10 +79,6 @@ from ringpop_py.proxy.http import (
     encode_http_reply_head,
 )
 from ringpop_py.proxy.request import HttpReply, HttpRequest
-from ringpop_py.shares.snapshots import SnapshotRequest
-from ringpop_py.steward.gossip import Known, TableGossip, _Offer
-from ringpop_py.steward.hand_over import BLANK, HandOver, HandOverStep
-from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import DAMPING_MAX, Member, Status
 from ringpop_py.swim.messages import (

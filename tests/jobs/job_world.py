@@ -12,13 +12,13 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.errors import BadOperation, JobAborted, StateDamaged, StoreUnavailable
 from ringpop_py.jobs.messages import AttemptManifest, Decision, StagedFile
 from ringpop_py.jobs.names import names_behind
 from ringpop_py.jobs.plan import plan_of
 from ringpop_py.jobs.record import DAY_US, JobRecord, JobStep
 from ringpop_py.jobs.store import JobStore
-from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.values.checksum import wrap_message
 

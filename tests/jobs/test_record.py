@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.catalog.layout import name_of_part
 from ringpop_py.errors import PartitionUnavailable, StateDamaged
 from ringpop_py.jobs import record as records
 from ringpop_py.jobs.messages import Decision, JobProgress
 from ringpop_py.jobs.plan import JobPlan
 from ringpop_py.jobs.record import DAY_US, DRIVER_US, JobRecord, JobStep
 from ringpop_py.jobs.store import JobStore
-from ringpop_py.stores.layout import name_of_part
 from ringpop_py.values.declared import replace
 from tests.jobs.job_world import JobWorld
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.errors import BadOperation, StateDamaged, StoreUnavailable
 from ringpop_py.jobs.messages import AttemptManifest, Decision, StagedFile
 from ringpop_py.jobs.record import DAY_US
 from ringpop_py.jobs.store import SCHEMAS_MAX, JobStore
-from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.values.checksum import wrap_message
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.errors import StateDamaged
 from ringpop_py.journal.codec import (
     decode_claim,
@@ -18,7 +19,6 @@ from ringpop_py.journal.codec import (
     encode_record,
 )
 from ringpop_py.journal.records import Claim, Entry, Group, Mark, Record, Release, Seal, Slot
-from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.values.checksum import HEAD, wrap
 from ringpop_py.values.packed import INTEGER_MAX, encode_value
 

@@ -16,6 +16,8 @@ from ringpop_py.admin.answers import here_of
 from ringpop_py.backups.epochs import checkpoint_now
 from ringpop_py.backups.restore import bring_back, restore
 from ringpop_py.catalog.assignments import record
+from ringpop_py.catalog.checkpoints import decode_checkpoint
+from ringpop_py.durable.checkpointer import TRIM_S
 from ringpop_py.errors import BodyError, StateDamaged
 from ringpop_py.jobs.messages import AttemptManifest, Decision, FinishRequest, StageHead
 from ringpop_py.jobs.plan import JobPlan
@@ -24,10 +26,8 @@ from ringpop_py.jobs.stagefile import Chunk, encode_stage, index_of
 from ringpop_py.jobs.store import now_us
 from ringpop_py.journal.codec import decode_record
 from ringpop_py.journal.records import Group
-from ringpop_py.partition.checkpoints import decode_checkpoint
 from ringpop_py.placing.assignment import Assignment
 from ringpop_py.placing.keys import partition_of
-from ringpop_py.shares.checkpointer import TRIM_S
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.values.checksum import unwrap
 from ringpop_py.values.declared import encode

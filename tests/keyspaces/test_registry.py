@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.errors import (
     BadOperation,
     ConfigError,
@@ -21,7 +22,6 @@ from ringpop_py.errors import (
 )
 from ringpop_py.placing.definition import Definition, Mode
 from ringpop_py.shares.rescale_events import Gained, Lost
-from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.swim.memberlist import MemberList
 from ringpop_py.transport.memory import MemoryNetwork

@@ -10,7 +10,8 @@ import trio
 
 from ringpop_py import PartitionUnavailable
 from ringpop_py.config.settings import StateConfig
-from ringpop_py.shares import copies
+from ringpop_py.durable import copies
+from ringpop_py.durable.copies import Copies
 from ringpop_py.stores.memory import StoreFault
 from ringpop_py.values.requests import STALE_OWNER_S
 from tests.durable.benches import until
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.durable.partition import PartitionCopy
     from ringpop_py.keyspaces.keyspace import Keyspace
-    from ringpop_py.shares.copies import Copies
     from tests.keyspaces.clusters import Cluster
 
 pytestmark = pytest.mark.virtual_time
@@ -79,7 +79,7 @@ class Scene:
     def copies(self) -> Copies:
         """Those of the reader."""
         found = self.reader._host.copies
-        assert found is not None
+        assert isinstance(found, Copies)
         return found
 
     @property
@@ -369,8 +369,7 @@ async def test_a_reading_that_was_stopped_is_not_begun_again_by_those_who_wait_f
 
             nursery.start_soon(stopped)
 
-        found = scene.reader._host.copies
-        assert found is not None
+        found = scene.copies
 
         with pytest.raises(PartitionUnavailable, match="stopped"):
             await copies.Copies(found._make_copy, spawn, bool).read(

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringpop_py.journal.desk import Presence
 from ringpop_py.keyed.aggregations import Aggregations
-from ringpop_py.keyed.mergeable import MergeableState
-from ringpop_py.keyed.versioned import HybridClock
-from ringpop_py.steward.hand_over import BLANK, HandOver, HandOverStep, Said
+from ringpop_py.memory.hand_over import BLANK, HandOver, HandOverStep, Said
+from ringpop_py.memory.mergeable import MergeableState
+from ringpop_py.memory.versioned import HybridClock
 from ringpop_py.values.packed import make_packer
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ringpop_py.placing import duties
     from ringpop_py.placing.definition import Definition
-    from ringpop_py.steward import duties
 
     _EndSaid = Callable[[Any], None]
 

@@ -21,7 +21,7 @@ from ringpop_py.journal import effects as fx
 from ringpop_py.journal.asker import pause_us
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.steward import duties
+from ringpop_py.placing import duties
 from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
 from ringpop_sim.units import s
 
@@ -40,7 +40,7 @@ RELEASE_US: Final = 5 * s
 
 
 class ReleaseRequest(NamedTuple):
-    """Asks for a partition; see `ringpop_py.shares.durable_driver.ReleaseRequest`."""
+    """Asks for a partition; see `ringpop_py.durable.driver.ReleaseRequest`."""
 
     number: int
     epoch: int

@@ -113,7 +113,7 @@ class PartHome(Protocol):
 
 
 class PartServer:
-    """Serves what is at *home*, as `ringpop_py.partition.server` does.
+    """Serves what is at *home*, as `ringpop_py.shares.server` does.
 
     A part waits up to *wait_us* for a partition that is on its way there.
     """

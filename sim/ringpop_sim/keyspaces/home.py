@@ -6,6 +6,7 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from ringpop_py.durable.steward import DurableSteward
 from ringpop_py.errand import Errand
 from ringpop_py.errors import (
     BodyError,
@@ -14,18 +15,17 @@ from ringpop_py.errors import (
 )
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.desk import Presence
+from ringpop_py.memory.steward import MemorySteward
+from ringpop_py.placing import duties
 from ringpop_py.placing.assignment import (
     Assignment,
     Assignments,
     effective_owners,
     plan_moves,
 )
+from ringpop_py.placing.gossip import CALL_S, Known, TableGossip
+from ringpop_py.placing.keeper import Keeper
 from ringpop_py.placing.table import PartitionStatus
-from ringpop_py.steward import duties
-from ringpop_py.steward.durable import DurableSteward
-from ringpop_py.steward.gossip import CALL_S, Known, TableGossip
-from ringpop_py.steward.keeper import Keeper
-from ringpop_py.steward.memory import MemorySteward
 from ringpop_py.swim.member import Status
 from ringpop_sim.keyspaces.copies import GENERATION, NAME, CopyDriver
 from ringpop_sim.keyspaces.durable import DurableDriver
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from ringpop_py.journal.records import Claim, Record
     from ringpop_py.keyed.keyed import Snapshot
     from ringpop_py.placing.definition import Definition
+    from ringpop_py.placing.gossip import GossipAsk
     from ringpop_py.placing.table import TableRow
-    from ringpop_py.steward.gossip import GossipAsk
     from ringpop_sim.keyspaces.calls import HomeCalls
     from ringpop_sim.keyspaces.errands import End, Parts
     from ringpop_sim.keyspaces.shelf import SharedStore
@@ -527,7 +527,7 @@ class Home:
         )
 
     def rebalance(self) -> None:
-        """Spread the partitions by hand, as `ringpop_py.shares.rebalance` does."""
+        """Spread the partitions by hand, as `ringpop_py.durable.rebalance` does."""
         newest, members = self.assignments.newest, self.owners()
         moving = any(row.moving or row.status is not PartitionStatus.ONLINE for row in self.table)
         if newest is None or moving or not members:

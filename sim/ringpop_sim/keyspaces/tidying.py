@@ -1,7 +1,7 @@
 """When the partitions of a simulated node write checkpoints, and when journals are trimmed.
 
-The rules are those of `ringpop_py.shares.checkpointer` and `ringpop_py.shares.sweeper`, with times
-that suit plans of half a minute.
+The rules are those of `ringpop_py.durable.checkpointer` and `ringpop_py.durable.sweeper`, with
+times that suit plans of half a minute.
 """
 
 from __future__ import annotations

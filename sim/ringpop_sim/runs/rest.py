@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.steward import duties
+from ringpop_py.placing import duties
 from ringpop_sim.checks import Broken
 from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life

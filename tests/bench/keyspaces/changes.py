@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
+from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.jobs import applier
 from ringpop_py.jobs.messages import Decision
 from ringpop_py.jobs.plan import JobPlan, PlannedFile
@@ -17,7 +18,6 @@ from ringpop_py.jobs.store import JobStore
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.keyed.vectors import ROWS_MIN
-from ringpop_py.stores.layout import KeyspaceKeys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.values.packed import encode_value, make_packer
 from tests.bench.report import Row, smaller_is_better

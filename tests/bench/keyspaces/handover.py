@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ringpop_py.stores.layout import KeyspaceKeys
+    from ringpop_py.catalog.layout import KeyspaceKeys
 
 HAND_OVER_GOAL: Final = 7.0
 """The release; two lists of the partition and one of marks; the slot of the release; the claim; and

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import trio
 
+from ringpop_py.catalog.journalstore import JournalStore
+from ringpop_py.durable.driver import ReleaseRequest
 from ringpop_py.journal.effects import GetClaim, ListPartition, PartitionListed
-from ringpop_py.partition.journalstore import JournalStore
-from ringpop_py.shares.durable_driver import ReleaseRequest
-from ringpop_py.steward.duties import ReleaseSaid
+from ringpop_py.placing.duties import ReleaseSaid
 from ringpop_py.stores.folder import FolderStore
 from ringpop_py.swim.member import Status
 from ringpop_py.values.declared import decode, encode

@@ -107,7 +107,7 @@ class Nursery:
 
 def _main() -> None:
     # What each node will want, and mostly takes its time.
-    import ringpop_py.partition.checkpoints
+    import ringpop_py.catalog.checkpoints
     import ringpop_py.stores  # noqa: F401
 
     children: set[int] = set()

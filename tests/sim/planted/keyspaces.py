@@ -6,10 +6,10 @@ from typing import Final
 
 from tests.sim.planted.bugs import ERRAND, Bug
 
-DURABLE: Final = "steward/durable.py"
-MEMORY: Final = "steward/memory.py"
-HOLDINGS: Final = "steward/holdings.py"
-GOSSIP: Final = "steward/gossip.py"
+DURABLE: Final = "durable/steward.py"
+MEMORY: Final = "memory/steward.py"
+HOLDINGS: Final = "placing/holdings.py"
+GOSSIP: Final = "placing/gossip.py"
 TABLE: Final = "placing/table.py"
 ASSIGNMENT: Final = "placing/assignment.py"
 HEIR: Final = "journal/heir.py"

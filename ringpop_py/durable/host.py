@@ -1,0 +1,184 @@
+"""A durable keyspace's share at one node: its partitions have their logs in a store."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import trio
+
+from ringpop_py.catalog.journalstore import JournalStore, KnownRecords
+from ringpop_py.catalog.layout import KeyspaceKeys
+from ringpop_py.catalog.reached import ReachedBook
+from ringpop_py.durable.checkpointer import Checkpointer
+from ringpop_py.durable.copies import Copies
+from ringpop_py.durable.driver import DurableDriver
+from ringpop_py.durable.ownership import Ownership
+from ringpop_py.durable.partition import Partition, PartitionCopy
+from ringpop_py.durable.refusals import RefusalWatch
+from ringpop_py.durable.snapshots import Snapshots
+from ringpop_py.durable.steward import DurableSteward
+from ringpop_py.durable.sweeper import Sweeper
+from ringpop_py.durable.writer import Writer
+from ringpop_py.errors import ConfigError
+from ringpop_py.jobs.jobs import Jobs
+from ringpop_py.jobs.store import JobStore
+from ringpop_py.placing.assignment import Assignments
+from ringpop_py.placing.keeper import Keeper
+from ringpop_py.shares.driver import ServersSeen
+from ringpop_py.shares.host import OwningHost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.catalog.catalog import CatalogEntry
+    from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.placing.definition import Definition
+    from ringpop_py.shares.driver import Peers
+    from ringpop_py.shares.view import NodeView
+    from ringpop_py.tasks import Spawn, Worker
+
+
+class DurableHost(OwningHost[DurableDriver]):
+    """See `Host`.
+
+    Args:
+        worker: calls the store.
+        make_state: makes an empty state of a partition.
+        on_over: called when the store says that this generation was dropped.
+
+    Attributes:
+        on_away: called when `away` has changed; set from outside.
+    """
+
+    def __init__(
+        self,
+        node: NodeView,
+        entry: CatalogEntry,
+        worker: Worker,
+        *,
+        make_state: Callable[[Definition], KeyedState],
+        peers: Peers,
+        spawn: Spawn,
+        on_over: Callable[[], None],
+    ) -> None:
+        self.on_away: Callable[[], None] = lambda: None
+        self.keys = KeyspaceKeys(node.config.cluster, entry.name, entry.generation)
+        self.store = worker.store
+        self.worker = worker
+        self.assignments = Assignments(entry.definition)
+        self._make_state = make_state
+        self._on_over = on_over
+        state = node.config.state
+        steward = DurableSteward(
+            entry.name,
+            entry.generation,
+            self.assignments,
+            ServersSeen(node, peers.members),
+            handoffs_max=state.handoffs_max,
+            takeovers_max=state.takeovers_max,
+        )
+        reached = ReachedBook(worker.store, self.keys)
+        self._known = KnownRecords(reached)
+        stores = JournalStore(self.keys, worker), JournalStore(self.keys, worker)
+        make_name = stores[0].make_name
+        self.ownership = Ownership(node.name, make_name, state, steward, self._make_partition)
+        self.writer = Writer(self.ownership, *stores, spawn)
+        driver = DurableDriver(
+            steward,
+            Keeper(self.assignments, peers.members, self._acts),
+            node,
+            peers,
+            spawn,
+            self,
+        )
+        super().__init__(node, entry, peers, driver)
+        logs = JournalStore(self.keys, worker)
+        self.sweeper = Sweeper(self.keys, worker, self.writer, logs, reached)
+        self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker, reached)
+        self._watch = RefusalWatch(self.ownership, node.name, entry.name, peers.members)
+        self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
+        self.jobs = Jobs(
+            node,
+            JobStore(self.store, self.keys, entry.definition.partitions),
+            worker,
+            server=self._server,
+            destinations=self,
+            spawn=spawn,
+        )
+        self.copies = Copies(self._make_copy, spawn, self.forget_records)
+
+    async def run(self) -> None:
+        """Gain and give partitions, and write checkpoints, until cancelled.
+
+        Raises:
+            ConfigError: if pyarrow, which checkpoints need, is not installed.
+        """
+        try:
+            await self.worker.run(import_module, "ringpop_py.catalog.checkpoints")  # loads slowly
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"durable keyspaces need {error.name}: pip install 'ringpop_py[state]'"
+            ) from None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.checkpointer.run)
+            nursery.start_soon(self._watch.run, self._probe_store, self.on_away)
+            nursery.start_soon(self.jobs.run_sweeps, partial(self._acts, "/jobs"))
+            nursery.start_soon(self.sweeper.run, partial(self._acts, "/journals"))
+            if self.definition.min_cluster_size > 1:
+                await self.driver.wait_ready()
+                # Even if there are too few members, others may know that there were enough.
+                await self._peers.ask()
+            await self.driver.run()
+
+    @property
+    def away(self) -> bool:
+        """Whether this member owns nothing because its store refuses what it writes."""
+        return self._watch.away
+
+    async def _probe_store(self) -> None:
+        key = f"{self.keys.root}probe/{secrets.token_hex(8)}"
+        await self.worker.run(self.store.put_if_absent, key, b"")
+        await self.worker.run(self.store.delete, [key])
+
+    def _acts(self, what: str = "") -> bool:
+        # One member does *what* for all. Members without our store could not. While views differ,
+        # two nodes do it, or for a moment no node.
+        key = f"keyspace/{self.definition.name}{what}"
+        return self.node.ring.lookup_among(key, self.members()) == self.node.name
+
+    async def is_over(self) -> bool:
+        """See `KeyspaceLogs`."""
+        if await self.worker.run(self.store.get, self.keys.dropped) is None:
+            return False
+        self._on_over()
+        return True
+
+    def _make_partition(self, number: int) -> Partition:
+        state, store = self._made()
+        return Partition(number, state=state, store=store, writer=self.writer)
+
+    def _make_copy(self, number: int) -> PartitionCopy:
+        state, store = self._made()
+        journal = self.ownership.journal
+        return PartitionCopy(number, state=state, store=store, journal=journal)
+
+    def _made(self) -> tuple[KeyedState, JournalStore]:
+        store = JournalStore(self.keys, self.worker, self._known)
+        return self._make_state(self.definition), store
+
+    def forget_records(self) -> None:
+        """See `KeyspaceLogs`."""
+        if not self.driver.coming_count and not self.copies:
+            self._known.clear()
+
+    @property
+    def assignment_version(self) -> int:
+        """The version of the newest recorded assignment known here; 0 if there is none."""
+        return self.driver.keeper.version
+
+    def hint_assignment(self, version: int) -> None:
+        """See `Keeper.hint`."""
+        self.driver.hint(version)

@@ -1,0 +1,1 @@
+"""Keyspaces in memory mode: copies at members, which are merged. No store has them."""

@@ -1,1 +1,0 @@
-"""One partition at work: drives its log, and serves requests to it."""
