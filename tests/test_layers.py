@@ -15,12 +15,11 @@ PURE = sorted(
         *(
             path
             for name in (
-                *("swim", "exchange", "journal", "keyed", "placing", "ring"),
+                *("swim", "exchange", "journal", "keyed", "owning", "placing", "ring"),
                 *("values", "wire"),
             )
             for path in (PACKAGE / name).glob("*.py")
         ),
-        *(PACKAGE / "durable" / f"{name}.py" for name in ("ownership", "steward")),
         *(
             PACKAGE / "memory" / f"{name}.py"
             for name in ("hand_over", "mergeable", "steward", "versioned")

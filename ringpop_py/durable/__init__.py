@@ -1,1 +1,1 @@
-"""Durable keyspaces at one node: which partitions it owns, how each comes and goes, and tasks."""
+"""Durable keyspaces at one node, on trio: what carries out what `owning` decides."""

@@ -9,14 +9,6 @@ import trio
 
 from ringpop_py.catalog.assignments import read_newest, record
 from ringpop_py.catalog.fence import FENCE
-from ringpop_py.durable.ownership import (
-    Came,
-    JournalLost,
-    LookDropped,
-    NotGained,
-    Perform,
-    TakenOver,
-)
 from ringpop_py.durable.partition import Partition
 from ringpop_py.errors import (
     BodyError,
@@ -27,6 +19,14 @@ from ringpop_py.errors import (
 )
 from ringpop_py.journal import effects as fx
 from ringpop_py.logs import log
+from ringpop_py.owning.local import (
+    Came,
+    JournalLost,
+    LookDropped,
+    NotGained,
+    Perform,
+    TakenOver,
+)
 from ringpop_py.placing import duties as do
 from ringpop_py.placing.duties import ReleaseSaid
 from ringpop_py.shares.driver import StewardDriver
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from ringpop_py.catalog.layout import KeyspaceKeys
-    from ringpop_py.durable.steward import DurableSteward
     from ringpop_py.durable.writer import Writer
+    from ringpop_py.owning.steward import DurableSteward
     from ringpop_py.placing.assignment import Assignment
     from ringpop_py.placing.keeper import Keeper
     from ringpop_py.shares.driver import Peers
@@ -109,7 +109,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         self._strangers: set[str] = set()
         self._ownership = ownership = logs.writer.ownership
         self.partitions = ownership.parts
-        ownership.may_leave = self._may_leave_now
+        ownership.releases.may_leave = self._may_leave_now
         logs.writer.carry_out = self._carry_out_all
 
     def _may_leave_now(self, number: int) -> bool:
@@ -243,7 +243,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             dropped: bool | None = await self._logs.is_over()
         except StoreUnavailable:
             dropped = None
-        self._ownership.looked(partition, now_us(), dropped=dropped)
+        self._ownership.arrivals.looked(partition, now_us(), dropped=dropped)
         self._carry_out_all()
 
     def _log_not_gained(self, number: int, error: KeyspaceError | None) -> None:

@@ -15,16 +15,16 @@ from ringpop_py.catalog.reached import ReachedBook
 from ringpop_py.durable.checkpointer import Checkpointer
 from ringpop_py.durable.copies import Copies
 from ringpop_py.durable.driver import DurableDriver
-from ringpop_py.durable.ownership import Ownership
 from ringpop_py.durable.partition import Partition, PartitionCopy
 from ringpop_py.durable.refusals import RefusalWatch
 from ringpop_py.durable.snapshots import Snapshots
-from ringpop_py.durable.steward import DurableSteward
 from ringpop_py.durable.sweeper import Sweeper
 from ringpop_py.durable.writer import Writer
 from ringpop_py.errors import ConfigError
 from ringpop_py.jobs.jobs import Jobs
 from ringpop_py.jobs.store import JobStore
+from ringpop_py.owning.ownership import Ownership
+from ringpop_py.owning.steward import DurableSteward
 from ringpop_py.placing.assignment import Assignments
 from ringpop_py.placing.keeper import Keeper
 from ringpop_py.shares.driver import ServersSeen

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from ringpop_py.durable.ownership import ATTEMPTS_MAX, GIVEN_UP, Part
 from ringpop_py.durable.settle import pause_before, settle
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StateDamaged
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.asker import attempt_of
 from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.heir import Heir
+from ringpop_py.owning.arrivals import ATTEMPTS_MAX
+from ringpop_py.owning.local import GIVEN_UP, LocalPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ _OWNED = Presence.OWNED
 _NO_HEIR = (Presence.OWNED, Presence.RECLAIMING, Presence.RELEASING)
 
 
-class Partition(Part):
+class Partition(LocalPartition):
     """See the module.
 
     Args:
@@ -39,7 +40,7 @@ class Partition(Part):
     def __init__(
         self, number: int, *, state: KeyedState, store: JournalStore, writer: Writer
     ) -> None:
-        super().__init__(number, state, writer.ownership)
+        super().__init__(number, state, writer.journal, writer.ownership.failed)
         self.store = store
         self._writer = writer
 

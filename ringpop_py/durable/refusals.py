@@ -18,7 +18,7 @@ from ringpop_py.logs import log
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ringpop_py.durable.ownership import Ownership
+    from ringpop_py.owning.ownership import Ownership
 
 LOOK_S: Final = 1.0
 PROBE_S: Final = 5.0

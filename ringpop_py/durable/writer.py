@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.catalog.journalstore import JournalStore
-    from ringpop_py.durable.ownership import Ownership, Part, Perform
     from ringpop_py.journal.desk import Job
     from ringpop_py.journal.records import Slot
+    from ringpop_py.owning.local import LocalPartition, Perform
+    from ringpop_py.owning.ownership import Ownership
     from ringpop_py.tasks import Spawn
 
 
@@ -142,7 +143,7 @@ class Writer:
         self.ownership.answered(asked, reply, now_us())
         self.carry_out()
 
-    def give_up(self, partition: Part) -> None:
+    def give_up(self, partition: LocalPartition) -> None:
         """Give *partition* up, whose state cannot go on here."""
         self.ownership.give_up(partition, now_us())
         self.carry_out()

@@ -12,6 +12,7 @@ Effects = list[fx.Effect]
 R = TypeVar("R", bound=fx.Request)
 REPEAT_US_MIN: Final = 10_000
 REPEAT_US_MAX: Final = 1_000_000
+_FAILURES: Final = (fx.StoreAnswer.FAILED, fx.StoreAnswer.NO_ROOM)
 Handler = Callable[[R, fx.Reply], Effects]
 
 
@@ -59,3 +60,8 @@ def pause_us(request: fx.Request) -> int:
     """Return how long to wait before *request* is made, in microseconds."""
     attempt = attempt_of(request)
     return min(REPEAT_US_MIN << min(attempt, 16), REPEAT_US_MAX) if attempt else 0
+
+
+def is_failure(reply: fx.Reply) -> bool:
+    """Return whether the store did not carry a request out, or does not say whether it has."""
+    return reply in _FAILURES or isinstance(reply, fx.Unreadable)

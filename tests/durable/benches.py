@@ -12,7 +12,6 @@ from ringpop_py.catalog.checkpoints import Checkpoint, encode_checkpoint
 from ringpop_py.catalog.journalstore import JournalStore, KnownRecords
 from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.config.settings import StateConfig
-from ringpop_py.durable.ownership import JournalLost, LookDropped, NotGained, Ownership, Perform
 from ringpop_py.durable.partition import Partition, PartitionCopy
 from ringpop_py.durable.writer import Writer
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
@@ -21,6 +20,8 @@ from ringpop_py.journal.effects import Sealed
 from ringpop_py.journal.records import Claim
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
+from ringpop_py.owning.local import JournalLost, LookDropped, NotGained, Perform
+from ringpop_py.owning.ownership import Ownership
 from ringpop_py.placing import duties as do
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.tasks import Worker
@@ -215,7 +216,7 @@ class BenchNode:
             case Perform():
                 self.writer.ask(task)
             case LookDropped(partition):
-                self.ownership.looked(partition, now_us(), dropped=False)
+                self.ownership.arrivals.looked(partition, now_us(), dropped=False)
             case NotGained(partition, error):
                 self.errors[partition] = error or partition.trouble
             case JournalLost(fact, count):
@@ -268,7 +269,7 @@ async def release_unknown(writer: Writer, partition: Partition) -> None:
 def leave(partition: Partition) -> None:
     """Give *partition* up."""
     node = NODES[partition]
-    node.ownership.leave(partition)
+    node.ownership.releases.leave(partition)
     node.carry_out()
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.durable.steward import DurableSteward
 from ringpop_py.errors import KeyspaceUnknown, NoOwner, NotEnoughMembers
 from ringpop_py.memory.hand_over import Said
 from ringpop_py.memory.steward import HANDOVER_US, MemorySteward
+from ringpop_py.owning.steward import DurableSteward
 from ringpop_py.placing.assignment import Assignment, Assignments
 from ringpop_py.placing.definition import Definition
 from ringpop_py.placing.duties import Acquire, Changed, HeldBy, Offer, Send, Serve, Taken, Withhold

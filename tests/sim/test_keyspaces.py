@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.durable.ownership import Ownership
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.effects import StoreAnswer
 from ringpop_py.journal.records import Seal
 from ringpop_py.keyed.keyed import KeyedState
+from ringpop_py.owning.ownership import Ownership
 from ringpop_sim.cli import main
 from ringpop_sim.errors import PlanError
 from ringpop_sim.keyspaces import oracles

@@ -6,21 +6,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ringpop_py.config.settings import StateConfig
-from ringpop_py.durable.ownership import (
-    Came,
-    CameBack,
-    JournalLost,
-    LookDropped,
-    Ownership,
-    Part,
-    Perform,
-    Replaces,
-)
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.asker import pause_us
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
+from ringpop_py.owning.local import (
+    Came,
+    CameBack,
+    JournalLost,
+    LocalPartition,
+    LookDropped,
+    Perform,
+    Replaces,
+)
+from ringpop_py.owning.ownership import Ownership
 from ringpop_py.placing import duties
 from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
 from ringpop_sim.units import s
@@ -174,16 +174,17 @@ class DurableDriver:
 
     def __init__(self, home: DurableHome) -> None:
         self._home = home
-        self.ownership: Ownership[Part] = Ownership(
+        self.ownership: Ownership[LocalPartition] = Ownership(
             home.name, home.nonce, StateConfig(), home.steward, self._make_part
         )
-        self.ownership.may_leave = home.may_leave
+        self.ownership.releases.may_leave = home.may_leave
         self.journal = self.ownership.journal
         self.working = False
 
-    def _make_part(self, number: int) -> Part:
+    def _make_part(self, number: int) -> LocalPartition:
         entries = EntriesOnDisk(self._home.is_disk_full)
-        return Part(number, KeyedState(PACK, AGGREGATIONS, entries=entries), self.ownership)
+        state = KeyedState(PACK, AGGREGATIONS, entries=entries)
+        return LocalPartition(number, state, self.journal, self.ownership.failed)
 
     # What there is to do.
 
@@ -234,9 +235,9 @@ class DurableDriver:
         self.ownership.answered(asked, reply, self._home.now)
         self._carry_out_all()
 
-    def _looked(self, part: Part, mark: fx.StoreAnswer) -> None:
+    def _looked(self, part: LocalPartition, mark: fx.StoreAnswer) -> None:
         dropped = False if mark is fx.StoreAnswer.ABSENT else None
-        self.ownership.looked(part, self._home.now, dropped=dropped)
+        self.ownership.arrivals.looked(part, self._home.now, dropped=dropped)
         self._carry_out_all()
 
     def _ask_to_release(self, duty: duties.AskToRelease) -> None:
@@ -279,7 +280,7 @@ class DurableDriver:
 
     # Requests for partitions.
 
-    def write(self, part: Part, writes: Sequence[Write], end: End) -> None:
+    def write(self, part: LocalPartition, writes: Sequence[Write], end: End) -> None:
         """Commit *writes*; call *end* with their outcomes, or an error."""
         try:
             job = self.ownership.write(part, writes)
@@ -294,7 +295,7 @@ class DurableDriver:
 
         self._when_done(job, wake)
 
-    def read(self, part: Part, keys: Sequence[str], end: End) -> None:
+    def read(self, part: LocalPartition, keys: Sequence[str], end: End) -> None:
         """Call *end* with the packed values of *keys*, or an error."""
         try:
             job = self.ownership.read(part)
@@ -310,7 +311,7 @@ class DurableDriver:
 
     # Beside the steps.
 
-    def checkpoint(self, part: Part, end: CheckpointEnd) -> None:
+    def checkpoint(self, part: LocalPartition, end: CheckpointEnd) -> None:
         """Put a checkpoint of *part* as it is now; *end* gets whether it is in the store."""
         number = part.number
         durable = False

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ringpop_py.durable.ownership import Part
 from ringpop_py.errand import LearningRoutes
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable, RingpopError
 from ringpop_py.journal.desk import Presence
+from ringpop_py.owning.local import LocalPartition
 from ringpop_py.placing.table import ServedElsewhere
 from ringpop_py.values.requests import Moved
 from ringpop_sim.keyspaces.calls import Caller
@@ -160,7 +160,7 @@ class PartServer:
         home = self._home
         partition = home.partitions.get(number)
         if partition is not None and partition.presence is Presence.OWNED:
-            if isinstance(partition, Part):
+            if isinstance(partition, LocalPartition):
                 serve = home.durable.write if what == "write" else home.durable.read
                 serve(partition, wanted, end)
             elif what == "write":

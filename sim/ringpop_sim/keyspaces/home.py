@@ -6,7 +6,6 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from ringpop_py.durable.steward import DurableSteward
 from ringpop_py.errand import Errand
 from ringpop_py.errors import (
     BodyError,
@@ -16,6 +15,7 @@ from ringpop_py.errors import (
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.desk import Presence
 from ringpop_py.memory.steward import MemorySteward
+from ringpop_py.owning.steward import DurableSteward
 from ringpop_py.placing import duties
 from ringpop_py.placing.assignment import (
     Assignment,

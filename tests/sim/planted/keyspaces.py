@@ -6,7 +6,7 @@ from typing import Final
 
 from tests.sim.planted.bugs import ERRAND, Bug
 
-DURABLE: Final = "durable/steward.py"
+DURABLE: Final = "owning/steward.py"
 MEMORY: Final = "memory/steward.py"
 HOLDINGS: Final = "placing/holdings.py"
 GOSSIP: Final = "placing/gossip.py"
@@ -17,7 +17,10 @@ JOURNAL: Final = "journal/journal.py"
 COVERAGE: Final = "journal/coverage.py"
 SWEEP: Final = "journal/sweep.py"
 DESK: Final = "journal/desk.py"
-OWNERSHIP: Final = "durable/ownership.py"
+OWNERSHIP: Final = "owning/ownership.py"
+ARRIVALS: Final = "owning/arrivals.py"
+RELEASES: Final = "owning/releases.py"
+LOCAL: Final = "owning/local.py"
 SESSIONS: Final = "keyed/sessions.py"
 SEEDS: Final = (1, 2, 3)
 
@@ -252,15 +255,15 @@ KEYSPACE_BUGS: Final = (
     ),
     _bug(
         "a full disk of one partition fails the group of all",
-        OWNERSHIP,
-        "            self.failed = error\n            self._ownership.failed.append(self)\n",
+        LOCAL,
+        "            self.failed = error\n            self._failed.append(self)\n",
         "            raise\n",
         "X",
         "disks-full",
     ),
     _bug(
         "a release that was put off for an actor stays under way",
-        OWNERSHIP,
+        RELEASES,
         "            self._released(duty, ReleaseSaid.NOT_YET, tell, now)\n",
         "            tell(ReleaseSaid.NOT_YET)\n",
         "K4 L9",
@@ -268,7 +271,7 @@ KEYSPACE_BUGS: Final = (
     ),
     _bug(
         "a partition that was given up comes back with what was left of it",
-        OWNERSHIP,
+        ARRIVALS,
         "        if part is None or part.presence in GIVEN_UP:\n",
         "        if part is None:\n",
         "K1",
@@ -284,7 +287,7 @@ KEYSPACE_BUGS: Final = (
     ),
     _bug(
         "what was given up is kept if its release has failed once",
-        OWNERSHIP,
+        RELEASES,
         "            self._repeats.append((now + REPEAT_US_MAX, part))\n",
         "            pass\n",
         "K4",

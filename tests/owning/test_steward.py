@@ -1,4 +1,4 @@
-"""`ringpop_py.durable.steward`: what a node does next about durable partitions."""
+"""`ringpop_py.owning.steward`: what a node does next about durable partitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.durable.steward import DAMAGED_US, FAILED_US, FORGIVEN_US, DurableSteward
 from ringpop_py.errors import (
     BodyError,
     CallTimeout,
@@ -17,6 +16,7 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     PeerBusy,
 )
+from ringpop_py.owning.steward import DAMAGED_US, FAILED_US, FORGIVEN_US, DurableSteward
 from ringpop_py.placing.duties import (
     Abandon,
     Acquire,

@@ -1,0 +1,147 @@
+"""One partition of a durable keyspace at this node, and what there is to do for it (pure)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ringpop_py.errors import KeyspaceError
+from ringpop_py.journal.desk import Presence
+from ringpop_py.journal.heir import Heir
+
+if TYPE_CHECKING:
+    from ringpop_py.journal import effects as fx
+    from ringpop_py.journal.desk import Job
+    from ringpop_py.journal.journal import Journal
+    from ringpop_py.journal.records import Claim
+    from ringpop_py.keyed.keyed import KeyedState
+    from ringpop_py.placing import duties as do
+
+GIVEN_UP: Final = (Presence.UNWANTED, Presence.LOST)
+
+
+class LocalPartition:
+    """One partition at this node; the `Fold` of its heir, and then of the journal.
+
+    Args:
+        failed: gets the partition if its state cannot apply what was committed.
+
+    Attributes:
+        presence: how far it is; nobody but `Ownership` and the desk sets it.
+        failed: why the state cannot apply what is in the journal; None if it can.
+        damage: what the last try could not read; None if it read all.
+        waiting, writes_count: see `Served`.
+    """
+
+    def __init__(
+        self, number: int, state: KeyedState, journal: Journal, failed: list[LocalPartition]
+    ) -> None:
+        self.number = number
+        self.state = state
+        self.presence = Presence.PENDING
+        self.failed: KeyspaceError | None = None
+        self.damage: fx.Damaged | None = None
+        self.waiting: list[Job] = []
+        self.writes_count = 0
+        self.heir = Heir(number, self, journal)
+        self._journal = journal
+        self._failed = failed
+        self.duty: do.Follow | do.Acquire | None = None
+        """What the steward waits for."""
+        self.confirmed = False
+        """Whether the keyspace was there after the claim."""
+        self.claimed = False
+        """Whether the journal has it, or had it: no heir works on it any more."""
+        self.in_trouble = False
+        """Whether the last request of the heir failed."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.number} {self.presence.value}>"
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that this node owns; 0 if it owns none."""
+        holding = self._journal.held.get(self.number)
+        return 0 if holding is None else holding.epoch
+
+    def reset(self) -> None:
+        """See `Fold`."""
+        self.state.reset()
+        self.failed = None
+
+    def restore(self, checkpoint: Any) -> None:  # noqa: ANN401 - see `Fold`
+        """See `Fold`."""
+        self.state.restore(checkpoint)
+
+    def apply(self, body: object) -> None:
+        """See `Fold`. Raises KeyspaceError unless this node owns the partition."""
+        if not self.claimed:
+            self.state.apply(body)
+            return
+        # Other partitions of the same group must not suffer from a state that fails.
+        try:
+            if self.failed is None:
+                self.state.apply(body)
+        except KeyspaceError as error:
+            self.failed = error
+            self._failed.append(self)
+
+
+# What there is to do, and what has happened, for a driver.
+
+
+class Perform(NamedTuple):
+    """Make *request* to the store: of the heir of *part*, or a claim after a fence.
+
+    `pause_us` of the request comes first. The reply goes to `Ownership.answered`.
+    """
+
+    request: fx.Request
+    part: Any
+
+
+class Came(NamedTuple):
+    """*part* is served from now on, in *epoch*."""
+
+    part: Any
+    epoch: int
+
+
+class CameBack(NamedTuple):
+    """*part* was claimed again after a fence, and is served in *epoch*."""
+
+    part: Any
+    epoch: int
+
+
+class LookDropped(NamedTuple):
+    """Look whether the keyspace was dropped; the answer goes to `Ownership.looked`."""
+
+    part: Any
+
+
+class NotGained(NamedTuple):
+    """A try has failed: by *error*, or because the store does not answer."""
+
+    part: Any
+    error: KeyspaceError | None
+
+
+class JournalLost(NamedTuple):
+    """The journal of this node was sealed; so many partitions are claimed again."""
+
+    fact: fx.Fenced
+    again_count: int
+
+
+class TakenOver(NamedTuple):
+    """Another node has what this one had: *to*, or an unknown one."""
+
+    number: int
+    to: str
+
+
+class Replaces(NamedTuple):
+    """The owner that made *claim* of a partition is about to be replaced."""
+
+    number: int
+    claim: Claim
