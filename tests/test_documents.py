@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from dataclasses import fields
@@ -47,6 +48,16 @@ def test_all_layers_are_in_the_code_map() -> None:
     there = {name.strip("() ") for layer in layers for name in re.split(r"[|:]", layer)}
 
     assert there - named == set()
+
+
+def test_the_code_map_says_of_each_package_what_it_says_of_itself() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    rows = dict(re.findall(r"^- \*\*`([\w./]+)`\*\* — (.*)$", text, flags=re.MULTILINE))
+
+    for name, said in rows.items():
+        path = ROOT / "ringpop_py" / (f"{name}__init__.py" if name.endswith("/") else name)
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        assert said == docstring.splitlines()[0], name
 
 
 def test_all_files_that_the_architecture_names_exist() -> None:
