@@ -9,7 +9,7 @@ import trio
 
 from ringpop_py.catalog.assignments import read_newest, record
 from ringpop_py.catalog.fence import FENCE
-from ringpop_py.durable.partition import Partition
+from ringpop_py.durable.partition import Partition, damage_of
 from ringpop_py.errors import (
     BodyError,
     CallError,
@@ -21,6 +21,7 @@ from ringpop_py.journal import effects as fx
 from ringpop_py.logs import log
 from ringpop_py.owning.local import (
     Came,
+    FoundDamage,
     JournalLost,
     LookDropped,
     NotGained,
@@ -105,6 +106,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         super().__init__(steward, node, peers, spawn)
         self.keeper = keeper
         self.seals_met = 0
+        self._has_ended = False
         self._logs = logs
         self._strangers: set[str] = set()
         self._ownership = ownership = logs.writer.ownership
@@ -171,12 +173,17 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
     def _carry_out_all(self) -> None:
         ownership = self._ownership
         while ownership.out or ownership.ended:
-            for each in ownership.take(now_us()):
-                self._begin(each)
+            tasks = ownership.take(now_us())
+            try:
+                while tasks:
+                    self._begin(tasks.pop(0))
+            finally:
+                ownership.out[:0] = tasks  # if one has failed
         if not ownership.desk.empty:
             try:
                 self._logs.writer.begin_work()
             except PartitionUnavailable:  # the share has ended
+                self._has_ended = True
                 ownership.refuse_jobs()
                 self._carry_out_all()
         self._wake_if_sooner()
@@ -200,10 +207,10 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
                 self._start(self._carry_out, task)
             case LookDropped(partition):
                 self._start(self._look_dropped, partition)
-            case fx.Damaged(number):
-                self.obstacle(number)  # it logs what is damaged
+            case FoundDamage(partition, damage):
+                damage_of(damage, partition.store)  # it logs what is damaged
             case NotGained(partition, error):
-                self._log_not_gained(partition.number, error or partition.trouble)
+                self._log_not_gained(partition.number, error)
             case fx.Sealed():
                 self._tell_sealed(task)
             case JournalLost():
@@ -284,7 +291,8 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         self._carry_out_all()
         while not said and not self.failure:
             await self.changed.wait()
-        return said[0] if said else ReleaseSaid.NOT_MINE
+        # Of a share that has ended, nobody releases anything any more.
+        return said[0] if said and not self._has_ended else ReleaseSaid.NOT_MINE
 
     # What an operator is told.
 

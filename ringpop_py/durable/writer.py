@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from ringpop_py.tasks import Spawn
 
 
+def _nobody_carries_out() -> None:
+    raise NotImplementedError
+
+
 class Writer:
     """See the module.
 
@@ -54,7 +58,7 @@ class Writer:
         self.desk = ownership.desk
         self.store = store
         self.beside = beside
-        self.carry_out: Callable[[], None] = lambda: None
+        self.carry_out: Callable[[], None] = _nobody_carries_out
         self.working = False
         self.readers_count = 0
         self._spawn = spawn
@@ -139,8 +143,9 @@ class Writer:
     async def _ask(self, asked: Perform) -> None:
         request, part = asked
         await pause_before(request)
-        reply = await (self.beside if part is None else part.store).perform(request)
-        self.ownership.answered(asked, reply, now_us())
+        store = self.beside if part is None else part.store
+        reply = await store.perform(request)
+        self.ownership.answered(asked, reply, now_us(), store.trouble)
         self.carry_out()
 
     def give_up(self, partition: LocalPartition) -> None:

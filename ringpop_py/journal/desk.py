@@ -46,13 +46,14 @@ class Presence(Enum):
     ACQUIRING = "being acquired"  # this node reads it, and claims it then
     OWNED = "owned"
     RECLAIMING = "claimed again"  # after a fence
-    RELEASING = "being released"  # for another node
+    RELEASING = "being released"
     RELEASED = "released"
     UNWANTED = "given up"  # this node owns it, or is claiming it, only to release it to nobody
     LOST = "lost"
 
 
 _OWNED: Final = Presence.OWNED  # looked up once: each job asks
+_RELEASED_BY_JOB: Final = (Presence.RELEASING, Presence.UNWANTED)
 
 
 class Staging(Protocol):
@@ -202,8 +203,9 @@ class Desk:
         """Return whether *job* can be done now; otherwise it waits, or fails."""
         partition = job.partition
         if partition.presence is _OWNED or partition.presence is Presence.RELEASING:
-            return True
-        if partition.presence is Presence.RECLAIMING:
+            if partition.number in self.journal.held:
+                return True
+        elif partition.presence is Presence.RECLAIMING:
             partition.waiting.append(job)
             return False
         job.finish(PartitionUnavailable(f"partition {partition.number} has left this node"))
@@ -232,6 +234,7 @@ class Desk:
         writes_max, bytes_max = self._config.group_writes_max, self._config.group_bytes_max
         taken: list[WriteJob | ReleaseJob] = []
         numbers: set[int] = set()
+        released: set[int] = set()
         count = size = 0
         while queue:
             job = queue[0]
@@ -242,14 +245,19 @@ class Desk:
                 queue.popleft()
                 if self._may_release(job):
                     taken.append(job)
+                    released.add(partition.number)
                 continue
+            if released and partition.number in released:
+                break
             writes_count = len(job.writes)
             if taken:
                 size += _bytes_about(job.writes)
                 if count + writes_count > writes_max or size > bytes_max:
                     break
             queue.popleft()
-            if partition.presence is _OWNED or self._is_served(job):
+            if (partition.presence is _OWNED and partition.number in self.journal.held) or (
+                self._is_served(job)
+            ):
                 count += writes_count
                 partition.writes_count -= writes_count
                 taken.append(job)
@@ -257,13 +265,15 @@ class Desk:
         return taken
 
     def _may_release(self, job: ReleaseJob) -> bool:
-        # Also of an unwanted one: its state cannot go on, but the journal holds it.
-        if job.partition.number in self.journal.held:
+        # Also of an unwanted one: its state cannot go on, but the journal holds it. Another
+        # partition may hold its number by now, if it was lost.
+        partition = job.partition
+        if partition.presence in _RELEASED_BY_JOB and partition.number in self.journal.held:
             return True
-        if job.partition.presence is Presence.RECLAIMING:
-            job.partition.waiting.append(job)
+        if partition.presence is Presence.RECLAIMING:
+            partition.waiting.append(job)
         else:
-            job.finish(_gone(job.partition))
+            job.finish(_gone(partition))
         return False
 
     # Ends of steps.
@@ -313,11 +323,10 @@ class Desk:
     def claimed_again(self, partition: Served) -> None:
         """Go on with a partition that the journal holds again."""
         waiting, partition.waiting = partition.waiting, []
-        # A release that was not in the group that met the fence did not have to wait.
-        releases = any(
-            isinstance(job, ReleaseJob) and job.partition is partition for job in self._queue
-        )
-        partition.presence = Presence.RELEASING if releases else _OWNED
+        partition.presence = _OWNED
+        # In their order: those that are queued came after those that had to wait.
+        waiting += [job for job in self._queue if job.partition is partition]
+        self._queue = deque(job for job in self._queue if job.partition is not partition)
         for job in waiting:
             if isinstance(job, WriteJob):
                 self._queue.append(job)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StoreUnavailable
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.asker import attempt_of, is_failure
 from ringpop_py.journal.desk import Presence
 from ringpop_py.owning.local import (
     GIVEN_UP,
+    FoundDamage,
     LocalPartition,
     LookDropped,
     NotGained,
@@ -88,14 +89,17 @@ class Arrivals(Generic[P]):
             self._out.append(Replaces(duty.number, claim))
         return may
 
-    def answered(self, asked: Perform, reply: fx.Reply, now: int) -> None:
-        """Go on after the store's *reply*."""
+    def answered(
+        self, asked: Perform, reply: fx.Reply, now: int, error: KeyspaceError | None
+    ) -> None:
+        """Go on after the store's *reply*; *error* is what it has raised, if that is known."""
         request, part = asked
-        part.in_trouble = is_failure(reply)
+        silent = error or StoreUnavailable("the store does not answer")
+        part.store_error = silent if is_failure(reply) else None
         try:
             effects = part.heir.answered(request.id, reply)
-        except KeyspaceError as error:  # of the state here
-            self._fail(part, now, error)
+        except KeyspaceError as why:  # of the state here
+            self._fail(part, now, why)
         else:
             self._go_on(part, effects, now)
 
@@ -104,8 +108,8 @@ class Arrivals(Generic[P]):
             if not isinstance(effect, fx.Request):
                 self._came_to(part, effect, now)
             # A claim whose outcome is open is pursued: if it took effect, nobody else could tell.
-            elif attempt_of(effect) > ATTEMPTS_MAX and part.in_trouble and not part.heir.pursues:
-                self._fail(part, now)
+            elif attempt_of(effect) > ATTEMPTS_MAX and part.store_error and not part.heir.pursues:
+                self._fail(part, now, part.store_error)
                 return
             else:
                 self._out.append(Perform(effect, part))
@@ -119,12 +123,14 @@ class Arrivals(Generic[P]):
                 self._end_try(part, do.Got(), now)
             case fx.NotAcquired(_, epoch, holder):
                 part.damage = None
-                unwanted = part.presence is Presence.UNWANTED
-                part.presence = Presence.LOST if unwanted else Presence.PENDING
+                if part.presence is Presence.UNWANTED:
+                    self._releases.leave(part)
+                else:
+                    part.presence = Presence.PENDING
                 self._end_try(part, do.HeldBy(holder.owner, epoch), now)
             case fx.Damaged():
                 part.damage = fact
-                self._out.append(fact)
+                self._out.append(FoundDamage(part, fact))
                 self._leave_for(part, do.Trouble(damaged=True), now)
             case fx.Acquired():
                 self._acquired(part, now)

@@ -10,7 +10,7 @@ from ringpop_py.journal.heir import Heir
 
 if TYPE_CHECKING:
     from ringpop_py.journal import effects as fx
-    from ringpop_py.journal.desk import Job
+    from ringpop_py.journal.desk import Job, ReleaseJob
     from ringpop_py.journal.journal import Journal
     from ringpop_py.journal.records import Claim
     from ringpop_py.keyed.keyed import KeyedState
@@ -26,7 +26,7 @@ class LocalPartition:
         failed: gets the partition if its state cannot apply what was committed.
 
     Attributes:
-        presence: how far it is; nobody but `Ownership` and the desk sets it.
+        presence: how far it is; only this package and the desk set it.
         failed: why the state cannot apply what is in the journal; None if it can.
         damage: what the last try could not read; None if it read all.
         waiting, writes_count: see `Served`.
@@ -51,8 +51,10 @@ class LocalPartition:
         """Whether the keyspace was there after the claim."""
         self.claimed = False
         """Whether the journal has it, or had it: no heir works on it any more."""
-        self.in_trouble = False
-        """Whether the last request of the heir failed."""
+        self.store_error: KeyspaceError | None = None
+        """Why the last request of the heir failed; None if it did not."""
+        self.release: ReleaseJob | None = None
+        """That which is queued, or under way."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.number} {self.presence.value}>"
@@ -114,16 +116,23 @@ class CameBack(NamedTuple):
 
 
 class LookDropped(NamedTuple):
-    """Look whether the keyspace was dropped; the answer goes to `Ownership.looked`."""
+    """Look whether the keyspace was dropped; the answer goes to `Arrivals.looked`."""
 
     part: Any
 
 
 class NotGained(NamedTuple):
-    """A try has failed: by *error*, or because the store does not answer."""
+    """A try has failed."""
 
     part: Any
     error: KeyspaceError | None
+
+
+class FoundDamage(NamedTuple):
+    """A try has met *damage*."""
+
+    part: Any
+    damage: fx.Damaged
 
 
 class JournalLost(NamedTuple):

@@ -1,7 +1,6 @@
 """Which partitions of a durable keyspace this node owns, and how each comes and goes (pure).
 
 ```
-            ┌──────────── a try fails ───────────┐
 PENDING ─► ACQUIRING ─► OWNED ─► RELEASING ─► RELEASED ─► LOST
                         │   ▲        │                      ▲
               a fence   ▼   │        ▼                      │
@@ -12,11 +11,13 @@ PENDING ─► ACQUIRING ─► OWNED ─► RELEASING ─► RELEASED ─► LO
 The steward decides which partitions are wanted, and the `Presence` of each says how far it is here.
 Three machines do the work: an `Heir` reads and claims a partition, the one `Journal` writes for all
 that are held, and the `Desk` has the jobs of callers. A partition that is given up while the
-journal holds it, or while a claim of it is in flight, is UNWANTED until it was released.
+journal holds it, or while a claim of it is in flight, is UNWANTED until it was released. A try that
+fails ends in LOST, and the next one has a new partition, unless there is an owner that may not be
+replaced: then it is PENDING as before. A release that is refused leads back to OWNED.
 
 How it is driven: each method takes what has happened, and leaves in `out` what there is to do. A
 driver carries that out, in order, and comes back: to `answered` with the store's reply to a
-`Perform`, to `arrivals.looked` after a `LookDropped`, to `done` after a duty of the steward. The
+`Perform`, to `arrivals.looked` after a `LookDropped`, with the steward's tasks to `carry_out`. The
 steps of the desk go another way, because nothing else happens so often: `desk.begin` returns a
 request, `step_answered` the next one, until there is none. Requests with an `attempt` wait before
 they are made (`pause_us`). At `next_deadline` the driver calls `advance`.
@@ -158,10 +159,12 @@ class Ownership(Generic[P]):
         """The partitions on their way here, by number."""
         return self.arrivals.pending
 
-    def answered(self, asked: Perform, reply: fx.Reply, now: int) -> None:
-        """Go on after the store's *reply*."""
+    def answered(
+        self, asked: Perform, reply: fx.Reply, now: int, error: KeyspaceError | None = None
+    ) -> None:
+        """Go on after the store's *reply*; *error* is what it has raised, if that is known."""
         if asked.part is not None:
-            self.arrivals.answered(asked, reply, now)
+            self.arrivals.answered(asked, reply, now, error)
             return
         (effect,) = self.journal.answered(asked.request.id, reply)
         if isinstance(effect, fx.Request):

@@ -30,7 +30,8 @@ class Releases:
         ended: gets what follows from jobs that have ended.
 
     Attributes:
-        holders: by which partition the journal holds a number, or claims it after a fence.
+        holders: by which partition the journal holds a number, claims it after a fence, or has
+            released it, until the steward lets it go.
         may_leave: whether a partition may go to another member now; see `ActorHost.may_leave`.
     """
 
@@ -84,15 +85,22 @@ class Releases:
         if part is None or part.presence is not Presence.OWNED:
             self._released(duty, self._not_released(part), tell, now)
             return
-        job = ReleaseJob(part, to)
+        job = self._queue(part, to)
         job.wake = lambda: self._ended.append(partial(self._release_ended, duty, job, tell))
+
+    def _queue(self, part: LocalPartition, to: str) -> ReleaseJob:
+        job = part.release = ReleaseJob(part, to)
         self._desk.add_release(job)
+        return job
 
     def _release_ended(
         self, duty: do.SealFor, job: ReleaseJob, tell: Tell | None, now: int
     ) -> None:
         part, error = job.partition, job.error
         assert isinstance(part, LocalPartition)
+        if part.presence is Presence.UNWANTED:  # given up meanwhile
+            self._unwanted_ended(part, job, now)
+        part.release = None
         if error is None:
             said = ReleaseSaid.SEALED
         elif isinstance(error, StoreRefused):
@@ -136,12 +144,13 @@ class Releases:
         part.heir.drop()
 
     def release_unwanted(self, part: LocalPartition) -> None:
-        """Release *part* to nobody, until that is done."""
-        job = ReleaseJob(part, "")
-        job.wake = lambda: self._ended.append(partial(self._unwanted_ended, part, job))
-        self._desk.add_release(job)
+        """Try to release *part* to nobody, unless a release of it is queued; see `advance`."""
+        if part.release is None:
+            job = self._queue(part, "")
+            job.wake = lambda: self._ended.append(partial(self._unwanted_ended, part, job))
 
     def _unwanted_ended(self, part: LocalPartition, job: ReleaseJob, now: int) -> None:
+        part.release = None
         if job.error is None:
             self._forget(part)
         else:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from itertools import cycle
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 
-from ringpop_py.durable.partition import Partition
 from ringpop_py.errors import OutcomeUnknown, PartitionUnavailable, StoreFull, StoreUnavailable
 from ringpop_py.journal import codec
 from ringpop_py.journal.desk import Presence
@@ -36,6 +35,9 @@ from tests.durable.benches import (
     until,
 )
 from tests.keyed.reading import value_in
+
+if TYPE_CHECKING:
+    from ringpop_py.durable.partition import Partition
 
 pytestmark = pytest.mark.virtual_time
 
@@ -531,16 +533,3 @@ async def test_a_seal_is_told_though_the_try_fails_after_it() -> None:
             await acquire(bench.node("b").partition(), anybody)
 
         assert [(seal.journal, seal.slot) for seal in bench.node("b").seals] == [(name, 2)]
-
-
-async def test_trouble_that_other_threads_end_meanwhile_is_no_bug(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with a_bench() as bench:
-        partition = bench.node("a").partition()
-        bench.store.inject(StoreFault.FAILS, verb="list", count=100)
-        looks = cycle([StoreUnavailable("away"), None])  # as if it ended after each look
-        monkeypatch.setattr(Partition, "trouble", property(lambda _: next(looks)))
-
-        with pytest.raises(StoreUnavailable, match="away"):
-            await acquire(partition, anybody)

@@ -391,11 +391,39 @@ def test_a_read_that_came_before_a_release_rides_on_it() -> None:
     assert 0 not in office.node.journal.held
 
 
-def test_the_release_of_a_partition_that_is_lost_here_is_done_for_the_journal_holds_it() -> None:
+def test_the_release_of_a_partition_that_was_lost_does_not_end_the_next_one_of_its_number() -> None:
     office = Office()
-    office.places[0].presence = Presence.LOST
+    lost = Place(0, Presence.LOST)
+    job = ReleaseJob(lost, "b")
+    office.desk.add_release(job)
+
+    office.step()
+
+    assert errors_of(job) == [PartitionUnavailable]
+    assert 0 in office.node.journal.held
+
+
+def test_no_write_takes_the_place_of_a_release_that_was_queued_when_its_claim_came() -> None:
+    office = Office()
+    release = office.release(0)
+    office.places[0].presence = Presence.RECLAIMING
+    write = WriteJob(office.places[0], [add(1)])
+    office.places[0].waiting.append(write)
+
+    office.desk.claimed_again(office.places[0])
+    office.step()
+    office.step()
+
+    assert errors_of(write, release) == [None, None]
+    assert office.slots() == [group((0, 1, [1])), group((0, 1, Release("b")))]
+
+
+def test_the_release_of_a_partition_that_is_unwanted_is_done_for_the_journal_holds_it() -> None:
+    office = Office()
+    office.places[0].presence = Presence.UNWANTED
     release, write = office.release(0, ""), office.write(0, add(1))
 
+    office.step()
     office.step()
 
     assert errors_of(release, write) == [None, PartitionUnavailable]

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     End = Callable[[Any], None]
 
 RELEASE_US: Final = 5 * s
+SMALL_GROUPS: Final = StateConfig(group_writes_max=3)
+"""So that some wait for the next group."""
 
 
 class ReleaseRequest(NamedTuple):
@@ -175,7 +177,7 @@ class DurableDriver:
     def __init__(self, home: DurableHome) -> None:
         self._home = home
         self.ownership: Ownership[LocalPartition] = Ownership(
-            home.name, home.nonce, StateConfig(), home.steward, self._make_part
+            home.name, home.nonce, SMALL_GROUPS, home.steward, self._make_part
         )
         self.ownership.releases.may_leave = home.may_leave
         self.journal = self.ownership.journal

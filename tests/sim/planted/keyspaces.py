@@ -326,8 +326,7 @@ KEYSPACE_BUGS: Final = (
         "        here = number in self.serving or number in self._again\n",
         "        here = number in self.serving\n",
         "K4 X",
-        "partitions:4:38",
-        "partitions:4:41",
+        "partitions-sealed:0:3",
     ),
     _bug(
         "an owner holds on to what another member has claimed",
