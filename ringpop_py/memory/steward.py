@@ -336,7 +336,7 @@ class MemorySteward(Holdings):
             self._tasks.append(Withhold(number))
         row = self.table[number]
         if row.owner == self._name and row.status is PartitionStatus.ONLINE:
-            self._put(row.sealed(to))
+            self._put(row.released(to))
 
     def _sent(self, duty: Send, now: int, *, taken: bool) -> None:
         number, going = duty.number, self._going[duty.number]

@@ -133,7 +133,7 @@ class Ownership(Generic[P]):
         match task:
             case do.Follow() | do.Acquire():
                 self.arrivals.begin(task, now)
-            case do.SealFor(number, to):
+            case do.ReleaseTo(number, to):
                 self.releases.begin(task, self.parts.get(number), to, now)
             case do.Serve(number, epoch):
                 part = self.parts[number] = self.arrivals.pending.pop(number)

@@ -75,7 +75,7 @@ class Releases:
 
     def begin(
         self,
-        duty: do.SealFor,
+        duty: do.ReleaseTo,
         part: LocalPartition | None,
         to: str,
         now: int,
@@ -94,7 +94,7 @@ class Releases:
         return job
 
     def _release_ended(
-        self, duty: do.SealFor, job: ReleaseJob, tell: Tell | None, now: int
+        self, duty: do.ReleaseTo, job: ReleaseJob, tell: Tell | None, now: int
     ) -> None:
         part, error = job.partition, job.error
         assert isinstance(part, LocalPartition)
@@ -102,7 +102,7 @@ class Releases:
             self._unwanted_ended(part, job, now)
         part.release = None
         if error is None:
-            said = ReleaseSaid.SEALED
+            said = ReleaseSaid.RELEASED
         elif isinstance(error, StoreRefused):
             # It is here as before. Who hears NOT_MINE may seal the journal, and with it all
             # partitions here: that is right if this node cannot write, and another perhaps can.
@@ -117,7 +117,7 @@ class Releases:
         here = part is not None and (part.epoch != 0 or self._journal.reclaims(part.number))
         return ReleaseSaid.NOT_YET if here else ReleaseSaid.NOT_MINE
 
-    def _released(self, duty: do.SealFor, said: ReleaseSaid, tell: Tell | None, now: int) -> None:
+    def _released(self, duty: do.ReleaseTo, said: ReleaseSaid, tell: Tell | None, now: int) -> None:
         if tell is not None:
             tell(said)
         self._done(duty, said, now)

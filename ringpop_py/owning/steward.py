@@ -24,7 +24,7 @@ from ringpop_py.placing.duties import (
     HeldBy,
     Over,
     ReleaseSaid,
-    SealFor,
+    ReleaseTo,
     Serve,
     Taken,
     Trouble,
@@ -81,7 +81,7 @@ class _Coming:
         patient: whether news do not end the wait.
         owner, epoch: of a hand-over: who was asked, and for which epoch.
         asked_at: when that was; the owner stopped to serve at that time at the earliest.
-        sealed: whether that owner has sealed the partition for this node.
+        released: whether that owner has released the partition to this node.
     """
 
     step: Step = Step.WAITS
@@ -91,7 +91,7 @@ class _Coming:
     owner: str = NOBODY
     epoch: int = 0
     asked_at: int = 0
-    sealed: bool = False
+    released: bool = False
 
 
 class _Truce(NamedTuple):
@@ -121,7 +121,7 @@ class DurableSteward(Holdings):
 
     Attributes:
         holding: the partitions that are here, with the epochs in which this node claimed them:
-            served, or sealed and not yet claimed by another member.
+            served, or released and not yet claimed by another member.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class DurableSteward(Holdings):
         super().__init__(keyspace, generation, assignments, sight)
         self.holding: dict[int, int] = {}
         self._coming: dict[int, _Coming] = {}
-        self._sealing: dict[int, str] = {}
+        self._releasing: dict[int, str] = {}
         self._again: set[int] = set()
         """Partitions whose journal was sealed, and that this node is claiming again."""
         self._releases_max = handoffs_max
@@ -153,20 +153,20 @@ class DurableSteward(Holdings):
         coming = {number: coming.step.value for number, coming in self._coming.items()}
         return (
             f"<DurableSteward {self.table.keyspace!r} at {self._name}: serves {len(self.serving)},"
-            f" coming {coming}, sealing {sorted(self._sealing)}>"
+            f" coming {coming}, releasing {sorted(self._releasing)}>"
         )
 
     @property
     def settled(self) -> bool:
         """Whether no release is on its way, nor a claim after which there will be one."""
-        return not self._sealing and not self._again
+        return not self._releasing and not self._again
 
     @property
     def under_way(self) -> dict[str, int]:
         """See `Holdings.under_way`."""
         return {
             **super().under_way,
-            "seals": len(self._sealing),
+            "releasing": len(self._releasing),
             "releases": self._releases_count,
             "claims again": len(self._again),
             **{way.value: places.taken for way, places in self._ways.items()},
@@ -205,7 +205,7 @@ class DurableSteward(Holdings):
 
     def _learnt(self, row: TableRow, now: int) -> None:
         if row.epoch > self.holding.get(row.partition, row.epoch):
-            # Another node has claimed it. Perhaps this node had sealed it for that; if not, the
+            # Another node has claimed it. Perhaps this node had released it for that; if not, the
             # next commit here would be fenced.
             self._let_go(row.partition)
         self._news(row.partition, now)
@@ -265,7 +265,7 @@ class DurableSteward(Holdings):
                 self._begin(number, coming)
 
     def _begin(self, number: int, coming: _Coming) -> None:
-        coming.sealed = False
+        coming.released = False
         if coming.way is Way.TAKE_OVER:
             self._acquire(Acquire(number))
             return
@@ -305,8 +305,8 @@ class DurableSteward(Holdings):
             case Acquire(number), Over():
                 self._closing = True
                 self._end_try(number, None, now)
-            case SealFor(), ReleaseSaid():
-                self._sealed(duty, result, now)
+            case ReleaseTo(), ReleaseSaid():
+                self._released(duty, result, now)
             case _:
                 raise AssertionError(duty, result)
         return self._out(now)
@@ -318,9 +318,9 @@ class DurableSteward(Holdings):
         left = self._sight.status_of(duty.owner) is Status.LEAVE
         if said is ReleaseSaid.NOT_YET or (silent and not left):
             self._end_try(duty.number, None, now)
-        elif said is ReleaseSaid.SEALED:
-            self._coming[duty.number].sealed = True
-            self._acquire(Acquire(duty.number))  # after a seal there is no owner to replace
+        elif said is ReleaseSaid.RELEASED:
+            self._coming[duty.number].released = True
+            self._acquire(Acquire(duty.number))  # after a release there is no owner to replace
         else:
             self._acquire(Acquire(*duty, silent))
 
@@ -342,7 +342,8 @@ class DurableSteward(Holdings):
         )
         self._end_try(number, None, now)
         if asks and number in self._coming:
-            # Its owner no longer serves it, but the log has no seal: perhaps it could not put one.
+            # Its owner no longer serves it, but the journal has no release: perhaps it could not
+            # put one.
             coming.step, coming.way = Step.QUEUED, Way.HAND_OVER
             self._ways[Way.HAND_OVER].queue.append(number)
 
@@ -364,10 +365,10 @@ class DurableSteward(Holdings):
     def _hold(self, number: int, epoch: int, now: int) -> None:
         coming = self._coming.pop(number)
         self._ways[coming.way].taken -= 1
-        if coming.sealed:
+        if coming.released:
             self._paused(now - coming.asked_at)
         if number in self.holding:
-            self._let_go(number)  # sealed for a member that never claimed it
+            self._let_go(number)  # released to a member that never claimed it
         self.holding[number] = epoch
         self.serving.add(number)
         self._tasks.append(Serve(number, epoch))
@@ -375,21 +376,21 @@ class DurableSteward(Holdings):
         if epoch > row.epoch:
             self._put(row.claimed(self._name, epoch))
         self._tasks.append(Changed())
-        if self._closing:  # `leave` sealed what was here, and this came too late for it
-            self._seal(number, NOBODY)
+        if self._closing:  # `leave` released what was here, and this came too late for it
+            self._release(number, NOBODY)
 
     # Giving up.
 
-    def release(self, number: int, epoch: int, to: str) -> ReleaseSaid | SealFor:
+    def release(self, number: int, epoch: int, to: str) -> ReleaseSaid | ReleaseTo:
         """Return the answer to *to*, which asks for a partition and knows our *epoch*.
 
-        If it is a `SealFor`, the answer is what comes of that.
+        If it is a `ReleaseTo`, the answer is what comes of that.
         """
         if self.failure:
             return ReleaseSaid.NOT_MINE
         if number in self._again:
             return ReleaseSaid.NOT_YET
-        if number not in self.serving or number in self._sealing:
+        if number not in self.serving or number in self._releasing:
             # A partition that we no longer want may be on its way for long, if the store fails.
             on_its_way = number in self._coming and self._is_wanted(number)
             return ReleaseSaid.NOT_YET if on_its_way else ReleaseSaid.NOT_MINE
@@ -401,30 +402,30 @@ class DurableSteward(Holdings):
         ):
             return ReleaseSaid.NOT_YET
         self._releases_count += 1
-        self._sealing[number] = to
-        return SealFor(number, to)
+        self._releasing[number] = to
+        return ReleaseTo(number, to)
 
-    def _seal(self, number: int, to: str) -> None:
-        if number not in self._sealing:
-            self._sealing[number] = to
-            self._tasks.append(SealFor(number, to))
+    def _release(self, number: int, to: str) -> None:
+        if number not in self._releasing:
+            self._releasing[number] = to
+            self._tasks.append(ReleaseTo(number, to))
 
-    def _sealed(self, duty: SealFor, said: ReleaseSaid, now: int) -> None:
+    def _released(self, duty: ReleaseTo, said: ReleaseSaid, now: int) -> None:
         # NOT_YET: it was put off. NOT_MINE: it was lost meanwhile.
         number = duty.number
-        self._sealing.pop(number, None)
+        self._releasing.pop(number, None)
         self._releases_count -= duty.to != NOBODY
-        if said is ReleaseSaid.SEALED:
+        if said is ReleaseSaid.RELEASED:
             self.serving.discard(number)
-            self._mark_sealed(number, self.holding.get(number, 0), duty.to)
+            self._mark_released(number, self.holding.get(number, 0), duty.to)
             self._look_at = now  # this node may want it again by now
         self._tasks.append(Changed())
 
-    def _mark_sealed(self, number: int, epoch: int, to: str) -> None:
-        """Put the seal into the table, unless the table has a later claim already."""
+    def _mark_released(self, number: int, epoch: int, to: str) -> None:
+        """Put the release into the table, unless the table has a later claim already."""
         row = self.table[number]
         if row.owner == self._name and row.epoch == epoch and row.status is _ONLINE:
-            self._put(row.sealed(to))
+            self._put(row.released(to))
 
     def fenced(self, numbers: Iterable[int], now: int) -> list[Task]:
         """Stop serving *numbers*, whose journal was sealed: they are being claimed again."""
@@ -448,7 +449,7 @@ class DurableSteward(Holdings):
             self._put(row.claimed(self._name, epoch))
         self._tasks.append(Changed())
         if self._closing:
-            self._seal(number, NOBODY)
+            self._release(number, NOBODY)
         self._look_at = now  # its owner may be another by now
         return self._out(now)
 
@@ -459,7 +460,7 @@ class DurableSteward(Holdings):
         if not to:
             self._wait_longer(now)  # perhaps the disk here is full
         self._let_go(number)
-        self._mark_sealed(number, epoch, to)
+        self._mark_released(number, epoch, to)
         self._tasks.append(Changed())
         self._look_at = now
         return self._out(now)
@@ -494,27 +495,27 @@ class DurableSteward(Holdings):
     # Ends.
 
     def leave(self, now: int) -> list[Task]:
-        """Seal all partitions here, so that others need not detect that this node is gone."""
+        """Release all partitions here, so that others need not detect that this node is gone."""
         self._closing = True
         for number in sorted(self.serving):
-            self._seal(number, NOBODY)
+            self._release(number, NOBODY)
         return self._out(now)
 
     def drop(self, now: int) -> list[Task]:
         """As `leave`, because the keyspace was dropped: requests that wait fail."""
         self.dropped = True
-        self._tasks.append(Changed())  # before the seals, which take long if the store is slow
+        self._tasks.append(Changed())  # before the releases, which take long if the store is slow
         return self.leave(now)
 
     def failed(self, why: str, now: int) -> list[Task]:
-        """Serve nothing from now on; partitions that are here may still be sealed."""
+        """Serve nothing from now on; partitions that are here may still be released."""
         self._closing = True
-        self._sealing.clear()  # the tasks of a share that has failed have ended
+        self._releasing.clear()  # the tasks of a share that has failed have ended
         return super().failed(why, now)
 
     def forget(self, now: int) -> list[Task]:
-        """Forget all partitions that are here, and the seals that are on their way."""
-        self._sealing.clear()
+        """Forget all partitions that are here, and the releases that are on their way."""
+        self._releasing.clear()
         for number in sorted(self.holding):
             self._let_go(number)
         self._tasks.append(Changed())

@@ -52,8 +52,8 @@ class Acquire(NamedTuple):
     silent: bool = False
 
 
-class SealFor(NamedTuple):
-    """Seal a partition for *to*, or for nobody in particular; the result is a `ReleaseSaid`."""
+class ReleaseTo(NamedTuple):
+    """Release a partition to *to*, or to nobody in particular; the result is a `ReleaseSaid`."""
 
     number: int
     to: str
@@ -89,7 +89,9 @@ class Send(NamedTuple):
     to: str
 
 
-Duty = Follow | AskToRelease | Acquire | SealFor | ReadAssignment | RecordAssignment | Offer | Send
+Duty = (
+    Follow | AskToRelease | Acquire | ReleaseTo | ReadAssignment | RecordAssignment | Offer | Send
+)
 
 
 # Facts.
@@ -181,7 +183,7 @@ NOTHING_TO_GIVE = "nothing to give"
 class ReleaseSaid(Enum):
     """The answer of an owner that is asked to release a partition, or why there is none."""
 
-    SEALED = "sealed"
+    RELEASED = "released"
     NOT_MINE = "not mine"
     NOT_YET = "not yet"
     UNREACHABLE = "unreachable"

@@ -37,7 +37,7 @@ class PartitionStatus(IntEnum):
     ONLINE = 2
     """Its owner serves it, as far as this node knows."""
     MIGRATING = 3
-    """Its owner has sealed it for another member, which has not claimed it yet."""
+    """Its owner has released it to another member, which has not claimed it yet."""
     OFFLINE = 4
     """Its epoch has ended, and no particular member is meant to go on."""
 
@@ -119,7 +119,7 @@ class TableRow:
             raise _illegal(self, f"cannot be claimed by {owner!r} in epoch {epoch}")
         return replace(self._step(_ONLINE), owner=owner, previous=self.owner, epoch=epoch)
 
-    def sealed(self, to: str = NOBODY) -> TableRow:
+    def released(self, to: str = NOBODY) -> TableRow:
         """Return the row after its owner stopped serving; *to* is to claim it, if not `NOBODY`."""
         return self._step(_MIGRATING if to != NOBODY else _OFFLINE)
 

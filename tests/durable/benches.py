@@ -254,7 +254,7 @@ async def follow(partition: Partition) -> None:
 
 async def release(partition: Partition, to: str) -> do.ReleaseSaid:
     """Have *partition* released to another node."""
-    said = await NODES[partition].has(do.SealFor(partition.number, to), partition)
+    said = await NODES[partition].has(do.ReleaseTo(partition.number, to), partition)
     assert isinstance(said, do.ReleaseSaid)
     return said
 

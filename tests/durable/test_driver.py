@@ -95,12 +95,12 @@ async def test_who_is_releasing_it_already_does_not_deny_it_before_that_is_done(
         cluster.store.inject(StoreFault.FAILS, count=5)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask_first)
-            await until(lambda: 0 in host.driver.steward._sealing)
+            await until(lambda: 0 in host.driver.steward._releasing)
             second = await host.driver.release(request)
             assert not first
 
         assert second is ReleaseSaid.NOT_YET
-        assert first == [ReleaseSaid.SEALED]
+        assert first == [ReleaseSaid.RELEASED]
 
 
 async def test_who_claims_it_again_does_not_deny_it() -> None:
@@ -130,7 +130,7 @@ async def test_who_claims_it_again_does_not_deny_it() -> None:
             store.deaf = False
 
         assert again is ReleaseSaid.NOT_YET
-        assert said == [ReleaseSaid.SEALED]
+        assert said == [ReleaseSaid.RELEASED]
 
 
 async def test_a_partition_that_is_lost_before_it_is_released_is_not_ours_to_release() -> None:

@@ -117,12 +117,12 @@ def test_a_partition_that_is_given_up_while_it_is_released_is_released_once() ->
     place = Place()
     part = place.gains(0)
     said: list[do.ReleaseSaid] = []
-    place.ownership.releases.begin(do.SealFor(0, "b"), part, "b", place.now, said.append)
+    place.ownership.releases.begin(do.ReleaseTo(0, "b"), part, "b", place.now, said.append)
 
     place.ownership.give_up(part, place.now)
     assert place.ownership.desk.jobs_count == 1
     place.step()
 
-    assert said == [do.ReleaseSaid.SEALED]
+    assert said == [do.ReleaseSaid.RELEASED]
     assert part.presence is Presence.LOST
     assert not place.ownership.journal.held

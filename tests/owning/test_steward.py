@@ -27,7 +27,7 @@ from ringpop_py.placing.duties import (
     HeldBy,
     Over,
     ReleaseSaid,
-    SealFor,
+    ReleaseTo,
     Serve,
     Taken,
     Tell,
@@ -53,7 +53,7 @@ def steward_of(
 
 def but_told(tasks: Iterable[Task]) -> list[Task]:
     """*tasks*, without those that only tell others."""
-    kinds = (AskToRelease, Acquire, Abandon, Drop, Follow, SealFor, Serve)
+    kinds = (AskToRelease, Acquire, Abandon, Drop, Follow, ReleaseTo, Serve)
     return [task for task in tasks if isinstance(task, kinds)]
 
 
@@ -94,7 +94,7 @@ def test_a_hand_over_follows_asks_and_claims_and_its_pause_begins_with_the_quest
 
     asks = but_told(steward.done(follow, Got(), 1_000))
     ask = AskToRelease(0, "a", 1)
-    claims = but_told(steward.done(ask, ReleaseSaid.SEALED, 3_000))
+    claims = but_told(steward.done(ask, ReleaseSaid.RELEASED, 3_000))
     serves = but_told(steward.done(Acquire(0), Taken(2), 8_000))
 
     assert (asks, claims) == ([ask], [Acquire(0)])
@@ -294,9 +294,9 @@ def test_a_partition_is_sealed_for_the_member_that_should_own_it() -> None:
     _, steward = handing_over()
 
     seal = steward.release(0, 1, "b")
-    tasks = steward.done(SealFor(0, "b"), ReleaseSaid.SEALED, 0)
+    tasks = steward.done(ReleaseTo(0, "b"), ReleaseSaid.RELEASED, 0)
 
-    assert seal == SealFor(0, "b")
+    assert seal == ReleaseTo(0, "b")
     assert steward.serving == set()
     assert steward.table[0].status is PartitionStatus.MIGRATING
     assert any(isinstance(task, Tell) for task in tasks)
@@ -317,10 +317,10 @@ def test_so_many_are_released_at_a_time_and_a_place_is_free_when_one_was_put_off
     _, steward = handing_over(places=1, partitions=2)
 
     seal, too_many = steward.release(0, 1, "b"), steward.release(1, 1, "b")
-    steward.done(SealFor(0, "b"), ReleaseSaid.NOT_YET, 0)  # its actors are at work
+    steward.done(ReleaseTo(0, "b"), ReleaseSaid.NOT_YET, 0)  # its actors are at work
 
-    assert (seal, too_many) == (SealFor(0, "b"), ReleaseSaid.NOT_YET)
-    assert steward.release(1, 1, "b") == SealFor(1, "b")
+    assert (seal, too_many) == (ReleaseTo(0, "b"), ReleaseSaid.NOT_YET)
+    assert steward.release(1, 1, "b") == ReleaseTo(1, "b")
     assert 0 in steward.serving
 
 
@@ -439,9 +439,9 @@ def test_a_node_that_leaves_while_it_claims_again_waits_and_gives_that_away_too(
     assert not steward.settled
     seals = but_told(steward.claimed_again(0, 2, SECOND))
     steward.lost(1, "x", SECOND)
-    steward.done(SealFor(0, ""), ReleaseSaid.SEALED, SECOND)
+    steward.done(ReleaseTo(0, ""), ReleaseSaid.RELEASED, SECOND)
 
-    assert seals == [SealFor(0, "")]
+    assert seals == [ReleaseTo(0, "")]
     assert steward.settled
 
 
@@ -456,8 +456,8 @@ def test_a_node_that_leaves_seals_what_it_has_and_what_comes_too_late() -> None:
     seals = but_told(steward.leave(SECOND))
     late = but_told(steward.done(acquire, Taken(3), SECOND))  # type: ignore[arg-type]
 
-    assert seals == [SealFor(0, "")]
-    assert late == [Serve(1, 3), SealFor(1, "")]
+    assert seals == [ReleaseTo(0, "")]
+    assert late == [Serve(1, 3), ReleaseTo(1, "")]
     assert not steward.settled
 
 
@@ -468,7 +468,7 @@ def test_a_share_that_has_failed_forgets_the_seals_under_way_and_can_seal_again(
     steward.failed("a bug", 0)
 
     assert steward.release(0, 1, "b") is ReleaseSaid.NOT_MINE
-    assert but_told(steward.leave(0)) == [SealFor(0, "")]
+    assert but_told(steward.leave(0)) == [ReleaseTo(0, "")]
 
 
 def test_requests_are_told_why_a_partition_is_not_here() -> None:

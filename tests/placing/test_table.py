@@ -66,9 +66,9 @@ def test_a_partition_goes_through_its_life_step_by_step() -> None:
         row := row.assigned("a"),
         row := row.claimed("a", 1),
         row := row.assigned("b"),
-        row := row.sealed("b"),
+        row := row.released("b"),
         row := row.claimed("b", 2),
-        row := row.sealed(),
+        row := row.released(),
         row := row.claimed("c", 3),
     ]
 
@@ -87,8 +87,8 @@ ROWS = {
 }
 STEPS = {
     "claim": lambda row: row.claimed("c", row.epoch + 1),
-    "seal to c": lambda row: row.sealed("c"),
-    "seal": lambda row: row.sealed(),
+    "seal to c": lambda row: row.released("c"),
+    "seal": lambda row: row.released(),
 }
 LEGAL = {
     *product([ASSIGNED, ONLINE, MIGRATING, OFFLINE], ["claim"]),
@@ -228,7 +228,7 @@ def test_a_step_made_here_must_follow_what_is_known() -> None:
     with pytest.raises(ValueError, match="in epoch 3, later than online"):
         table.put(online(0, "a", epoch=2))
 
-    table.put(table[0].sealed("a"))
+    table.put(table[0].released("a"))
     assert table[0].status is MIGRATING
 
 
