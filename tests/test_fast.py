@@ -22,7 +22,7 @@ def test_files_of_the_product_are_of_packages_or_are_modules() -> None:
 def test_whoever_imports_what_has_changed_is_tested_as_well(graph: grimp.ImportGraph) -> None:
     found = with_importers({"journal"}, graph)
 
-    assert {"journal", "partition", "shares"} <= found
+    assert {"journal", "durable", "shares"} <= found
     assert "swim" not in found
 
 

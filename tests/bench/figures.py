@@ -31,7 +31,7 @@ STATE: Final = tuple(
     f"ringpop_py/{name}"
     for name in (
         *("actors", "catalog", "client", "columns", "jobs", "journal", "keyed", "keyspaces"),
-        *("partition", "placing", "shares", "steward", "stores", "transport", "values"),
+        *("durable", "memory", "owning", "placing", "shares", "stores", "transport", "values"),
         "wire",
     )
 )

@@ -283,7 +283,7 @@ KEYSPACE_BUGS: Final = (
         "        self.carry_out(self.steward.fenced(here, now), now)\n",
         "",
         "K9",
-        "partitions-split",
+        "partitions-split:3:1",
     ),
     _bug(
         "what was given up is kept if its release has failed once",
