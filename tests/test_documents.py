@@ -74,6 +74,28 @@ def test_all_files_that_the_architecture_names_exist() -> None:
     assert missing == []
 
 
+def test_all_events_of_the_log_are_explained() -> None:
+    text = (ROOT / "docs" / "monitoring.md").read_text()
+    logged: set[str] = set()
+    for path in (ROOT / "ringpop_py").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Name("log"),
+                        attr="debug" | "info" | "warning" | "error" | "exception",
+                    ),
+                    args=[ast.Constant(str(event)), *_],
+                ):
+                    logged.add(event)
+                case _:
+                    pass
+
+    logged = {event for event in logged if re.fullmatch("[a-z]+(-[a-z]+)+", event)}
+    assert len(logged) > 60
+    assert sorted(event for event in logged if f"`{event}`" not in text) == []
+
+
 def test_what_a_node_can_be_told_stands_in_the_guide_to_embedding() -> None:
     text = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("\n## Configuration\n")

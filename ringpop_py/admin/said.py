@@ -136,7 +136,7 @@ class DataflowSaid(Named, frozen=True):
         run: None if the worker has no part now.
         key_groups: the first one, and the one behind the last; none without a part.
         splits: how far each is read there.
-        rows, late: of this run.
+        rows, late, refused: since the node began; what was read again counts again.
     """
 
     dataflow: Short

@@ -72,6 +72,8 @@ class Dataflow:
         self._ringpop = ringpop
         self._leading = leading(self)
         self._part: Part | None = None
+        self._counts_before = {"rows": 0, "late": 0, "refused": 0}
+        """Of the parts before this one."""
         self._leaves_at = 0.0
         self._changed = trio.Event()
         self._look = trio.Event()
@@ -91,10 +93,19 @@ class Dataflow:
             "key_groups": [] if part is None else [part.groups.start, part.groups.stop],
             "splits": {} if part is None else part.offsets(),
             "watermark": None if part is None else part.watermark,
-            "rows": 0 if part is None else part.rows_count,
-            "late": 0 if part is None else part.late_count,
-            "refused": 0 if part is None else part.refused_count,
+            **self._counts(),
             "trouble": self._trouble(),
+        }
+
+    def _counts(self) -> dict[str, int]:
+        """Return how many rows were processed, late and refused here since the node began."""
+        before, part = self._counts_before, self._part
+        if part is None:
+            return before
+        return {
+            "rows": before["rows"] + part.rows_count,
+            "late": before["late"] + part.late_count,
+            "refused": before["refused"] + part.refused_count,
         }
 
     def state(self) -> dict[str, Value]:
@@ -185,6 +196,7 @@ class Dataflow:
                 await self._changed.wait()
                 continue
             run_before = record.run
+            self._counts_before = self._counts()
             part = self._part = Part(self._plan, record, _with_state(former, record))
             former = part
             began = trio.current_time()

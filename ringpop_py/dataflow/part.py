@@ -424,6 +424,7 @@ class Part:
         (state, is_whole), emitted = await self._in_stage(
             lambda: (runner.state.keep(whole=whole), runner.take_emitted())
         )
+        _tell_late(self._plan.name, epoch, *runner.take_late())
         self._is_whole_due = False
         self.clean_at = epoch
         name = partial(object_name, epoch, number=self._number, life=self._plan.me.life)
@@ -471,6 +472,12 @@ class Part:
                 return
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, AGAIN_S_MAX)
+
+
+def _tell_late(name: str, epoch: int, count: int, one: str) -> None:
+    if count:
+        text = f"dataflow {name} has left out {count} records of epoch {epoch}, which came too late"
+        log.warning("dataflow-late", text=f"{text}: {one}", dataflow=name, count=count)
 
 
 def _key_of(row: Row) -> str:

@@ -61,6 +61,8 @@ class Context:
         self.key = ""
         self.watermark: int | None = None
         self.late_count = 0
+        self._late_told = 0
+        self._last_late = ""
         self._emitted: list[tuple[str, Value]] = []
         self._wake: int | None = None
 
@@ -84,8 +86,9 @@ class Context:
 
     def late(self, row: Row) -> None:
         """Count *row* as one that comes too late."""
-        del row
         self.late_count += 1
+        at = f"at {row.time}, and the watermark is {self.watermark}"
+        self._last_late = f"of key {self.key!r:.200} {at}"
 
 
 Process = Callable[[Any, Sequence[Row], Context], Any]
@@ -179,6 +182,13 @@ class StageRunner:
         context = self.context
         emitted, context._emitted = context._emitted, []  # noqa: SLF001
         return emitted
+
+    def take_late(self) -> tuple[int, str]:
+        """Return how many records came too late since this was called last, and one of them."""
+        context = self.context
+        count = context.late_count - context._late_told  # noqa: SLF001
+        context._late_told = context.late_count  # noqa: SLF001
+        return count, context._last_late  # noqa: SLF001
 
 
 class Tumbling:

@@ -302,9 +302,9 @@ def _counter(name: str, text: str, values: Mapping[L, float], *labels: str) -> C
 
 _OF_DATAFLOWS: Final = (
     (_gauge, "ringpop_dataflow_epoch", "The newest epoch that is complete.", "epoch"),
-    (_gauge, "ringpop_dataflow_rows", "Rows that the stage has processed in this run.", "rows"),
-    (_gauge, "ringpop_dataflow_late", "Rows that came too late in this run.", "late"),
-    (_gauge, "ringpop_dataflow_refused", "Records left out in this run.", "refused"),
+    (_counter, "ringpop_dataflow_rows", "Rows that the stage here has processed.", "rows"),
+    (_counter, "ringpop_dataflow_late", "Rows that came too late, and were left out.", "late"),
+    (_counter, "ringpop_dataflow_refused", "Records that could not be used.", "refused"),
 )
 
 

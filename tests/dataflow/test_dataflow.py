@@ -29,6 +29,7 @@ from ringpop_py.exchange.state import StageState
 from ringpop_py.stores.memory import StoreFault
 from ringpop_py.streams import BadRecord, Files, Record
 from tests.keyspaces.clusters import a_cluster, all_online
+from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -163,6 +164,33 @@ async def test_all_of_it_is_there_after_every_node_has_ended(
         objects = cluster.store.list("default/dataflows/clicks/objects/")
     assert 3 <= len(epochs) < 7
     assert len(objects) < 7 * 4 * 2
+
+
+async def test_what_appears_behind_the_watermark_is_counted_and_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clicks = Clicks(tmp_path / "in")
+    clicks.add(200)
+
+    def windows(node: Ringpop) -> Dataflow:
+        stage = Tumbling(60, lambda total, _: (total or 0) + 1)
+        return start_dataflow(
+            node, clicks.source(), stage, name="clicks", time="at", lateness=2, every_s=EVERY_S
+        )
+
+    async with a_cluster(gossip=PRESETS["local"]) as cluster:
+        flow = windows(await cluster.start("a"))
+        await until(lambda: (flow.status()["watermark"] or 0) > 120)
+        (tmp_path / "in" / "late.jsonl").write_text('{"user": "user-1", "at": 5}\n')
+        await until(lambda: bool(events_in(caplog, "dataflow-late")))
+        other = windows(await cluster.start("b"))
+        await until(lambda: [*flow.status()["workers"], *other.status()["workers"]] == [*"abab"])
+        counts = flow.status()
+
+    (told,) = events_in(caplog, "dataflow-late")
+    assert told.fields["count"] == 1
+    assert "'user-1' at 5, and the watermark is 1" in str(told)
+    assert (counts["late"], counts["rows"]) == (1, 601)  # also after the workers have changed
 
 
 async def test_windows_end_by_the_time_of_records(tmp_path: Path) -> None:
