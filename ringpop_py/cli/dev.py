@@ -28,9 +28,10 @@ from ringpop_py.cli.commands import ExitCode, Parser, complain, table
 from ringpop_py.client.client import Client
 from ringpop_py.client.trust import KEY_VARIABLE
 from ringpop_py.errors import ApplicationError, CallError
+from ringpop_py.swim.member import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 NODES_MAX: Final = 100
@@ -51,6 +52,12 @@ keys: a node's number, then k kill -9, p pause, r resume, s start again, t end g
       (SIGTERM), c to the other side of a cut of the network, or back; h heal the cut; q quit.
       Without a terminal: lines such as `2k`; the end of input quits. Clients and stores reach
       both sides of a cut."""
+
+
+def counted(statuses: Iterable[str]) -> str:
+    """Return how many members have each status, in the order of `Status`."""
+    counts = Counter(statuses)
+    return ", ".join(f"{counts[one.label]} {one.label}" for one in Status if counts[one.label])
 
 
 @dataclass(slots=True)
@@ -175,13 +182,13 @@ class DevCluster:
             except (CallError, ApplicationError):
                 node.view = "does not answer"
                 continue
-            counts = Counter(member["status"] for member in value["members"])
             node.checksum = value["checksum"]
-            node.view = ", ".join(f"{count} {status}" for status, count in counts.items())
+            node.view = counted(member["status"] for member in value["members"])
 
     def table(self) -> str:
         """Return a line for each node, and whether all have the same view."""
-        groups = sorted({node.checksum for node in self.nodes if node.checksum is not None})
+        found = [node.checksum for node in self.nodes if node.checksum is not None]
+        groups = [*dict.fromkeys(found)]  # in the order of the nodes, so that letters keep
         letters = {checksum: chr(ord("A") + i % 26) for i, checksum in enumerate(groups)}
         rows = []
         for node in self.nodes:
