@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -19,30 +18,22 @@ from ringpop_py.errand import (
     Ask,
     DeadlinePolicy,
     Errand,
-    SchedulePolicy,
+    RelayPolicy,
 )
 from ringpop_py.errors import (
     BadOperation,
     BadRequest,
     BodyError,
-    CallError,
     CallTimeout,
-    ConfigError,
     ConnectFailed,
     ConnectionLost,
-    DeadlineExceeded,
-    KeysDiverged,
     KeyspaceError,
     KeyspaceUnknown,
-    MaxRetriesExceeded,
-    MayHaveRun,
     NoOwner,
     NotEnoughMembers,
     OutcomeUnknown,
     PartitionUnavailable,
-    PeerBusy,
     PeerDeclined,
-    Refused,
     RingpopError,
     StateDamaged,
     StoreFull,
@@ -50,15 +41,11 @@ from ringpop_py.errors import (
 )
 from ringpop_py.values.requests import Moved
 
-if TYPE_CHECKING:
-    from ringpop_py.errand import Policy
-
 s: Final = 1_000_000
 RNG: Final = random.Random(1)
 WRITE: Final = DeadlinePolicy(RNG, changes_state=True)
 READ: Final = DeadlinePolicy(RNG, changes_state=False)
-RELAYED: Final = DeadlinePolicy(RNG, changes_state=True, relays=True, asked="daemon")
-SCHEDULE_S: Final = (0.0, 0.5, 2.0)
+RELAYED: Final = RelayPolicy(RNG, changes_state=True)
 REFUSED: Final = ConnectFailed("refused")
 LOST: Final = ConnectionLost("cut")
 
@@ -91,10 +78,6 @@ class Partitions(Owners):
         return self.why
 
 
-def schedule(max_retries: int = 3, *, idempotent: bool = False) -> SchedulePolicy:
-    return SchedulePolicy(max_retries, SCHEDULE_S, idempotent)
-
-
 def asks_of(errand: Errand[Any], routes: Owners, now: int = 0) -> list[Ask[Any]]:
     step = errand.next(routes, now)
     assert isinstance(step, list), step
@@ -121,7 +104,7 @@ def ended(errand: Errand[Any], routes: Owners, now: int = 0) -> RingpopError:
     return error
 
 
-def failing(policy: Policy, *errors: RingpopError, deadline: int = NEVER) -> RingpopError:
+def failing(policy: DeadlinePolicy, *errors: RingpopError, deadline: int = NEVER) -> RingpopError:
     """The error that a request for one part ends with, whose attempts end with *errors*."""
     errand, routes, now = Errand([0], policy, deadline), Partitions({0: "b"}), 0
     for error in errors:
@@ -156,11 +139,10 @@ def test_parts_of_one_owner_travel_together() -> None:
 
 
 def test_an_end_that_is_reported_too_late_changes_nothing() -> None:
-    errand, routes = Errand(["k"], schedule(idempotent=True)), Owners({"k": "b"})
+    errand, routes = Errand([0], READ, 10 * s), Partitions({0: "b"})
     first = ask_of(errand, routes)
     errand.failed(first, LOST)
-    assert pause_of(errand, routes) == 0
-    second = ask_of(errand, routes)
+    second = ask_of(errand, routes, pause_of(errand, routes))
 
     errand.failed(first, CallTimeout("late"))
     errand.answered(first, ["late"], routes)
@@ -175,8 +157,7 @@ def test_its_repr_says_what_is_open_and_why() -> None:
 
     assert repr(errand) == (
         "<Errand: 0 done, [1, 2] open, asks [[2] at c], {1: Tried(attempts_count=1, "
-        "redirects_count=0, may_have_run=True, last=CallTimeout('late'), to='b', history=[], "
-        "passed_over=[])}>"
+        "redirects_count=0, may_have_run=True, last=CallTimeout('late'), to='b')}>"
     )
 
 
@@ -412,235 +393,6 @@ def test_that_a_process_cannot_read_a_request_says_more_of_a_relay_than_of_an_ow
     assert type(ended(errand, routes, 10 * s)) is ends_with
 
 
-# On a schedule.
-
-
-def test_without_any_owner_the_request_ends() -> None:
-    assert isinstance(ended(Errand(["k"], schedule()), Owners({})), NoOwner)
-
-
-@pytest.mark.parametrize("last", ["c", ""])
-def test_keys_of_several_owners_have_diverged(last: str) -> None:
-    errand, routes = Errand(["k", "l", "m"], schedule()), Owners({"k": "b", "l": "b", "m": last})
-
-    error = ended(errand, routes)
-
-    assert isinstance(error, KeysDiverged if last else NoOwner)
-    assert set(errand.results) == {"k", "l", "m"}
-
-
-def test_keys_that_diverge_before_a_retry_end_the_request_with_its_history() -> None:
-    errand, routes = Errand(["k", "l"], schedule()), Owners({"k": "b", "l": "b"})
-    errand.failed(ask_of(errand, routes), REFUSED)
-    assert pause_of(errand, routes) == 0
-
-    routes.owners["l"] = "c"
-    error = ended(errand, routes)
-
-    assert isinstance(error, KeysDiverged)
-    assert error.history == ("attempt 1 to b: ConnectFailed: refused",)
-
-
-def test_each_retry_waits_as_scheduled_and_past_the_end_as_the_last_says() -> None:
-    errand, routes = Errand(["k"], schedule(5)), Owners({"k": "b"})
-    pauses_us = []
-    for _ in range(5):
-        errand.failed(ask_of(errand, routes), REFUSED)
-        pauses_us.append(pause_of(errand, routes))
-
-    assert pauses_us == [0, 500_000, 2 * s, 2 * s, 2 * s]
-
-
-def test_a_retry_looks_up_again() -> None:
-    errand, routes = Errand(["k"], schedule()), Owners({"k": "b"})
-    errand.failed(ask_of(errand, routes), REFUSED)
-    assert pause_of(errand, routes) == 0
-
-    routes.owners["k"] = "c"
-
-    assert ask_of(errand, routes).to == "c"
-
-
-def test_the_last_failure_tells_of_all() -> None:
-    error = failing(schedule(1), REFUSED, PeerBusy("full"))
-
-    assert isinstance(error, MaxRetriesExceeded)
-    assert error.history == (
-        "attempt 1 to b: ConnectFailed: refused",
-        "attempt 2 to b: PeerBusy: full",
-    )
-    assert "PeerBusy: full" in str(error)
-
-
-@pytest.mark.parametrize("error", [CallTimeout("late"), LOST])
-def test_what_may_have_run_is_not_repeated_unasked(error: CallError) -> None:
-    assert isinstance(failing(schedule(), error), MayHaveRun)
-
-
-def test_what_may_have_run_is_repeated_if_the_caller_allows_it() -> None:
-    errand, routes = Errand(["k"], schedule(idempotent=True)), Owners({"k": "b"})
-    errand.failed(ask_of(errand, routes), LOST)
-
-    assert pause_of(errand, routes) == 0
-
-
-def test_a_request_that_makes_no_sense_is_never_repeated() -> None:
-    assert type(failing(schedule(idempotent=True), BadRequest("no such endpoint"))) is Refused
-
-
-def test_an_owner_that_declines_may_take_the_request_later() -> None:
-    end = failing(schedule(0), PeerDeclined("not mine"))
-
-    assert (type(end), end.took_effect, end.passes) == (Refused, "no", True)
-
-
-def test_a_retry_that_would_come_after_the_deadline_is_not_waited_for() -> None:
-    errand, routes = Errand(["k"], schedule(), 1 * s), Owners({"k": "b"})
-    errand.failed(ask_of(errand, routes), REFUSED)
-    assert pause_of(errand, routes, 200_000) == 0
-    errand.failed(ask_of(errand, routes, 200_000), REFUSED)
-
-    assert isinstance(ended(errand, routes, 600_000), DeadlineExceeded)
-
-
-def test_after_the_deadline_nothing_is_sent() -> None:
-    errand, routes = Errand(["k"], schedule(), 1 * s), Owners({"k": "b"})
-
-    error = ended(errand, routes, 1 * s)
-
-    assert (type(error), error.took_effect) == (DeadlineExceeded, "no")
-
-
-@pytest.mark.parametrize(
-    ("max_retries", "schedule_s"),
-    [(-1, (0.0,)), (1, ()), (1, (-0.5,)), (1, (math.nan,)), (1, (math.inf,))],
-)
-def test_a_policy_that_cannot_be_followed_is_refused(
-    max_retries: int, schedule_s: tuple[float, ...]
-) -> None:
-    with pytest.raises(ConfigError):
-        SchedulePolicy(max_retries, schedule_s)
-
-
-@pytest.mark.parametrize(("error", "took_effect"), [(REFUSED, "no"), (LOST, "unknown")])
-def test_a_request_that_was_given_up_took_no_effect_if_no_attempt_can_have_run(
-    error: CallError, took_effect: str
-) -> None:
-    end = failing(schedule(1, idempotent=True), error, REFUSED)
-
-    assert (type(end), end.took_effect) == (MaxRetriesExceeded, took_effect)
-
-
-@given(
-    owner=st.sampled_from(["b", ""]),
-    deadline=st.sampled_from([0, 1, 5 * s, NEVER]),
-    now=st.integers(0, 6 * s),
-    attempt_us=st.sampled_from([s, NEVER]),
-)
-def test_the_first_ask_alone_is_what_an_errand_begins_with(
-    owner: str, deadline: int, now: int, attempt_us: int
-) -> None:
-    policy, routes = replace(schedule(), attempt_us=attempt_us), Owners({"k": owner})
-    errand = Errand(["k"], policy, deadline)
-    step = errand.next(routes, now)
-    ask = Errand.first_ask("k", policy, deadline, routes, now)
-
-    if ask is None:
-        assert step is None  # an error, which the errand has
-    else:
-        assert isinstance(step, list)
-        assert [(each.to, [*each.parts], each.number, each.wait_us) for each in step] == [
-            (ask.to, [*ask.parts], ask.number, ask.wait_us)
-        ]
-        after = Errand.after(ask, policy, deadline)
-        for each, begun in ((errand, step[0]), (after, ask)):
-            each.failed(begun, LOST)
-        assert errand.next(routes, now) == after.next(routes, now)
-        assert [*map(str, errand.results.values())] == [*map(str, after.results.values())]
-
-
-# With failover.
-
-
-class Neighbours(Owners):
-    """Each part's members, the best one first."""
-
-    def successors(self, part: Any, count: int) -> list[str]:  # noqa: ANN401 - of any kind
-        return self.owners.get(part, "").split()[:count]
-
-
-def failover(count: int, max_retries: int = 3) -> SchedulePolicy:
-    policy = SchedulePolicy(max_retries, SCHEDULE_S, idempotent=True, failover=count)
-    return replace(policy, attempt_us=8 * s)
-
-
-def test_each_of_the_members_is_asked_at_once_and_then_the_schedule_waits() -> None:
-    errand, routes = Errand(["k"], failover(2)), Neighbours({"k": "b c d"})
-    asked = []
-    for _ in range(2):
-        for _ in range(2):
-            ask = ask_of(errand, routes)
-            asked.append(ask.to)
-            errand.failed(ask, LOST)
-        if len(asked) < 4:
-            assert pause_of(errand, routes) == SCHEDULE_S[1] * s
-
-    error = ended(errand, routes)
-    assert asked == ["b", "c", "b", "c"]
-    assert isinstance(error, MaxRetriesExceeded)
-    assert len(error.history) == 4
-
-
-def test_the_answer_of_the_next_member_is_the_result() -> None:
-    errand, routes = Errand(["k"], failover(3)), Neighbours({"k": "b c d"})
-    errand.failed(ask_of(errand, routes), LOST)
-    errand.answered(ask_of(errand, routes), ["of c"], routes)
-
-    assert errand.next(routes, 0) is None
-    assert errand.results == {"k": "of c"}
-
-
-def test_a_silent_member_leaves_time_for_those_after_it() -> None:
-    errand, routes = Errand(["k"], failover(2), 4 * s), Neighbours({"k": "b c"})
-    ask = ask_of(errand, routes)
-    assert ask.wait_us == 2 * s
-    errand.failed(ask, CallTimeout("late"))
-    ask = ask_of(errand, routes, 2 * s)
-    assert (ask.to, ask.wait_us) == ("c", 2 * s)
-
-
-def test_members_that_have_come_are_asked_and_without_any_there_is_no_owner() -> None:
-    errand, routes = Errand(["k"], failover(2)), Neighbours({"k": "b"})
-    errand.failed(ask_of(errand, routes), LOST)
-    assert pause_of(errand, routes) == SCHEDULE_S[0] * s
-    routes.owners["k"] = "c b"
-    errand.failed(ask_of(errand, routes), LOST)
-    routes.owners["k"] = ""
-
-    assert pause_of(errand, routes) == SCHEDULE_S[1] * s
-    assert isinstance(ended(errand, routes), NoOwner)
-
-
-def test_a_member_is_asked_at_once_though_a_pause_would_last_too_long() -> None:
-    policy = SchedulePolicy(2, (10.0,), idempotent=True, failover=2)
-    errand, routes = Errand(["k"], policy, 5 * s), Neighbours({"k": "b c"})
-    errand.failed(ask_of(errand, routes), LOST)
-    errand.failed(ask_of(errand, routes), LOST)
-
-    assert isinstance(ended(errand, routes), DeadlineExceeded)
-
-
-@pytest.mark.parametrize("count", [0, -1, 5, 1.5, "2"])
-def test_there_cannot_be_more_members_than_attempts(count: Any) -> None:  # noqa: ANN401
-    with pytest.raises(ConfigError, match="failover is 1 to max_retries \\+ 1 \\(4\\) members"):
-        failover(count)
-
-
-def test_what_may_not_run_twice_has_no_failover() -> None:
-    with pytest.raises(ConfigError, match="failover needs idempotent=True"):
-        SchedulePolicy(3, SCHEDULE_S, failover=2)
-
-
 # Whatever happens.
 
 ENDS: Final = [
@@ -666,14 +418,10 @@ PART_ENDS: Final = [
 
 @dataclass
 class Owner:
-    """All members at once: whatever happens to a call, and which parts may have been done.
-
-    With *whole*, the parts of a call end alike, as keys of one request do.
-    """
+    """All members at once: whatever happens to a call, and which parts may have been done."""
 
     rng: random.Random
     troubles: float
-    whole: bool
     may_have_run: set[int] = field(default_factory=set)
     runs: Counter[int] = field(default_factory=Counter)
 
@@ -687,8 +435,8 @@ class Owner:
             return
         results: list[Any] = []
         for part in ask.parts:
-            alone = not self.whole and rng.random() < self.troubles
-            result: Any = rng.choice(PART_ENDS) if alone else None
+            troubled = rng.random() < self.troubles
+            result: Any = rng.choice(PART_ENDS) if troubled else None
             if result == "moved":
                 result = Moved([part, rng.choice("abc")] if rng.random() < 0.9 else [])
             elif result is None:
@@ -700,31 +448,25 @@ class Owner:
         errand.answered(ask, results, routes)
 
 
-@given(seed=st.integers(0, 1 << 32), kind=st.sampled_from(["write", "read", "relayed", "once"]))
+@given(seed=st.integers(0, 1 << 32), kind=st.sampled_from(["write", "read", "relayed"]))
 def test_every_part_ends_once_in_time_and_says_what_it_may_have_done(seed: int, kind: str) -> None:
     rng = random.Random(seed)
     wait_us = rng.choice([1 * s, 3 * s])
-    policies: dict[str, Policy] = {
+    policies: dict[str, DeadlinePolicy] = {
         "write": DeadlinePolicy(rng, changes_state=True, attempt_us=wait_us),
         "read": DeadlinePolicy(rng, changes_state=False, attempt_us=wait_us),
-        "relayed": DeadlinePolicy(rng, changes_state=True, attempt_us=wait_us, relays=True),
-        "once": SchedulePolicy(3, SCHEDULE_S, idempotent=rng.random() < 0.5, attempt_us=wait_us),
+        "relayed": RelayPolicy(rng, changes_state=True, attempt_us=wait_us),
     }
     policy = policies[kind]
     parts = range(rng.randrange(1, 5))
-    owners = ["b"] if kind == "once" else ["a", "b", "c", ""]
-    routes = Partitions({part: rng.choice(owners) for part in parts})
+    routes = Partitions({part: rng.choice(["a", "b", "c", ""]) for part in parts})
     deadline = rng.choice([10 * s, 40 * s])
-    errand, owner, now = (
-        Errand(parts, policy, deadline),
-        Owner(rng, rng.random(), kind == "once"),
-        0,
-    )
+    errand, owner, now = Errand(parts, policy, deadline), Owner(rng, rng.random()), 0
     late: list[Ask[int]] = []
     while (step := errand.next(routes, now)) is not None:
         if isinstance(step, int):
             assert now <= step <= deadline
-            now = rng.randrange(now, step + 1) if kind != "once" else step
+            now = rng.randrange(now, step + 1)
         else:
             done_before = dict(errand.results)
             assert {part for ask in step for part in ask.parts} <= set(errand.open)

@@ -40,7 +40,7 @@ from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
     from ringpop_py.actors.host import ActorHost
-    from ringpop_py.shares.courier import PartitionRequest
+    from ringpop_py.shares.courier import MemberRequest
     from ringpop_py.tasks import Spawn
 
 M = TypeVar("M")
@@ -211,7 +211,7 @@ class Actors(Generic[M, R]):
         )
 
 
-Ask = Callable[["PartitionRequest", Iterable[int], float | None], Awaitable[dict[int, Any]]]
+Ask = Callable[["MemberRequest", Iterable[int], float | None], Awaitable[dict[int, Any]]]
 
 
 class Wiring(NamedTuple):
@@ -225,7 +225,7 @@ class Wiring(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """See `ringpop_py.shares.courier.PartitionRequest`."""
+    """See `ringpop_py.shares.courier.MemberRequest`."""
 
     stage: ActorHost
     mail: Mail

@@ -12,11 +12,11 @@ import time
 from collections import defaultdict
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.client.here import peer_of
 from ringpop_py.client.messages import DESCRIBE, ROUTED, Description, decode_answer
-from ringpop_py.errand import MICROSECONDS, DeadlinePolicy, Errand, instant_us
+from ringpop_py.errand import MICROSECONDS, DeadlinePolicy, Errand, RelayPolicy, instant_us
 from ringpop_py.errors import (
     BadOperation,
     BodyError,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address, Peer
     from ringpop_py.client.client import Client, Pending
-    from ringpop_py.errand import Ask
+    from ringpop_py.errand import Ask, PartitionRequest
 
 BODY_BYTES_MAX: Final = 4 << 20
 """The most bytes of a request for several partitions; a larger one is split."""
@@ -54,23 +54,6 @@ NEAR_CALL_S: Final = 10.0
 """The same for the owner that gets it first: it may be paused, and others know more."""
 _ANY: Final = -1
 """The one part of such a request."""
-
-
-class ClientRequest(Protocol):
-    """A request of parts, one for each partition. A part may be done twice without harm."""
-
-    endpoint: str
-    changes_state: bool
-
-    @property
-    def stale(self) -> bool:
-        """Whether it is a read that members other than the owner can answer."""
-
-    def encode(self, numbers: Sequence[int]) -> bytes:
-        """Return the body for the partitions *numbers*."""
-
-    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        """Return the result of the part of partition *number*. Raises BodyError."""
 
 
 class ClientCourier:
@@ -96,18 +79,16 @@ class ClientCourier:
         self._lock = Lock()
         self._avoid_until: dict[Peer, float] = {}
         self._daemon_at = 0
-        rng = random.Random(secrets.randbits(64))
+        rng, any_call_us = random.Random(secrets.randbits(64)), round(ANY_CALL_S * MICROSECONDS)
         self._read, self._write = (
-            DeadlinePolicy(
-                rng, changes_state=writes, relays=True, straight_us=STRAIGHT_US, asked="daemon"
-            )
+            RelayPolicy(rng, changes_state=writes, straight_us=STRAIGHT_US)
             for writes in (False, True)
         )
         # A daemon reads from the store then; a client cannot.
         self._read_stale = replace(self._read, straight_us=round(STALE_OWNER_S * MICROSECONDS))
         self._any_read, self._any_write = (
-            replace(policy, relays=False, attempt_us=round(ANY_CALL_S * MICROSECONDS))
-            for policy in (self._read, self._write)
+            DeadlinePolicy(rng, changes_state=writes, attempt_us=any_call_us, asked="daemon")
+            for writes in (False, True)
         )
 
     def close(self) -> None:
@@ -195,15 +176,23 @@ class ClientCourier:
     # Asking.
 
     def ask(
-        self, request: ClientRequest, numbers: Sequence[int], deadline: float
+        self,
+        request: PartitionRequest,
+        numbers: Sequence[int],
+        deadline: float,
+        *,
+        stale: bool = False,
     ) -> dict[int, object]:
-        """Return the result of each part, by `ClientRequest.decode`, or a `KeyspaceError`.
+        """Return the result of each part, by `PartitionRequest.decode`, or a `KeyspaceError`.
+
+        Args:
+            stale: whether members other than the owner may answer.
 
         Raises:
             BadOperation: if a value in it cannot be sent.
         """
         policy = self._write if request.changes_state else self._read
-        if request.stale:
+        if stale:
             policy = self._read_stale
         errand = Errand(numbers, policy, instant_us(deadline))
         for asks in self._rounds(errand):
@@ -222,7 +211,7 @@ class ClientCourier:
                 yield step
 
     def _ask_owners(
-        self, errand: Errand[int], request: ClientRequest, asks: list[Ask[int]]
+        self, errand: Errand[int], request: PartitionRequest, asks: list[Ask[int]]
     ) -> None:
         # Encoded before anything is sent: a value that cannot be sent fails the whole request.
         calls = [
@@ -248,7 +237,7 @@ class ClientCourier:
                 self._avoid(address)
             return error
 
-    def _ask_daemon(self, errand: Errand[int], request: ClientRequest, ask: Ask[int]) -> None:
+    def _ask_daemon(self, errand: Errand[int], request: PartitionRequest, ask: Ask[int]) -> None:
         """Have a daemon route the parts of *ask* to their owners, until the deadline."""
         until = time.monotonic() + _wait_s(ask)
         results: list[Any] = []
@@ -385,7 +374,7 @@ def _all_unavailable(results: Sequence[object]) -> bool:
     return all(isinstance(result, PartitionUnavailable) for result in results)
 
 
-def _bodies(request: ClientRequest, numbers: Sequence[int]) -> Iterator[tuple[list[int], bytes]]:
+def _bodies(request: PartitionRequest, numbers: Sequence[int]) -> Iterator[tuple[list[int], bytes]]:
     """Yield bodies of *request* that are not too large, with the partitions in each."""
     if not numbers:
         return

@@ -100,7 +100,7 @@ class KeyspaceClient(Closing):
             keyspace = self._courier.described(deadline)
             count = keyspace.partitions_count
             request = ReadsOf.of(self.name, keyspace.generation, wanted, count, stale=stale)
-            results = self._courier.ask(request, tuple(request.parts), deadline)
+            results = self._courier.ask(request, tuple(request.parts), deadline, stale=stale)
             return {key: value_of(key, packed) for key, packed in request.rows(results)}
 
         return self._until(timeout_s, read)
@@ -135,7 +135,8 @@ class KeyspaceClient(Closing):
         keyspace = self._courier.described(deadline)
         wanted = messages.part_limit(bounds.limit, keyspace.partitions_count)
         request = ScansOf(replace(bounds, generation=keyspace.generation, limit=wanted))
-        results = self._courier.ask(request, range(keyspace.partitions_count), deadline)
+        numbers = range(keyspace.partitions_count)
+        results = self._courier.ask(request, numbers, deadline, stale=request.stale)
         return messages.merged_page(all_of(results).values(), bounds.limit)
 
     # Writing.

@@ -208,7 +208,6 @@ class WritesOf:
     host: Any = None
     endpoint = messages.APPLY
     changes_state = True
-    stale = False  # only owners take writes
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         """Return the body for the partitions *numbers*."""
@@ -220,7 +219,7 @@ class WritesOf:
         return messages.outcomes_of(result, len(self.parts[number]))
 
     def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
-        """See `PartitionRequest`."""
+        """See `MemberRequest`."""
         found: Awaitable[list[Any]] = self.host.apply([(n, self.parts[n]) for n in numbers])
         return found
 
@@ -273,7 +272,7 @@ class ReadsOf:
         ]
 
     def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
-        """See `PartitionRequest`."""
+        """See `MemberRequest`."""
         parts = [(number, self.parts[number]) for number in numbers]
         found: Awaitable[list[Any]] = self.host.read(parts, stale=self.stale)
         return found
@@ -311,7 +310,7 @@ class ScansOf:
         return messages.scanned_of(result)
 
     def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
-        """See `PartitionRequest`."""
+        """See `MemberRequest`."""
         found: Awaitable[list[Any]] = self.host.scan(self.only(numbers))
         return found
 

@@ -188,11 +188,10 @@ def columns_in(result: object, wanted: Wanted) -> Columns:
 
 
 class ColumnsOf:
-    """A request for columns, for couriers (see `ringpop_py.client.courier.ClientRequest`)."""
+    """A request for columns, for couriers (see `ringpop_py.errand.PartitionRequest`)."""
 
     endpoint = COLUMNS
     changes_state = False
-    stale = False  # so many rows are not read from copies
 
     def __init__(self, head: ColumnsRequest, host: Any = None) -> None:  # noqa: ANN401 - a `Host`
         self._head, self._host = head, host
@@ -212,6 +211,6 @@ class ColumnsOf:
         return columns_in(result, self._wanted[number])
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
-        """See `ringpop_py.shares.courier.PartitionRequest`."""
+        """See `ringpop_py.shares.courier.MemberRequest`."""
         found: list[Any] = await self._host.columns(self.only(numbers))
         return found

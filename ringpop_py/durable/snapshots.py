@@ -116,5 +116,5 @@ class SnapshotAsking:
         return file
 
     async def serve_here(self, numbers: Sequence[int]) -> list[Any]:
-        """See `PartitionRequest`."""
+        """See `MemberRequest`."""
         return await self.snapshots.take(self.number, numbers)

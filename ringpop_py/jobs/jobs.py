@@ -306,7 +306,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class _JobAsking:
-    """See `ringpop_py.shares.courier.PartitionRequest`."""
+    """See `ringpop_py.shares.courier.MemberRequest`."""
 
     jobs: Jobs
     job: str

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import Table
     from ringpop_py.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
-    from ringpop_py.shares.courier import PartitionRequest
+    from ringpop_py.shares.courier import MemberRequest
     from ringpop_py.shares.host import Host
     from ringpop_py.shares.rescale_events import RescaleListener
     from ringpop_py.shares.stale import StaleRequest
@@ -539,7 +539,7 @@ class Keyspace:
         return self._host.events.listen(self._host.already())
 
     async def _ask(
-        self, request: PartitionRequest, numbers: Iterable[int], timeout_s: float | None
+        self, request: MemberRequest, numbers: Iterable[int], timeout_s: float | None
     ) -> dict[int, Any]:
         return all_of(await self._results(request, numbers, timeout_s))
 
@@ -553,7 +553,7 @@ class Keyspace:
         return await self._courier.ask(request, numbers, deadline), None
 
     async def _results(
-        self, request: PartitionRequest, numbers: Iterable[int], timeout_s: float | None
+        self, request: MemberRequest, numbers: Iterable[int], timeout_s: float | None
     ) -> dict[int, object]:
         return await self._courier.ask(request, tuple(numbers), self._deadline(timeout_s))
 

@@ -1,4 +1,4 @@
-"""handle_or_proxy: carries out what an `Errand` decides, and forwards requests to their owners."""
+"""handle_or_proxy: carries out what a `Retry` decides, and forwards requests to their owners."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import trio
 
 from ringpop_py.arguments import check_names, checked_seconds, keys_of, sendable_texts, wrong
-from ringpop_py.errand import (
-    MICROSECONDS,
-    NEVER,
-    Errand,
-    SchedulePolicy,
-    SuccessorRoutes,
-    instant_us,
-)
+from ringpop_py.errand import MICROSECONDS, NEVER, instant_us
 from ringpop_py.errors import (
     BodyError,
     CallError,
@@ -42,6 +35,7 @@ from ringpop_py.proxy.request import (
     Reply,
     RequestOptions,
 )
+from ringpop_py.proxy.retry import Retry, SchedulePolicy, SuccessorRoutes
 from ringpop_py.proxy.tries import schedule_in
 from ringpop_py.values.declared import encode, replace
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
@@ -50,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 
     from ringpop_py.address import Address
-    from ringpop_py.errand import PartRoutes, Step
+    from ringpop_py.errand import Ask, PartRoutes
     from ringpop_py.proxy.application import Application
     from ringpop_py.proxy.head import Head
     from ringpop_py.proxy.many import ManyMessage
@@ -171,24 +165,24 @@ class Proxy:
         deadline = NEVER if deadline_at == math.inf else instant_us(deadline_at)
         if routes is None:
             routes = owners if len(keys) == 1 else Together(owners, keys)
-        owner, failure, errand = "", None, None
+        owner, failure, retry = "", None, None
         await owners.settle(keys, deadline_at)
         now = 0 if deadline == NEVER else _now()  # without a deadline, it needs no clock
-        first = Errand.first_ask(keys[0], policy, deadline, routes, now)
-        step: Step[str] = [first] if first is not None else None
-        if first is None:
-            errand = Errand(keys[:1], policy, deadline)
-            step = errand.next(routes, now)
-        while step is not None:
+        step: Ask[str] | int | RingpopError | None
+        step = policy.first_ask(keys, deadline, routes, now)
+        if step is None:
+            retry = Retry(keys, policy, deadline)
+            step = retry.next(routes, now)
+        while not isinstance(step, RingpopError):
             if isinstance(step, int):
-                assert errand is not None
+                assert retry is not None
                 if isinstance(failure, PeerDeclined):
                     await owners.reconcile(owner, keys)  # its time counts as part of the wait
                 await trio.sleep_until(step / MICROSECONDS)
                 await owners.settle(keys, deadline_at)
-                step = errand.next(routes, _now())
+                step = retry.next(routes, _now())
                 continue
-            (ask,) = step
+            ask = step
             self.counts.reroutes += owner not in ("", ask.to)  # the first owner is not a change
             owner = ask.to
             if owner == self.application.local:
@@ -203,13 +197,12 @@ class Proxy:
                 failure = error
                 failed, name = self.counts.attempts_failed, type(error).__name__
                 failed[name] = failed.get(name, 0) + 1
-            errand = Errand.after(ask, policy, deadline) if errand is None else errand
-            errand.failed(ask, failure)
-            step = errand.next(routes, _now())
-            self.counts.retries += step is not None
-        assert errand is not None, "it has the error"
+            retry = Retry.after(ask, policy, deadline) if retry is None else retry
+            retry.failed(ask, failure)
+            step = retry.next(routes, _now())
+            self.counts.retries += not isinstance(step, RingpopError)
         self.counts.failures += 1
-        raise errand.results[keys[0]] from failure
+        raise step from failure
 
     def _policy_for(self, options: RequestOptions) -> SchedulePolicy:
         check_names(options, RequestOptions.__annotations__, "option")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ringpop_py.errors import RingpopError
-    from ringpop_py.proxy.owners import KeyOwners
+    from ringpop_py.proxy.owners import KeyRoutes
     from ringpop_py.proxy.request import Headers
 
 KEYS_MAX: Final = 1_024
@@ -94,14 +94,14 @@ def _fitting(keys: Sequence[str], bodies: Sequence[bytes]) -> int:
 
 
 class Together:
-    """Where several keys go that must have one owner, as one part of an errand. See `PartRoutes`.
+    """Where several keys go that must have one owner. See `PartRoutes`.
 
     Args:
-        known: what decided (`KeyOwners.owned_by`), and the owner that it gave to all of *keys*.
+        known: what decided (`KeyRoutes.owned_by`), and the owner that it gave to all of *keys*.
     """
 
     def __init__(
-        self, owners: KeyOwners, keys: Sequence[str], known: tuple[object, str] | None = None
+        self, owners: KeyRoutes, keys: Sequence[str], known: tuple[object, str] | None = None
     ) -> None:
         self._owners = owners
         self._keys = keys

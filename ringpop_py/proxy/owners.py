@@ -78,8 +78,8 @@ def successors_in(
     return sorted(ring.lookup_n(key, count), key=is_doubtful) if len(ring) else []
 
 
-class KeyOwners(PartRoutes[str], Protocol):
-    """What handle_or_proxy needs to know about keys, as one node sees it."""
+class KeyRoutes(PartRoutes[str], Protocol):
+    """Who owns which key, as one process sees it."""
 
     @property
     def owned_by(self) -> object:
@@ -87,6 +87,10 @@ class KeyOwners(PartRoutes[str], Protocol):
 
     def owners_of(self, keys: Sequence[str]) -> Sequence[str]:
         """Return `destination` of each of *keys*."""
+
+
+class KeyOwners(KeyRoutes, Protocol):
+    """What handle_or_proxy needs to know about keys, as one node sees it."""
 
     def grouped(self, keys: Sequence[str]) -> dict[str, list[int]]:
         """Return the places in *keys* of those that each owner has; empty text is nobody."""

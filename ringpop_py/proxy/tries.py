@@ -7,9 +7,9 @@ from typing import Final, Protocol
 
 from ringpop_py.arguments import check_names, checked_kind, checked_seconds
 from ringpop_py.config.settings import ProxyConfig
-from ringpop_py.errand import SchedulePolicy
 from ringpop_py.proxy.head import HeadOptions, Tries
 from ringpop_py.proxy.request import RequestOptions
+from ringpop_py.proxy.retry import SchedulePolicy
 
 PART_MARGIN_S: Final = 0.5
 PART_MARGIN: Final = 0.1

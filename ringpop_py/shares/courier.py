@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
-from ringpop_py.errand import MICROSECONDS, DeadlinePolicy, Errand, LearningRoutes, instant_us
+from ringpop_py.errand import (
+    MICROSECONDS,
+    DeadlinePolicy,
+    Errand,
+    LearningRoutes,
+    PartitionRequest,
+    instant_us,
+)
 from ringpop_py.errors import (
     BadOperation,
     BodyError,
@@ -50,23 +57,8 @@ class Destinations(LearningRoutes[int], Protocol):
         """An event that is set at the next change of the table, and replaced then."""
 
 
-class PartitionRequest(Protocol):
-    """A request that is made of parts, one for each partition.
-
-    A part may be done twice without harm: a read changes nothing, and writes have ids.
-
-    Attributes:
-        changes_state: whether it writes.
-    """
-
-    endpoint: str
-    changes_state: bool
-
-    def encode(self, numbers: Sequence[int]) -> bytes:
-        """Return the body for the partitions *numbers*."""
-
-    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        """Return the result of the part of partition *number*. Raises BodyError."""
+class MemberRequest(PartitionRequest, Protocol):
+    """A request of a member, which may serve parts of it."""
 
     def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
         """Serve parts at this node; return their results, as `decode` does, or `Moved`."""
@@ -84,7 +76,7 @@ class Courier:
         )
 
     async def ask(
-        self, request: PartitionRequest, numbers: Sequence[int], deadline: float
+        self, request: MemberRequest, numbers: Sequence[int], deadline: float
     ) -> dict[int, object]:
         """Return the result of each part: what *request* decodes, or a `KeyspaceError`."""
         policy, destinations = (
@@ -115,7 +107,7 @@ class Courier:
         return errand.results
 
     async def _carry(
-        self, request: PartitionRequest, errand: Errand[int], ask: Ask[int], deadline: float
+        self, request: MemberRequest, errand: Errand[int], ask: Ask[int], deadline: float
     ) -> None:
         if ask.to == self._name:
             with trio.move_on_at(deadline):

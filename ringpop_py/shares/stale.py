@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from ringpop_py.errors import KeyspaceError, NotEnoughMembers, PartitionUnavailable
-from ringpop_py.shares.courier import PartitionRequest
+from ringpop_py.shares.courier import MemberRequest
 from ringpop_py.values.requests import STALE_OWNER_S
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ringpop_py.shares.courier import Courier
 
 
-class StaleRequest(PartitionRequest, Protocol):
+class StaleRequest(MemberRequest, Protocol):
     """A request whose parts can be served from a state."""
 
     @property

@@ -54,8 +54,7 @@ class OwnersHandle(Check):
         if traffic.failover > 1:
             self._asked_one_of_several(request, ask, ring)
             return
-        # The keys of one request are handled together, or not at all.
-        for key in ask.parts if traffic.each_for_us else request.keys:
+        for key in ask.parts:
             owner = ring.lookup(key) if len(ring) else "nobody"
             if ask.to != owner and request.redirects.get(key) != (ring.checksum, ask.to):
                 self.broke(

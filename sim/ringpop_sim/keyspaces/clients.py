@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.errand import RELAY, DeadlinePolicy, Errand
+from ringpop_py.errand import RELAY, Errand, RelayPolicy
 from ringpop_py.errors import PartitionUnavailable, RingpopError
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.placing.table import from_rows
@@ -121,7 +121,7 @@ class Clients:
         self._outsiders: dict[Home, Outsider] = {}
         # As those of `ClientCourier`, whose longest wait for an owner no request here reaches.
         self._policies = {
-            what: DeadlinePolicy(rng, changes_state=writes, relays=True, asked="daemon")
+            what: RelayPolicy(rng, changes_state=writes)
             for what, writes in (("read", False), ("write", True))
         }
         self._numbers = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ringpop_py.errand import NEVER, DeadlinePolicy, Errand, SchedulePolicy
+from ringpop_py.errand import DeadlinePolicy, Errand
 from ringpop_py.errors import (
     BodyError,
     CallError,
@@ -17,6 +17,7 @@ from ringpop_py.errors import (
     RingpopError,
 )
 from ringpop_py.proxy.owners import refusal, successors_in
+from ringpop_py.proxy.retry import SchedulePolicy
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.ring.placement import Placement
 from ringpop_py.swim.member import Status
@@ -24,12 +25,13 @@ from ringpop_py.values.requests import Moved
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
 from ringpop_sim.world.process import Life
+from ringpop_sim.world.requests import WholeRequest
 from ringpop_sim.world.watcher import RequestAttempt, RequestEnded, TrafficRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.errand import Ask, Policy
+    from ringpop_py.errand import Ask
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
@@ -80,7 +82,10 @@ class Rings(Check):
 
 
 class CallerRoutes:
-    """The owners of keys, as the caller of one request sees them. See `errand.LearningRoutes`."""
+    """The owners of keys, as the caller of one request sees them.
+
+    See `errand.LearningRoutes` and `proxy.owners.KeyRoutes`.
+    """
 
     def __init__(self, rings: Rings, request: TrafficRequest) -> None:
         self._rings = rings
@@ -93,6 +98,15 @@ class CallerRoutes:
             return ""
         checksum, owner = self._request.redirects.get(key, (None, ""))
         return owner if checksum == ring.checksum else ring.lookup(key)
+
+    @property
+    def owned_by(self) -> object:
+        """What decides now."""
+        return self._rings.of(self._request.caller)
+
+    def owners_of(self, keys: Sequence[str]) -> Sequence[str]:
+        """Return the owner of each of *keys*; empty texts if there is none."""
+        return [self.destination(key) for key in keys]
 
     def successors(self, key: str, count: int) -> list[str]:
         """Return the owner and those after it, as `RingOwners.successors` does."""
@@ -118,7 +132,7 @@ class CallerRoutes:
 
 
 class TrafficSource:
-    """Sends the requests of the world's plan: a driver of the product's own errands."""
+    """Sends the requests of the world's plan: a driver of the product's own decisions."""
 
     def __init__(self, world: World, rings: Rings) -> None:
         assert world.plan.traffic is not None
@@ -129,16 +143,10 @@ class TrafficSource:
         self._each_alone = traffic.each_for_us > 0
         jitter = random.Random(f"pauses of traffic {world.seed}")
         schedule_s = tuple(seconds(delay_us) for delay_us in traffic.retry_schedule_us)
-        self._policy: Policy = (
-            DeadlinePolicy(jitter, changes_state=True, attempt_us=traffic.timeout_us)
-            if self._each_alone
-            else SchedulePolicy(
-                len(schedule_s),
-                schedule_s,
-                traffic.idempotent,
-                attempt_us=traffic.timeout_us,
-                failover=traffic.failover,
-            )
+        timeout_us = traffic.timeout_us
+        self._until_deadline = DeadlinePolicy(jitter, changes_state=True, attempt_us=timeout_us)
+        self._on_schedule = SchedulePolicy(
+            len(schedule_s), schedule_s, traffic.idempotent, timeout_us, traffic.failover
         )
         self.counts = {"sent": 0, "answered": 0, "failed": 0, "abandoned": 0, "retries": 0}
         self.open_count = 0
@@ -172,8 +180,11 @@ class TrafficSource:
         self.counts["sent"] += 1
         self.open_count += 1
         now = self._world.now
-        deadline = now + self._traffic.each_for_us if self._each_alone else NEVER
-        errand = Errand(keys, self._policy, deadline)
+        errand: Errand[str] | WholeRequest
+        if self._each_alone:
+            errand = Errand(keys, self._until_deadline, now + self._traffic.each_for_us)
+        else:
+            errand = WholeRequest(keys, self._on_schedule)
         self._go(TrafficRequest(self.counts["sent"], caller, keys, errand, now))
 
     # The loop of a driver.
@@ -267,10 +278,9 @@ class TrafficSource:
         if self._each_alone:
             ours = [key for key in ask.parts if self._accepts(at, ring, [key], believed)]
         else:
-            # All keys of the request, whatever the errand has sent.
             local = at is request.caller
-            whole = local or self._accepts(at, ring, request.keys, believed)
-            ours = list(request.keys) if whole else []
+            whole = local or self._accepts(at, ring, ask.parts, believed)
+            ours = list(ask.parts) if whole else []
         others = [key for key in ask.parts if key not in ours]
         request.runs.update(ours)
         for keys, ran in ((ours, True), (others, False)):

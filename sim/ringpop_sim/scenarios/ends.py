@@ -292,6 +292,7 @@ def failover_under_load(nodes: int | None) -> Plan:
             from_us=5 * s,
             retry_schedule_us=(100 * ms,),
             timeout_us=500 * ms,
+            service_us=100 * ms,
             idempotent=True,
             failover=2,
         ),

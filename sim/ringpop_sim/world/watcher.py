@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ringpop_py.swim.messages import Input
     from ringpop_sim.plans.plan import Operation
     from ringpop_sim.world.process import Process
+    from ringpop_sim.world.requests import WholeRequest
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +33,7 @@ class TrafficRequest:
     number: int
     caller: Process
     keys: tuple[str, ...]
-    errand: Errand[str]
+    errand: Errand[str] | WholeRequest
     started_at: int
     redirects: dict[str, tuple[int, str]] = field(default_factory=dict)
     runs: Counter[str] = field(default_factory=Counter)

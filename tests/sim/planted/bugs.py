@@ -36,6 +36,7 @@ NAMESAKES: Final = "swim/namesakes.py"
 PROBE: Final = "swim/probe.py"
 PROBING: Final = "swim/prober.py"
 ERRAND: Final = "errand.py"
+RETRY: Final = "proxy/retry.py"
 
 BUGS: Final = (
     _bug(
@@ -464,8 +465,8 @@ BUGS: Final = (
     ),
     _bug(
         "what may have run is tried again",
-        ERRAND,
-        '        elif error.took_effect == "unknown" and not self.idempotent:\n',
+        RETRY,
+        '        elif error.took_effect == "unknown" and not policy.idempotent:\n',
         "        elif False:\n",
         "S11 E",
         "lossy-requests:5:1",
@@ -551,25 +552,25 @@ BUGS: Final = (
     ),
     _bug(
         "the last member that may handle a request is asked first",
-        ERRAND,
-        "return untried[0] if untried else RELAY",
-        "return untried[-1] if untried else RELAY",
+        RETRY,
+        'return untried[0] if untried else ""',
+        'return untried[-1] if untried else ""',
         "S10",
         "failover-under-load:6:1",
     ),
     _bug(
         "the owner alone is asked, again and again",
-        ERRAND,
-        "                tried.passed_over.append(ask.to)\n",
-        "                pass\n",
+        RETRY,
+        "            self._passed_over.append(ask.to)\n",
+        "            pass\n",
         "E",
         "failover-under-load:6:1",
     ),
     _bug(
         "with failover, members beyond it are asked as well",
-        ERRAND,
-        "routes.successors(part, self.policy.failover)",
-        "routes.successors(part, self.policy.failover + 1)",
+        RETRY,
+        "routes.successors(self.keys[0], self.policy.failover)",
+        "routes.successors(self.keys[0], self.policy.failover + 1)",
         "S10",
         "failover-under-load:6:1",
     ),
@@ -600,13 +601,22 @@ BUGS: Final = (
         "crash-under-load:6:1",
     ),
     _bug(
+        "a retry goes to the member that was asked first",
+        RETRY,
+        "        to = self._to(routes)\n",
+        "        to = self._to(routes)\n"
+        "        if self._history:\n"
+        "            to = self._history[0].split()[3][:-1]\n",
+        "S10",
+        "cut-under-load:6:1",
+    ),
+    _bug(
         "of the keys of a request the first decides where it goes",
-        ERRAND,
-        "        for part in self.open:\n            # Looked up",
-        "        for part in self.open[:1]:\n            # Looked up",
+        "proxy/many.py",
+        "        names = {*self._owners.owners_of(self._keys)}\n",
+        "        names = {*self._owners.owners_of(self._keys[:1])}\n",
         "S10 S11",
         "cut-under-load:6:1",
-        "crash-under-load:6:1",
     ),
     _bug(
         "the end of an earlier attempt is taken for that of the last one",
@@ -615,7 +625,15 @@ BUGS: Final = (
         "        ask = self.under_way[0]\n",
         "S11",
         "crash-under-load:6:1",
-        "crash-under-load:6:2",
+    ),
+    _bug(
+        "the end of an earlier attempt is taken for that of the retry",
+        RETRY,
+        "        if ask is not self.under_way:\n            return\n",
+        "        if self.under_way is None:\n            return\n",
+        "S11",
+        "plans:6:1",
+        "plans:6:11",
     ),
     _bug(
         "the answer to an earlier attempt is taken for that to the last one",
@@ -624,7 +642,6 @@ BUGS: Final = (
         "        ask, results = self.under_way[0], [results[0]] * len(self.under_way[0].parts)  # ",
         "S11",
         "crash-under-load:6:1",
-        "crash-under-load:6:2",
     ),
     _bug(
         "a later attempt proves that the earlier ones did nothing",
@@ -633,6 +650,15 @@ BUGS: Final = (
         '        self.may_have_run = error.took_effect == "unknown"\n',
         "S11",
         "crash-under-load:6:1",
+    ),
+    _bug(
+        "a later retry proves that the earlier ones did nothing",
+        RETRY,
+        '        self._may_have_run |= error.took_effect == "unknown"\n',
+        '        self._may_have_run = error.took_effect == "unknown"\n',
+        "S11",
+        "failover-under-load:6:5",
+        "failover-under-load:6:6",
     ),
     _bug(
         "an exchange of news is never over",
