@@ -9,12 +9,12 @@ from typing import Final, Literal, NamedTuple
 from ringpop_py.errors import ConfigError
 
 PORT_MAX = 65_535
-HOST_CHARACTERS_MAX = 253  # DNS names are no longer (RFC 1035)
+HOST_CHARACTERS_MAX = 253  # the longest DNS name (RFC 1035)
 
 _HOST = re.compile(r"[A-Za-z0-9._~-]+")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")
 HOST_PATTERN = rf"{_HOST.pattern}|(?=[^%]*:){_IPV6.pattern}"
-"""Of a host by itself: one with a colon is of IPv6."""
+"""Matches a host without a port; a host with a colon is an IPv6 address."""
 
 
 class Address(NamedTuple):
@@ -29,7 +29,7 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only processes of this machine reach it."""
+        """Whether only processes on this machine can reach it."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -57,11 +57,11 @@ class Address(NamedTuple):
 
 
 NOWHERE = Address("", 0)
-"""Stands for the address of a peer that does not say who it is. Nobody can be reached there."""
+"""The address of a peer that does not state one. No process can be reached there."""
 
 
 UNIX: Final = "unix:"
-"""Begins the path of a Unix socket, where a peer may be one."""
+"""The prefix of a Unix socket's path, where a peer may be such a socket."""
 
 
 class SocketPath(NamedTuple):
@@ -70,7 +70,7 @@ class SocketPath(NamedTuple):
     path: str
 
     def __str__(self) -> str:
-        """As `parse_peer` reads it."""
+        """``unix:`` and the path; `parse_peer` reads it back."""
         return f"{UNIX}{self.path}"
 
 
@@ -83,13 +83,13 @@ def parse_peer(text: str, *, what: str = "peer") -> Peer:
     path = text.removeprefix(UNIX)
     if path != text or text.startswith("/"):
         if not path or "\0" in path:
-            raise ConfigError(f"{what} {text!r} has no path of a socket")
+            raise ConfigError(f"{what} {text!r} does not name a socket path")
         return SocketPath(path)
     return Address.parse(text, what=what)
 
 
 def is_numeric(host: str) -> bool:
-    """Return whether *host* is an IP address, and no name."""
+    """Return whether *host* is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -98,7 +98,7 @@ def is_numeric(host: str) -> bool:
 
 
 class DnsLookup(NamedTuple):
-    """Hosts that DNS knows, as they are whenever they are looked up.
+    """Hosts that DNS lists, looked up anew each time.
 
     Attributes:
         kind: ``dns`` for all addresses behind *name*, at *port*; ``srv`` for the targets of the
@@ -112,7 +112,7 @@ class DnsLookup(NamedTuple):
     server: Address | None = None
 
     def __str__(self) -> str:
-        """As in a bootstrap file."""
+        """The URL that a bootstrap file would list."""
         port = f":{self.port}" if self.port else ""
         server = f"?server={self.server}" if self.server is not None else ""
         return f"{self.kind}://{self.name}{port}{server}"

@@ -1,7 +1,7 @@
 """Checks of what a caller passes: each mistake is a `ConfigError` that names the argument.
 
-What is called for each request checks nothing here in the usual case: it fails at the first use of
-a wrong value, and asks these functions for the error.
+Code that runs for each request checks nothing in advance: it fails at the first use of a wrong
+value, and only then calls these functions, for the error.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def sendable_text(value: str, what: str) -> str:
 
 
 def checked_texts(values: Iterable[str], what: str, one: str) -> tuple[str, ...]:
-    """Return *values*, each *one* of *what*. Raises ConfigError if they are not many texts."""
+    """Return *values*, each *one* of *what*. Raises ConfigError if they are not a list of texts."""
     if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
         raise wrong(what, "a list of texts", values)
     found = tuple(values)
-    if not {*map(type, found)} <= _TEXT:  # in the usual case without a call for each
+    if not {*map(type, found)} <= _TEXT:  # avoids a call for each in the usual case
         for value in found:
             checked_text(value, one)
     return found
 
 
 def sendable_texts(values: Iterable[str], what: str, one: str) -> tuple[str, ...]:
-    """As `checked_texts`. Raises ConfigError also if UTF-8 cannot encode one of them."""
+    """Do as `checked_texts`, and raise ConfigError also if UTF-8 cannot encode one of them."""
     found = checked_texts(values, what, one)
     try:
         "".join(found).encode()
@@ -68,10 +68,10 @@ def keys_of(key: str | Iterable[str]) -> tuple[str, ...]:
     if isinstance(key, str):
         return (key,)
     if isinstance(key, bytes | bytearray) or not isinstance(key, Iterable):
-        raise wrong("key", "a text or several", key)
+        raise wrong("key", "a text or a list of texts", key)
     keys = checked_texts(key, "key", "key")
     if not keys:
-        raise ConfigError("key is empty: a request has at least one")
+        raise ConfigError("key is empty: a request needs at least one key")
     return keys
 
 

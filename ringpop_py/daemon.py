@@ -59,11 +59,11 @@ if TYPE_CHECKING:
 TIME_HEADER: Final = "time_ms"
 NO_DNS: Final = "dns:// and srv:// need dnspython: pip install 'ringpop_py[dns]'"
 NO_KEYS: Final = (
-    "others than this machine may reach {}, and could do everything: give the cluster keys "
+    "other machines may reach {}, and could do everything: give the cluster keys "
     "(ringpopctl keygen FILE, and --cluster-key FILE at each node), or permit it with --insecure"
 )
 NO_HTTP_KEYS: Final = (
-    "--http {}: others than this machine may reach it, and could change keyspaces: give the "
+    "--http {}: other machines may reach this address, and could change keyspaces: give the "
     "cluster keys (ringpopctl keygen FILE, and --cluster-key FILE at each node), use 127.0.0.1, "
     "or permit it with --insecure"
 )
@@ -95,15 +95,15 @@ async def open_ringpop(
             cuts open requests. The program goes on after the block. In the main thread only.
 
     Raises:
-        ConfigError: something in *config* cannot be used, for example a port in use; or this is
-            not trio.
+        ConfigError: something in *config* cannot be used, for example a port in use; or trio
+            does not run this program.
         JoinRefused: the cluster refuses a node with this configuration.
         NameLost: the name belongs to another running process. If that is found out after the join,
             the block is cancelled, and this is raised out of it.
     """
     check_trio("open_ringpop")
     if signals and threading.current_thread() is not threading.main_thread():
-        raise ConfigError("signals come to the main thread alone: open the node there, or without")
+        raise ConfigError("only the main thread gets signals: open the node there, or without them")
     _check_addresses(config)
     _check_keys(config)
     if config.shuffle.folder is not None:
@@ -161,7 +161,7 @@ async def _running(
     if beside is not None:
         channel.listen_at(beside)
     channel.host_port = advertised
-    # A network of the caller's own has names of its own.
+    # A network that the caller passed has its own names, which DNS does not know.
     resolving = _resolving_for(advertised.host) if by_tcp else None
     node = _node_for(config, advertised, opened)
     ringpop = Ringpop(config, channel, node, opened, resolving, credentials)
@@ -180,7 +180,7 @@ async def _running(
             await nursery.start(ringpop.keyspaces_on_demand.run)
             for server, app_of in http:
                 await nursery.start(server.run, app_of(ringpop))
-            # Last: nobody calls a node that has not joined. So a block entered before the join
+            # Last: no member calls a node that has not joined. So a block entered before the join
             # (*wait_ready*) can add its handlers before the first call comes.
             ringpop.driver.submit(lambda now: ringpop.node.start(found, now))
             try:
@@ -211,7 +211,7 @@ def _lease_mirror(lease: str, me: str, leader: Callable[[], str | None]) -> Leas
 
 
 def _leader(ringpop: Ringpop, lease: str) -> str | None:
-    """Return who leads the dataflow of the lease's name; without one here, who owns its key."""
+    """Return the leader of the dataflow that *lease* names; without one, the owner of its key."""
     name = lease.partition("/")[2]
     flows = ringpop.dataflows
     found = None if flows is None else flows.leader_of(name)
@@ -335,7 +335,7 @@ def _secured(
 
 
 def _hosts_over_http(config: Config) -> list[str]:
-    """Return by which hosts callers over HTTP may know this machine: its certificate names them."""
+    """Return the hosts by which HTTP callers may know this machine, for its certificate."""
     if config.http is None:
         return []
     own = [address.host for address in (config.http, config.advertise or config.listen)]
@@ -420,7 +420,7 @@ def _channel_for(
 
 
 def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
-    """Return what serves HTTP beside the node, which *closing* closes. Raises ConfigError."""
+    """Return the HTTP servers beside the node, which *closing* closes. Raises ConfigError."""
     if config.http is None and config.http_in is None and config.http_in_key is None:
         return []
     try:
@@ -471,7 +471,7 @@ async def _open_store(
 ) -> OpenedStore | None:
     """Return the store *given* or that of *config*, and its database of entries.
 
-    *closing* closes all but what was given. Raises ConfigError for what cannot be used.
+    *closing* closes what was not given. Raises ConfigError if one of the two cannot be used.
     """
     store = given
     try:
@@ -491,7 +491,7 @@ async def _open_store(
         from ringpop_py.stores.metered import MeteredStore  # noqa: PLC0415
 
         known = catalog.Catalog(store, config.cluster)
-        if not store.in_memory:  # which takes no time that could be told
+        if not store.in_memory:  # whose calls take no measurable time
             store = MeteredStore(store)
         store_id = await _store_id(
             tasks.Worker(store, 1), known, config, is_given=given is not None
@@ -506,7 +506,7 @@ async def _open_store(
 
 
 async def _store_id(worker: Worker, known: Catalog, config: Config, *, is_given: bool) -> str:
-    """Return the id of the store; make it only for who asked, lest an unmounted one looks new."""
+    """Return the store's id; make one only on request, because an unmounted store looks new."""
     found = await worker.run(partial(known.store_id, create=False))
     if found is not None:
         if not known.store.in_memory:
@@ -524,7 +524,7 @@ async def _store_id(worker: Worker, known: Catalog, config: Config, *, is_given:
 
 
 async def _opened_in_thread(open_store: Callable[[str], Store], url: str) -> Store:
-    """Return the store at *url*; a node that is told to end does not wait for a slow one."""
+    """Return the store at *url*; a node that is asked to end does not wait for a slow store."""
     given_up = threading.Event()
 
     def opened() -> Store:

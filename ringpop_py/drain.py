@@ -12,9 +12,9 @@ from enum import Enum
 from typing import Final
 
 ANNOUNCE_S_MAX: Final = 1.0
-"""For how many seconds to wait until the others have acknowledged it: some may be gone, too."""
+"""How many seconds to wait at most until the others acknowledge the end: some may be gone."""
 STALLED_S: Final = 5.0
-"""After how many seconds without a handover the remaining partitions are no longer waited for."""
+"""After this many seconds without a hand-over, the node no longer waits for its partitions."""
 
 
 class Phase(Enum):
@@ -26,7 +26,7 @@ class Phase(Enum):
 
 
 class Work(Enum):
-    """What a node that ends waits for; the values are how it is counted in logs and answers."""
+    """The work that a node waits for before it ends; logs and answers count it by these values."""
 
     REQUESTS = "requests"
     """Calls of the application's handlers, here or on their way to another owner."""
@@ -40,9 +40,9 @@ class Work(Enum):
     UNSENT_ANSWERS = "unsent_answers"
     """Connections to peers that have not yet read all that is queued for them."""
     DATAFLOWS = "dataflows"
-    """Dataflows of which this node is a worker, while there is another one to go on."""
+    """Dataflows of which this node is a worker, while another worker can go on."""
     PARTITIONS = "partitions"
-    """Partitions of this node, while there is another member to take them."""
+    """Partitions of this node, while another member can take them."""
 
     @property
     def text(self) -> str:
@@ -53,8 +53,8 @@ class Work(Enum):
 DECLINED: Final = frozenset({Work.REQUESTS, Work.CLIENT_REQUESTS, Work.JOB_REQUESTS})
 """Work that arrives on the node's own port and is declined in `Phase.CLOSING`."""
 OF_PARTITIONS: Final = frozenset({Work.KEYSPACE_REQUESTS, Work.ACTOR_MESSAGES})
-"""Requests to partitions. They are answered with the node that has the partition by now. They are
-declined only if partitions stay behind: callers would ask for these until the end."""
+"""Requests to partitions. The answer names the node that has the partition by now. Such requests
+are declined only if partitions stay behind: callers would ask for these until the end."""
 
 Left = Mapping[Work, int]
 """How much of each kind of work is under way; a kind that is not in it has 0."""
@@ -64,8 +64,8 @@ class Draining:
     """The end of one node.
 
     Args:
-        now: when it was asked to end, in seconds of any clock; `look` uses the same clock.
-        timeout_s: how long it may take. Work that is under way then is cut.
+        now: when the node was asked to end, in seconds of any clock; `look` uses the same clock.
+        timeout_s: how long the end may take. Work that is still under way then is cut.
     """
 
     def __init__(self, *, now: float, timeout_s: float) -> None:
@@ -78,7 +78,7 @@ class Draining:
 
     @property
     def declined(self) -> frozenset[Work]:
-        """The kinds of work of which no more is begun."""
+        """The kinds of work that the node no longer begins."""
         if self.phase is Phase.DRAINING:
             return frozenset()
         return DECLINED | OF_PARTITIONS if self._leaves_partitions else DECLINED

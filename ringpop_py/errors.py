@@ -31,7 +31,7 @@ class RingpopError(Exception):
     Attributes:
         code: a name for programs, which stays if the class is renamed.
         took_effect: "no" only if it is certain that the request changed nothing.
-        passes: whether the cause can go away by itself, so that the same request can succeed
+        passes: whether the cause can go away without action, so that the same request can succeed
             later. Repeating it is safe if *took_effect* is "no", or if it may run twice.
         http_status: the status of an HTTP answer with this error.
     """
@@ -82,11 +82,11 @@ class NoOwner(
 
 
 class SourceFailed(RingpopError, code="source-failed", took_effect="no", passes=True):
-    """A source of a stream cannot be read now; it is tried again. The message says why."""
+    """A source of a stream cannot be read now; the read is repeated. The message says why."""
 
 
 class SinkFailed(RingpopError, code="sink-failed", passes=True):
-    """A sink of a dataflow did not take results, or has taken some: that is open.
+    """A sink of a dataflow failed; whether it took any of the results is open.
 
     They are delivered again.
     """
@@ -100,7 +100,7 @@ class WireError(RingpopError, code="bad-bytes", passes=True, http_status=502):
 
 
 class BadElement(WireError, code="bad-element", took_effect="no"):
-    """A worker of a dataflow sent what may not come there. Nothing of it was processed.
+    """A worker of a dataflow sent an element that is not allowed there. None of it was processed.
 
     Its workers begin again from the last epoch, so nothing is lost and nothing counts twice.
     """
@@ -126,7 +126,7 @@ class ApplicationError(RingpopError, code="application-error"):
 
 
 class HandlerFailed(ApplicationError, code="handler-failed"):
-    """The owner's handler has a bug: it raised something else, or returned no bytes.
+    """The owner's handler has a bug: it raised another exception, or did not return bytes.
 
     It is never retried, and whether the handler changed anything before is open. `kind` is the name
     of the exception. The message ends with the endpoint and the owner, whose log has the traceback.
@@ -242,7 +242,7 @@ class ShuffleError(RingpopError, code="shuffle-error"):
 
 
 class ShuffleRefused(ShuffleError, code="shuffle-refused", took_effect="no", http_status=400):
-    """The caller asked for what cannot be: a type without an order, another schema, a bad name."""
+    """The request is impossible: a type without an order, another schema, or a bad name."""
 
 
 class ShuffleUnknown(ShuffleError, code="shuffle-unknown", took_effect="no", http_status=404):
@@ -254,7 +254,7 @@ class ShuffleConflict(ShuffleError, code="shuffle-conflict", took_effect="no", h
 
 
 class ShuffleEnded(ShuffleError, code="shuffle-ended", took_effect="no", http_status=409):
-    """The shuffle takes no more rows: it was ended. Those that count are named in its record."""
+    """The shuffle was ended, and takes no more rows. Its record names those that count."""
 
 
 class ShuffleIncomplete(ShuffleError, code="shuffle-incomplete", took_effect="no", http_status=409):
@@ -270,11 +270,11 @@ class ShuffleIncomplete(ShuffleError, code="shuffle-incomplete", took_effect="no
 
 
 class ShuffleDeleted(ShuffleError, code="shuffle-deleted", took_effect="no", http_status=410):
-    """The shuffle was deleted; or one of its name was created again, and this is the former one."""
+    """The shuffle was deleted; perhaps a new shuffle with the same name was created since."""
 
 
 class ShuffleDamaged(ShuffleError, code="shuffle-damaged", took_effect="no"):
-    """Rows are lost: more members that held them are gone than one at a time. Run the job again."""
+    """Rows are lost: several members that held them went at the same time. Run the job again."""
 
 
 class ShuffleFull(
@@ -284,7 +284,7 @@ class ShuffleFull(
 
 
 class ShuffleUnavailable(ShuffleError, code="shuffle-unavailable", passes=True, http_status=503):
-    """No member could do it in time: whether it was done is open. Repeating it is safe."""
+    """No member did what was asked in time; whether it was done is open. Repeating it is safe."""
 
 
 class KeyspaceError(RingpopError, code="keyspace-error"):
@@ -381,7 +381,7 @@ class PartitionUnavailable(
 class ActorBusy(
     KeyspaceError, code="actor-busy", took_effect="no", passes=True, http_status=503, settles=True
 ):
-    """Too many messages wait for the actor, or too many actors are at work. It got nothing."""
+    """Too many messages wait for the actor, or too many actors are busy. It got nothing."""
 
 
 class StoreUnavailable(KeyspaceError, code="store-unavailable", passes=True, http_status=503):
@@ -389,7 +389,7 @@ class StoreUnavailable(KeyspaceError, code="store-unavailable", passes=True, htt
 
 
 class StoreRefused(StoreUnavailable, code="store-refused", took_effect="no", passes=False):
-    """The store takes no writes from this node: it is read-only, or the node has no permission.
+    """The store accepts no writes from this node: it is read-only, or the node has no permission.
 
     The write did not take place, unlike with its base class. Another node may be able to write.
     """
@@ -400,15 +400,15 @@ class StoreFull(StoreRefused, code="store-full", http_status=507):
 
 
 class OutcomeUnknown(KeyspaceError, code="outcome-unknown", passes=True, http_status=504):
-    """The write may have taken effect or not. Repeating it with the same operation id is safe."""
+    """The write may or may not have taken effect. Repeating it with its operation id is safe."""
 
 
 class StateDamaged(KeyspaceError, code="state-damaged", took_effect="no"):
     """Something in the store cannot be read: it was damaged, or a newer version wrote it.
 
     The message names its key. Nothing of it is used: its partition is not served, and a request
-    for the partition was not begun. After a read of one key: the value, which a job has put,
-    cannot be unpacked; everything else in the keyspace can be read.
+    for the partition was not begun. If one key was read: its value, which a job has put, cannot be
+    unpacked; everything else in the keyspace can be read.
     """
 
 

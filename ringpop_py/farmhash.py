@@ -22,10 +22,10 @@ _BLOCK_BYTES: Final = 20
 
 
 def hash32_with_seed(data: bytes, seed: int) -> int:
-    """``farmhashmk::Hash32WithSeed``; *seed* is below 2**32.
+    """Return ``farmhashmk::Hash32WithSeed``; *seed* is below 2**32.
 
-    Always computed here: what C libraries export under this name picks another function by
-    the processor it runs on.
+    It is always computed here: the function that C libraries export under this name depends on
+    the processor.
     """
     if len(data) <= _TINY_MAX:
         return _tiny(data, seed)
@@ -38,7 +38,7 @@ def hash32_with_seed(data: bytes, seed: int) -> int:
 
 
 def pure_fingerprint32(data: bytes) -> int:
-    """`fingerprint32` without the C extension."""
+    """Return `fingerprint32`, computed without the C extension."""
     return hash32_with_seed(data, 0) if len(data) <= _MEDIUM_MAX else _long(data)
 
 

@@ -26,7 +26,7 @@ def is_fault(error: BaseException, *also_end: type[BaseException]) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of *error*, also if its class cannot make one, as text that can be sent."""
+    """Return the text of *error* as text that can be sent, even if its class cannot make one."""
     try:
         text = str(error)
     except BaseException as another:

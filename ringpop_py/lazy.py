@@ -20,7 +20,7 @@ def lazily(
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of *package*.
 
     Args:
-        names: the public names of each module of the package, separated by blanks. A name cannot
+        names: the public names of each module of the package, separated by spaces. A name cannot
             be that of a module of the package, which would hide it once loaded.
     """
     homes = {name: module for module, some in names.items() for name in some.split()}

@@ -17,7 +17,7 @@ class Histogram:
     """How many durations fell into each bucket.
 
     Attributes:
-        counts: one for each of `BOUNDS_S`, and one for what took longer.
+        counts: one for each of `BOUNDS_S`, and one for longer durations.
         total_s: the sum of all durations, in seconds.
     """
 
@@ -28,7 +28,7 @@ class Histogram:
         self.total_s = 0.0
 
     def observe(self, duration_s: float) -> None:
-        """Count one that took *duration_s*."""
+        """Count a duration of *duration_s*."""
         self.counts[bisect_left(BOUNDS_S, duration_s)] += 1
         self.total_s += duration_s
 

@@ -66,7 +66,7 @@ def one_line(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = text_of(error)
-    # Without the line. One that the interpreter did not raise has any message, or none.
+    # Without the line number. An error that other code raised may have any message, or none.
     if isinstance(error, SyntaxError) and isinstance(error.msg, str):
         text = sendable(error.msg)
     return f"{type(error).__name__}: {' '.join(text.split())}".removesuffix(": ")

@@ -97,7 +97,7 @@ async def in_parallel(one: Callable[[int], Awaitable[None]], count: int, tasks_m
 class Worker:
     """Runs blocking functions, such as calls of *store*, in at most *threads_max* threads.
 
-    Calls of a store in memory do not block, and run without a thread: so tests have virtual time.
+    Calls of a store in memory do not block, and run without a thread, so tests have virtual time.
 
     `trio.to_thread` would be slow compared with a put: for each call it makes a scope, a context
     and a place in a limiter. Here a call is one slotted object in a queue, and the loop collects
@@ -139,7 +139,7 @@ class Worker:
             threading.Thread(target=self._work, args=(self._token,), daemon=True).start()
 
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
-        """Do jobs in a thread, until there was none for `IDLE_S`."""
+        """Do jobs in a thread, until none has come for `IDLE_S`."""
         with suppress(trio.RunFinishedError):
             while True:
                 try:
@@ -159,7 +159,7 @@ class Worker:
 
     def _one_has_left(self) -> None:
         self._threads_count -= 1
-        self._start_thread_if_short()  # for a job that was queued when the thread had left already
+        self._start_thread_if_short()  # for a job that was queued after the thread had left
 
 
 class _Job:

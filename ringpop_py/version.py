@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def package_version() -> str:
-    """The version of this package; ``0+unknown`` in a checkout that was not installed."""
+    """Return the version of this package; ``0+unknown`` in a checkout that was not installed."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - 1.4 MB a node
 
     try:

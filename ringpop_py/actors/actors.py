@@ -1,7 +1,7 @@
 """Actors: objects with a key and a state, each at one node of the cluster, one message at a time.
 
-An actor lives at the owner of its key's partition. It comes into memory with its saved state when
-the first message for it arrives. Its state is in the keyspace before a message is answered, so it
+An actor lives at the owner of its key's partition. It is loaded with its saved state when its
+first message arrives. Its state is in the keyspace before a message is answered, so it
 survives moves and crashes::
 
     class Account(Actor[int, int]):
@@ -50,7 +50,7 @@ MAILBOX_MAX: Final = 1_000
 ACTORS_MAX: Final = 10_000
 TELLS_MAX: Final = 1_000
 SOURCES_MAX: Final = 65_536
-"""The most actors whose last message from this node is remembered by its number."""
+"""The most actors for which this node counts its messages; the least used gets a new source."""
 KIND_CHARACTERS_MAX: Final = 100
 
 
@@ -115,7 +115,7 @@ class Actors(Generic[M, R]):
         return self._home.partition_of(stored_under(self.name, key))
 
     def owner_of(self, key: str) -> str:
-        """Return the member that has the actor *key*, as far as this node knows."""
+        """Return the member that owns the actor *key*, as far as this node knows."""
         return self._home.owner_of(stored_under(self.name, key))
 
     def in_memory(self) -> list[str]:
@@ -138,7 +138,7 @@ class Actors(Generic[M, R]):
         Args:
             operation_id: identifies the message. A second message with the id of one that changed
                 the state gets the same reply and changes nothing. By default an id is generated:
-                then retries inside this call are safe, but repeating the call is not.
+                retries inside this call are then safe, but repeating the call is not.
 
         Raises:
             OperationIdReused: if another message with that id changed the state of this actor, or

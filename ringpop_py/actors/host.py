@@ -52,11 +52,11 @@ class ActorHost:
 
     @property
     def under_way(self) -> int:
-        """The messages that wait or are at work here, and those from here that did not arrive."""
+        """The messages that wait or are at work here, and those from here that have not arrived."""
         return self.mailboxes.waiting_count + self.mailboxes.working_count + self.tells_count
 
     async def take(self, mail: Mail) -> MailAnswered | PartResult:
-        """Return the actor's answer, or why the actor was not asked, or where it is."""
+        """Return the actor's answer, or why it was not asked, or where it is."""
         answered = trio.Event()
         message = ActorMessage(mail, answered)
         try:

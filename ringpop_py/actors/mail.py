@@ -20,7 +20,7 @@ class Mail(KeyspaceRequest, frozen=True):
     Attributes:
         kind: the name under which the actor's class was registered.
         id: a second message with the same id takes no effect.
-        message: packed.
+        message: the message, packed.
         digest: of the actor and the message if the caller chose the id; empty otherwise.
     """
 

@@ -1,4 +1,4 @@
-"""Actors at the node that owns them: what each of them does next (pure).
+"""Actors at the node that owns them: the next step of each (pure).
 
 The effect of a message on an actor's state is in the keyspace before the message is answered. An
 actor in memory is only a copy of its record there. Each save names the version that it follows. If
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 SAVE: Final = "ringpop.actor"
 """The aggregation that replaces an actor's record by the next version of it."""
 REPLIES_MAX: Final = 32
-"""How many replies are kept with an actor's state, for repeated messages; the oldest goes first."""
+"""The most replies kept with an actor's state, for repeated messages; the oldest goes first."""
 REPLIES_BYTES_MAX: Final = 64 << 10
 WAITING_MAX: Final = 20_000
 """The most messages in all mailboxes of a keyspace at a node; more are refused."""
 HOLD_US: Final = 300_000
-"""After a node has asked for a partition, its actors begin no message for these microseconds."""
+"""The microseconds after a node has asked for a partition in which its actors begin no message."""
 FINISH_US_MAX: Final = 5_000_000
 """The most microseconds that a partition, asked for repeatedly, waits for actors at work."""
 
@@ -146,7 +146,7 @@ class ActorMessage:
 
     Attributes:
         answered: the driver's, to wake the caller when *answer* is set.
-        abandoned: the caller waits no longer: the message is skipped if it has not begun.
+        abandoned: the caller no longer waits: the message is skipped if it has not begun.
     """
 
     mail: Mail
@@ -169,7 +169,7 @@ class RunMessage(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """What a message made of an actor: its state, as it is and packed, and the packed reply."""
+    """The effect of a message on an actor: its state, plain and packed, and the packed reply."""
 
     state: Value
     packed: bytes
@@ -195,12 +195,12 @@ class AnswerMail(NamedTuple):
 Work = Read | RunMessage | Save
 """A duty for a message; in place of the result there may be a `PartResult` that refuses it."""
 Duty = Work | AnswerMail | int
-"""What a loop does: an int is until when it waits, as the partition may be about to leave."""
+"""The next act of a loop; an int is the time until which it waits for the partition to leave."""
 
 
 @dataclass(slots=True)
 class Kind:
-    """A class of actors as it was registered, and those in memory; the one used last is last.
+    """A registered class of actors, and its actors in memory; the one used last is last.
 
     Attributes:
         make: returns a new actor with that key and the default state of its class.
@@ -229,7 +229,7 @@ class Seat:
     gone: PartResult | None = None  # why the actor is no longer here
 
     def awake(self) -> Any:  # noqa: ANN401 - an `Actor`, of whatever messages
-        """Return the actor with its own copy of its state, as saved or as its class begins."""
+        """Return the actor with its own copy of its state, as saved or as the class's default."""
         assert self.record is not None
         if self.actor is None:
             actor = self.kind.make(self.key)

@@ -1,6 +1,6 @@
 """Parts of replies about keyspaces.
 
-`here_of` describes the replying node alone, all else the cluster as far as that node knows it.
+`here_of` describes the replying node alone; the others describe the cluster as this node knows it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def members_there(ringpop: Ringpop) -> dict[str, Member]:
 
 
 def row_map(row: TableRow, there: Collection[str]) -> dict[str, object]:
-    """Return a partition as the table has it, and whether it is served and settled."""
+    """Return a partition as it is in the table, and whether it is served and settled."""
     served = row.status is ONLINE and row.owner in there
     return {
         "partition": row.partition,
@@ -82,7 +82,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
         "strategy": host.definition.strategy,
         "generation": host.generation,
         "partitions": len(table),
-        "epoch": max(row.epoch for row in table),  # it only rises: the later view has the greater
+        "epoch": max(row.epoch for row in table),  # it only rises: the latest view has the greatest
         "assignment_version": host.assignment_version,
         "statuses": table.statuses(),
         "served": len(served),

@@ -1,4 +1,4 @@
-"""What monitors and the console ask a node: whom it reaches, what room it has, what it works at."""
+"""The checkup of a node, for monitors and the console: whom it reaches, its room, and its work."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ringpop_py.stores.metered import MeteredStore
 
 JOBS_MAX: Final = 20
-"""So many jobs are shown of a node."""
+"""The most jobs of a node that are shown."""
 SPLITS_MAX: Final = 4_000
-"""So many splits of streams are shown of a node."""
+"""The most splits of streams of a node that are shown."""
 
 
 def reach(ringpop: Ringpop, _value: object) -> object:
-    """Return what became of this node's pings, by member."""
+    """Return the outcomes of this node's pings, by member."""
     rows: list[dict[str, Any]] = []
     for member in ringpop.members:
         row = ringpop.driver.reach.get(member.address)
@@ -42,7 +42,7 @@ def reach(ringpop: Ringpop, _value: object) -> object:
 
 
 async def checkup(ringpop: Ringpop, _value: object) -> object:
-    """Return what a monitor judges a node by, besides what its other endpoints say."""
+    """Return the state by which a monitor judges a node, besides that of its other endpoints."""
     return {
         "source": ringpop.name,
         "at": time.time(),
@@ -87,7 +87,7 @@ def _streams(ringpop: Ringpop) -> list[dict[str, Any]]:
 
 
 def _jobs(ringpop: Ringpop) -> list[dict[str, object]]:
-    """Return the jobs that this node had a part in, those of late first."""
+    """Return the jobs that this node had a part in, the latest first."""
     if not ringpop.keyspaces_on_demand.loaded:
         return []
     from ringpop_py.durable.host import DurableHost  # noqa: PLC0415 - loads keyspaces
@@ -118,7 +118,7 @@ def _metered_store(ringpop: Ringpop) -> MeteredStore | None:
 
 
 def memory_bytes() -> int:
-    """Return how much memory this process has; the most that it had, where only that is known."""
+    """Return the memory of this process in bytes; its peak, where only that is known."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a pseudo file
             return int(file.read().split()[1]) * resource.getpagesize()

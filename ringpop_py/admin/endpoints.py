@@ -47,7 +47,7 @@ GOSSIP_SETTINGS_LIVE: Final = (
     "join_timeout_s",
     "reverse_full_syncs_max",
 )
-"""The settings that `/admin/config/set` can change; all others stay as they were at the start."""
+"""The settings that `/admin/config/set` can change; all others stay fixed from the start."""
 
 
 class _LookupBody(GoObject, frozen=True):
@@ -115,8 +115,8 @@ def _serve(
     """Serve *endpoints*, each an `Endpoint`, for callers of *role*.
 
     Args:
-        reads: they change nothing; others are logged with their callers.
-        of_caller: they take the `IncomingCall` in place of the node.
+        reads: whether they change nothing; calls of others are logged with their callers.
+        of_caller: whether they take the `IncomingCall` in place of the node.
     """
 
     async def handle(incoming: IncomingCall) -> Answer:
@@ -252,7 +252,7 @@ def _member_row(ringpop: Ringpop, member: Member) -> dict[str, object]:
 
 def _ring(ringpop: Ringpop, _value: object) -> object:
     """Return what a client needs to build the same ring, and to reach its owners."""
-    shares = ringpop.ring.weights()  # of all members at a time: it goes through all points
+    shares = ringpop.ring.weights()  # of all members together: it scans all points
     return {
         "dialect": ringpop.node.dialect.name,
         "points_count": ringpop.node.ring_points,
@@ -374,8 +374,8 @@ async def _drain(ringpop: Ringpop, value: object) -> object:
     """Take all keys from this node; with *end* also finish open requests, and end the process."""
     if body_of(_Drain, value).end:
         if ringpop.on_end is None:
-            raise _Failure("this node is part of a program that ends by itself; end that program")
-        ringpop.on_end()  # the reply still leaves: the node waits for open requests before it ends
+            raise _Failure("this node is part of a program that ends it; end that program")
+        ringpop.on_end()  # the reply is still sent: the node waits for open requests before it ends
     else:
         _require_native(ringpop)
         ringpop.drain()
@@ -404,7 +404,7 @@ async def _damp_clear(ringpop: Ringpop, value: object) -> object:
 
 
 async def _reap(ringpop: Ringpop, _value: object) -> object:
-    gone = ringpop.node.reapable  # counted first: afterwards none is left
+    gone = ringpop.node.reapable  # counted first: it is 0 afterwards
     await ringpop.driver.perform(ringpop.node.reap)
     return {"status": "ok", "reaped": len(gone)}
 
@@ -447,7 +447,7 @@ def _config_get(ringpop: Ringpop, value: object) -> object:
     proxy = asdict(ringpop.config.proxy)
     settings = asdict(ringpop.node.config) | {f"proxy.{name}": proxy[name] for name in proxy}
     extends = ringpop.node.dialect.extends
-    named = value if isinstance(value, list) or extends else None  # Ringpop then shows all
+    named = value if isinstance(value, list) or extends else None  # otherwise all, as in Ringpop
     wanted = NAMES([] if named is None else named)
     unknown = [key for key in wanted if key not in settings]
     if unknown:

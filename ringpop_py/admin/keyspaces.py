@@ -98,7 +98,7 @@ def _list_here(ringpop: Ringpop) -> dict[str, Any]:
 
 
 async def _show(ringpop: Ringpop, body: dict[str, Any]) -> object:
-    """Return all about one keyspace but its rows, and what this node has of it."""
+    """Return all about one keyspace except its rows, and this node's share of it."""
     name = await _existing(ringpop, body)
     host = ringpop.keyspaces.here(name).host
     return {
@@ -251,7 +251,7 @@ async def _ask_instead(
 
     Raises:
         KeyspaceError, ConfigError: the member refused the request.
-        PartitionUnavailable: none can be reached.
+        PartitionUnavailable: none of *others* can be reached.
     """
     call = Call(NODE_SERVICE, path, b"", encode_value("msgpack", body), ttl_s=INSTEAD_S)
     silence = ""
@@ -293,7 +293,7 @@ READS: Final = {LIST: _list} | _by_any(
 )
 """The endpoints that change nothing."""
 CREATES: Final = _by_any({CREATE: _create})
-"""What clients may do as well: it drops nothing."""
+"""The endpoint that changes something but is open to clients, too: it drops nothing."""
 CHANGES: Final = _by_any(
     {
         DROP: _drop,

@@ -1,4 +1,4 @@
-"""What members say of themselves, as it must look: any of them may be of another version, or lie.
+"""The forms that members' own accounts must have: a member may be of another version, or lie.
 
 Fields that are not named here are left as they came.
 """
@@ -134,9 +134,9 @@ class DataflowSaid(Named, frozen=True):
 
     Attributes:
         run: None if the worker has no part now.
-        key_groups: the first one, and the one behind the last; none without a part.
+        key_groups: the first one, and the one behind the last; empty without a part.
         splits: how far each is read there.
-        rows, late, refused: since the node began; what was read again counts again.
+        rows, late, refused: since the node began; records that are read again count again.
     """
 
     dataflow: Short
@@ -175,7 +175,7 @@ KINDS: dict[str, type[Named]] = {
 
 
 def checked(endpoint: str, answer: object) -> dict[str, Any]:
-    """Return *answer*, of *endpoint*, as it is. Raises BodyError if it cannot be used."""
+    """Return *answer* of *endpoint* unchanged. Raises BodyError if it is not valid."""
     kind = KINDS.get(endpoint)
     if kind is not None:
         convert(kind, answer, f"the answer of {endpoint}")

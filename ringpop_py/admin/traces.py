@@ -1,8 +1,8 @@
 """Traces that an operator switches on: each change of the membership checksum is sent to a sink.
 
-They are Ringpop's ``/trace/add`` and ``/trace/remove``. A trace ends by itself, so that nobody has
-to remember to stop it. Its sink is a member, or on the host of who asks for it: a node does not
-call whatever address it is told.
+They are Ringpop's ``/trace/add`` and ``/trace/remove``. A trace expires, so that nobody has to
+remember to stop it. Its sink is a member, or on the host of its requester: a node does not call
+arbitrary addresses.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Traces:
 
 
 def _ignore(_outcome: Answer | CallError) -> None:
-    """A sink that is gone must not disturb the node; the trace ends by itself."""
+    """A sink that is gone must not disturb the node; the trace expires."""
 
 
 def _trace_in(value: object) -> _TraceBody:

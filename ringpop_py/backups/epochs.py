@@ -2,9 +2,9 @@
 
 The acting node asks each partition's owner for a file, a few at a time, and puts the manifest when
 all files are there. So each partition is as it was at one moment after the checkpoint was begun,
-with everything acknowledged before; there is no one moment for all partitions. Two nodes that make
-checkpoints at the same time make two. A node that fails leaves files that do not count, and that
-are deleted later.
+with everything acknowledged before; that moment differs from partition to partition. Two nodes that
+make checkpoints at the same time make two. A node that fails leaves files that do not count, and
+that are deleted later.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 KEPT_COUNT: Final = 10
 AT_ONCE: Final = 8
-"""How many partitions are asked at a time."""
+"""The most partitions that are asked at a time; the others wait."""
 PARTITION_S: Final = 120.0
-"""The time limit for one partition's file, retries included."""
+"""The time limit for one partition's file, in seconds, retries included."""
 ABANDONED_AFTER_US: Final = 3_600_000_000
-"""A checkpoint that was begun this long ago and is not complete is abandoned."""
+"""A checkpoint that is not complete this many microseconds after its beginning is abandoned."""
 
 
 async def checkpoint_now(
@@ -95,7 +95,7 @@ async def checkpoint_now(
 
 
 def _begin(catalog: Catalog, keys: KeyspaceKeys, name: str) -> int:
-    """Take and return the number of a new checkpoint."""
+    """Reserve and return the number of a new checkpoint."""
     known = [0]
     for each in all_keys(catalog, keys.name):
         known += numbers_in(catalog.store, each.begun)

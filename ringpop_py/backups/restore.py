@@ -138,7 +138,7 @@ def _from_checkpoint(catalog: Catalog, manifest: Manifest, partition: int) -> Sn
     says = (found.keyspace, found.generation, found.partition, found.slot)
     slot = manifest.files[partition].slot
     if says != (manifest.keyspace, manifest.generation, partition, slot) or found.builds_on:
-        raise StateDamaged(f"{key} is a checkpoint of something else")
+        raise StateDamaged(f"{key} holds a different checkpoint; restore the object")
     return found.snapshot
 
 

@@ -1,8 +1,8 @@
 """Recorded assignments in the store.
 
-A node puts an assignment under the next version, if that is absent. The ring owner of the
-keyspace's name does so, among members with the store. If views differ and two nodes do it, one put
-wins, and all nodes follow that assignment.
+A node puts an assignment under the next version, if that is absent. Of the members with the store,
+the ring owner of the keyspace's name does so. If views differ and two nodes do it, one put wins,
+and all nodes follow that assignment.
 
 The functions here block, as the store does. They raise `StoreUnavailable` if it does not answer,
 and `StateDamaged` if an object in it is not an assignment.

@@ -61,7 +61,7 @@ class CatalogEntry(NamedTuple):
     def order(self) -> tuple[bool, int, bool]:
         """A sort key: of two entries of one name, the greater one counts.
 
-        A durable keyspace is never replaced by one in memory that was created in ignorance of it.
+        A durable keyspace is never replaced by one in memory whose creator did not know of it.
         """
         return self.definition.mode == "durable", self.generation, self.dropped
 
@@ -152,7 +152,7 @@ class Catalog:
     def reserve(self, definition: Definition, origin: str) -> CatalogEntry:
         """Create a generation of this *definition* that does not count before `complete`."""
         while True:
-            # Of all generations, also those that do not count: their numbers are taken.
+            # The newest of all generations, even of those that do not count, as numbers are taken.
             newest = max(self._marks(definition.name), default=0)
             entry = self._put(definition, newest + 1, origin)
             if entry is not None:  # otherwise another put has taken that number
@@ -172,7 +172,7 @@ class Catalog:
     def drop(self, name: str) -> CatalogEntry:
         """Mark *name* as dropped, and what is being restored under it. Its data stay in the store.
 
-        Owners that do not learn of it go on until they are fenced (`fence.py`).
+        Owners that do not learn of the drop go on until they are fenced (`fence.py`).
 
         Raises:
             KeyspaceUnknown: if there is no keyspace of this name.

@@ -2,8 +2,8 @@
 
 Its rows are the keys with their packed values; an incremental one has a row for each deleted key,
 too. The schema's metadata say which state it is. Between the last batch and the footer, where
-readers of the format look at nothing, are 16 bytes: `SEAL` and the xxh64 of all the rest. So a torn
-or damaged file is recognized before any of it is parsed.
+readers of the format do not look, are 16 bytes: `SEAL` and the xxh64 of all the rest. So a
+truncated or damaged file is recognized before any of it is parsed.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ VERSION: Final = 1
 CHAIN_MAX: Final = 8
 """The most files that make up a state: a whole one and its increments."""
 PIECE_BYTES: Final = 1 << 18
-"""The bytes of rows in a batch. Converting them to Arrow holds the interpreter that long."""
+"""The bytes of rows in a batch, whose conversion to Arrow keeps other threads from running."""
 CHUNK_BYTES: Final = 1 << 20
 PAUSE_S: Final = 0.0001
-"""The pause after each piece. Other threads would otherwise run only every 5 ms."""
+"""The seconds of pause after each piece. Other threads would otherwise run only every 5 ms."""
 SEAL: Final = b"ringpop1"
 SEAL_BYTES: Final = 16
 MAGIC: Final = b"ARROW1"
@@ -83,7 +83,7 @@ class Checkpoint:
 def whole_is_due(sizes_bytes: Sequence[int]) -> bool:
     """Return whether the next checkpoint should be a whole one, after a chain of *sizes_bytes*.
 
-    It should if there is no chain, if the chain has its greatest length, or if the increments
+    That is so if there is no chain, if the chain has its greatest length, or if the increments
     (which a restore reads in addition) have more than half the size of the whole one.
     """
     return (
@@ -164,7 +164,7 @@ def _sealed(file: memoryview) -> bytes:
 
 def _check_seal(data: bytes) -> None:
     if len(data) < HEAD_BYTES + SEAL_BYTES + END_BYTES or not data.endswith(MAGIC):
-        raise StateDamaged("it is not a checkpoint, or was torn off")
+        raise StateDamaged("it is not a checkpoint, or was truncated")
     footer_at = len(data) - END_BYTES - int.from_bytes(data[-END_BYTES:-6], "little")
     file, seal_at = memoryview(data), footer_at - SEAL_BYTES
     if seal_at < HEAD_BYTES or not data.startswith(SEAL, seal_at):
@@ -289,7 +289,7 @@ def _checkpoint_of(
     slot = _slot_of(metadata["slot"])
     chain = (*slots, slot)
     if list(chain) != sorted(set(chain)):
-        raise StateDamaged("the slots that a checkpoint builds on do not go up")
+        raise StateDamaged("the slots that a checkpoint builds on are not in ascending order")
     sessions = _from_base64(tuple[_SessionRow, ...], metadata["sessions"])
     snapshot = Snapshot(
         mark=len(slots),

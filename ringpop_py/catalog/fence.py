@@ -1,4 +1,4 @@
-"""Ending a partition for good, so that no node acknowledges anything in it any more.
+"""Ends a partition for good, so that no node acknowledges anything in it any more.
 
 The mark of a dropped generation reaches only nodes that can receive gossip. An owner that is cut
 off from all others, but not from the store, does not learn of it. So the node that drops the
@@ -45,8 +45,8 @@ def fence(store: Store, keys: KeyspaceKeys, number: int) -> None:
     Nothing of its state is read, so that even a partition that cannot be read can be ended.
 
     Raises:
-        StoreUnavailable: if the store fails. It is open whether the partition was ended; repeat the
-            call, which is idempotent.
+        StoreUnavailable: if the store fails. It is unknown whether the partition was ended; repeat
+            the call, which is idempotent.
     """
     parts = keys.partition(number)
     name = secrets.token_hex(12)
@@ -88,7 +88,7 @@ def _seal(store: Store, keys: KeyspaceKeys, name: str) -> None:
         slots, marks = journal.numbers(store.list(journal.root))
         last, mark = max(slots, default=0), max(marks, default=0)
         # A seal below a mark is a lie: what stood there was covered and deleted, and the owner is
-        # beyond it. Ours, too, may have been overtaken while it was put. So the list is made again.
+        # beyond it. Our seal, too, may have been overtaken while it was put: so list again.
         if mark <= last and _is_seal(store, journal.slot(last)):
             return
         at = max(last + 1, mark)
@@ -109,11 +109,11 @@ def _sealed(key: str) -> tuple[str, bytes]:
 
 
 def take_whole(store: Store, keys: KeyspaceKeys, number: int, state: KeyedState) -> None:
-    """End a partition as `fence` does, and make *state* that of all that it has. Blocking.
+    """End a partition as `fence` does, and make *state* its whole final state. Blocking.
 
     Raises:
         StoreUnavailable: as `fence`.
-        StateDamaged: if it cannot be read. Whether it was ended is open.
+        StateDamaged: if it cannot be read. It is unknown whether it was ended.
     """
     worker = Worker(store, 1)
     logs = JournalStore(keys, worker, KnownRecords())

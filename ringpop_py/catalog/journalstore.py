@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from ringpop_py.tasks import Worker
 
 KNOWN_BYTES_MAX: Final = 64 << 20
-"""About the most memory for records that are kept for other heirs of the same journals."""
+"""The approximate limit, in bytes, of records that are kept for other heirs of the same journals.
+At the limit, records that are read are not kept."""
 ENTRY_BYTES: Final = 1_000
 CHANGE_BYTES: Final = 150
-"""What an entry, and a change in it, take in memory besides their keys and values."""
+"""The bytes that an entry, and a change in it, take in memory besides their keys and values."""
 
 
 class KnownRecords:
@@ -39,7 +40,7 @@ class KnownRecords:
 
     Attributes:
         reached: looked at before an heir ends a journal or claims; None if nothing is noted.
-        said: what was logged of damage: each try finds it again.
+        said: the damage that was logged: each try finds it again.
     """
 
     def __init__(self, reached: ReachedBook | None = None) -> None:
@@ -54,8 +55,8 @@ class KnownRecords:
         """Return the record at *key*, or None if there is none; call *read* if it is not known.
 
         *read* returns the record and its size in bytes. Threads that want the same record wait for
-        the first of them. If that finds none, each looks for itself: an absence counts only for who
-        has asked for it before.
+        the first of them. If that finds nothing, each thread looks again: an absence counts only
+        for a thread that had asked before the look.
         """
         with self._lock:
             record = self._records.get(key)
@@ -91,7 +92,7 @@ class KnownRecords:
         return record
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all records."""
         with self._lock:
             self._records.clear()
             self._bytes_count = 0
@@ -109,7 +110,7 @@ class JournalStore:
     A refusal by the store is a reply, too.
 
     Args:
-        known: shared by all heirs of a keyspace at a node; None for what reads nothing twice.
+        known: shared by all heirs of a keyspace at a node; None if nothing is read twice.
 
     Attributes:
         quick: see `Store.quick`.

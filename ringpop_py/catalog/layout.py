@@ -30,7 +30,7 @@ def name_of_part(part: str) -> str:
 
 
 def store_id_key(cluster: str) -> str:
-    """Return the key of the store's own id, which is put once and for all."""
+    """Return the key of the store's own id, which never changes."""
     return f"{name_part(cluster)}/store-id"
 
 
@@ -130,7 +130,7 @@ class KeyspaceKeys:
         return f"{self.root}checkpoints/epoch-{number}/"
 
     def epoch_file(self, number: int, partition: int) -> str:
-        """Return the key of one partition's file in it."""
+        """Return the key of one partition's file in that checkpoint."""
         return f"{self.epoch_files(number)}{partition:05}"
 
     def jobs_of_day(self, day: int) -> str:
@@ -182,11 +182,11 @@ class JobKeys:
         return f"{self.staged}{name_part(attempt)}/{number:06}-{staged_ms:013}"
 
     def done_by(self, partition: int) -> str:
-        """Return the key that exists once *partition* has applied it."""
+        """Return the key that exists once *partition* has applied the job."""
         return f"{self.done}{partition:05}"
 
     def begun_by(self, partition: int) -> str:
-        """Return the key that exists once *partition* has applied a part of it."""
+        """Return the key that exists once *partition* has applied a part of the job."""
         return f"{self.begun}{partition:05}"
 
     def refused_by(self, partition: int, sequence: int, version: int) -> str:

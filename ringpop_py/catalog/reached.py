@@ -1,4 +1,4 @@
-"""How far journals have come, written down beside them, so that what is lost whole is noticed.
+"""How far journals have come, written down beside them, so that total losses are noticed, too.
 
 What stands in a store implies most of what else has to be there (`docs/journal.md`, "A loss is
 noticed"). Three losses would leave no trace: the last slots of a journal, a whole journal without
@@ -6,7 +6,7 @@ checkpoints, and the newest claim of a partition. So each node puts, every few s
 has changed, how many slots of its journal were won and which claims name it. An heir looks at these
 objects before it ends a journal by a seal, and before it claims.
 
-They only ever refuse: without them, or with old ones, fewer losses are noticed.
+These objects can only make an heir refuse: if they are missing or old, fewer losses are noticed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ReachedBook:
         """Write down how far this node's *journal* has come, if that has changed.
 
         Raises:
-            StoreUnavailable: it was not written, or nobody knows.
+            StoreUnavailable: if the store fails; it is unknown whether it was written.
         """
         name, number, before = self._last
         if name != journal:
@@ -67,7 +67,7 @@ class ReachedBook:
     # Heirs.
 
     def look(self) -> None:
-        """Read what has changed, unless somebody has done so a moment ago."""
+        """Read what has changed, unless another thread has done so a moment ago."""
         if not self._looking.acquire(blocking=False):
             return
         try:
@@ -75,7 +75,7 @@ class ReachedBook:
                 self._read()
                 self._looked_at = time.monotonic()
         except StoreUnavailable:
-            pass  # what an heir does next fails by itself
+            pass  # the next request of the heir fails in any case
         finally:
             self._looking.release()
 
@@ -150,10 +150,10 @@ class ReachedBook:
     # The sweeper.
 
     def needless(self, ended: Mapping[str, int]) -> list[str]:
-        """Return the keys of what says nothing that is not said elsewhere.
+        """Return the keys of the objects that say nothing that is not said elsewhere.
 
         Args:
-            ended: journals that nobody writes any more and that are covered, and their highest
+            ended: journals that no node writes any more and that are covered, and their highest
                 marks.
         """
         self.look()

@@ -33,15 +33,15 @@ def check(client: Client, options: argparse.Namespace) -> Output:
 KEYSPACES: Final = "/admin/keyspaces"
 TOGETHER_MAX: Final = 16
 AGAIN_S: Final = 1.0
-"""Views that differ are looked at again after this time: a change takes some rounds of gossip."""
+"""The time before differing views are compared again: a change takes some rounds of gossip."""
 
-# The exit codes are the levels, which are those of Nagios' plugins: other monitors know them, too.
+# The exit codes are the levels of Nagios' plugins, which other monitors know, too.
 
 
 def _output(problems: list[Problem], members: int) -> Output:
     worst = max((problem.level for problem in problems), default=OK)
     head = f"ringpop {LEVELS[worst]}: "
-    texts = [printable(each.text) for each in problems]  # others have said parts of them
+    texts = [printable(each.text) for each in problems]  # parts of them come from other nodes
     head += f"{members} members, nothing is wrong" if not problems else texts[0]
     lines = [
         f"{LEVELS[each.level]:<8}  {each.check:<10}  {text}"
@@ -59,7 +59,7 @@ def gather(client: Client) -> Seen:
     """Ask all members that *client*'s node sees. Raises CallError, ApplicationError."""
     seen = Seen(client.admin("/admin/members")["members"])
     asked = [row for row in seen.rows if row["status"] in REACHABLE]
-    with ThreadPoolExecutor(TOGETHER_MAX) as threads:  # one that hangs does not hold up the others
+    with ThreadPoolExecutor(TOGETHER_MAX) as threads:  # a hanging one does not hold up others
         list(threads.map(partial(_ask, seen), asked))
         if len(views_of(seen)) > 1:  # perhaps a change is on its way
             time.sleep(AGAIN_S)
@@ -76,7 +76,7 @@ def _ask(seen: Seen, row: Mapping[str, Any]) -> None:
             seen.nodes[name] = node = checked("/admin/node", peer.admin("/admin/node"))
             _look_at(seen, name, peer)
             seen.settings[name] = checked("settings", peer.admin("/admin/config/get", []))
-            if node.get("keyspaces", True):  # asking a node that has none would have it load them
+            if node.get("keyspaces", True):  # a node without them would load the code to answer
                 seen.keyspaces[name] = checked(KEYSPACES, peer.admin(KEYSPACES))["keyspaces"]
     except (CallError, ApplicationError, BodyError) as error:
         seen.silent[name] = str(error)
@@ -96,7 +96,7 @@ def _look_at(seen: Seen, name: str, peer: Client) -> None:
     try:
         checkup = checked("/admin/checkup", peer.admin("/admin/checkup"))
     except BadRequest:
-        return  # an older version, of which `problems_in` tells
+        return  # an older version, which `problems_in` reports
     ended = time.time()
     seen.checkups[name] = checkup
     seen.clocks_s[name] = checkup["at"] - (began + ended) / 2

@@ -41,8 +41,8 @@ class ExitCode(IntEnum):
     DIVERGED = 3
     UNREACHABLE = 4
     TIMED_OUT = 5
-    INTERRUPTED = 130  # what a shell reports of a command that SIGINT ended
-    READER_GONE = 141  # the same of SIGPIPE
+    INTERRUPTED = 130  # as a shell reports a command that SIGINT ended
+    READER_GONE = 141  # likewise for SIGPIPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Output:
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return *rows* under *heads*: columns as wide as their contents, numbers right-aligned.
 
-    What could control a terminal stands in it as escapes.
+    Characters that could control a terminal are escaped.
     """
     columns = []
     for head, *cells in zip(heads, *rows, strict=True):
@@ -80,7 +80,7 @@ class Aborted(RingpopError):
 
 
 def connect(peer: Peer | str | None, *, timeout_s: float = PEER_TIMEOUT_S) -> Client:
-    """Return a client of the node at *peer*. Raises ConfigError if *peer* is no address."""
+    """Return a client of the node at *peer*. Raises ConfigError if *peer* is not one."""
     from ringpop_py.client.client import Client  # noqa: PLC0415 - help needs nothing that is installed
 
     return Client(peer, timeout_s=timeout_s)
@@ -94,7 +94,7 @@ def asking(
 ) -> Command:
     """Return the command that sends the options named *fields* to the admin endpoint at *path*.
 
-    *text_of* makes a text of the reply, the request and ``peer``. *timeout_s* holds for commands
+    *text_of* formats the reply, the request and ``peer`` as text. *timeout_s* is for commands
     without ``--timeout``.
     """
 
@@ -109,7 +109,7 @@ def asking(
 
 
 def confirm(act: str, name: str, what: str) -> None:
-    """Have the user type *name*, of what *act* is done to. Raises Aborted."""
+    """Have the user confirm *act* by typing *name*, its object. Raises Aborted."""
     if not sys.stdin.isatty():
         raise Aborted("this needs confirmation, and standard input is not a terminal; pass --yes")
     print(f"{act} {name}: {what}. Type its name: ", end="", file=sys.stderr, flush=True)
@@ -135,7 +135,7 @@ def complain(text: str) -> None:
 
 
 def ends_with_its_reader(main: Callable[_Arguments, int]) -> Callable[_Arguments, int]:
-    """Make *main* end quietly, with `READER_GONE`, once nobody reads its standard output."""
+    """Make *main* end quietly, with `READER_GONE`, once its standard output has no reader."""
 
     @wraps(main)
     def wrapped(*arguments: _Arguments.args, **settings: _Arguments.kwargs) -> int:
@@ -171,12 +171,12 @@ class Parser(argparse.ArgumentParser):
     """A parser that accepts no abbreviated flags, and keeps the line breaks of its help."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - argparse's own
-        # An abbreviation in a script would stop working once a second flag begins like it.
+        # An abbreviation in a script would stop working once a second flag begins with it.
         usual = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
         super().__init__(**{**usual, **settings})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - argparse's own
-        """As that of argparse, but refuse bytes that are not text, which nothing here can send."""
+        """Parse as argparse does, but refuse arguments that are not UTF-8: they cannot be sent."""
         for argument in sys.argv[1:] if args is None else args:
             try:
                 argument.encode()
@@ -189,7 +189,7 @@ class Parser(argparse.ArgumentParser):
         super().error(self.with_suggestion(message))
 
     def with_suggestion(self, message: str) -> str:
-        """Return *message* of argparse, and the right word for one that is nearly right."""
+        """Return argparse's *message*, with the right word for one that is nearly right."""
         return message + self._suggestion(message)
 
     def _suggestion(self, message: str) -> str:
@@ -231,7 +231,7 @@ def command_parser(
 
 # argparse's own "version" needs the text when the flag is declared: at each start of a node.
 class _Print(argparse.Action):
-    """Prints what *text* returns for the parser and the flag's value, and exits."""
+    """An action that prints what *text* returns for the parser and the flag's value, and exits."""
 
     def __init__(self, *, text: _Text, **settings: Any) -> None:  # noqa: ANN401 - argparse's own
         super().__init__(**settings | {"default": argparse.SUPPRESS})  # it is not an option
@@ -274,7 +274,7 @@ def _number(
         try:
             value = kind(text)
         except ValueError:
-            value = kind(-1)  # which no *sound* accepts
+            value = kind(-1)  # no *sound* accepts it
         if not sound(value):
             raise argparse.ArgumentTypeError(f"{what}, not {text!r}")
         return value
@@ -291,7 +291,7 @@ UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2*
 
 
 def size(text: str) -> int:
-    """Return a number of bytes: 500000, 500kB, 2GiB."""
+    """Parse a number of bytes, such as 500000, 500kB or 2GiB."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?)?B?", text.strip().upper())
     if found is None:
         raise argparse.ArgumentTypeError(f"a size such as 500MB or 2GiB, not {text!r}")
@@ -299,5 +299,5 @@ def size(text: str) -> int:
 
 
 def period(text: str) -> float:
-    """Return a number of milliseconds, in seconds."""
+    """Parse a number of milliseconds, and return it in seconds."""
     return _milliseconds(text) / 1000

@@ -84,7 +84,7 @@ class DevNode:
         return ("paused" if self.paused else "running") + (", cut off" if self.cut else "")
 
     def tell(self, away: Sequence[Address]) -> None:
-        """Have the node be cut off from exactly *away*."""
+        """Cut the node off from exactly the addresses *away*."""
         if self.running is not None:
             assert self.running.stdin is not None
             with suppress(OSError):  # it has just ended
@@ -114,7 +114,7 @@ class DevCluster:
             for number, address in enumerate(addresses, start=1)
         ]
         self.folder = folder
-        self.said = ""  # of the last key
+        self.said = ""  # the answer to the last key
         self._flags = list(flags)
         self._shuffles = shuffles
         self.http = http
@@ -152,7 +152,7 @@ class DevCluster:
             return f"node {node.number} is not running; {node.number}s starts it"
         number, done = SIGNALS[action]
         process.send_signal(number)
-        node.paused = action == "p" or (node.paused and action == "t")  # SIGTERM wakes no process
+        node.paused = action == "p" or (node.paused and action == "t")  # SIGTERM wakes none up
         return f"node {node.number} {done}"
 
     def heal(self) -> str:
@@ -162,7 +162,7 @@ class DevCluster:
         return self._tell()
 
     def _tell(self) -> str:
-        """Tell all nodes from whom they are cut off; return that in words."""
+        """Tell all nodes which addresses they are cut off from; return that in words."""
         here = [node for node in self.nodes if not node.cut]
         away = [node for node in self.nodes if node.cut]
         for node in self.nodes:
@@ -188,7 +188,7 @@ class DevCluster:
     def table(self) -> str:
         """Return a line for each node, and whether all have the same view."""
         found = [node.checksum for node in self.nodes if node.checksum is not None]
-        groups = [*dict.fromkeys(found)]  # in the order of the nodes, so that letters keep
+        groups = [*dict.fromkeys(found)]  # in the order of the nodes: letters stay
         letters = {checksum: chr(ord("A") + i % 26) for i, checksum in enumerate(groups)}
         rows = []
         for node in self.nodes:
@@ -315,7 +315,7 @@ async def _watch(cluster: DevCluster) -> None:
             nursery.start_soon(_read_keys, cluster, nursery.cancel_scope, screen)
             shown = ""
             while True:
-                # The client blocks: in a thread it leaves keys and signals to be handled.
+                # The client blocks, so it runs in a thread: keys and signals are still handled.
                 await trio.to_thread.run_sync(cluster.ask_all, abandon_on_cancel=True)
                 text = cluster.table()
                 if screen:
@@ -364,7 +364,7 @@ async def _read_keys(cluster: DevCluster, scope: trio.CancelScope, screen: bool)
                 print(cluster.said, flush=True)
         elif not key.isspace():
             digits = ""
-            needs = "needs a node's number before it" if key in "ckprst" else "is no key of this"
+            needs = "needs a node's number before it" if key in "ckprst" else "is not a key here"
             cluster.said = f"{key!r} {needs}"
             if not screen:
                 print(f"{cluster.said}\n{KEYS}", flush=True)

@@ -1,7 +1,7 @@
 """A node of ``ringpopd dev``: ringpopd, which its parent can cut off from other nodes.
 
-Each line of its input has the addresses that are cut off from then on; an empty one ends the cut.
-With the end of its input its parent has gone, and the node ends.
+Each line of its input lists the addresses to cut off from then on; an empty line ends the cut.
+The end of its input means that its parent has gone, and ends the node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LINE_BYTES_MAX = 1 << 16
 
 
 class TalkingNetwork(CutNetwork):
-    """Does what the parent says, from the moment at which its node listens."""
+    """A network that obeys the parent, from the moment at which its node listens."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from ringpop_py.swim.records import Record
 
 WITNESSES_MAX: Final = 8
-WITNESS_TIMEOUT_S: Final = 1.0  # for each of them, one after the other
+WITNESS_TIMEOUT_S: Final = 1.0  # for each witness, one after the other
 FOLLOW_MS: Final = 20_000  # the node replies sooner if something happens
 _OF_ITS_NODE: Final = ("at", "at_node", "number")
 
 
 def gather(client: Client, name: str) -> dict[str, Any]:
-    """Return what *client*'s node knows of *name*, what its witnesses know, and others saw.
+    """Return what *client*'s node and its witnesses know of *name*, and what other members saw.
 
     Members that are not named as witnesses are asked, too, because a node that was restarted knows
-    no witnesses; of these, only what they did or met themselves counts. ``silent`` has those that
-    did not answer, and why. ``records`` are those of all nodes in the order of time, each with
-    ``at_node``.
+    no witnesses; only what these members did or met themselves counts. ``silent`` has the members
+    that did not answer, and why. ``records`` has the records of all nodes in the order of time,
+    each with ``at_node``.
 
     Raises:
         ApplicationError: the node knows no such member.
@@ -56,7 +56,7 @@ def gather(client: Client, name: str) -> dict[str, Any]:
         if own:
             witnesses.append(witness)
             records += own
-    # By each node's own clock, which is all that there is; the text of `story` says so.
+    # By each node's own clock: no other one exists. The text of `story` says so.
     records.sort(key=lambda record: record["at"])
     return {
         "name": name,
@@ -73,7 +73,7 @@ def _at_node(answer: dict[str, Any]) -> list[Record]:
 
 
 def _is_own(record: Record, name: str) -> bool:
-    """Return whether the node of *record* did or met that itself, to or as member *name*."""
+    """Return whether the node of *record* did this to *name* itself, or met it as *name*."""
     return record["at_node"] in {name, record.get("source"), record.get("by")}
 
 

@@ -1,4 +1,4 @@
-"""Commands for keys: ``ringpopctl keygen`` and ``ringpopctl keys``. They change files alone."""
+"""Commands for keys: ``ringpopctl keygen`` and ``ringpopctl keys``. They change only files."""
 
 from __future__ import annotations
 
@@ -66,15 +66,15 @@ def remove(client: Client, options: argparse.Namespace) -> Output:
     keys = _read(options.file)
     removed = _named(keys, options.key)
     if len(keys) == 1:
-        raise ConfigError(f"{removed.id} is the only key: without it nobody gets in")
+        raise ConfigError(f"{removed.id} is the only key in the file: add another one first")
     if keys[0] == removed:
-        raise ConfigError(f"{removed.id} is the key that is used: first, keys use another one")
+        raise ConfigError(f"{removed.id} is in use: first use another key (ringpopctl keys use)")
     if not options.unseen:
         for name, trusted in _keys_of_members(client).items():
             if trusted[:1] == [removed.id]:
                 raise ConfigError(f"{name} uses {removed.id}: {AGAIN}")
     keys = _written(options.file, tuple(key for key in keys if key != removed))
-    return _shown(keys, f"{removed.id} is not trusted any more. Copy the file everywhere; {SIGHUP}")
+    return _shown(keys, f"{removed.id} is no longer trusted. Copy the file everywhere; {SIGHUP}")
 
 
 def issue(_client: Client, options: argparse.Namespace) -> Output:
@@ -106,7 +106,7 @@ def token(_client: Client, options: argparse.Namespace) -> Output:
 
 
 def authority(_client: Client, options: argparse.Namespace) -> Output:
-    """``ringpopctl keys authority``: what callers over HTTP trust."""
+    """``ringpopctl keys authority``: the certificates that callers over HTTP trust."""
     from ringpop_py.security.authority import authority_of  # noqa: PLC0415 - an extra
 
     keys = _read(options.file)
@@ -115,7 +115,7 @@ def authority(_client: Client, options: argparse.Namespace) -> Output:
 
 
 def _identity_in(options: argparse.Namespace) -> Identity:
-    """Return who is named. Raises ConfigError for a name that nobody can have, or too many days."""
+    """Return the identity to certify. Raises ConfigError if its name or its days are not valid."""
     from ringpop_py.security.identity import Identity, Role  # noqa: PLC0415 - help needs nothing
 
     if not (options.name.isprintable() and 0 < len(options.name) <= NAME_CHARACTERS_MAX):
@@ -152,10 +152,10 @@ def _shown(keys: tuple[ClusterKey, ...], note: str = "") -> Output:
 
 
 def _keys_of_members(client: Client) -> dict[str, list[str]]:
-    """Return the ids of the keys that each reachable member has, the one that it uses first.
+    """Return the ids of the keys that each reachable member has, the one in use first.
 
     Raises:
-        ConfigError: one cannot be asked.
+        ConfigError: a member cannot be asked.
     """
     found: dict[str, list[str]] = {}
     for row in client.admin("/admin/members")["members"]:
@@ -166,6 +166,6 @@ def _keys_of_members(client: Client) -> dict[str, list[str]]:
                 found[row["name"]] = peer.admin("/admin/node")["keys"]
         except (CallError, ApplicationError) as error:
             raise ConfigError(
-                f"{row['name']} does not say which keys it has ({error}); --unseen asks nobody"
+                f"{row['name']} does not say which keys it has ({error}); --unseen skips this check"
             ) from None
     return found

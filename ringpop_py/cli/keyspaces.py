@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ringpop_py.client.client import Client
 
 STORE_TIMEOUT_S: Final = 15.0
-"""How long to wait for a reply that needs the store."""
+"""How long to wait for a reply that needs the store, in seconds."""
 DROP_TIMEOUT_S: Final = 120.0
-"""How long to wait for a drop: each partition puts its end into the store."""
+"""How long to wait for a drop, in seconds: each partition puts its end into the store."""
 SETTINGS: Final[dict[str, tuple[type, str, str]]] = {
     "partitions": (int, "N", "how many; this cannot be changed later (256)"),
     "mode": (str, "durable|memory", "keep it in the store, or in memory only (durable)"),
@@ -73,11 +73,11 @@ def exit_code_of(keyspaces: Sequence[dict[str, Any]]) -> int:
 
 
 def _gather(client: Client, name: str) -> dict[str, Any]:
-    """Return all about a keyspace: what *client*'s node knows, and what only each member knows."""
+    """Return all about a keyspace: from *client*'s node, and what only each member knows."""
     body = {"name": name}
     value: dict[str, Any] = client.admin("/admin/keyspaces/show", body, timeout_s=STORE_TIMEOUT_S)
     rows = client.admin("/admin/keyspaces/table", body, timeout_s=STORE_TIMEOUT_S)["rows"]
-    del value["here"]  # of one node alone; the loop below asks all, that one included
+    del value["here"]  # of one node alone; the loop below asks all nodes
     value |= {"rows": rows, "here": {}, "silent": {}}
     own = {member["name"] for member in value["members"]} | set(value.get("failed", ()))
     for member in client.admin("/admin/members")["members"]:
@@ -157,7 +157,7 @@ def _member_table(value: dict[str, Any]) -> str:
 
 
 def _journal_table(value: dict[str, Any]) -> list[str]:
-    """What members write: how long a node that takes over would read, and who was sealed."""
+    """Return the journals: how much a node that takes over would read, and what was sealed."""
     rows = [
         (name, here["journal"]["name"], *(here["journal"][key] for key in _OF_A_JOURNAL))
         for name, here in value["here"].items()

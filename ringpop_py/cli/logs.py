@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LINES_MAX: Final = 10_000
-"""The lines that wait while standard error takes none; further ones are lost, and counted."""
+"""The most lines that wait while standard error blocks; further ones are lost, and counted."""
 FLUSH_S: Final = 1.0
 """How long the end of the process waits, in seconds, for lines that are not written yet."""
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -36,7 +36,7 @@ class Logs:
         self._logger.handlers = [self._handler]
 
     def debug(self, on: bool) -> None:  # noqa: FBT001 - a callback has one argument
-        """Log everything, or return to the level of the start."""
+        """Log everything, or return to the initial level."""
         self._logger.setLevel(LEVELS["debug"] if on else self._usual)
 
     def flush(self) -> None:
@@ -45,7 +45,7 @@ class Logs:
 
 
 class _Stderr(logging.Handler):
-    """Writes to standard error, in a thread of its own: if nobody reads it, a write never returns.
+    """A handler for standard error with its own thread: a write without a reader never returns.
 
     Lines that cannot be written, or that come while `LINES_MAX` wait, are counted. Their number is
     logged before the next line that is written, for example after a disk was full.
@@ -105,7 +105,7 @@ def _write(text: str) -> None:
         raise ValueError("standard error is closed")
     try:
         descriptor = stderr.fileno()
-    except (OSError, ValueError):  # it is no file, but something that a test reads
+    except (OSError, ValueError):  # not a file, but an object that a test reads
         stderr.write(text)
         stderr.flush()
         return

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 SUCCESSORS: Final = 3
 FIGURES: Final = ("cpu", "memory_mb", "requests", "failed", "pings", "slow")
 FIRST_S: Final = 1.0
-"""How long `top` measures before it shows something for the first time."""
+"""How long `top` measures, in seconds, before it first shows rates."""
 KEYSPACE_LOOKUP: Final = "/admin/keyspaces/lookup"
 
 
 def members_of(client: Client) -> Iterator[tuple[dict[str, Any], Client | None, str]]:
-    """Yield for each member its row, a client, and nothing; or no client, and the reason."""
+    """Yield each member's row with a client and an empty text, or with None and the reason."""
     for row in client.admin("/admin/members")["members"]:
         if row["status"] not in REACHABLE:
             yield row, None, row["status"]
@@ -42,7 +42,7 @@ class _Sample:
 
 
 class Top:
-    """``ringpopctl top``: what each member does, a second. It remembers the counts of before."""
+    """``ringpopctl top``: each member's rates per second. It remembers the last counts."""
 
     def __init__(self) -> None:
         self._before: dict[str, _Sample] = {}
@@ -113,7 +113,7 @@ def _sampled(peer: Client) -> _Sample:
     )
 
 
-# Who is asked about a key, and what they say.
+# Which members are asked about a key, and what they answer.
 
 
 def trace(client: Client, options: argparse.Namespace) -> Output:
@@ -144,7 +144,7 @@ def trace(client: Client, options: argparse.Namespace) -> Output:
         text += f"\nall of {len(answers)} say that {owners.pop()} owns it"
         agree = True
     elif not owners:
-        text += "\nnobody names an owner"
+        text += "\nno member names an owner"
         agree = False
     else:
         text += f"\nthey name {len(owners)} owners: ringpopctl views says who sees which cluster"
@@ -161,7 +161,7 @@ def _opinion(peer: Client, key: str, keyspace: str | None) -> dict[str, Any]:
     return {"owner": found["owner"] or "nobody", "partition": served}
 
 
-# Why a key belongs to whom it does.
+# Why a key belongs to its owner.
 
 
 def explain(client: Client, key: str) -> Output:

@@ -75,7 +75,7 @@ FLAGS: Final = (
     ("--lease", "NAMESPACE/NAME", "show who leads in this Lease of Kubernetes"),
     ("--config", "FILE", "TOML file; flags override it"),
 )
-"""Flags of text whose names are those of the settings: flag, metavar, help."""
+"""Text flags that are named as their settings are: flag, metavar, help."""
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--name", "--identity", metavar="NAME", help="the node's name (its address)")
     for flag, metavar, text in FLAGS:
         add(flag, metavar=metavar, help=text)
-    text = "where their key stands: header:NAME, path:/PART/{key}, query:NAME or cookie:NAME"
+    text = "where --http-in finds the key: header:NAME, path:/PART/{key}, query:NAME or cookie:NAME"
     add("--key", dest="http_in_key", metavar="RULE", help=text)
     text = "a name under which --http is reached; may be repeated"
     add("--http-host", dest="http_hosts", action="append", metavar="NAME", help=text)
@@ -110,7 +110,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--consistency", dest="proxy.consistency", metavar="keys|checksum|none", help=text)
     text = "seconds to wait for open requests when the node ends (30)"
     add("--drain-timeout", dest="drain_timeout_s", type=seconds, metavar="S", help=text)
-    text = "hold rows of shuffles there, in a process beside the node"
+    text = "hold rows of shuffles in FOLDER, in a process beside the node"
     add("--shuffle-folder", dest="shuffle.folder", metavar="FOLDER", help=text)
     text = "memory of that process for rows, for example 2GiB (1GiB)"
     add("--shuffle-memory", dest="shuffle.memory_bytes", type=size, metavar="SIZE", help=text)
@@ -125,12 +125,12 @@ def config_from(options: argparse.Namespace) -> Config:
     """Return the configuration that *options* describe; flags override the file.
 
     Raises:
-        ConfigError: with a line for each value that cannot be used: what, where, and what to do.
+        ConfigError: values cannot be used; a line for each says what, where, and what to do.
     """
     flags = {name: value for name, value in vars(options).items() if value is not None}
     if flags.get("preset", "lan") not in PRESETS:
         raise ConfigError(f"preset is one of {', '.join(PRESETS)}, not {options.preset!r}")
-    # Whether a value was given: `Config` has a default for each, which is no such sign.
+    # Whether a value was given, which `Config` cannot show: it has a default for each.
     listens, names_cluster = "listen" in flags, False
     preset = "ringpop" if flags.get("dialect") == "ringpop" else "lan"
     below = Config(gossip=PRESETS[flags.get("preset", preset)])
@@ -225,7 +225,7 @@ def _frozen(value: object) -> Any:  # noqa: ANN401 - of any type that TOML has
 
 
 def _named_otherwise(name: str) -> str:
-    """Return the setting that *name*, a flag, stands for, if it has another name; empty if not."""
+    """Return the setting of the flag *name* if it has another name, otherwise an empty text."""
     flag = name.replace("-", "_")
     known = flag in KNOWN[""] and flag != name
     return NAMED_OTHERWISE.get(flag, flag if known else "")

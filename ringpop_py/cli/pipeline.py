@@ -109,7 +109,7 @@ def _ended(work: Future[int], *, interrupted: bool) -> int:
     failure = work.exception()
     if failure is None:
         return ExitCode.INTERRUPTED if interrupted else work.result()
-    if interrupted:  # which may have led to any error
+    if interrupted:  # this may have led to any error
         return complain_of(PROG, "interrupted", ExitCode.INTERRUPTED)
     match failure:
         case ConfigError():

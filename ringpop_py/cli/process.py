@@ -131,9 +131,9 @@ async def _start_application(
 
 
 def _fault_of_factory(error: BaseException) -> BaseException | None:
-    """Return *error* without what only ends the task; None if nothing is left.
+    """Return *error* without exceptions that only end the task; None if nothing is left.
 
-    A group can hold both: of a factory's tasks that a signal cancels, one may fail as it ends. A
+    A group can hold both kinds: a task of the factory may fail while a signal cancels it. A
     KeyboardInterrupt is the factory's own, because Ctrl-C is received as a signal by now.
     """
     ends = (trio.Cancelled, GeneratorExit)
@@ -179,9 +179,9 @@ async def _cancelling_at_start(
     signals: Any,  # noqa: ANN401 - as above
     immediately: trio.CancelScope,
 ) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Have a signal end the node without a farewell, until what is yielded is called.
+    """Have a signal end the node without a farewell, until the yielded function is called.
 
-    So a signal need not wait for a store that does not answer.
+    The signal then need not wait for a store that does not answer.
     """
     try:
         async with trio.open_nursery() as nursery:
@@ -202,7 +202,7 @@ async def _cancelling_at_start(
             finally:
                 watching.cancel()
     except BaseExceptionGroup as group:
-        (error,) = group.exceptions  # that of the block: the watcher raises nothing
+        (error,) = group.exceptions  # the block's: the watcher raises nothing
         raise error from error.__cause__
 
 
@@ -218,10 +218,10 @@ def _load(spec: str) -> Callable[[Ringpop], object]:
     module_name, separator, factory_name = spec.partition(":")
     if not separator or not module_name or not factory_name:
         raise ConfigError(f"--app {spec!r} is not MODULE:FACTORY (for example myapp:create)")
-    sys.path.insert(0, str(Path.cwd()))  # which `python -m` has there, and an installed script not
+    sys.path.insert(0, str(Path.cwd()))  # as with `python -m`; installed scripts lack it
     try:
         module = importlib.import_module(module_name)
-        factory = getattr(module, factory_name, None)  # which may import, by `__getattr__`
+        factory = getattr(module, factory_name, None)  # may import, by `__getattr__`
     except BaseException as error:
         if not is_fault(error):
             raise
@@ -235,7 +235,7 @@ def _load(spec: str) -> Callable[[Ringpop], object]:
 
 def _place(error: BaseException) -> str:
     """Return where an import failed: in the application's own code, if any of that was running."""
-    if isinstance(error, SyntaxError) and error.filename:  # not one that code raised by itself
+    if isinstance(error, SyntaxError) and error.filename:  # not one that code raised itself
         return f" ({error.filename}:{error.lineno})"
     ours = (__file__, importlib.__file__)  # the frames between `_load` and the application
     frames = [

@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from ringpop_py.client.client import Client
 
 CHECK_USAGE: Final = 3
-"""Monitors take the usual 2 for an outage, and 3 for a check that is not set up."""
+"""The exit code of `check` for wrong usage: to monitors, the usual 2 means an outage."""
 HEAL_TIMEOUT_S: Final = 30.0
 WATCH_S: Final = 2.0
 
 EPILOG: Final = """\
 exit codes: 0 done, 1 the node refused, 2 wrong usage, 3 the members' views differ, or partitions
 are not where they should be or cannot use the store, 4 a node cannot be reached, 5 timed out.
-`check` has those of monitors: 0 all is well, 1 a warning, 2 something is wrong, 3 wrong usage.
+`check` uses those of monitors: 0 all is well, 1 a warning, 2 something is wrong, 3 wrong usage.
 With keys, --cluster-key FILE or RINGPOP_CLUSTER_KEY names them; a Unix socket needs none.
-Without --peer, the environment variable RINGPOP_PEER names the node (HOST:PORT, or unix:PATH); else
-it is the daemon of this host: at its Unix socket if it has one, or at 127.0.0.1:3000.
+Without --peer, the environment variable RINGPOP_PEER names the node (HOST:PORT, or unix:PATH).
+Otherwise it is this host's daemon: at its Unix socket if it has one, or at 127.0.0.1:3000.
 """
 
 
@@ -105,7 +105,7 @@ def _complain_of_usage(error: _WrongUsage, arguments: Sequence[str]) -> int:
 
 
 def _watch(client: Client, options: argparse.Namespace) -> NoReturn:
-    """Show the result again and again, until Ctrl-C; what goes wrong is shown in its place."""
+    """Show the result again and again, until Ctrl-C; an error is shown in its place."""
     clear = "\x1b[2J\x1b[H" if sys.stdout.isatty() and options.format == "table" else ""
     while True:
         try:
@@ -227,24 +227,24 @@ def _add_looks(add: Callable[..., Parser]) -> None:
     text = "say why, with all keyspaces"
     instead.add_argument("--explain", action="store_true", help=text)
     instead.add_argument(
-        "--keyspace", metavar="NAME", help="its partition in this keyspace, and who has that"
+        "--keyspace", metavar="NAME", help="the key's partition in this keyspace, and its owner"
     )
     tracing = add(
         "trace", look.trace, "where each member would send a request for a key", reads=True
     )
     tracing.add_argument("key", metavar="KEY")
-    tracing.add_argument("--keyspace", metavar="NAME", help="of its partition in this keyspace")
+    tracing.add_argument("--keyspace", metavar="NAME", help="the key's partition in this keyspace")
     reading = add(
         "streams", streams.show, "which member reads which split, and how far", reads=True
     )
-    reading.add_argument("name", nargs="?", metavar="NAME", help="of this stream alone")
+    reading.add_argument("name", nargs="?", metavar="NAME", help="this stream only")
     flowing = add(
         "dataflows",
         streams.show_dataflows,
         "which member has which part of a dataflow, and how far it is",
         reads=True,
     )
-    flowing.add_argument("name", nargs="?", metavar="NAME", help="of this dataflow alone")
+    flowing.add_argument("name", nargs="?", metavar="NAME", help="this dataflow only")
     top = add("top", look.Top(), "what each member does, again and again until Ctrl-C", reads=True)
     top.set_defaults(watch=WATCH_S)
     add("ring", _ring, "how much of the ring each member owns", reads=True)
@@ -291,14 +291,14 @@ def _add_keyspace_commands(
         about=of,
     )
     create.add_argument(
-        "--manual", action="store_true", help="move none to new members automatically"
+        "--manual", action="store_true", help="move no partitions to new members automatically"
     )
     text = "settings to begin with; other flags override them"
     create.add_argument("--preset", metavar="ripple|fixed|volley", help=text)
     for name, (kind, metavar, text) in keyspaces.SETTINGS.items():
         flag = f"--{name.removesuffix('_s').replace('_', '-')}"  # without the unit, seconds
         create.add_argument(flag, dest=name, type=kind, metavar=metavar, help=text)
-    summary = "serve it no longer; its data stay in the store"
+    summary = "no longer serve a keyspace; its data stay in the store"
     drop = add("drop", keyspaces.drop, summary, to=to, about=of)
     drop.add_argument("--yes", action="store_true", help="do not ask")
     summary = "undo a drop, or a restoration"
@@ -338,13 +338,13 @@ def _add_shuffle_commands(
     add("list", shuffles.list_all, "all shuffles", to=to, reads=True)
     summary = "one shuffle: its state, its rows, and each node's share"
     show = add("show", shuffles.show, summary, to=to, about=of, reads=True)
-    show.add_argument("--plot", metavar="FILE", help="also write a page about its balance there")
-    summary = "end it, if its driver is gone: the rows of these attempts count"
+    show.add_argument("--plot", metavar="FILE", help="also write a page about its balance to FILE")
+    summary = "end a shuffle whose driver is gone: the rows of its attempts count"
     end = add("end", shuffles.end, summary, to=to, about=of)
     text = "an attempt that counts; may be repeated (all that are finished)"
     end.add_argument("--attempt", type=int, action="append", metavar="N", help=text)
     end.add_argument("--yes", action="store_true", help="do not ask")
-    delete = add("delete", shuffles.delete, "delete it, and all its rows", to=to, about=of)
+    delete = add("delete", shuffles.delete, "delete a shuffle and all its rows", to=to, about=of)
     delete.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -364,19 +364,19 @@ def _add_key_commands(
     on_file("list", keys.show, "the ids of all keys, and which is used")
     on_file("add", keys.add, "add a new key, which is trusted and not used yet")
     using = on_file("use", keys.use, "issue certificates by this key, once all members trust it")
-    removing = on_file("remove", keys.remove, "trust a key no longer, once no member uses it")
+    removing = on_file("remove", keys.remove, "no longer trust a key, once no member uses it")
     for chooses in (using, removing):
         chooses.add_argument("key", metavar="KEY", help="its id")
         text = "do not ask the members which keys they have"
         chooses.add_argument("--unseen", action="store_true", help=text)
     issuing = on_file("issue", keys.issue, "write a certificate, to be used in place of the keys")
-    issuing.add_argument("out", metavar="OUT", help="the file that it is written to")
+    issuing.add_argument("out", metavar="OUT", help="the file to write it to")
     summary = "print a token for HTTP: Authorization: Bearer TOKEN"
     saying = on_file("token", keys.token, summary)
     for names, roles in ((issuing, ["client", "admin", "member"]), (saying, ["client", "admin"])):
         names.add_argument("--role", choices=roles, default="client")
-        names.add_argument("--name", required=True, help="whom the log names")
-        text = "the cluster's name; a member has to have it, and others are of any without it"
+        names.add_argument("--name", required=True, help="the name that logs show")
+        text = "the cluster's name; a member needs it, and for others the default is any cluster"
         names.add_argument("--cluster", metavar="NAME", help=text)
         names.add_argument("--days", type=count, default=365, metavar="N", help="(365)")
     on_file("authority", keys.authority, "print the certificates that callers of https:// trust")
@@ -388,7 +388,7 @@ def _checkpoint(text: str) -> int | str:
     try:
         return count(text.removeprefix("epoch-"))
     except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not epoch-N, nor latest") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is neither epoch-N nor latest") from None
 
 
 def _members(client: Client, _options: argparse.Namespace) -> Output:

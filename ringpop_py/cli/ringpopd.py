@@ -26,7 +26,7 @@ without one has no part in durable keyspaces. Stores need pip install 'ringpop_p
   s3://bucket/prefix?region=name    needs pip install 'ringpop_py[s3]'; credentials come from the
                                     environment; ?endpoint=https://host:port if not Amazon's
   etcd://host:2379,host:2379/prefix
-  memory:                           one node alone, for a try: all is lost with its process
+  memory:                           one node alone, for a trial: all data is lost with its process
 
 `ringpopd dev N` starts N nodes on this machine, with a table and keys to break them; see
 `ringpopd dev --help`. Signals: SIGTERM finishes open requests (see --drain-timeout) and ends the
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None, network: Network | None = None) -> i
         return dev_main(arguments[1:])
     options = _parser().parse_args(arguments)
     logs = Logs(options.log_format, options.log_level)  # first: imports and checks may log
-    # Until the node heeds signals itself: imports take a while, above all those of --app.
+    # Until the node handles signals itself: imports take a while, above all those of --app.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     try:
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None, network: Network | None = None) -> i
         try:
             process.run(config_from(options), options.app, logs, network)
         finally:
-            logs.flush()  # what follows does not stand in the midst of it
+            logs.flush()  # no line of the log stands within what follows
     except KeyboardInterrupt:
         return ExitCode.OK
     except ConfigError as error:

@@ -1,6 +1,6 @@
 """``python -m ringpop_py.cli.shuffler``: the process that holds rows of shuffles, with a log.
 
-A node starts it for itself (`ringpop_py.shuffler.child`); it is no command for people.
+A node starts it for itself (`ringpop_py.shuffler.child`); it is not a command for people.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def _look(client: Client) -> None:
 
 
 def _gathered(shuffle: ShuffleClient) -> dict[str, Any]:
-    """Return all about a shuffle."""
+    """Return all that is known about a shuffle."""
     progress = shuffle.progress()
     record, intervals = shuffle.record, shuffle.intervals
     nodes = []

@@ -79,7 +79,7 @@ def _output(what: str, rows: list[dict[str, Any]], silent: dict[str, str], text:
 
 
 def _work_of_all(client: Client) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Return what members are busy with, by name, and why others have not said it."""
+    """Return each member's work, by name, and why other members did not report theirs."""
     from ringpop_py.admin.said import checked  # noqa: PLC0415 - help needs nothing
 
     work: dict[str, dict[str, Any]] = {}

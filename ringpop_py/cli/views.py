@@ -94,7 +94,7 @@ def _views(client: Client, *, keyspaces: bool = False) -> _Views:
 
 
 class WaitProgress:
-    """Prints on standard error what a command waits for, if that changed, once in `TELL_S`."""
+    """Prints to standard error what a command waits for: only changes, at most once a `TELL_S`."""
 
     def __init__(self) -> None:
         self._told = ""
@@ -212,7 +212,7 @@ def drain(client: Client, options: argparse.Namespace) -> Output:
     if value is None:
         return Output({"phase": "ended", "under_way": {}, "done": True}, f"{client.peer} has ended")
     text = (
-        f"{client.peer} owns nothing any longer and has nothing under way; it goes on serving. "
+        f"{client.peer} no longer owns anything and has nothing under way; it goes on serving. "
         "`ringpopctl undrain` brings it back"
     )
     return Output({**value, "done": True}, text)

@@ -185,8 +185,8 @@ def rows_in(reply: BatchReply) -> pa.RecordBatch | None:
 class SeenRows:
     """The handled rows of each source, as one bit for each row.
 
-    The last `JOBS_MAX` jobs are remembered, or as many as fit into *bytes_max*. The job that was
-    quiet longest is forgotten first; if its rows are sent again, they are handled again.
+    The last `JOBS_MAX` jobs are remembered, or as many as fit into *bytes_max*. The job that has
+    been quiet longest is forgotten first; if its rows are sent again, they are handled again.
     """
 
     def __init__(self, bytes_max: int = SEEN_BYTES_MAX) -> None:
@@ -265,7 +265,7 @@ class BatchReceiver:
         """Handle the batch in *call*: our new rows, or all of ours if it asks for answers.
 
         Raises:
-            BadRequest: if it is not a batch, or asks for answers of a handler without; no row of it
+            BadRequest: if it is not a batch, or asks a handler that gives none for answers; no row
                 was handled.
             ApplicationError: if *function* raised it, or did not return an answer.
         """

@@ -188,13 +188,13 @@ def entries_of(maps: pa.MapArray) -> tuple[NDArray[np.int64], pa.Array, pa.Array
     return counts, keys, values
 
 
-# Between Arrow and NumPy, without pandas. When pyarrow converts by itself (`pyarrow.array`,
+# Between Arrow and NumPy, without pandas. When pyarrow converts implicitly (`pyarrow.array`,
 # `to_numpy`, scalars), it imports pandas if that is installed: a quarter of a second, which each of
 # Spark's workers would spend before its first row.
 
 
 def numbers_of(array: pa.Array, dtype: type[N]) -> NDArray[N]:
-    """The numbers in *array*, which has no NULL and values of the width of *dtype*; not a copy."""
+    """Return the numbers in *array*, without NULL, of the width of *dtype*; not a copy."""
     assert not array.null_count
     values = array.buffers()[1]
     if not len(array) or values is None:
@@ -204,14 +204,14 @@ def numbers_of(array: pa.Array, dtype: type[N]) -> NDArray[N]:
 
 
 def array_of(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """*numbers*, whose values have the width of *kind*, as an array; not a copy if contiguous."""
+    """Return *numbers*, of the width of *kind*, as an array; not a copy if contiguous."""
     assert kind.bit_width == numbers.dtype.itemsize * 8
     values = pa.py_buffer(np.ascontiguousarray(numbers))
     return pa.Array.from_buffers(kind, len(numbers), [None, values])
 
 
 def places_of_valid(array: pa.Array) -> NDArray[np.intp]:
-    """Where *array* is not NULL."""
+    """Return the places at which *array* is not NULL."""
     valid = array.is_valid()
     bits = np.frombuffer(valid.buffers()[1], np.uint8)
     end = valid.offset + len(valid)
@@ -219,6 +219,6 @@ def places_of_valid(array: pa.Array) -> NDArray[np.intp]:
 
 
 def binary_of(value: bytes) -> pa.Array:
-    """An array of *value* alone."""
+    """Return an array of *value* alone."""
     offsets = pa.py_buffer(np.array([0, len(value)], np.int32))
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(value)])

@@ -15,7 +15,7 @@ from ringpop_py.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-FILE_BYTES_MAX: Final = 1 << 20  # a larger one was named by mistake
+FILE_BYTES_MAX: Final = 1 << 20  # a larger file was named by mistake
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _CLOSE: Final = 0.6
 
@@ -34,15 +34,15 @@ def read_document(
     ``${NAME}`` is replaced by that variable of *environment*.
 
     Args:
-        takes_text: returns whether a name, in its parts, has a text as its value. In an override
-            7 and true are then texts, as a date always is.
+        takes_text: returns whether a name, given as its parts, has a text as its value. In an
+            override, 7 and true are then texts, as a date always is.
 
     Raises:
         ConfigError: the file cannot be read or is not TOML, an override is malformed, or a
             variable is not set.
     """
     document = read_toml(path)
-    # In their order: of two overrides of one name, the later one counts.
+    # In order: of two overrides of one name, the later one counts.
     for text in overrides:
         _merge(document, _override(text, takes_text), text)
     problems: list[str] = []
@@ -61,7 +61,7 @@ def read_toml(path: str) -> Document:
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(f"larger than {FILE_BYTES_MAX} bytes")
     try:
-        return tomllib.loads(data.decode("utf-8-sig"))  # editors of Windows begin with a mark
+        return tomllib.loads(data.decode("utf-8-sig"))  # Windows editors begin with a mark
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"not TOML: {error}") from None
 
@@ -124,7 +124,7 @@ def _filled(value: Any, environment: Mapping[str, str], problems: list[str], pat
     def variable(match: re.Match[str]) -> str:
         if match[1] not in environment:
             problems.append(f"{path}: the environment variable {match[1]} is not set")
-        return environment.get(match[1], "")  # goes on, to report all that are missing
+        return environment.get(match[1], "")  # goes on, to report all missing ones
 
     return _VARIABLE.sub(variable, value)
 
@@ -149,7 +149,7 @@ class TomlTable:
         return name in self._values
 
     def problem(self, name: str, text: str | None) -> None:
-        """Note a mistake in the value of *name*; None means there is none."""
+        """Note the mistake *text* in the value of *name*; ignore None."""
         if text is not None:
             self.problems.append(f"{joined(self._path, name)}: {text}")
 
@@ -207,7 +207,7 @@ class TomlTable:
         return tuple(listed)
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
-        """Return one of *choices*."""
+        """Return the value of *name*, one of *choices*."""
         found = self._values.get(name, default)
         if found in choices:
             return str(found)
@@ -217,7 +217,7 @@ class TomlTable:
         return default
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Return a flag."""
+        """Return true or false."""
         found = self._of_kind(name, bool, "true or false")
         return default if found is None else bool(found)
 

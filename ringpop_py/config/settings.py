@@ -22,16 +22,16 @@ Consistency = Literal["keys", "checksum", "none"]
 DialectName = Literal["native", "ringpop"]
 
 CLUSTERS: Final[dict[str, str]] = {"native": "default", "ringpop": "ringpop"}
-"""The default name of a cluster, by dialect; `ringpop` is that of Ringpop's own programs."""
+"""The default name of a cluster, by dialect; Ringpop's own programs use `ringpop`."""
 CLUSTER_CHARACTERS_MAX: Final = 128
 NAME_CHARACTERS_MAX: Final = 255
 RING_POINTS_MAX: Final = 10_000
 CHANGES_MAX: Final = 4_096
-"""The most changes in a message of the native dialect. So many take a node half a second."""
+"""The most changes in a message of the native dialect: half a second of work for a node."""
 SYNC_ROWS_RANGE: Final = (128, 4096)
-"""The bounds of `sync_rows_max`: even the least holds several buckets (`swim.buckets`)."""
+"""The bounds of `sync_rows_max`: even the lower one holds several buckets (`swim.buckets`)."""
 NUMBER_MAX: Final = 1 << 40
-"""The greatest number that a setting can have: as microseconds it is still exact."""
+"""The greatest number that a setting can have: in microseconds it is still exact."""
 ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
 
 
@@ -78,9 +78,9 @@ def seconds(least: float, most: float) -> dict[str, Any]:
 
 
 PERIOD: Final = seconds(0.001, 60)
-"""A node that probes less often would be of no use, one that does so more often only probes."""
+"""Less often, probes detect nothing in time; more often, a node would do nothing but probe."""
 WAIT: Final = seconds(0.001, 600)
-"""How long an answer may take."""
+"""The rule for how long an answer may take."""
 SHARE: Final = _rule("must be a number above 0, 1 at most", lambda v: _is_delay(v) and 0 < v <= 1)
 DELAY: Final = _rule("holds seconds, 0 or more", lambda v: _is_delay(v) and v <= NUMBER_MAX)
 TEXT: Final = _rule("is text", lambda value: isinstance(value, str | None))
@@ -140,7 +140,7 @@ ADDRESSES: Final = _rule(
 LABELS: Final = _rule("are a tuple of (key, value), each text", _are_labels)
 
 
-# Lists: unlike sets and maps they can be asked for any value, even one without a hash.
+# Lists: unlike sets and maps, they can be searched for any value, even an unhashable one.
 DIALECT: Final = _rule("is 'native' or 'ringpop'", list(CLUSTERS).__contains__)
 CONSISTENCY: Final = _rule(
     "is 'keys', 'checksum' or 'none'", ["keys", "checksum", "none"].__contains__
@@ -162,7 +162,7 @@ class _Checked:
             raise ConfigError(problem)
 
     def _problem(self) -> str:
-        """Return what is wrong with fields that are sound each by itself; empty if nothing is."""
+        """Return what is wrong with fields that are each valid alone; empty if nothing is."""
         return ""
 
 
@@ -175,7 +175,7 @@ class GossipConfig(_Checked):
 
     Attributes:
         suspect_s: how long a suspect has to refute. With *confirmations*, this times
-            ``max(1, log10(n))`` is the shortest time, if enough members accuse it independently.
+            ``max(1, log10(n))`` is the shortest time, if enough members accuse the suspect.
         quiet: while a node has no news, suspects no member and is healthy, its period is
             *quiet_period_s*. The first news wakes it within half a *period_s*.
         heal_share: how many nodes try to heal the cluster every *heal_period_s*, on average; with
@@ -298,7 +298,7 @@ class ProxyConfig(_Checked):
     Attributes:
         replays_max: how many forwarded HTTP requests the application at `Config.app_url` may have
             under way; more are declined immediately, and tried again on the sender's schedule.
-        body_bytes_max: of an HTTP request or response.
+        body_bytes_max: the largest body of an HTTP request or response.
     """
 
     max_retries: int = field(default=3, metadata=RETRIES)
@@ -310,7 +310,7 @@ class ProxyConfig(_Checked):
     consistency: Consistency = field(default="keys", metadata=CONSISTENCY)
 
     def _problem(self) -> str:
-        schedule_s: object = self.retry_schedule_s  # of any type, as the file or the caller has it
+        schedule_s: object = self.retry_schedule_s  # of any type that a file or caller gave
         if not isinstance(schedule_s, tuple) or not all(map(_is_delay, schedule_s)):
             return f"retry_schedule holds seconds, 0 or more, not {schedule_s!r}"
         empty = self.max_retries != 0 and not schedule_s
@@ -342,7 +342,7 @@ class StateConfig(_Checked):
         queue_writes_max: how many writes may wait for commits of a partition; more are refused.
         checkpoint_slots_max: a checkpoint of a partition is due once its oldest change that none
             covers is this many commits of the node back, whatever the time. A node that takes over
-            reads about so many slots at most.
+            reads at most about this many slots.
         store_threads: how many calls of the store run at the same time.
     """
 
@@ -363,9 +363,9 @@ class ShuffleConfig(_Checked):
 
     Attributes:
         folder: the local folder for them; by default this node holds none. No other process may
-            use it, and it is emptied at each start. The node needs a store, for their records.
-        memory_bytes: how much memory that process uses for rows; what is beyond it waits.
-        disk_bytes: how much of the disk it uses at most for rows; more are refused.
+            use the folder, which is emptied at each start. The node needs a store for records.
+        memory_bytes: how much memory that process uses for rows; further rows wait.
+        disk_bytes: how much of the disk it uses at most for rows; further rows are refused.
     """
 
     folder: str | None = field(default=None, metadata=TEXT)
@@ -405,7 +405,7 @@ class Config(_Checked):
         cluster: the cluster's name; nodes of other clusters are refused. By default that of
             `CLUSTERS` for the dialect.
         hosts: the seeds, besides those in *hosts_file*, which is read again while the node runs:
-            addresses, or a `DnsLookup` of what DNS knows.
+            addresses, or `DnsLookup` for hosts that DNS knows.
         service: the name under which the application's handlers are called.
         app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP.
         store: the store of durable keyspaces: a folder or a URL (`ringpop_py.stores`), the same
@@ -418,19 +418,19 @@ class Config(_Checked):
             aborts them immediately.
         http_in: the address at which requests for the application come in, to be answered by the
             owners of their keys; port 0 picks a free one. It needs *app_url* and *http_in_key*.
-        http_in_key: where the key of such a request stands (`ringpop_py.entry.keys.KINDS`).
+        http_in_key: where the key of such a request is (`ringpop_py.entry.keys.KINDS`).
         socket: the path of a Unix socket at which programs of this user on this host reach the
             node, besides its address; its mode is 0600.
-        cluster_key: the file with the cluster's keys (`ringpopctl keygen`). All connections use TLS
-            then, and whoever has none of the keys is refused.
+        cluster_key: the file with the cluster's keys (`ringpopctl keygen`). All connections then
+            use TLS, and peers without one of the keys are refused.
         accept_plain, dial_plain: accept connections without TLS as well, or make them without,
             while not all members have keys yet.
         lease: ``NAMESPACE/NAME`` of a Lease in Kubernetes that is to show who leads the dataflow of
-            that name, or else who owns that key. Nothing goes by it.
+            that name, or otherwise who owns that key. No decision depends on it.
         tracing: make spans of OpenTelemetry for calls that belong to a trace, with the tracer
             provider of this process.
-        insecure: serve without keys where others than this machine may reach it.
-        http: the address to serve keyspaces over HTTP at; port 0 picks a free one. By default
+        insecure: serve without keys where other machines may reach this node.
+        http: the address at which to serve keyspaces over HTTP; port 0 picks a free one. By default
             keyspaces are not served over HTTP.
         http_hosts: the names under which they are served there, besides this node's addresses: a
             request for another `Host` is refused, since a web page may have had it sent.
@@ -471,6 +471,6 @@ class Config(_Checked):
     def __post_init__(self) -> None:
         if self.cluster is None:
             # The default depends on another field, so the field cannot declare it.
-            known = self.dialect in list(CLUSTERS)  # of any type, even one that cannot be a key
+            known = self.dialect in list(CLUSTERS)  # of any type, even an unhashable one
             object.__setattr__(self, "cluster", CLUSTERS[self.dialect if known else "native"])
         _Checked.__post_init__(self)  # `super()` fails in a class that `slots` made anew

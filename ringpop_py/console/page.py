@@ -25,7 +25,7 @@ PARTS: Final = {
     "work": ("work",),
     "events": ("events",),
 }
-"""The parts of the page, and which sections each shows; each stands in an element of this id."""
+"""The sections that each part of the page shows; a part is the element with its name as the id."""
 
 
 def page_of(sections: Mapping[str, Any], **more: Any) -> str:  # noqa: ANN401 - a template takes anything
@@ -41,11 +41,11 @@ def part_of(part: str, sections: Mapping[str, Any], **more: Any) -> str:  # noqa
 def still_of(
     sections: Mapping[str, Any], *, source: str, clock: Callable[[float], str], version: str
 ) -> str:
-    """Return the page as one file that nobody keeps up to date: without script, acts and look-ups.
+    """Return the page as one static file: without script, acts and look-ups.
 
     Args:
-        sections: those of `PARTS` alone that there are.
-        source: what it shows, as a line for people.
+        sections: those that exist, and no others than `PARTS` names.
+        source: where the sections come from, as a line for people.
         clock: what stands for an instant of *sections*.
     """
     style = file_of("console.css").decode()

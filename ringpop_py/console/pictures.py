@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 RADIUS, HOLE = 100.0, 58.0
 LABELLED_SHARE: Final = 0.025
-"""A smaller arc of the wheel has no room for a name; its title has it."""
+"""The least share whose arc has room for a name; a smaller arc has the name in its title."""
 TINTS: Final = 8
 LANES_MAX: Final = 30
 SPANS_S: Final = (120.0, 300.0, 900.0)
-"""A timeline is as long as the first of these that has all events in it, or as the last one."""
+"""The possible lengths of a timeline: the first that holds all events, otherwise the last."""
 SPAN_S: Final = SPANS_S[-1]
 TICKS: Final = 5
 UNKNOWN: Final = "unknown"
 STEP_S: Final = 10.0
-"""A timeline moves on in such steps, so that one of a quiet cluster stays as it is."""
+"""The step in which a timeline moves on, so that that of a quiet cluster stays the same."""
 
 
 class Arc(NamedTuple):
@@ -27,7 +27,7 @@ class Arc(NamedTuple):
 
     Attributes:
         path: its outline, in a square from -100 to 100.
-        at: where its name stands; None if it has no room for it.
+        at: where its name is written; None if there is no room.
         tint: tells neighbours apart, from 0 on.
     """
 
@@ -65,7 +65,7 @@ def _sector(start: float, end: float) -> str:
 
 
 def _ring() -> str:
-    """Return a whole turn, which one arc cannot be: its ends would be the same point."""
+    """Return a whole turn: two arcs, as the ends of a single one would be the same point."""
     return "".join(
         f"M0 {-radius:g}A{radius:g} {radius:g} 0 1 {sweep} 0 {radius:g}"
         f"A{radius:g} {radius:g} 0 1 {sweep} 0 {-radius:g}Z"
@@ -77,8 +77,8 @@ class Span(NamedTuple):
     """How long a member had a status: from *start* to *end*, each 0 (left) to 1 (now).
 
     Attributes:
-        number: of the event that began it; None if that is older than what is known.
-        text: what that event says.
+        number: that of the event that began it; None if that event is no longer known.
+        text: the text of that event.
     """
 
     status: str
@@ -89,14 +89,14 @@ class Span(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """The statuses of members that have changed of late.
+    """The statuses of members that have changed recently.
 
     Attributes:
         ends_at: the right end, by the wall clock.
         span_s: how long it is.
         lanes: by member, in the order of names.
         left_out: how many more members have changed.
-        ticks: where the vertical lines stand, and how many seconds before the end that is.
+        ticks: the places of the vertical lines, and how many seconds before the end each is.
     """
 
     ends_at: float

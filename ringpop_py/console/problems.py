@@ -1,4 +1,4 @@
-"""What is wrong with a cluster, judged from what its members say, or from a trace."""
+"""The problems of a cluster, judged from what its members say, or from a trace."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Seen:
         clocks_s: by how much each clock is ahead of this machine's, at least or at most: the middle
             of the call.
         off_s: by how much that may be wrong: half of the call.
-        asked: who was asked at the same time; None if all were.
-        views_differ: whether views that differ have done so for a while, and not for a moment.
+        asked: the members that were asked at the same time; None if all were.
+        views_differ: whether the views have differed for a while, and not for a moment.
     """
 
     rows: list[dict[str, Any]]
@@ -59,7 +59,7 @@ class Seen:
 def problems_in(
     seen: Seen, *, members: int | None = None, clock_s: float = CLOCK_S
 ) -> Iterator[Problem]:
-    """Yield what is wrong.
+    """Yield the problems of the cluster.
 
     Args:
         members: how many there should be in the ring.
@@ -122,7 +122,7 @@ def _of_views(seen: Seen) -> Iterator[Problem]:
 
 
 def views_of(seen: Seen) -> dict[str, list[str]]:
-    """Return which members have which view, of those that were asked at the same time."""
+    """Return the members that have each view, of those that were asked at the same time."""
     asked = seen.nodes.keys() if seen.asked is None else seen.asked & seen.nodes.keys()
     return _groups({name: str(seen.nodes[name]["checksum"]) for name in sorted(asked)})
 
@@ -133,7 +133,7 @@ def _of_partitions(seen: Seen) -> Iterator[Problem]:
         for keyspace in found:
             said[keyspace["name"]].append(keyspace)
     for name, opinions in sorted(said.items()):
-        # What most say: one that is behind, or lies, neither hides an outage nor makes one.
+        # The median: a member that is behind, or lies, neither hides an outage nor makes one.
         typical = sorted(opinions, key=_unserved)[(len(opinions) - 1) // 2]
         unserved = _unserved(typical)
         if unserved:

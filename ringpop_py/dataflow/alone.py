@@ -1,4 +1,4 @@
-"""A dataflow in one process, over what its source has now: for tests of a stage, and small inputs.
+"""A dataflow in one process, over its source's present records: for tests and small inputs.
 
 It has no node, store, socket, task or thread, and nothing of the exchange but the state of a stage.
 """
@@ -31,11 +31,11 @@ def run_alone(
 ) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
     """Process all that *source* has now, one split after the other; see `start_dataflow`.
 
-    No record is late here: the watermark waits for all splits. At the end it is behind all times,
+    No record is late here: the watermark waits for all splits. At the end it is after all times,
     so all windows end.
 
     Returns:
-        The state by key, and what the stage has sent on.
+        The state by key, and the results that the stage has sent on.
 
     Raises:
         ConfigError: the source has no end, such as a topic of Kafka.

@@ -22,7 +22,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 BATCH_BYTES: Final = 2 << 20
-"""A batch ends with the row that brings its values to so many bytes."""
+"""The bytes of values at which a batch ends, with the row that brings them."""
 
 
 class Packer:
@@ -69,7 +69,7 @@ def rows_in(body: bytes | pa.RecordBatch) -> list[Row]:
     """Return the rows of a batch, which may be bytes of `body_of`.
 
     Raises:
-        BadElement: if *body* is anything else.
+        BadElement: *body* is anything else.
     """
     try:
         if isinstance(body, bytes):
@@ -80,7 +80,7 @@ def rows_in(body: bytes | pa.RecordBatch) -> list[Row]:
             batches = [body]
         return [row for batch in batches for row in _rows_of(batch)]
     except (pa.ArrowException, OSError, BodyError) as error:
-        raise BadElement(f"records are not what belongs there: {error}") from None
+        raise BadElement(f"records are not a valid Arrow batch: {error}") from None
 
 
 def _rows_of(batch: pa.RecordBatch) -> list[Row]:

@@ -1,7 +1,7 @@
 """The channels between the workers of a run: calls of one node by another, one element each.
 
-A call is answered when its element is in the queue of the receiver. So a stage that is slow holds
-back who sends to it, and those who read its sources.
+A call is answered when its element is in the queue of the receiver. So a slow stage puts
+back-pressure on its senders, and on the readers of its sources.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 ELEMENT: Final = "/dataflow/element"
 QUEUED: Final = 2
-"""So many elements of a channel wait at the receiver, and as many at the sender."""
+"""The most elements of a channel that wait at the receiver, and likewise at the sender."""
 CALL_S: Final = 10.0
 WAIT_S: Final = 5.0
-"""For so long an element waits for room, or for its run to begin, before its sender is told so."""
+"""The most seconds that an element waits for room, or for its run, before its sender is told."""
 HEAD_ROOM: Final = 1_024
 PAUSE_S_MIN: Final = 0.01
 PAUSE_S_MAX: Final = 1.0
@@ -40,7 +40,7 @@ class Taken(Declared, frozen=True):
 
     Attributes:
         taken: whether it is in the queue; otherwise it is to be sent again, unless *over*.
-        over: whether nothing of its run is taken any more.
+        over: whether its run is over, so that no more of its elements are taken.
     """
 
     taken: bool
@@ -59,18 +59,18 @@ class Incoming:
         self._locks = {name: trio.Lock() for name in record.names}
 
     def receiver(self, worker: str) -> trio.MemoryReceiveChannel[Element[Any]]:
-        """Return what comes from *worker*, in order."""
+        """Return the channel with the elements of *worker*, in order."""
         return self._boxes[worker][1]
 
     async def put(self, worker: str, element: Element[Any]) -> None:
-        """Put an element of this very process into its queue, as soon as there is room."""
+        """Put an element of this same process into its queue, as soon as it has room."""
         await self._boxes[worker][0].send(element)
 
     async def take(self, hop: Hop, element: Element[Any]) -> Taken:
         """Put an element of another worker into its queue, if it is the next one.
 
         Raises:
-            BadElement: if one before it is missing.
+            BadElement: an element before it is missing.
         """
         if self._lives.get(hop.sender) != hop.life:
             return Taken(taken=False, over=True)
@@ -88,7 +88,7 @@ class Incoming:
 
 
 class Line(Protocol):
-    """How elements get to one other worker."""
+    """The way of elements to one other worker."""
 
     async def bring(self, head: bytes, body: bytes) -> Taken:
         """Send an element; return whether it was taken. Raises CallError, BodyError."""
@@ -115,7 +115,7 @@ class CallLine:
         """See `Line`."""
         address = self._address_of(self._to)
         if address is None:
-            raise ConnectFailed(f"{self._to} is no member")
+            raise ConnectFailed(f"{self._to} is not a member")
         size, size_max = len(head) + len(body), self._channel.limits.message_bytes_max
         if size + HEAD_ROOM > size_max:
             raise BadElement(

@@ -21,12 +21,12 @@ DELETED_AT_ONCE: Final = 200
 
 
 class Checkpoints:
-    """See the module. Methods raise `StoreUnavailable`, and `StateDamaged` for what is not whole.
+    """See the module. Methods raise `StoreUnavailable`, and `StateDamaged` if an object is damaged.
 
     The newest epoch is found by listing: values in a store are never changed, so there is no
-    pointer to it. And looking for the next number is not enough: who was paused for long could find
-    it deleted, and put it a second time. Such a record is below the newest one, and nobody goes by
-    it.
+    pointer to it. And looking for the next number is not enough: after a long pause, a worker could
+    find it deleted, and put it a second time. Such a record is below the newest one, and has no
+    effect.
     """
 
     def __init__(self, store: Store, worker: StoreWorker, cluster: str, name: str) -> None:
@@ -45,12 +45,12 @@ class Checkpoints:
             if known is not None and keys[-1] == self._epoch_key(known.epoch):
                 return known
             record = self._read(keys[-1])
-            if record is not None:  # else it was deleted by now, and a newer one is there
+            if record is not None:  # otherwise it was deleted by now: a newer one exists
                 return record
         return None
 
     async def put(self, record: EpochRecord) -> bool:
-        """Put *record*; return whether it is the one of its number."""
+        """Put *record*; return whether it is now the record of its number."""
         key = self._epoch_key(record.epoch)
         return await self._worker.run(self._store.put_if_absent, key, wrap_message(record, key))
 
@@ -85,7 +85,7 @@ class Checkpoints:
         unnamed = [
             key for key in listed if key < end and key.removeprefix(self._objects) not in named
         ]
-        # Records first: who finds one finds its objects, too.
+        # Records first: whoever finds one finds its objects, too.
         for left in (old, unnamed):
             for start in range(0, len(left), DELETED_AT_ONCE):
                 self._store.delete(left[start : start + DELETED_AT_ONCE])

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from ringpop_py.values.operations import Value
 
 READ_S: Final = 5.0
-"""How often a worker looks for a newer record, if no leader tells it of one."""
+"""The seconds between two looks of a worker for a newer record, if no leader tells it one."""
 PAUSE_S_MIN: Final = 0.5
 PAUSE_S_MAX: Final = 30.0
-"""A part that fails again and again says so, and is begun again, after such a pause."""
+"""The longest pause, in seconds, before a part that fails repeatedly is begun again."""
 LEAVE_S: Final = 5.0
-"""For so long a node that ends waits until the others go on without it."""
+"""The most seconds that an ending node waits until the others go on without it."""
 RUNS_S: Final = 60.0
-"""A part that has run for so long has not failed again."""
+"""The seconds of run after which a failure of a part counts as the first one again."""
 
 
 class Dataflow:
@@ -58,7 +58,7 @@ class Dataflow:
 
     Attributes:
         record: the newest epoch that is known here; None before the first.
-        leader: the name of the node that leads, as it has said last; empty before.
+        leader: the name of the node that leads, by its last message; empty before the first.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Dataflow:
         self._leading = leading(self)
         self._part: Part | None = None
         self._counts_before = {"rows": 0, "late": 0, "refused": 0}
-        """Of the parts before this one."""
+        """The counts of the parts before this one."""
         self._leaves_at = 0.0
         self._changed = trio.Event()
         self._look = trio.Event()
@@ -81,7 +81,7 @@ class Dataflow:
     # For applications.
 
     def status(self) -> dict[str, Any]:
-        """Return how far it is here, as plain values."""
+        """Return its progress here, as plain values."""
         record, part = self.record, self._part
         return {
             "dataflow": self.name,
@@ -118,7 +118,7 @@ class Dataflow:
     # For other workers.
 
     def tell(self, told: Told) -> Said:
-        """Take what a leader says, and return what this worker says."""
+        """Follow a message of a leader; return the answer of this worker."""
         self.leader = told.leader.name
         record, part = self.record, self._part
         if told.seen is not None and (record is None or told.seen > record.epoch):
@@ -134,7 +134,7 @@ class Dataflow:
     def goes_on(self) -> bool:
         """Return whether this node ends, and has yet to hand its part over to other workers.
 
-        If they all end, nobody takes it over: then the next start begins from the last epoch.
+        If they all end, no worker takes it over: the next start begins from the last epoch.
         """
         part, now = self._part, trio.current_time()
         if not self._ringpop.ending.begun or part is None or part.has_ended:
@@ -173,7 +173,7 @@ class Dataflow:
             self._look = trio.Event()
 
     def saw(self, record: EpochRecord) -> None:
-        """Act on *record*, if it is newer than the one that is known."""
+        """Act on *record*, if it is newer than the known one."""
         if self.record is not None and record.epoch <= self.record.epoch:
             return
         self.record = record
@@ -207,7 +207,7 @@ class Dataflow:
                 pause_s = PAUSE_S_MIN if has_run else pause_s
                 text = f"dataflow {self.name} fails here, and begins again in {pause_s:g} s"
                 log.exception("dataflow-failed", text=f"{text}: {one_line(error)}")
-                part.clean_at = None  # who knows
+                part.clean_at = None  # its state is uncertain
                 with trio.move_on_after(pause_s):
                     while self.record is record or (
                         self.record is not None and self.record.run == record.run
@@ -225,7 +225,7 @@ def _with_state(former: Part | None, record: EpochRecord) -> Part | None:
 
 
 class Dataflows:
-    """The dataflows of a node, and what other nodes ask for."""
+    """The dataflows of a node, and their endpoints for other nodes."""
 
     def __init__(self, ringpop: Ringpop) -> None:
         self.flows: dict[str, Dataflow] = {}
@@ -264,11 +264,11 @@ class Dataflows:
         return Taken(taken=False) if flow is None else await flow.element(hop, element)
 
     def call_line(self, to: str) -> Line:
-        """Return how elements get to the worker *to* as calls."""
+        """Return the line to the worker *to* that sends elements as calls."""
         return CallLine(to, self._ringpop.channel, self._ringpop.address_of)
 
     def flight_line(self, to: str) -> Line:
-        """Return how elements get to the worker *to* over Arrow Flight."""
+        """Return the line to the worker *to* over Arrow Flight."""
         assert self._flight is not None
         return self._flight.line(to)
 
@@ -305,34 +305,34 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
     wire: Literal["calls", "flight"] = "calls",
     refused: Callable[[Record | BadRecord, str], object] | None = None,
 ) -> Dataflow:
-    """Take part in the dataflow *name* from now on; return at once.
+    """Take part in the dataflow *name* from now on; return immediately.
 
     Every node that is to be a worker starts the same dataflow, under the same name.
 
     Args:
-        source: what is read; see `ringpop_py.streams.Source`.
-        stage: what is done with the records of a key: a function of its state (None at first),
-            its rows and the `Context`, which returns the new state; or see `Stage`.
+        source: the input; see `ringpop_py.streams.Source`.
+        stage: the processing of a key's records: a function of its state (None at first), its
+            rows and the `Context`, which returns the new state; or see `Stage`.
         sink: where the stage sends results: `FileSink`, `KeyspaceSink`, or a function of `Sent`.
         time: the field of a record's value that is its time, or a function that returns it: a whole
             number, in any unit. Without it there are no watermarks.
         lateness: by how much a record may be earlier than others before it in its split, in the
             unit of *time*.
-        idle_after_s: a split, or a worker, that has brought nothing for so long holds no watermark
-            up.
-        every_s: how long an epoch lasts, about. After a failure the workers begin again from the
-            last one; results arrive at its end.
-        key_groups: into which keys are divided; fixed by the first start. No more workers than
-            this have work.
+        idle_after_s: the seconds without records after which a split, or a worker, no longer holds
+            up the watermark.
+        every_s: about how many seconds an epoch lasts. After a failure the workers begin again
+            from the last one; results arrive at its end.
+        key_groups: the number of groups of keys; fixed by the first start. At most this many
+            workers have work.
         wire: how records get from worker to worker: as calls of the nodes, or over Arrow Flight,
-            with a process beside each node. All workers take what comes either way.
+            with a process beside each node. All workers accept both.
         refused: is called, in a thread, with each record that cannot be used, and why, and the
             dataflow goes on without it. After a failure it may be called again for the same record.
             If it is None, a split stops at such a record.
 
     Raises:
-        ConfigError: if an argument cannot be used, the dataflow was started here before, or this
-            node has no store.
+        ConfigError: an argument cannot be used, the dataflow was started here before, or this node
+            has no store.
     """
     check_stream(name, source, refused, "dataflow")
     if sink is not None:

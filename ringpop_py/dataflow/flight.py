@@ -40,7 +40,7 @@ LINE_BYTES_MAX: Final = 4_096
 
 
 class _Said(Named, frozen=True):
-    """Where the process listens: for other nodes, and for this one."""
+    """The addresses at which the process listens: for other nodes, and for this one."""
 
     flight: Natural
     relay: Natural
@@ -50,7 +50,7 @@ class FlightSide:
     """See the module.
 
     Args:
-        take: takes an element that has come.
+        take: called with each element that arrives.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class FlightSide:
     # From other nodes.
 
     def where(self, _call: IncomingCall) -> Answer:
-        """Answer where other nodes reach this one over Flight; with nothing if they do not now."""
+        """Answer with the address of this node over Flight; empty while it has none."""
         said = self._said
         host = f"[{self._host}]" if ":" in self._host else self._host
         text = "" if said is None else f"grpc://{host}:{said.flight}"
@@ -141,7 +141,7 @@ class FlightSide:
         """Return a connection over which the process passes elements on to the member *to*.
 
         Raises:
-            CallError: if it, or the member's, is not there now.
+            CallError: the process here or at the member does not run now.
         """
         address = self._address_of(to)
         said = self._said

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
 
 LOOK_S: Final = 0.1
-"""How often a leader asks the workers."""
+"""The seconds between two rounds of questions of a leader to the workers."""
 OTHERS_S: Final = 1.0
-"""How often it asks other members whether they are to be workers."""
+"""The seconds between two questions to other members whether they are to be workers."""
 CALL_S: Final = 1.0
 READ_S: Final = 5.0
-"""How often it looks for records of other leaders."""
+"""The seconds between two looks of a leader for records of others."""
 TIDY_EPOCHS: Final = 8
 
 
@@ -39,8 +39,8 @@ class Leading:
     Args:
         me: this worker.
         newest: returns the newest record that this node knows.
-        saw: called with a newer one.
-        tell: tells this very worker, and returns what it says.
+        saw: called with a newer record.
+        tell: gives a message to this same worker, and returns its answer.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of one node
@@ -78,7 +78,7 @@ class Leading:
         record, ringpop = self._newest(), self._ringpop
         there = [name for name in (() if record is None else record.names) if self._is_there(name)]
         if not there:
-            return True  # somebody has to begin; several may try
+            return True  # a first worker has to begin; several may try
         try:
             order = ringpop.lookup_n(f"dataflow/{self._flow}", len(ringpop.members))
         except NoOwner:
@@ -89,7 +89,7 @@ class Leading:
         """Lead whenever this node is the leader, until cancelled."""
         leader: Leader | None = None
         while True:
-            # Who has put a record tells its workers, even if one of those is to lead from now on.
+            # The node that put a record tells its workers, even if one of them leads from now on.
             if not self.leads() and not self._untold:
                 leader = None
             else:
@@ -160,7 +160,7 @@ class Leading:
             self._saw(newest)
 
     async def _ask_all(self) -> tuple[dict[str, Said], set[str]]:
-        """Return what workers say, by name, and who of them is to leave."""
+        """Return the answers of workers, by name, and the names of those that are to leave."""
         record, now = self._newest(), trio.current_time()
         workers = set(self._lives) | set(() if record is None else record.names)
         asked = {name for name in workers if self._is_there(name)}
@@ -182,7 +182,7 @@ class Leading:
         call = Call(NODE_SERVICE, TELL, b"", encode(told), ttl_s=CALL_S)
         try:
             answer = await self._ringpop.channel.call(address, call)
-            if answer.ok:  # else this dataflow was not started there
+            if answer.ok:  # otherwise this dataflow was not started there
                 said[name] = decode(Said, answer.arg3)
         except (CallError, BodyError):
             pass  # it is asked again

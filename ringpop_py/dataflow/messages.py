@@ -1,4 +1,4 @@
-"""What workers of a dataflow say to each other, besides elements."""
+"""The messages between workers of a dataflow, besides elements."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ TELL: Final = "/dataflow/tell"
 
 
 class Told(Declared, frozen=True):
-    """What a leader tells a worker, which answers with `ringpop_py.exchange.leader.Said`.
+    """A leader's message to a worker, which answers with `ringpop_py.exchange.leader.Said`.
 
     Attributes:
         seen: the newest record that the leader knows; None if there is none.
-        leader: who says so.
+        leader: the name of the leader.
         epoch, last: see `Tell`.
     """
 
@@ -28,5 +28,5 @@ class Told(Declared, frozen=True):
 
     @property
     def tell(self) -> Tell:
-        """What is to be done."""
+        """The act that the leader wants."""
         return Tell(self.epoch, self.last)

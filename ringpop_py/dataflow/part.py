@@ -39,26 +39,26 @@ Step = Process | Advance | Keep
 
 READ_RECORDS: Final = 4_000
 LOOK_S: Final = 1.0
-"""How often splits are looked for."""
+"""The seconds between two looks for splits."""
 IDLE_S: Final = 0.02
 IDLE_S_MAX: Final = 0.2
 SLOW_S: Final = 10.0
-"""A stage or a sink that takes longer is shown as a trouble."""
+"""The seconds after which a call of a stage or a sink is shown as a trouble."""
 SOURCES: Final = frozenset({"source", "sink", "store"})
-"""What troubles concern besides splits."""
+"""The places of troubles, besides splits."""
 AGAIN_S: Final = 0.1
 AGAIN_S_MAX: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a dataflow is, at this node.
+    """The definition of a dataflow, at this node.
 
     Attributes:
-        line_to: returns how elements get to a worker.
+        line_to: returns the line to a worker.
         time_of: returns the time of a record's value; None if records have no times.
         refused: see `ringpop_py.dataflow.dataflow.start_dataflow`.
-        read_limiter, stage_limiter, sink_limiter: of threads: a stage runs in one at a time.
+        read_limiter, stage_limiter, sink_limiter: limit threads; a stage runs in one at a time.
     """
 
     name: str
@@ -84,12 +84,12 @@ class Part:
         former: the part before, if it still has the state at the cut from which the run begins.
 
     Attributes:
-        incoming: where elements of other workers go.
-        scope: ends it.
-        troubles: what hinders it, by what that concerns.
+        incoming: the channels for elements of other workers.
+        scope: cancelled to end the part.
+        troubles: the texts of present troubles, by place.
         refused_count: how many records were left out.
-        has_ended: whether it takes part no longer.
-        failure: why, if it has failed.
+        has_ended: whether it no longer takes part.
+        failure: the reason, if it has failed.
         clean_at: the epoch at whose end the state is; None if it has changed since, or is not
             complete.
     """
@@ -141,17 +141,17 @@ class Part:
 
     @property
     def watermark(self) -> int | None:
-        """How far the stage is in the time of records."""
+        """The watermark of the stage."""
         return self._run.watermark
 
     @property
     def rows_count(self) -> int:
-        """How many rows the stage has processed in this run."""
+        """The number of rows that the stage has processed in this run."""
         return self._runner.rows_count
 
     @property
     def late_count(self) -> int:
-        """How many rows have come too late in this run."""
+        """The number of rows that came too late in this run."""
         return self._runner.context.late_count
 
     @property
@@ -160,19 +160,19 @@ class Part:
         return self._run.groups
 
     def offsets(self) -> dict[str, int]:
-        """Return how far the splits were read that this worker reads."""
+        """Return the position up to which each split of this worker was read."""
         return self._run.splits
 
     def aligned(self) -> tuple[int, Aligned | None]:
-        """Return the epoch after the newest record, and what there is of it, once it may end."""
+        """Return the epoch after the newest record, and our part of it, once it may end."""
         epoch = self.record.epoch + 1
         if self._aligned is None or self._aligned[0] != epoch:
             return 0, None
-        # What was sent on in the epoch before has to have arrived: its record is deleted soon.
+        # The results of the epoch before must have arrived: its record is deleted soon.
         return (epoch, self._aligned[1]) if self._delivered == epoch - 1 else (0, None)
 
     def tell(self, tell: Tell) -> None:
-        """Take what a leader says."""
+        """Follow a message of a leader."""
         if tell.epoch is not None and tell.epoch > self._run.epoch:
             self._barrier = tell
             self._rouse()
@@ -232,11 +232,11 @@ class Part:
                 for name in part.objects:
                     payload = await self._stored(partial(checkpoints.get_object, name))
                     await self._in_stage(partial(state.load, payload, is_missing))
-        self.clean_at = record.cut  # not before: a part that ends while it loads has not all of it
+        self.clean_at = record.cut  # not before: a part that ends while it loads lacks some
 
     async def _in_stage(self, function: Callable[[], T]) -> T:
-        # A stage that hangs must not keep the node from ending. What it does then is lost: nobody
-        # uses its state again, and the next part waits for its thread.
+        # A stage that hangs must not keep the node from ending. Its later work is lost: its state
+        # is not used again, and the next part waits for its thread.
         with self._call_of("stage"):
             return await trio.to_thread.run_sync(
                 function, abandon_on_cancel=True, limiter=self._plan.stage_limiter
@@ -244,7 +244,7 @@ class Part:
 
     @contextmanager
     def _call_of(self, what: str) -> Iterator[None]:
-        """Note that the application's *what* is called, for the case that it does not return."""
+        """Note that the application's *what* is called, in case it does not return."""
         self._called_at[what] = trio.current_time()
         try:
             yield
@@ -252,7 +252,7 @@ class Part:
             del self._called_at[what]
 
     async def _stored(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Return what the store returns, whatever gets in the way. Raises StateDamaged."""
+        """Return the result of *call*, retried until the store answers. Raises StateDamaged."""
         pause_s = AGAIN_S
         while True:
             try:
@@ -266,7 +266,7 @@ class Part:
             pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
     def trouble(self) -> str:
-        """Return what hinders this part now; empty if nothing does."""
+        """Return the present trouble of this part; empty if it has none."""
         if self.failure:
             return self.failure
         now = trio.current_time()
@@ -322,7 +322,7 @@ class Part:
                 self._note(split, "")  # it is gone, or another worker's
 
     async def _read_all(self) -> bool:
-        """Read each split once, or up to the next barrier; return whether there was something."""
+        """Read each split once, or up to the next barrier; return whether records came."""
         was_any = False
         for split, after in self.offsets().items():
             if self._barrier is not None or self._run.paused:
@@ -350,7 +350,7 @@ class Part:
         )
 
     def _read_some(self, split: str, after: int, now: float) -> list[Send] | None:
-        """Read and pack what comes next in *split*; None if there is nothing."""
+        """Read and pack the next records of *split*; None if it has none."""
         rows: list[Row] = []
         upto = after
         for record in self._plan.source.read(split, after, READ_RECORDS):
@@ -367,7 +367,7 @@ class Part:
         return [each for send in sends for each in self._packed(send)]
 
     def _refuse(self, split: str, record: Record | BadRecord, why: str) -> bool:
-        """Have the application take a record that cannot be used; return whether to go on."""
+        """Give the application a record that cannot be used; return whether to go on."""
         if self._plan.refused is None:
             self._stopped.add(split)
             self._note(split, f"it stops at position {record.position}: {why}")
@@ -377,7 +377,7 @@ class Part:
         return True
 
     def _packed(self, send: Send) -> list[Send]:
-        """Return *send* as what travels: batches of Arrow, unless it stays here."""
+        """Return *send* with its rows as batches of Arrow, unless it stays here."""
         if send.worker == self._plan.me.name or not isinstance(send.element, Data):
             return [send]
         return [Send(send.worker, Data(b)) for b in self._packer.pack(send.element.batch)]
@@ -392,7 +392,7 @@ class Part:
     # The stage.
 
     async def _consume(self, worker: str) -> None:
-        """Process what comes from *worker*, in order, until cancelled."""
+        """Process the elements of *worker*, in order, until cancelled."""
         receiver = self.incoming.receiver(worker)
         async for element in receiver:
             while worker in self._run.blocked:
@@ -418,7 +418,7 @@ class Part:
                 self._runner.advance(step.time)
 
     async def _keep(self, epoch: int) -> None:
-        """Keep the state as it is now, and what was sent on; go on while that is put."""
+        """Keep the present state and the results; go on while they are put."""
         runner, run = self._runner, self._run
         whole = self._is_whole_due
         (state, is_whole), emitted = await self._in_stage(

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from ringpop_py.streams.source import Record
 
 ROW_BYTES_MAX: Final = 4 << 20
-"""A record that is larger cannot travel: a message has at most 8 MiB."""
+"""The most bytes of a record; a larger one cannot be sent, as a message has at most 8 MiB."""
 KEY_CHARACTERS_MAX: Final = 4_096
 TimeOf = Callable[[Any], int]
 
 
 def row_of(record: Record | BadRecord, time_of: TimeOf | None) -> tuple[Row | None, str]:
-    """Return the row of *record*, or why there is none."""
+    """Return the row of *record*, or the reason why it has none."""
     why = _why_not(record)
     if why or isinstance(record, BadRecord):
         return None, why
@@ -32,12 +32,12 @@ def row_of(record: Record | BadRecord, time_of: TimeOf | None) -> tuple[Row | No
     except Exception as error:  # noqa: BLE001 - of the application's own function
         return None, f"its time cannot be found: {type(error).__name__}: {text_of(error)}"
     if type(time) is not int or not -(1 << 63) <= time < 1 << 63:
-        return None, f"its time is {time!r:.100}, and no whole number of 64 bits"
+        return None, f"its time is {time!r:.100}, not a whole number of 64 bits"
     return Row(record.key, record.value, time), ""
 
 
 def _why_not(record: Record | BadRecord) -> str:
-    """Return why *record* cannot be used, as far as it itself says; empty if it can."""
+    """Return why *record* cannot be used, as far as it shows; empty if it can."""
     if isinstance(record, BadRecord):
         return record.why
     if len(record.key) > KEY_CHARACTERS_MAX:
@@ -56,7 +56,7 @@ def time_function(time: str | TimeOf | None) -> TimeOf | None:
     """Return the function that *time* is, or that reads the field of that name.
 
     Raises:
-        ConfigError: if it is neither.
+        ConfigError: *time* is neither.
     """
     if time is None or callable(time):
         return time

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Line:
-    """A connection over loopback. Its first bytes are a token that nobody else knows."""
+    """A connection over loopback. Its first bytes are a secret token."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -63,9 +63,9 @@ class Relay(pf.FlightServerBase):  # type: ignore[misc] # pyarrow has no types
     """Flight's side: each call of ``DoExchange`` is one channel into the node.
 
     Args:
-        host: where it listens.
-        node_port: where the node listens on loopback.
-        token: what both of them prove to each other.
+        host: the address at which it listens.
+        node_port: the port at which the node listens on loopback.
+        token: the secret by which each knows the other.
     """
 
     def __init__(self, host: str, node_port: int, token: bytes) -> None:
@@ -87,7 +87,7 @@ class Relay(pf.FlightServerBase):  # type: ignore[misc] # pyarrow has no types
         """Pass each element on to the node, and its answer back.
 
         Raises:
-            FlightServerError: for what is no element; it ends this call alone.
+            FlightServerError: the input is not an element; this ends only this call.
         """
         del context, descriptor
         line = _Line(socket.create_connection(("127.0.0.1", self._node_port)))
@@ -104,7 +104,7 @@ class Relay(pf.FlightServerBase):  # type: ignore[misc] # pyarrow has no types
                 line.send(frame(head, body))
                 writer.write_metadata(line.exactly(1))
         except BadElement as error:
-            raise pf.FlightServerError(f"no element: {error}") from None
+            raise pf.FlightServerError(f"not an element: {error}") from None
         except OSError as error:
             raise pf.FlightUnavailableError(f"the node is gone: {error}") from None
         finally:
@@ -169,8 +169,8 @@ class Relay(pf.FlightServerBase):  # type: ignore[misc] # pyarrow has no types
 def main() -> None:
     """Relay for the node that has started this, until its end of the pipe is closed.
 
-    Arguments: where to listen, and the node's port on loopback. Input: the token. The first line of
-    output says where it listens.
+    Arguments: the host to listen at, and the node's port on loopback. Input: the token. The first
+    line of output says where it listens.
     """
     host, port = sys.argv[1], int(sys.argv[2])
     token = sys.stdin.buffer.read(TOKEN_BYTES)

@@ -14,7 +14,7 @@ TOKEN_BYTES: Final = 32
 NOT_TAKEN: Final = 0
 TAKEN: Final = 1
 OVER: Final = 2
-"""The answers to an element: to be sent again, in its queue, of a run that is over."""
+"""The answers to an element: send it again; it is in its queue; its run is over."""
 
 
 def frame(head: bytes, body: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Where the stage of a dataflow sends its results, and how they arrive once."""
+"""The sinks of a dataflow's results, and how results arrive once."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from ringpop_py.values.operations import Value
 
 ROWS_MAX: Final = 1 << 24
-"""The most results of one worker in one epoch that a `KeyspaceSink` takes."""
+"""The most results of one worker in one epoch that a `KeyspaceSink` accepts."""
 GROUP_ROWS: Final = 1_000
 GROUP_BYTES: Final = 1 << 20
 
 
 class Sent(NamedTuple):
-    """What one worker's stage has sent on in one epoch.
+    """The results that one worker's stage has sent on in one epoch.
 
     It is delivered again after a failure, with the same *id* and the same rows. So results arrive
-    once where the sink drops what it has, and at least once elsewhere.
+    once if the sink drops repetitions, and otherwise at least once.
 
     Attributes:
         epoch: rises for each *number*.
-        number: of the worker among those of its run.
+        number: the worker's number among those of its run.
         rows: key and value of each result.
     """
 
@@ -47,24 +47,24 @@ class Sent(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Under which name the sink may remember it; it can be the name of a file."""
+        """The name under which the sink may remember it, valid as the name of a file."""
         return f"{name_part(self.flow)}-{self.epoch:012d}-{self.number:04d}"
 
 
 Sink = Callable[[Sent], Awaitable[None] | None]
-"""Delivers what was sent. A plain function runs in a thread. What it raises is tried again."""
+"""Delivers a `Sent`. A plain function runs in a thread. If it raises, it is called again."""
 
 
 class FileSink:
-    """Files of JSON, one line a result, of which each appears as a whole and once.
+    """Files of JSON, one line a result; each file appears as a whole and once.
 
     Bytes are written in base64.
 
     Args:
-        folder: is made if it is not there. All workers have to see the same one.
+        folder: is made if it does not exist. All workers have to see the same one.
 
     Raises:
-        ConfigError: if it is no folder.
+        ConfigError: *folder* is not a folder.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -72,7 +72,7 @@ class FileSink:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"{folder} is no folder: {error.strerror or error}") from None
+            raise ConfigError(f"{folder} is not a folder: {error.strerror or error}") from None
 
     def __call__(self, sent: Sent) -> None:
         """Write the file ``DATAFLOW-EPOCH-NUMBER.jsonl``, durably. Raises SinkFailed."""
@@ -80,7 +80,7 @@ class FileSink:
         lines = (
             encode_value("json", {"key": key, "value": _in_json(value)}) for key, value in sent.rows
         )
-        # A name of its own: another worker may deliver the same at the same time.
+        # A name of its own: another worker may deliver the same results at the same time.
         unready = self._folder / f".{sent.id}-{secrets.token_hex(8)}.tmp"
         try:
             if path.exists():
@@ -115,13 +115,13 @@ class KeyspaceSink:
 
     Args:
         operation: what a result does to its key: an operation of `Keyspace.update`.
-        refused: is called with the key and value of each result that the keyspace never takes, and
-            why, and the dataflow goes on without it. If it is None, results wait behind such a one.
+        refused: is called with the key and value of each result that the keyspace never accepts,
+            and why, and the dataflow goes on without it. If it is None, later results wait.
 
     One dataflow writes into a keyspace with an operation through one such sink only.
 
     Raises:
-        ConfigError: if the keyspace is in memory mode.
+        ConfigError: the keyspace is in memory mode.
     """
 
     def __init__(
@@ -141,8 +141,8 @@ class KeyspaceSink:
         """Write the results. Raises SinkFailed if some are refused, or cannot be written now."""
         if len(sent.rows) > ROWS_MAX:
             raise SinkFailed(f"an epoch has {len(sent.rows)} results, of at most {ROWS_MAX}")
-        # Results are a source whose positions rise with the epoch. What was delivered before, the
-        # partition knows by its mark; see `Span`.
+        # Results are a source whose positions rise with the epoch. The partition recognises by its
+        # mark the results that were delivered before; see `Span`.
         first = sent.epoch * ROWS_MAX + 1
         for rows in _groups(sent.rows):
             await self._write(f"{sent.flow}/{sent.number}/{self._operation}", rows, first)

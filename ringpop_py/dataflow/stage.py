@@ -1,4 +1,4 @@
-"""What a keyed stage is, and tumbling windows as one."""
+"""Keyed stages, and tumbling windows as one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Row(NamedTuple):
     """A record on its way to a stage.
 
     Attributes:
-        time: when it happened, in the application's unit; None if records have no times.
+        time: the time of its event, in the application's unit; None if records have no times.
     """
 
     key: str
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 def check_plain(value: object) -> None:
-    """Check that *value* comes back equal when it was kept. Raises BadOperation."""
+    """Check that *value* can be kept and comes back equal. Raises BadOperation."""
     if type(value) not in SCALARS:
         check_value(value)
     elif type(value) is int and not -INTEGER_MAX <= value <= INTEGER_MAX:
@@ -49,11 +49,11 @@ def _is_unicode(text: str) -> bool:
 
 
 class Context:
-    """What a stage knows and does besides the state of a key; one for all calls.
+    """The information and acts of a stage besides the state of a key; one for all calls.
 
     Attributes:
-        key: whose state it is.
-        watermark: no record is earlier from now on, but those that are late; None if there is none.
+        key: the key of the state.
+        watermark: no later record is earlier, except late ones; None if there is none.
         late_count: how many records have come too late; a stage counts them with `late`.
     """
 
@@ -70,8 +70,8 @@ class Context:
         """Send *value* on, to the sink. It arrives once the epoch is complete, and once only.
 
         Raises:
-            BadOperation: if it is no plain value (text, a number, bytes, true or false, None, or
-                lists and maps of these, whose keys are text), or *key* is no text.
+            BadOperation: *value* is not plain (text, a number, bytes, true or false, None, or
+                lists and maps of these, whose keys are text), or *key* is not text.
         """
         check_text(key)
         check_plain(value)
@@ -80,7 +80,7 @@ class Context:
     def wake_at(self, time: int) -> None:
         """Have `wake` called with this key once the watermark is at *time*.
 
-        It takes the place of what was said for the key before.
+        It replaces an earlier time for this key.
         """
         self._wake = time
 
@@ -101,7 +101,7 @@ class Stage(Protocol):
         """Return the state of ``context.key`` after *rows*.
 
         Args:
-            state: what was returned last; None at first. None forgets the key.
+            state: the last return value for the key; None at first. Returning None forgets the key.
         """
 
     def wake(self, state: Any, context: Context) -> Any:  # noqa: ANN401 - its own
@@ -121,7 +121,7 @@ class _Plain:
 
 
 def checked_stage(stage: Stage | Process) -> Stage:
-    """Return *stage*, or a stage of the function that it is. Raises ConfigError."""
+    """Return *stage*, or a stage that calls it if it is a function. Raises ConfigError."""
     if hasattr(stage, "process") and hasattr(stage, "wake"):
         return stage
     if callable(stage):
@@ -148,7 +148,7 @@ class StageRunner:
         self._stage = stage
 
     def process(self, rows: Sequence[Row]) -> None:
-        """Have the stage process *rows*, by key; raises what it raises."""
+        """Have the stage process *rows*, by key; raise its errors."""
         by_key: dict[str, list[Row]] = {}
         for row in rows:
             by_key.setdefault(row.key, []).append(row)
@@ -160,7 +160,7 @@ class StageRunner:
         self.rows_count += len(rows)
 
     def advance(self, time: int) -> None:
-        """Tell the stage how far it is in the time of records."""
+        """Wake the stage for all keys that are due at the watermark *time*."""
         state, context = self.state, self.context
         context.watermark = time
         for key in state.due(time):
@@ -178,13 +178,13 @@ class StageRunner:
         self.state.set(key, value, wake)
 
     def take_emitted(self) -> list[tuple[str, Value]]:
-        """Return what was sent on since this was called last."""
+        """Return the results since the last call."""
         context = self.context
         emitted, context._emitted = context._emitted, []  # noqa: SLF001
         return emitted
 
     def take_late(self) -> tuple[int, str]:
-        """Return how many records came too late since this was called last, and one of them."""
+        """Return how many records came too late since the last call, and one of them."""
         context = self.context
         count = context.late_count - context._late_told  # noqa: SLF001
         context._late_told = context.late_count  # noqa: SLF001
@@ -199,11 +199,11 @@ class Tumbling:
     late: it is counted, and goes nowhere else.
 
     Args:
-        size: of a window, in the unit of the times; windows begin at multiples of it.
+        size: the length of a window, in the unit of times; windows begin at multiples of it.
         add: returns the value of a window after one more record; the first value is None.
 
     Raises:
-        ConfigError: if these cannot be used.
+        ConfigError: *size* or *add* cannot be used.
     """
 
     def __init__(self, size: int, add: Callable[[Any, Any], Any]) -> None:

@@ -20,7 +20,7 @@ DNS_EXAMPLE: Final = (
     "dns://NAME:PORT or srv://_SERVICE._tcp.NAME, with ?server=HOST:PORT or without"
 )
 SCHEMES: Final = (SCHEME, "dns://", "srv://")
-"""Hosts that begin so are looked up whenever a node looks for others."""
+"""Hosts with such a beginning are looked up whenever a node looks for others."""
 
 _DNS_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[-A-Za-z0-9._]*[A-Za-z0-9])?\.?")
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -33,7 +33,7 @@ def statefulset_hosts(app: str, namespace: str, replicas: int, port: int) -> tup
     hosts until one answers.
 
     Raises:
-        ConfigError: a name, the port or the number is not possible.
+        ConfigError: a name, the port or the number of replicas is not valid.
     """
     for name, what in ((app, "app"), (namespace, "namespace")):
         if not _DNS_LABEL.fullmatch(name):
@@ -76,7 +76,7 @@ def _statefulset(text: str, what: str) -> tuple[Host, ...]:
         raise ConfigError(f"{what} {text!r}: {error}") from None
     if replicas is not None:
         return hosts
-    # The headless service has an address for each that runs, however many these are.
+    # The headless service has an address for each replica that runs, however many these are.
     return (DnsLookup("dns", f"{app}-headless.{namespace}.svc", port),)
 
 
@@ -102,7 +102,7 @@ def _lookup(text: str, what: str) -> DnsLookup:
 
 
 def listed_addresses(path: str) -> tuple[Address, ...]:
-    """Return the hosts in a file, for a program that looks nothing up. Raises ConfigError."""
+    """Return the hosts in a file, for a program that does no lookups. Raises ConfigError."""
     hosts = read_hosts_file(path)
     addresses = tuple(host for host in hosts if isinstance(host, Address))
     if len(addresses) < len(hosts):

@@ -1,8 +1,8 @@
-"""Shows in Kubernetes who leads: mirrors the leader into a Lease, which decides nothing.
+"""Shows the leader in Kubernetes: mirrors it into a Lease, which decides nothing.
 
 ``kubectl get lease NAME`` and tools of operators see the leader there. A Lease has no fencing (its
-holder may be paused, and wake up when another has it), so nobody here goes by it: what decides is
-what is recorded in the store. So a Lease that says something else is overwritten.
+holder may be paused, and wake up when another has it), so no code here relies on it: the records
+in the store decide. A Lease that says something else is overwritten.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 RENEW_S: Final = 5.0
 DURATION_S: Final = 15
-"""A Lease that was not renewed for so long has no holder."""
+"""A Lease that was not renewed for this many seconds has no holder."""
 TIMEOUT_S: Final = 5.0
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes puts what a pod needs to call its API."""
+"""The folder where Kubernetes puts the files that a pod needs to call its API."""
 URL_VARIABLE: Final = "RINGPOP_KUBERNETES_URL"
-"""The API somewhere else: behind ``kubectl proxy``, for example."""
+"""The variable with another URL of the API: for example, that of ``kubectl proxy``."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 CONFLICT: Final = 409
 NOT_FOUND: Final = 404
@@ -40,7 +40,7 @@ def parse_lease(text: str) -> tuple[str, str]:
     """Return the namespace and the name in ``NAMESPACE/NAME``. Raises ConfigError."""
     namespace, _, name = text.partition("/")
     if not _NAME.fullmatch(namespace) or not _NAME.fullmatch(name):
-        raise ConfigError(f"a lease is NAMESPACE/NAME, as Kubernetes has them, not {text!r:.200}")
+        raise ConfigError(f"a lease is NAMESPACE/NAME, as in Kubernetes, not {text!r:.200}")
     return namespace, name
 
 
@@ -48,7 +48,7 @@ def renewed(found: Mapping[str, Any] | None, holder: str, now: datetime) -> dict
     """Return the spec of a Lease that *holder* holds at *now*.
 
     Args:
-        found: the spec that there is; None if there is no Lease.
+        found: the present spec; None if there is no Lease.
     """
     spec = dict(found or {})
     at = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -70,10 +70,10 @@ class LeaseMirror:
     Args:
         where: ``NAMESPACE/NAME``.
         me: the name of this node.
-        leader: returns the name of the node that leads, as this one sees it.
+        leader: returns the name of the leading node, as this node sees it.
 
     Raises:
-        ConfigError: if *where* is no Lease, or this process has no API of Kubernetes.
+        ConfigError: *where* is not the name of a Lease, or Kubernetes' API is not here.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class LeaseMirror:
             host = environment.get("KUBERNETES_SERVICE_HOST")
             if not host:
                 raise ConfigError(
-                    f"--lease needs the API of Kubernetes: this is no pod, and {URL_VARIABLE} is "
+                    f"--lease needs Kubernetes' API: this is not a pod, and {URL_VARIABLE} is "
                     "not set"
                 )
             port = environment.get("KUBERNETES_SERVICE_PORT", "443")
@@ -130,8 +130,8 @@ class LeaseMirror:
         """Write once that this node leads; return why that was refused, or nothing.
 
         Raises:
-            httpx.HTTPError, OSError: if the API, or the token of this pod, cannot be reached.
-            BodyError: if it answers with something else than a Lease.
+            httpx.HTTPError, OSError: the API cannot be reached, or this pod's token cannot be read.
+            BodyError: the API answers with something else than a Lease.
         """
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
         headers = {"content-type": "application/json"}
@@ -156,5 +156,5 @@ class LeaseMirror:
             content = encode_value("json", lease)
             answer = await client.put(f"{path}/{self._name}", content=content, headers=headers)
         if answer.is_success or answer.status_code == CONFLICT:
-            return ""  # who leads by then writes it again
+            return ""  # the leader at that time writes it again
         return f"Kubernetes answers {answer.status_code}: {answer.text[:200]}"

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     LookUp = Callable[[DnsLookup], Awaitable[Sequence[Address]]]
 
 ADDRESSES_MAX: Final = 1_000
-"""So many hosts are taken of an answer."""
+"""The most hosts that are used of one answer; the others are ignored."""
 
 
 def lookups_for(own: str) -> LookUp:
-    """Return what looks hosts up, for a node with the host *own*: addresses of its family only.
+    """Return a function that looks up hosts, with addresses only of the family of our host *own*.
 
-    It raises OSError, with the reason, if there is no answer, or none with an address.
+    The function raises OSError, with the reason, if no answer comes, or none with an address.
     """
     kinds = [dns.rdatatype.A, dns.rdatatype.AAAA]
     if is_numeric(own):
@@ -70,7 +70,7 @@ def _resolver(lookup: DnsLookup) -> Resolver:
 async def _hosts(
     resolver: Resolver, name: str | dns.name.Name, kinds: Sequence[RdataType]
 ) -> list[str]:
-    """Return the addresses of *name*, of all *kinds* that it has; a `Name` is not searched for."""
+    """Return the addresses of *name*, of all *kinds* it has; a `Name` skips the search list."""
     hosts: dict[RdataType, list[str]] = {}
     trouble: list[dns.exception.DNSException] = []
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     Resolve = Callable[[str], Awaitable[Sequence[str]]]
 
 RESOLVE_S_MAX: Final = 2.0
-"""How long names are resolved, in seconds; a name that takes longer stays a name for this time."""
+"""The most seconds to resolve names; a name that takes longer stays a name this time."""
 
 
 def resolver_for(own: str) -> Resolve:
-    """Return what resolves names, to addresses of the family of our *own* host.
+    """Return a function that resolves names to addresses of the family of our *own* host.
 
     Many machines have an address of the other family for each name, at which no peer listens.
     """
@@ -43,11 +43,11 @@ def _nobody(_address: Address) -> bool:
 async def resolved(
     hosts: Sequence[Address], resolve: Resolve, is_member: Callable[[Address], bool] = _nobody
 ) -> tuple[tuple[Address, ...], Mapping[str, str]]:
-    """Return *hosts*, with all addresses in the place of a name that has several.
+    """Return *hosts*, with a name that has several addresses replaced by these.
 
     A name with one address stays a name, under which its member may be known, unless *is_member*
-    says that a member has the address and none has the name. A name stays as well that cannot be
-    resolved now; the second result says for each why.
+    says that a member has the address and none has the name. A name that cannot be resolved now
+    stays, too; the second result has the reason for each.
     """
     names = dict.fromkeys(host.host for host in hosts if not is_numeric(host.host))
     found: dict[str, Sequence[str]] = {}

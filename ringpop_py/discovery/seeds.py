@@ -23,7 +23,7 @@ REFRESH_S_MAX: Final = 2.0
 
 
 class Resolving(NamedTuple):
-    """How what stands behind hosts is found.
+    """The functions that find the addresses behind hosts.
 
     Attributes:
         resolve: returns the addresses of a name.
@@ -35,7 +35,7 @@ class Resolving(NamedTuple):
 
 
 class Resolver(NamedTuple):
-    """The same, as `Resolving`, and whether a member is known under an address."""
+    """A `Resolving`, and a function that says whether a member is known under an address."""
 
     resolve: Resolve
     look_up: Callable[[DnsLookup], Awaitable[Sequence[Address]]]
@@ -43,7 +43,7 @@ class Resolver(NamedTuple):
 
 
 class Seeds:
-    """Reads the hosts file and resolves the names of hosts, again on request.
+    """A reader of the hosts file, which also resolves the names of hosts, again on request.
 
     If the file cannot be read, the hosts stay as they were. That is logged once for each new
     reason, and once when the file can be read again.
@@ -52,10 +52,10 @@ class Seeds:
         static: hosts that need not be in the file.
         file: the path of the hosts file, if there is one.
         tell: called with all hosts after they were read.
-        resolver: finds what stands behind names and lookups; None leaves names as they are.
+        resolver: finds the addresses behind names and lookups; None leaves names as they are.
 
     Attributes:
-        unknown: names and lookups that could not be resolved the last time, and why.
+        unknown: names and lookups that could not be resolved last time, and why.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Seeds:
         self._waiting: list[trio.Event] = []
         self._trouble = ""
         self._looked_up: dict[DnsLookup, Sequence[Address]] = {}
-        """What was found the last time that something was."""
+        """The last addresses that were found."""
 
     def read(self) -> tuple[Host, ...]:
         """Return all hosts as they are now, each once. Raises HostsFileError."""
@@ -82,9 +82,9 @@ class Seeds:
         return tuple(dict.fromkeys([*self._static, *listed]))
 
     async def resolved(self, hosts: tuple[Host, ...]) -> tuple[Address, ...]:
-        """Return *hosts* with addresses in the place of lookups, and of names that have several.
+        """Return *hosts* with addresses in place of lookups, and of names that have several.
 
-        What cannot be looked up now is as it was; that is logged once.
+        A lookup that fails now keeps its last result; that is logged once.
         """
         addresses = [host for host in hosts if isinstance(host, Address)]
         lookups = [host for host in hosts if isinstance(host, DnsLookup)]
@@ -103,7 +103,7 @@ class Seeds:
         return tuple(dict.fromkeys([*named, *found]))
 
     async def _look_up(self, lookups: Sequence[DnsLookup]) -> dict[str, str]:
-        """Look up all of *lookups*; return which could not be, and why."""
+        """Look up all of *lookups*; return those that failed, and why."""
         assert self._resolver is not None
         look_up = self._resolver.look_up
         why = f"it was not resolved within {RESOLVE_S_MAX:g} s"

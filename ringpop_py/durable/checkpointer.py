@@ -1,7 +1,7 @@
 """When the partitions of this node write checkpoints: one after the other, spread over time.
 
-What they cover is then deleted from the journal. So the journal has hardly more slots than
-`checkpoint_slots_max`, unless checkpoints fail: it is what a node that takes over has to read.
+Slots that they cover are then deleted from the journal, which a node that takes over has to read.
+So the journal has hardly more slots than `checkpoint_slots_max`, unless checkpoints fail.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOK_S: Final = 0.25
 TRIM_S: Final = 5.0
 """The seconds between two deletions of what checkpoints cover, unless the journal is too long."""
 AGAIN_S: Final = 1.0
-"""The seconds after a checkpoint that failed, however long the journal is."""
+"""The seconds until the next try after a checkpoint failed, however long the journal is."""
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class Checkpointer:
         claims = {number: holding.epoch for number, holding in journal.held.items()}
         reached = Reached(journal.next_slot - 1, claims)
         if reached.slot or claims:
-            with suppress(StoreUnavailable):  # commits tell of it; the next note comes soon
+            with suppress(StoreUnavailable):  # commits report that; the next note comes soon
                 await self._worker.run(self._reached.note, journal.name, reached)
 
     async def _trim(self) -> None:
@@ -127,7 +127,7 @@ class Checkpointer:
             before = writer.journal.marked
             self._trim_at = now + TRIM_S
             helped = (await writer.trim()).first > before
-            # A partition that was released, and that nobody claims, may hold it up for long.
+            # A partition that was released, and that no node claims, may delay it for long.
             self._trim_pause_s = LOOK_S if helped else min(2 * self._trim_pause_s, TRIM_S)
 
     def _is_due(self, partition: Partition) -> bool:

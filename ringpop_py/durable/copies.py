@@ -40,7 +40,7 @@ class _Copy:
     """The copy of one partition.
 
     Attributes:
-        reading: set at the end of the reading under way; meanwhile the state may be anything.
+        reading: set at the end of the reading under way; until then, the state is undefined.
         error: why the last reading has failed.
         complete_at: when the last reading began: what was acknowledged before that is in it.
         read_at: when the last reading ended; None if there was none.

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
 RELEASE_S: Final = 5.0
 STRANGER_S: Final = 60.0
-"""How long a process that took a partition over has to become a member, before it is a stranger."""
+"""The seconds within which a process that took a partition over has to become a member. After that
+a warning says that it may be a stranger."""
 STRANGERS_MAX: Final = 16
 """The most processes of other clusters that are warned of, in each keyspace."""
 
@@ -128,7 +129,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         return len(self._ownership.pending)
 
     def troubles(self) -> list[tuple[int, KeyspaceError]]:
-        """Return the partitions here, or on their way here, whose store fails, and its errors.
+        """Return the partitions here, or on their way here, whose store fails, with its errors.
 
         They are in the order of their numbers.
         """
@@ -151,12 +152,12 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         return at if keeper_at is None else min(at, keeper_at)
 
     def hint(self, version: int) -> None:
-        """Read the store soon if *version* of the assignment, which another node knows, is news."""
+        """Read the store soon if another node's *version* of the assignment is newer than ours."""
         self.keeper.hint(version, now_us())
         self._do(())
 
     def learn_assignment(self, assignment: Assignment) -> None:
-        """Follow *assignment*, which is in the store, if it is news."""
+        """Follow *assignment*, which is in the store, if it is newer than ours."""
         self._follow(self.keeper.learn(assignment))
 
     def _follow(self, tasks: list[do.Task]) -> None:
@@ -284,17 +285,17 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         if not 0 <= number < len(self.table):
             raise BodyError(f"keyspace {self.table.keyspace!r} has no partition {number}")
         said: list[ReleaseSaid] = []
-        # It goes on if the one who asks hangs up.
+        # The release goes on even if the node that asks hangs up.
         self._ownership.release(
             number, request.epoch, request.to, request.journal, said.append, now_us()
         )
         self._carry_out_all()
         while not said and not self.failure:
             await self.changed.wait()
-        # Of a share that has ended, nobody releases anything any more.
+        # A share that has ended releases nothing any more.
         return said[0] if said and not self._has_ended else ReleaseSaid.NOT_MINE
 
-    # What an operator is told.
+    # Reports to the operator.
 
     def _tell_sealed(self, seal: fx.Sealed) -> None:
         owner, name, keyspace = seal.holder.owner, self._node.name, self.table.keyspace
@@ -302,9 +303,9 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         if owner == name:
             why = "that was an earlier process of this node"
         elif status is None:
-            why = "it is no member"
+            why = "it is not a member"
         elif status is Status.ALIVE:
-            why = "it is alive, and has answered that it does not have it"
+            why = "it is alive, and has answered that it does not have this partition"
         elif self._node.is_silent(owner):
             why = "it answers neither this node nor those that it asked"
         else:

@@ -34,7 +34,7 @@ class Partition(LocalPartition):
     """See the module.
 
     Args:
-        store: for the requests of its heir alone.
+        store: only for the requests of its heir.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Partition(LocalPartition):
 
     @property
     def position(self) -> Slot:
-        """Up to where the state is: where a checkpoint of it stands. The partition is held."""
+        """How far the state has come: a checkpoint of it stands there. The partition is held."""
         return self._writer.journal.position(self.number)
 
     @property
@@ -136,9 +136,9 @@ class PartitionCopy:
         self._heir = Heir(number, state, journal)
 
     async def read(self) -> None:
-        """Make the state that of now: it has everything acknowledged before this call.
+        """Bring the state up to date: it then has everything acknowledged before this call.
 
-        Nothing is written. During the call the state may be anything.
+        Nothing is written. During the call the state is undefined.
 
         Raises:
             StateDamaged: if something that is needed is damaged or gone.

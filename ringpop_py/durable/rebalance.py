@@ -1,4 +1,4 @@
-"""Rebalancing by hand: from any node, of keyspaces whose partitions do not move by themselves.
+"""Rebalancing by hand: from any node, of keyspaces whose partitions do not move automatically.
 
 No node is commanded: the next assignment is put into the store if it is absent, and each node
 follows it. So a rebalance goes on whichever node dies, and a second one is refused while partitions
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ringpop_py.durable.host import DurableHost
     from ringpop_py.placing.assignment import MovePlan
 
-BY_ITSELF: Final = "partitions of this keyspace move by themselves; there is nothing to do by hand"
+BY_ITSELF: Final = "partitions of this keyspace move automatically; there is nothing to do by hand"
 NOT_DONE: Final = "nothing was changed: this was a dry run"
 
 
@@ -37,8 +37,8 @@ async def rebalance(
 ) -> MovePlan:
     """Spread the keyspace's partitions over the present members; return the moves.
 
-    When this returns, the moves are recorded, and begin soon. If partitions move by themselves, the
-    plan is what has still to move, and nothing is done.
+    When this returns, the moves are recorded, and begin soon. If partitions move automatically, the
+    plan has the moves that are still to come, and nothing is done.
 
     Args:
         max_moves: the most moves that are made now.
@@ -50,7 +50,7 @@ async def rebalance(
         NotEnoughMembers: if nothing was assigned yet, because there are too few members.
         PartitionUnavailable: if nothing was assigned yet, but soon will be.
         NoOwner: if there is no member that can own a partition.
-        StoreUnavailable: perhaps it was recorded; the assignment's version says so.
+        StoreUnavailable: if the store fails. The assignment's version says whether it was recorded.
     """
     if max_moves is not None and (type(max_moves) is not int or max_moves < 0):
         raise ConfigError(f"max_moves is a whole number from 0, not {max_moves!r}")
@@ -72,12 +72,12 @@ async def restore_assignment(host: DurableHost, version: int, *, dry_run: bool =
     Partitions of members that are gone go to their heirs.
 
     Raises:
-        ConfigError: if partitions of this keyspace move by themselves, so it would not last.
+        ConfigError: if partitions of this keyspace move automatically, so it would not last.
         KeyspaceUnknown: if there is no such assignment.
         RebalanceUnderWay: this and the others as in `rebalance`.
     """
     if host.definition.automatic:
-        raise ConfigError(f"{BY_ITSELF}, and no assignment to go back to would last")
+        raise ConfigError(f"{BY_ITSELF}, and an assignment that is restored would not last")
     members = host.members()
     newest = await _settled(host, members)
     key = host.keys.assignment(version)

@@ -1,9 +1,9 @@
 """A member whose store refuses its writes gives its partitions to members whose store takes them.
 
-A mount that has turned read-only, or lost its permissions, does not pass by itself, and concerns
-one machine. So the member says by its label that it owns nothing, as after a failure of its share,
-and tries now and then whether it may write again. It keeps its partitions, and serves reads, while
-there is no other member to take them.
+A mount that has turned read-only, or lost its permissions, has to be repaired, and concerns one
+machine. So the member says by its label that it owns nothing, as after a failure of its share, and
+checks now and then whether it may write again. While no other member can take its partitions, it
+keeps them, and serves reads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RefusalWatch:
         members: returns the members that may own partitions now.
 
     Attributes:
-        away: whether this member owns nothing because of that.
+        away: whether this member owns nothing because the store refuses its writes.
     """
 
     def __init__(

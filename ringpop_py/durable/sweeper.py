@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ringpop_py.tasks import Worker
 
 SWEEP_S: Final = 600.0
-"""The seconds between two sweeps: what journals of nodes that have ended take is only room."""
+"""The seconds between two sweeps: the journals of nodes that have ended only take up room."""
 
 
 class Sweeper:
@@ -62,7 +62,7 @@ class Sweeper:
         """Trim all journals that are not trimmed up to their end, and what is noted of them.
 
         Raises:
-            StoreUnavailable: the store did not answer.
+            StoreUnavailable: if the store does not answer.
         """
         keys = self._keys
         listed: list[str] = await self._worker.run(self._worker.store.list, keys.journals)

@@ -1,7 +1,7 @@
 """Carries out, on trio, the steps of the journal of one keyspace at this node.
 
 Callers queue jobs, and one task does one step after the other. While a group is on its way, the
-next one gathers. What `Ownership` wants besides, such as claims after a fence, runs beside it.
+next one gathers. Other requests of `Ownership`, such as claims after a fence, run beside it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Writer:
     """See the module.
 
     Args:
-        store: for the requests of commits and reads alone: its failures fail them.
-        beside: for what is done beside them.
+        store: only for the requests of commits and reads: its failures fail them.
+        beside: for all other requests, which run beside them.
         spawn: runs a function in a task of its own.
 
     Attributes:
         carry_out: does what `Ownership` has left in `out`; set by the driver of the partitions.
         working: whether a task does steps.
-        readers_count: how many readers have looked for themselves in this turn of the loop.
+        readers_count: how many readers have looked on their own in this turn of the loop.
     """
 
     def __init__(
@@ -100,18 +100,18 @@ class Writer:
                 if ownership.out or ownership.ended:
                     self.carry_out()
         except BaseException:
-            # The node ends, or has a bug. It is open whether this step takes effect, and so no
-            # further step can be done.
+            # The node ends, or has a bug. Whether this step takes effect is unknown, so no further
+            # step can be done.
             ownership.stop()
             raise
         finally:
             self.working = False
 
     def look_now(self, job: Job) -> None:
-        """Do the step of *job*, a read, at once: nothing else is under way.
+        """Do the step of *job*, a read, immediately: nothing else is under way.
 
         Raises:
-            PartitionUnavailable: if this node does not have it any more.
+            PartitionUnavailable: if this node no longer has the partition.
             StoreUnavailable: if the store does not answer.
         """
         ownership, store = self.ownership, self.store
@@ -123,7 +123,7 @@ class Writer:
             self.carry_out()
         if not job.ended:  # it waits for the next claim
             number = job.partition.number
-            raise PartitionUnavailable(f"partition {number} is claimed again; retry")
+            raise PartitionUnavailable(f"partition {number} is being claimed again; retry")
         if job.error is not None:
             raise job.error
 

@@ -37,13 +37,13 @@ _MARK = MARK.encode()
 
 
 class RingpopMiddleware:
-    """Has each request answered by the host that owns its key; wraps the ASGI application *app*.
+    """A wrapper of the ASGI application *app*: the host that owns a request's key answers it.
 
     The daemon of this host says who owns keys, and forwards requests; it needs ``--app-url``, the
     URL of this application, to which it replays requests of other hosts.
 
     Args:
-        key: where the key of a request stands: ``"header:X-User"``, ``"path:/carts/{key}"``,
+        key: where the key of a request is: ``"header:X-User"``, ``"path:/carts/{key}"``,
             ``"query:user"``, ``"cookie:sid"``, a function of an `Incoming`, or a list of these, of
             which the first that finds a key decides. A request without a key is answered here.
         daemon: the address of this host's daemon, or its Unix socket; see `Client`.
@@ -52,7 +52,7 @@ class RingpopMiddleware:
         options: see `ForwardOptions`.
 
     Raises:
-        ConfigError: an argument is not what it has to be.
+        ConfigError: an argument is not valid.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class RingpopMiddleware:
     async def _checked(self, scope: Scope) -> tuple[Scope, bool]:
         """Return *scope* without the mark, and whether the daemon here has replayed the request.
 
-        The application never sees the mark, which it might show to anybody. It sees who asked at
+        The application never sees the mark, which it might show to anybody. It sees the caller at
         the other host, as if the request had come to this one.
         """
         [*_, mark] = [value for name, value in scope["headers"] if name == _MARK]
@@ -149,7 +149,7 @@ async def refuse_websocket(scope: Scope, receive: Receive, send: Send, why: http
 
 
 def incoming_of(scope: Scope) -> Incoming:
-    """Return what of a request a key may stand in."""
+    """Return the parts of a request that may have its key."""
     headers = [(name.decode("latin-1"), _text(value)) for name, value in scope["headers"]]
     query = scope["query_string"].decode("latin-1")
     return Incoming(scope.get("method", "GET"), _path(scope), query, headers)
@@ -175,10 +175,10 @@ def _text(value: bytes) -> str:
 async def answered(
     scope: Scope, receive: Receive, send: Send, forward: Forward, options: http.Options
 ) -> Receive | None:
-    """Forward a request, and send what came of it; return None then.
+    """Forward a request, and send its answer; return None then.
 
     Returns:
-        If this host is to answer: what gives the application the body, which was read.
+        If this host is to answer: a `Receive` that gives the application the body again.
     """
     body = await _body(receive, options.body_bytes_max)
     if body is None:
@@ -223,7 +223,7 @@ def _request_in(scope: Scope, body: bytes, options: http.Options) -> HttpRequest
 
 
 class _Caller(Enum):
-    """What comes of a request, instead of a reply."""
+    """The outcome of a request without a reply."""
 
     GONE = "gone"
 
@@ -231,13 +231,13 @@ class _Caller(Enum):
 async def _unless_gone(
     receive: Receive, forward: Callable[[], Awaitable[HttpReply | None]]
 ) -> HttpReply | RingpopError | _Caller | None:
-    """Return what *forward* does, or raises; it is cancelled if the caller goes away."""
+    """Return the result of *forward*, which is cancelled if the caller goes away."""
     outcome: HttpReply | RingpopError | _Caller | None = _Caller.GONE
     async with anyio.create_task_group() as tasks:
 
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":
-                await anyio.lowlevel.checkpoint()  # some have an answer each time
+                await anyio.lowlevel.checkpoint()  # some always have a message
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(watch)
@@ -264,7 +264,7 @@ async def _body(receive: Receive, most: int) -> bytes | None:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Return what gives *body*, and then what *receive* does."""
+    """Return a `Receive` that gives *body*, and then the messages of *receive*."""
     left = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:

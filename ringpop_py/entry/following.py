@@ -1,6 +1,6 @@
-"""Who owns keys, as the daemon of this host tells an application: asked once, told of changes.
+"""The owners of keys, followed from the daemon of this host, which reports changes.
 
-A thread waits for the daemon's word with a client without trio. So this serves under any server:
+A thread waits for the daemon's answers with a client without trio. So this works under any server:
 asyncio, trio, threads, processes that fork.
 """
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from ringpop_py.address import Peer
 
 WAIT_S: Final = 40.0
-"""A daemon answers before that, also if nothing has changed."""
+"""The seconds within which a daemon answers, also if nothing has changed."""
 MARK_S: Final = 2.0
-"""So long a question for the mark alone waits."""
+"""The most seconds that a question for the mark alone waits."""
 RETRY_S: Final = 0.5
-"""After a failure, so long passes until the daemon is asked again."""
+"""The seconds from a failure until the daemon is asked again."""
 
 
 class Ring(NamedTuple):
-    """The ring, in the eyes of the member *local*; *mark* is in what its daemon replays here."""
+    """The ring as the member *local* sees it; requests that its daemon replays carry *mark*."""
 
     local: str
     mark: str
     ring: HashRing
 
     def is_here(self, key: str) -> bool:
-        """Return whether this host owns *key*; not if nobody does."""
+        """Return whether this host owns *key*; false if no member does."""
         try:
             return self.ring.lookup(key) == self.local
         except NoOwner:
@@ -46,10 +46,10 @@ class Ring(NamedTuple):
 
 
 class Follower:
-    """Follows the ring of the daemon at *peer*. Threads may share it, and forks have their own.
+    """A follower of the ring of the daemon at *peer*. Threads may share it; forks have their own.
 
     Attributes:
-        ring: what was told last; None before the first word, and while the daemon is away.
+        ring: the last answer; None before the first one, and while the daemon is away.
     """
 
     def __init__(self, peer: Peer | str | None) -> None:
@@ -77,10 +77,10 @@ class Follower:
         return self.ring
 
     def knows_mark(self, mark: str) -> bool:
-        """Return whether *mark* is that of the daemon; ask it if it is not the one known here.
+        """Return whether *mark* is the daemon's; ask the daemon if it is not the mark known here.
 
-        A daemon that was started anew just now has another one. One question at a time: anybody can
-        send a wrong mark.
+        A daemon that was restarted just now has another mark. Questions are asked one at a time:
+        anybody can send a wrong mark.
         """
         ring = self.ring
         if ring is not None and ring.mark == mark:

@@ -1,4 +1,4 @@
-"""What both kinds of web applications have in common (pure): requests to forward, and refusals."""
+"""The common part for both kinds of web applications (pure): requests to forward, and refusals."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE
 BODY_BYTES_MAX: Final = ProxyConfig().body_bytes_max
 TIMEOUT_S: Final = 10.0
 RING_S: Final = 2.0
-"""So long a first request waits for the daemon's word."""
+"""The most seconds that a first request waits for the daemon's answer."""
 UNAVAILABLE: Final = 503
 Elsewhere = Literal["here", "refuse"]
-"""What becomes of what cannot be forwarded: this host's application answers, or nobody."""
+"""The answer to requests that cannot be forwarded: of this host's application, or a refusal."""
 HOPS: Final = "ringpop-hops"
 """The header that says how often a request was forwarded."""
 HOPS_MAX: Final = 4
-"""One hop is usual; more come while applications and daemons start or their rings differ."""
+"""The most hops of a request. One is usual; more occur while programs start or rings differ."""
 HOPS_DIGITS: Final = 3
 LOOP_DETECTED: Final = 508
 FORWARDED_FOR: Final = "x-forwarded-for"
@@ -47,11 +47,11 @@ class ForwardOptions(TypedDict, total=False):
     Attributes:
         away: what happens to a request while the daemon cannot be reached: ``"here"``, the default,
             has this host answer, and ``"refuse"`` answers with 503.
-        body_bytes_max: of a request; a longer one for another host is refused with 413.
-        timeout_s: for the answer of an owner, with all that is repeated.
+        body_bytes_max: the most bytes of a body for another host; a longer one is refused with 413.
+        timeout_s: the time limit for the answer of an owner, retries included.
         idempotent: the methods whose requests may be repeated after they may have run.
         failover: how many hosts may answer these: the owner of the key, and the next ones on the
-            ring while it does not answer. For what all hosts can say, such as what a cache holds.
+            ring while it does not answer. For answers that all hosts have, such as a cache's.
     """
 
     away: Elsewhere
@@ -62,7 +62,7 @@ class ForwardOptions(TypedDict, total=False):
 
 
 class Options(NamedTuple):
-    """`ForwardOptions`, with what holds without them; *keeps*: see `to_forward`."""
+    """`ForwardOptions` with their defaults; *keeps*: see `to_forward`."""
 
     away: Elsewhere = "here"
     body_bytes_max: int = BODY_BYTES_MAX
@@ -140,22 +140,22 @@ def to_forward(
     scheme: str,
     keeps: bool = False,
 ) -> HttpRequest | OwnAnswer:
-    """Return a request as it is forwarded: who asked stands in its ``X-Forwarded`` headers.
+    """Return a request as it is forwarded, with its caller in the ``X-Forwarded`` headers.
 
-    One that was forwarded too often is answered instead: it goes round in a circle.
+    A request that was forwarded too often is answered instead: it goes round in a circle.
 
     Args:
         target: path and query.
-        client: the address of the caller, as far as the server here believes what it was told.
-        keeps: whether what proxies before us have said stays, as with any reverse proxy; by default
-            it does not: the server of the owner believes us, and may not believe the caller.
+        client: the address of the caller, as far as the server here trusts proxies.
+        keeps: whether headers of proxies before us stay, as with any reverse proxy; by default
+            they do not: the server of the owner trusts us, and must not trust the caller.
 
     Raises:
-        ConfigError: it has no method or path that can be forwarded.
+        ConfigError: the request has no method or path that can be forwarded.
     """
     hops = [value for name, value in headers if name.lower() == HOPS]
     said_count = hops[-1] if hops else ""
-    # A caller may write anything: what is too long for a count is too many.
+    # A caller may write anything: a text too long for a count counts as too many.
     count = 1
     if said_count.isascii() and said_count.isdecimal():
         count = int(said_count[:HOPS_DIGITS]) + 1
@@ -167,7 +167,7 @@ def to_forward(
             "not the application of its own host",
         )
     # First without those about the connection: a caller could have ours removed by naming them.
-    # One with an underscore would be another one to servers that write hyphens so.
+    # Servers that turn hyphens into underscores could take one with an underscore for another one.
     pairs = [pair for pair in end_to_end(headers) if "_" not in pair[0] and pair[0].lower() != MARK]
     cookies = [value for name, value in pairs if name.lower() == "cookie"]
     said = {name.lower(): value for name, value in headers} if keeps else {}
@@ -186,7 +186,7 @@ def to_forward(
 
 
 class Asker(NamedTuple):
-    """Who sent a request that another host has forwarded, as that host believes."""
+    """The sender of a request that another host has forwarded, according to that host."""
 
     client: str
     scheme: str
@@ -194,7 +194,7 @@ class Asker(NamedTuple):
 
 
 def asker_of(headers: Iterable[tuple[str, str]]) -> Asker:
-    """Return what the headers of a request with the daemon's mark say of its sender."""
+    """Return the sender according to the headers of a request with the daemon's mark."""
     said = {name.lower(): value for name, value in headers}
     client = said.get(FORWARDED_FOR, "").rpartition(",")[2].strip()
     return Asker(client, said.get(FORWARDED_PROTO, ""), said.get(FORWARDED_HOST, ""))

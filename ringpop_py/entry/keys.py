@@ -1,4 +1,4 @@
-"""Where the key of an HTTP request stands (pure): in a header, its path, its query or a cookie."""
+"""The rules for the key of an HTTP request (pure): from a header, path, query or cookie."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ANY_PART: Final = "*"
 
 
 class Incoming(NamedTuple):
-    """What of a request a key may stand in.
+    """The parts of a request that may have a key.
 
     Attributes:
         path: as it came, percent-encoded.
-        query: the same, without the question mark.
+        query: as it came, without the question mark.
         headers: pairs; names of any case.
     """
 
@@ -37,7 +37,7 @@ def key_rule(given: str | KeyRule | Sequence[str | KeyRule]) -> KeyRule:
     """Return the rule that *given* stands for; of several, the first that finds a key decides.
 
     Raises:
-        ConfigError: a text is none of the `KINDS`.
+        ConfigError: a text is not one of the `KINDS`.
     """
     if callable(given):
         return given
@@ -94,7 +94,7 @@ class _Cookie:
     name: str
 
     def __call__(self, request: Incoming) -> str | None:
-        # Lenient, as frameworks are: what others have set beside it may be malformed.
+        # Lenient, as frameworks are: other cookies beside it may be malformed.
         for header, text in request.headers:
             if header.lower() == "cookie":
                 for part in text.split(";"):

@@ -26,7 +26,7 @@ _UNPREFIXED: Final = {"CONTENT_TYPE": "content-type", "CONTENT_LENGTH": "content
 
 
 class RingpopWSGI:
-    """Has each request answered by the host that owns its key; wraps the WSGI application *app*.
+    """A wrapper of the WSGI application *app*: the host that owns a request's key answers it.
 
     See `ringpop_py.entry.asgi.RingpopMiddleware`, also for the arguments.
     """
@@ -65,7 +65,7 @@ class RingpopWSGI:
         return ring is not None and ring.is_here(key)
 
     def _answer(self, key: str, asked: Incoming, environ: WSGIEnvironment) -> http.OwnAnswer | None:
-        """Return what is answered; None if it is the application here that answers."""
+        """Return our answer; None if the application here is to answer."""
         body = _body(environ, self._options.body_bytes_max)
         if isinstance(body, http.OwnAnswer):
             return body
@@ -98,7 +98,7 @@ def _incoming_of(environ: WSGIEnvironment) -> Incoming:
         if name.startswith("HTTP_")
     ]
     headers += [(name, environ[key]) for key, name in _UNPREFIXED.items() if environ.get(key)]
-    raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")  # as it came, of most servers
+    raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")  # most servers give it undecoded
     if raw is None or not raw.startswith("/"):
         path = quote((environ.get("SCRIPT_NAME", "") + environ["PATH_INFO"]).encode("latin-1"))
     else:
@@ -115,7 +115,7 @@ def _text(value: str) -> str:
 
 
 def _set_asker(environ: WSGIEnvironment, asker: http.Asker) -> None:
-    """Have the application see who asked at the other host, as if it had been this one."""
+    """Show the application the caller at the other host, as if the call had come here."""
     if asker.host:
         environ["HTTP_HOST"] = asker.host
     if asker.client:

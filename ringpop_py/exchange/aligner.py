@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class BarrierAligner:
     """The channels into one stage.
 
-    A channel that has brought the barrier is blocked: nothing more is taken from it, until the
-    others have brought theirs. So nothing is kept here: what is blocked waits at its sender, and
+    A channel that has brought the barrier is blocked: nothing more is accepted from it until the
+    others have brought theirs. So nothing is kept here: blocked elements wait at their sender, and
     no record overtakes a barrier. (Unaligned barriers would keep records that are under way, and
     those belong to channels that are gone once the workers have changed.)
 
@@ -32,10 +32,10 @@ class BarrierAligner:
         self.blocked: set[str] = set()
 
     def receive(self, channel: str, barrier: Barrier) -> Barrier | None:
-        """Take the barrier that *channel* has brought; return it if it is the last to bring it.
+        """Accept the barrier that *channel* has brought; return it if *channel* is the last one.
 
         Raises:
-            BadElement: if it is not the next one.
+            BadElement: *barrier* is not the next one.
         """
         self.check(channel)
         expected = Barrier(self._epoch + 1)
@@ -45,14 +45,14 @@ class BarrierAligner:
         return self._aligned()
 
     def check(self, channel: str) -> None:
-        """Raise BadElement if nothing may come from *channel* now."""
+        """Raise BadElement if no element may come from *channel* now."""
         if channel not in self._channels:
             raise BadElement(f"there is no channel {channel!r}")
         if channel in self.blocked:
             raise BadElement(f"channel {channel!r} goes on behind a barrier that waits for others")
 
     def lose(self, channel: str) -> Barrier | None:
-        """Wait no longer for *channel*, which is gone; return the barrier if it was the last."""
+        """Stop waiting for *channel*, which is gone; return the barrier if it was the last."""
         self._channels.discard(channel)
         self.blocked.discard(channel)
         return self._aligned()

@@ -1,4 +1,4 @@
-"""What travels on a channel between workers: records, barriers and watermarks.
+"""The elements on a channel between workers: records, barriers and watermarks.
 
 On the wire each element is a byte that says which it is, JSON, and for records a body of Arrow IPC,
 as Volley has them in Arrow Flight's ``app_metadata`` and ``data_body``.
@@ -23,7 +23,7 @@ WATERMARK: Final = 0x03
 
 
 class Data(NamedTuple, Generic[B]):
-    """Records, in the order of their source; what a batch is, the exchange does not ask."""
+    """Records, in the order of their source; the exchange does not look into a batch."""
 
     batch: B
 
@@ -35,7 +35,7 @@ class Barrier(NamedTuple):
 
 
 class Watermark(NamedTuple):
-    """No record that comes after it is earlier than *time*, but those that are late.
+    """A promise: no later record is earlier than *time*, except those that are late.
 
     Attributes:
         time: None if the sender has no records for now, and is not to be waited for.
@@ -48,10 +48,10 @@ Element = Data[B] | Barrier | Watermark
 
 
 class Hop(Named, frozen=True):
-    """Which element this is, on which channel: its place among those of *sender* in a run.
+    """The place of an element: its number among those of *sender* on a channel of a run.
 
     Attributes:
-        life: of the sender; see `ringpop_py.exchange.epochs.Worker`.
+        life: that of the sender; see `ringpop_py.exchange.epochs.Worker`.
     """
 
     flow: Text
@@ -76,7 +76,7 @@ class _DataHead(Named, frozen=True):
 
 
 def head_of(element: Element[Any], hop: Hop) -> bytes:
-    """Return the byte and the JSON of *element*, which stand before its body."""
+    """Return the byte and the JSON of *element*, which precede its body."""
     about: dict[str, object] = {"hop": {name: getattr(hop, name) for name in Hop.__struct_fields__}}
     if isinstance(element, Barrier):
         kind, about = BARRIER, {**about, "epoch": element.epoch}
@@ -91,14 +91,14 @@ def element_in(head: bytes, body: B, *, has_body: bool) -> tuple[Hop, Element[B]
     """Return the element of *head*, with *body* as its batch.
 
     Raises:
-        BadElement: the byte is unknown, its JSON is not what belongs to it, a barrier or a
-            watermark has a body, or records have none.
+        BadElement: the byte is unknown, its JSON does not belong to it, a barrier or a watermark
+            has a body, or records have none.
     """
     if not head:
         raise BadElement("an element has at least one byte, which says what it is")
     kind = head[0]
     if kind not in (DATA, BARRIER, WATERMARK):
-        raise BadElement(f"0x{kind:02x} is no kind of element; there are 0x01, 0x02 and 0x03")
+        raise BadElement(f"0x{kind:02x} is not a kind of element; there are 0x01, 0x02 and 0x03")
     if has_body != (kind == DATA):
         what = {DATA: "records have", BARRIER: "a barrier has", WATERMARK: "a watermark has"}[kind]
         raise BadElement(f"{what} {'a' if has_body else 'no'} body")

@@ -1,4 +1,4 @@
-"""Epochs: what a dataflow goes on from, as records in a store, of which each is put once."""
+"""Epochs: the points from which a dataflow goes on, as records in a store, each put once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Worker(Declared, frozen=True, order=True):
-    """One life of a worker: one that was started again has another, and remembers nothing.
+    """One life of a worker: a worker that was restarted has another one, and remembers nothing.
 
     Attributes:
-        name: of its node.
+        name: the name of its node.
     """
 
     name: Text
@@ -29,7 +29,7 @@ class StatePart(Declared, frozen=True):
 
     Attributes:
         first, end: the key groups: from *first*, and before *end*.
-        objects: where it lies in the store: all of it, and then what has changed, in this order.
+        objects: its objects in the store: the whole state first, then the changes, in order.
     """
 
     first: Natural
@@ -38,10 +38,10 @@ class StatePart(Declared, frozen=True):
 
 
 class Output(Declared, frozen=True):
-    """What one worker's stage has sent on in one epoch.
+    """The results that one worker's stage has sent on in one epoch.
 
     Attributes:
-        number: of the worker, among those of the run.
+        number: the worker's number, among those of the run.
         place: the object in the store.
     """
 
@@ -51,26 +51,26 @@ class Output(Declared, frozen=True):
 
 
 class EpochRecord(Declared, frozen=True):
-    """The end of an epoch: a consistent cut through all workers, and who goes on from there.
+    """The end of an epoch: a consistent cut through all workers, and the workers that go on.
 
     The records of a dataflow have the numbers 0, 1, 2 and so on, and a number is put once. So two
-    leaders, or workers of a former run, cannot both go on: what decides is who puts the next one.
+    leaders, or workers of a former run, cannot both go on: whoever puts the next one decides.
 
     Attributes:
         epoch: its number.
         run: the epoch with which the workers have begun from a record, with new channels. It is
             *epoch* itself where workers have changed, or have to begin again.
-        workers: who goes on, in the order of their names.
-        state: by the workers that have written it. Each key group is in at most one.
+        workers: the workers that go on, in the order of their names.
+        state: its parts, by the workers that wrote them. Each key group is in at most one.
         offsets: how far each split was read.
-        times: the watermark of each split that has one: otherwise one that has nothing new would
-            hold the workers up that begin from here.
-        watermark: how far the workers were in the time of records; None if nobody was.
-        outputs: what the stage has sent on in this epoch, or in the one that it begins again from.
+        times: the watermark of each split that has one: otherwise a split without new records
+            would hold up the workers that begin from here.
+        watermark: the time of records that the workers had reached; None if there was none.
+        outputs: the results of this epoch, or of the one from which the run begins again.
         cut: the epoch whose end this is: *epoch* itself, or an earlier one from which the workers
             begin again.
-        why: why it was put.
-        at_ms: when, by the clock of who has put it, since 1970.
+        why: the reason for this record.
+        at_ms: when it was put, by its writer's clock, in milliseconds since 1970.
     """
 
     epoch: Natural
@@ -99,14 +99,14 @@ class EpochRecord(Declared, frozen=True):
 
 
 class Aligned(Declared, frozen=True):
-    """What a worker has of an epoch, once all barriers of it have come.
+    """A worker's part of an epoch, once all its barriers have come.
 
     Attributes:
         part: the objects with the state of its key groups: all of it, if *whole*, or what follows
             on the objects of the former epoch.
         whole: see *part*.
-        offsets, times: of its splits, when it sent its barriers; see `EpochRecord`.
-        output: what its stage has sent on; None if that is nothing.
+        offsets, times: those of its splits when it sent its barriers; see `EpochRecord`.
+        output: the results that its stage has sent on; None if it has sent none.
     """
 
     part: StatePart
@@ -128,11 +128,11 @@ def completed(
     workers: Iterable[Worker],
     at_ms: int,
 ) -> EpochRecord:
-    """Return the record of the epoch after *record*, of which all workers have said what they have.
+    """Return the record of the epoch after *record*, which all workers have aligned.
 
     Args:
-        aligned: by the name of the worker.
-        workers: who goes on. If these are others, a new run begins.
+        aligned: the parts, by the name of the worker.
+        workers: the workers that go on. If they have changed, a new run begins.
     """
     former = {(part.first, part.end): part.objects for part in record.state}
     state = [
@@ -163,7 +163,7 @@ def completed(
 
 
 def restored(record: EpochRecord, workers: Iterable[Worker], why: str, at_ms: int) -> EpochRecord:
-    """Return the record with which *workers* begin again from *record*; what came since is gone."""
+    """Return the record with which *workers* begin again from *record*; later work is lost."""
     epoch = record.epoch + 1
     return replace(
         record, epoch=epoch, run=epoch, workers=tuple(sorted(workers)), why=why, at_ms=at_ms

@@ -1,7 +1,7 @@
-"""What the leader of a dataflow does next, from what is recorded and what the workers say.
+"""The next act of a dataflow's leader, from the records and from what the workers say.
 
-Nothing depends on there being one leader: what is recorded, is put once, and workers take the first
-barrier of an epoch that they are told of.
+Several leaders do no harm: each record is put once, and workers accept the first barrier of an
+epoch that they are told of.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from ringpop_py.exchange.epochs import Worker
 
 SILENT_S: Final = 10.0
-"""A worker that has not answered for so long is left out, though it may be a member."""
+"""The seconds after which a silent worker is left out, though it may be a member."""
 
 
 class Said(Declared, frozen=True):
-    """What a worker says of itself.
+    """The state that a worker reports of itself.
 
     Attributes:
         life: see `Worker`.
-        run: in which it takes part; None if in none.
+        run: the run in which it takes part; None if in none.
         epoch: the last one that it has aligned, in that run.
-        aligned: what it has of that epoch.
-        failure: why it cannot go on in its run; empty if it can.
+        aligned: its part of that epoch.
+        failure: the reason why it cannot go on in its run; empty if it can.
         seen: the newest record that it knows.
-        leaves: whether it is to take part no longer than it has to.
+        leaves: whether it is to leave as soon as it can.
     """
 
     life: Text
@@ -45,26 +45,26 @@ class Said(Declared, frozen=True):
 
 PATIENCE_S: Final = 3.0
 PATIENCE_EPOCHS: Final = 3
-"""Workers that are not most of those of the record wait for so long, and for as long as so many
-epochs last, for a sign of the others: a newer record. For these may be cut off, and go on."""
+"""Workers without a majority of the record's wait `PATIENCE_S`, or so many epochs if these last
+longer, for a newer record of the others, which may be cut off and go on."""
 DOUBLINGS_MAX: Final = 8
-"""Each time that others have begun without them they wait twice as long, up to this. Otherwise two
+"""The most doublings of that wait, one each time that others have begun without them. Otherwise two
 sides of a cut would take turns, neither with the time to read its state and end an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Put this record, if there is none of its number."""
+    """Put this record, if no record has its number."""
 
     record: EpochRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Tell all workers of the record, and to send the barrier of *epoch*; of none if it is None.
+    """Tell all workers the record, and to send the barrier of *epoch*, or none if it is None.
 
     Attributes:
-        last: whether nothing is to follow the barrier until there is a record of *epoch*.
+        last: whether nothing may follow the barrier until *epoch* has a record.
     """
 
     epoch: int | None = None
@@ -72,10 +72,10 @@ class Tell:
 
 
 class Leader:
-    """Decides for one dataflow. It may begin at any time, and forget everything.
+    """The leader of one dataflow, which may begin at any time, and forget everything.
 
     Args:
-        every_s: how long an epoch lasts, about.
+        every_s: about how many seconds an epoch lasts.
     """
 
     def __init__(self, *, every_s: float, key_groups: int) -> None:
@@ -97,12 +97,12 @@ class Leader:
         *,
         at_ms: int,
     ) -> Put | Tell:
-        """Return what to do now.
+        """Return the act that is due now.
 
         Args:
             record: the newest one.
             present: the workers that membership knows, and that are to take part.
-            said: by the name of the worker; without those that have not answered this time.
+            said: the reports, by the name of the worker; silent workers are missing.
             now: in seconds.
         """
         wanted = self._wanted(present, said, now)
@@ -138,11 +138,11 @@ class Leader:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for a sign of workers that are gone, or cut off: for a newer record."""
+        """Whether it waits for a newer record of workers that are gone or cut off."""
         return self._alone_since is not None
 
     def _is_due(self, record: EpochRecord, wanted: Sequence[Worker], now: float) -> bool:
-        """Return whether *wanted* may begin again by now, though other workers are gone."""
+        """Return whether *wanted* may begin again now, although other workers are gone."""
         left = [worker for worker in record.workers if worker in wanted]
         most, count = 2 * len(left), len(record.workers)
         if most > count or (most == count and record.workers[0] in left):
@@ -157,7 +157,7 @@ class Leader:
     def _wanted(
         self, present: Sequence[Worker], said: Mapping[str, Said], now: float
     ) -> list[Worker]:
-        """Return who is to go on, of those that answer."""
+        """Return the workers that are to go on, of those that answer."""
         self._heard = {worker: self._heard.get(worker, now) for worker in present}
         for worker in present:
             answer = said.get(worker.name)

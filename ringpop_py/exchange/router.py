@@ -16,7 +16,7 @@ KEY_GROUPS: Final = 256
 
 
 class ShuffleRouter:
-    """Which worker has a key: ``hash(key) % key_groups``, and ranges of key groups.
+    """The worker of each key, by ranges of key groups: ``hash(key) % key_groups``.
 
     A key never changes its group. If workers come or go, the ranges change, as those of a keyspace
     with the strategy ``range``: of three workers [0, 86), [86, 171) and [171, 256).
@@ -39,7 +39,7 @@ class ShuffleRouter:
         return self._owners[partition_of(key, self._key_groups)]
 
     def groups_of(self, worker: str) -> range:
-        """Return the key groups of *worker*; none if it is no worker."""
+        """Return the key groups of *worker*; an empty range if it is not one of the workers."""
         if worker not in self.workers:
             return range(0)
         first = self._owners.index(worker)

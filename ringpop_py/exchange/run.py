@@ -1,4 +1,4 @@
-"""One worker's part in one run of a dataflow: what comes in, and what goes on from there."""
+"""One worker's part in one run of a dataflow: its input, and the steps that follow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Process(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """Tell the stage how far it is in the time of records."""
+    """Tell the stage its watermark."""
 
     time: int
 
@@ -47,7 +47,7 @@ class Keep(NamedTuple):
 
 @dataclass(slots=True)
 class _Split:
-    """How far a split was read, and its watermark; None if it has none."""
+    """The position to which a split was read, and its watermark; None if it has none."""
 
     read: int
     time: int | None
@@ -57,14 +57,13 @@ class WorkerRun(Generic[R]):
     """See the module.
 
     Args:
-        name: of this worker.
+        name: the name of this worker.
         key_of: returns the key of a record.
         lateness: by how much a record may be earlier than those before it in its split.
-        idle_after: for how many seconds a split has to have had nothing, until no watermark waits
-            for it.
+        idle_after: the seconds without records after which no watermark waits for a split.
 
     Attributes:
-        offsets, times: of the splits, when the last barrier was sent.
+        offsets, times: those of the splits when the last barrier was sent.
         paused: whether no record may follow, since the last barrier of the run was sent.
         epoch: the last one whose barriers were sent.
     """
@@ -100,18 +99,18 @@ class WorkerRun(Generic[R]):
 
     @property
     def watermark(self) -> int | None:
-        """How far this worker's stage is in the time of records; None if it does not know."""
+        """The watermark of this worker's stage; None if there is none."""
         return self._tracker.time
 
     @property
     def blocked(self) -> frozenset[str]:
-        """The workers from which nothing may come now."""
+        """The workers from which no element may come now."""
         return frozenset(self._aligner.blocked)
 
     # Sources.
 
     def find(self, splits: Iterable[str], now: float) -> list[Send]:
-        """Note which splits there are; send what rises because some are gone."""
+        """Note the present *splits*; send the watermark if it rises because some are gone."""
         mine = {split for split in splits if self.router.worker_of(split) == self._name}
         raised = None
         for split in self._splits.keys() - mine:
@@ -128,17 +127,17 @@ class WorkerRun(Generic[R]):
 
     @property
     def splits(self) -> dict[str, int]:
-        """How far each split was read that this worker reads."""
+        """The position to which each split of this worker was read."""
         return {split: each.read for split, each in self._splits.items()}
 
     def read(
         self, split: str, records: Sequence[R], upto: int, time: int | None, now: float
     ) -> list[Send]:
-        """Send on what was read.
+        """Send on the *records* that were read.
 
         Args:
-            upto: how far the split was read with that.
-            time: the greatest of *records*; None if they have none.
+            upto: the position to which the split was read with them.
+            time: the greatest time of *records*; None if they have none.
         """
         assert not self.paused
         each = self._splits[split]
@@ -153,11 +152,11 @@ class WorkerRun(Generic[R]):
         return found + self._to_all(raised)
 
     def quiet(self, split: str, now: float) -> None:
-        """Note that *split* was read, and has nothing for now."""
+        """Note that *split* was read, and has no records for now."""
         self._sources.quiet(split, now)
 
     def look(self, now: float) -> list[Send]:
-        """Send what splits that have become idle let rise; call it once the splits are known."""
+        """Send the watermark if idle splits let it rise; call this once the splits are known."""
         if self.paused:
             return []
         found = self._to_all(self._sources.advance(now))
@@ -180,7 +179,7 @@ class WorkerRun(Generic[R]):
         if epoch != self.epoch + 1 or self.paused:
             return []
         self.epoch, self.paused = epoch, last
-        # Also of those that are gone since: they may come again. What others have read is theirs.
+        # Also splits that are gone since: they may return. Those that others have read are theirs.
         mine = self._splits | {
             split: each
             for split, each in self._known.items()
@@ -199,7 +198,7 @@ class WorkerRun(Generic[R]):
     def receive(
         self, worker: str, element: Element[Any], now: float
     ) -> list[Process | Advance | Keep]:
-        """Take the next element of the channel from *worker*.
+        """Accept the next element of the channel from *worker*.
 
         Raises:
             BadElement: if it may not come now; the run cannot go on.
@@ -215,7 +214,7 @@ class WorkerRun(Generic[R]):
                 raised = self._tracker.receive(worker, element.time, now)
             return [] if raised is None else [Advance(raised)]
         if not isinstance(element, Data):
-            raise BadElement(f"{element!r:.100} is no element")
+            raise BadElement(f"{element!r:.100} is not an element")
         raised = self._tracker.receive(worker, None, now)
         found: list[Process | Advance | Keep] = [Process(element.batch)]
         return found if raised is None else [*found, Advance(raised)]

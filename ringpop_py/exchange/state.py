@@ -1,4 +1,4 @@
-"""The state of a keyed stage, by key group; what has changed since it was kept last."""
+"""The state of a keyed stage, and its changes since it was kept last."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 HEAP_SLACK: Final = 64
 WHOLE_EVERY: Final = 2
-"""The whole state is kept again when the changes since then are so many times its keys."""
+"""The changes, as a multiple of the keys, after which the whole state is kept again."""
 
 
 class StageState:
-    """The values of keys, and when each wants to be woken, in the time of records.
+    """The values of keys, and the time of records at which each is to be woken.
 
     Attributes:
-        values: by key.
+        values: the values by key.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class StageState:
         return self._wakes.get(key)
 
     def due(self, time: int) -> list[str]:
-        """Take the keys that are to be woken at *time* or before, the first ones first."""
+        """Remove and return the keys to be woken at *time* or before, the earliest first."""
         heap, wakes, found = self._heap, self._wakes, list[str]()
         while heap and heap[0][0] <= time:
             wake, key = heapq.heappop(heap)
@@ -62,10 +62,10 @@ class StageState:
         return found
 
     def keep(self, *, whole: bool) -> tuple[bytes, bool]:
-        """Return what to keep, and whether it is all there is; no bytes if nothing has changed.
+        """Return the bytes to keep, and whether they are the whole state; no bytes if unchanged.
 
         Args:
-            whole: whether it has to be all of it, since nothing was kept in this run.
+            whole: whether to keep the whole state, as nothing was kept in this run.
         """
         count = self._kept_count
         is_whole = whole or count is None or count > WHOLE_EVERY * len(self.values)
@@ -76,7 +76,7 @@ class StageState:
         return (encode_value("msgpack", rows) if rows or is_whole else b""), is_whole
 
     def load(self, kept: bytes, is_mine: Callable[[str], bool]) -> None:
-        """Add what was kept of the keys for which *is_mine* holds. Raises BodyError."""
+        """Add the *kept* state of the keys for which *is_mine* holds. Raises BodyError."""
         rows = decode_value("msgpack", kept)
         if not isinstance(rows, list):
             raise BodyError("a state is a list of rows")

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 class WatermarkTracker:
     """The watermarks of channels, whose minimum is that of the stage. It never goes back.
 
-    A channel that has said for *idle_after* that it has nothing is idle, and holds nothing up: so
-    one source without records does not stop all windows. One that says nothing is waited for: what
-    it brings may be on its way. If all are idle, the watermark stays.
+    A channel that has reported no records for *idle_after* is idle, and holds nothing up: so one
+    source without records does not stop all windows. A silent channel is waited for: its records
+    may be on their way. If all are idle, the watermark stays.
 
     Args:
         idle_after: in the unit of the instants that methods are given.
-        time: below which the watermark never is; None if there is none yet.
+        time: the least watermark; None if there is none yet.
 
     Attributes:
         time: the watermark; None if there is none yet.
@@ -46,7 +46,7 @@ class WatermarkTracker:
         return self.advance(now)
 
     def quiet(self, channel: str, now: float) -> int | None:
-        """Note that *channel* has nothing for now; return as `receive`."""
+        """Note that *channel* has no records for now; return as `receive`."""
         if channel in self._times:
             self._quiet_since.setdefault(channel, now)
         return self.advance(now)
@@ -60,7 +60,7 @@ class WatermarkTracker:
         self._times.setdefault(channel, None)
 
     def lose(self, channel: str, now: float) -> int | None:
-        """Wait no longer for *channel*, which is gone; return as `receive`."""
+        """Stop waiting for *channel*, which is gone; return as `receive`."""
         self._times.pop(channel, None)
         self._quiet_since.pop(channel, None)
         return self.advance(now)

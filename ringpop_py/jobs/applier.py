@@ -48,33 +48,33 @@ LOADS_SLOW_MAX: Final = 8
 LOADS_MAX: Final = 2
 """The most files that are read at a time from a fast store: there the interpreter is the limit."""
 GROUP_BYTES_MAX: Final = 1 << 18
-"""The most bytes of a commit. Larger ones are not faster, and delay all others at the node."""
+"""The most bytes of a commit. Larger commits are not faster, and delay all others at the node."""
 WRITES_MAX: Final = 4
 """The most partitions that commit at a time; while they evaluate, all others at the node wait."""
 WRITES_SMALL_MAX: Final = 16
-"""The same if little is evaluated, or the store is slow: then commits wait for the store."""
+"""The same limit if little is evaluated or the store is slow: commits then wait for the store."""
 SMALL_BYTES: Final = 1 << 14
-"""Bytes of a partition in a window, on average, below which little is evaluated."""
+"""The average bytes of a partition in a window below which little is evaluated."""
 WINDOW_BYTES: Final = 16 << 20
 """The most bytes of files that are in memory at a time."""
 WINDOW_FIRST_BYTES: Final = 1 << 20
-"""The same for the first window; each later one may have twice as much. If a node was so slow that
-it could not load a large window in its time, it would never write anything of it."""
+"""The same for the first window; each later window may have twice as many. A slow node that cannot
+load a large window in its time would never write any of it."""
 SLICE_S: Final = 1.5
 """After this many seconds the owner reports its progress."""
 SLICE_S_MAX: Final = 4.0
 """After this many seconds it reports even if the store does not answer."""
 LONG_US: Final = 60_000_000
-"""For a job that takes longer, the store keeps which partitions have begun with it and which are
+"""The microseconds after which the store also keeps which partitions have begun a job and which are
 done: meanwhile so many other jobs may write that the partitions forget it."""
 REDUCTIONS_MAX: Final = 10
-"""The most times a chunk is tried again without the rows that were refused the last time."""
+"""The most retries of a chunk, each without the rows that were refused the last time."""
 CHANGE_BYTES: Final = 64
-"""Counted for a change that is evaluated, besides its own bytes."""
+"""The bytes counted for a change that is evaluated, besides its own."""
 NUMBERS_BYTES: Final = 16
 """The same for a change of numbers, of which many are evaluated together."""
 _ARRAY: Final = b"\xdd"
-"""In msgpack: an array follows, as its length in 32 bits and its items."""
+"""The byte of msgpack that begins an array: its length in 32 bits and its items follow."""
 
 
 class Partition(Held, Protocol):
@@ -105,7 +105,7 @@ class JobApplier:
         run, long = _Run(self._jobs, self._worker, job, plan, here), is_long(plan.decision)
         keys, marked = self._jobs.keys.job(job), set[int]()
         if run.left:
-            # What was written until then counts: the state of each partition knows how far it is.
+            # All writes until then count: the state of each partition has its progress.
             with trio.move_on_after(SLICE_S_MAX):
                 async with self._lock:  # the files of one job in memory at a time
                     until = trio.current_time() + SLICE_S
@@ -150,7 +150,7 @@ class _Run:
         return [n for n in begun if long or isinstance(self.errors.get(n), StateDamaged)]
 
     def refuse_forgotten(self, begun: Collection[int]) -> None:
-        """Leave partitions alone that have *begun* and forgotten it: they would begin again."""
+        """Skip partitions that have *begun* the job and forgotten it: they would begin again."""
         for number in self.left:
             if number in begun and not self._count(number):
                 message = (
@@ -216,7 +216,7 @@ class _Run:
                 await self._say_refused(partition, each.write, each.unfit)
         left = deque(loaded)
         while left:
-            # The first one is taken whatever its size: otherwise a large chunk would never be
+            # The first one has no size limit: otherwise a large chunk would never be
             # written.
             group = [left.popleft()]
             size_bytes = group[0].size_bytes
@@ -294,8 +294,8 @@ def loaded_from(
     """Return the writes in *file* for the partitions *wanted*, from their next chunks on.
 
     Raises:
-        StateDamaged: if the file is gone or replaced.
-        StoreUnavailable: if the store does not answer.
+        StateDamaged: the file is gone or replaced.
+        StoreUnavailable: the store does not answer.
     """
     from ringpop_py.jobs.stagefile import decode_stage  # noqa: PLC0415 - pyarrow takes 60 MB
 
@@ -326,7 +326,7 @@ def loaded_from(
 
 
 def _numbers_in(stage: StagedBatch) -> NumberRows | None:
-    """Return the arguments in *stage* if they can be evaluated together, and that is quicker."""
+    """Return the arguments in *stage* if they can be evaluated together, and faster so."""
     if max(count for _, count in stage.index.chunks) < ROWS_MIN:
         return None
     values = stage.values

@@ -76,7 +76,7 @@ class JobClient(Closing):
     call is safe.
 
     Args:
-        client: stays open.
+        client: the client to use; `close` leaves it open.
         job: 1 to 100 printable characters, at most 200 when percent-encoded. A name stands for
             one job for at least seven days.
         direct: False if the addresses of owners cannot be reached from here.
@@ -125,7 +125,7 @@ class JobClient(Closing):
 
     @property
     def _token(self) -> str:
-        """Tells our decision from that of another driver, also of one in a copy of this process."""
+        """The mark of our decision, different for other drivers, even in a copy of this process."""
         if self._identity[0] != FORKS.count:
             self._identity = FORKS.count, secrets.token_hex(16)
         return self._identity[1]
@@ -156,7 +156,7 @@ class JobClient(Closing):
         return None if decided is None else decided.committed
 
     def note(self) -> Any:  # noqa: ANN401 - a plain value
-        """Return the note that the decision was made with; None if there is no decision yet."""
+        """Return the note of the decision; None if there is no decision yet."""
         decided = self._decided()
         try:
             return None if decided is None else decode_value("msgpack", decided.note)
@@ -168,7 +168,7 @@ class JobClient(Closing):
         return None if row is None else _converted(Decision, row)
 
     def keep_schema(self, schema: str) -> None:
-        """Keep *schema* with the keyspace: a text that says how to read what the job writes."""
+        """Keep *schema* with the keyspace: a text that says how to read the rows of the job."""
         body = SchemasRequest(self.keyspace, self.id().generation, schema)
         self.ask(messages.SCHEMAS, encode(body))
 
@@ -273,7 +273,7 @@ class JobClient(Closing):
 
 
 class AttemptSummary(NamedTuple):
-    """The size of what an attempt has staged."""
+    """The size of the files that an attempt has staged."""
 
     attempt: str
     files_count: int
@@ -310,7 +310,7 @@ class Attempt:
         raise self._doubled()
 
     def _doubled(self) -> BadOperation:
-        # Two processes would stage files under one name, and the first manifest would count.
+        # Two processes would stage files under the same name, and the first manifest would count.
         return BadOperation(
             f"attempt {self.id!r} belongs to the process that began it: begin an attempt of its"
             " own in each process"
@@ -347,7 +347,7 @@ class Attempt:
         # Bounded, because files in flight are kept in memory until they are stored.
         while len(self._under_way) >= self._client.in_flight_max:
             self._finish_one()
-        # Cached, except after a member was silent: it may own nothing any more.
+        # Cached, except after a member was silent: it may no longer own anything.
         self._client.courier.described(self._client.deadline())
         staged_ms = time.time_ns() // 1_000_000
         # The manifest counts chunks, so that a commit is planned without reading any file.

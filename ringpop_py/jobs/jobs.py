@@ -1,7 +1,7 @@
 """Jobs that write into one keyspace, at one node: staged, decided, and completed.
 
-Any node takes files, decides jobs and coordinates: it asks the owners of partitions to apply what
-was committed. Everything about a job is in the store, so it makes no difference which nodes are
+Any node accepts files, decides jobs and coordinates: it asks the owners of partitions to apply
+committed jobs. Everything about a job is in the store, so it makes no difference which nodes are
 asked, how often, or how many at the same time.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 STAGING_MAX: Final = 8
 """The most files that a node puts into the store at a time."""
 STAGING_QUEUE_MAX: Final = 32
-"""The most files that wait for that; more are refused, and sent again or to another node."""
+"""The most files that wait for a put; more are refused, and sent again or to another node."""
 SETTLE_S: Final = 10.0
 """Seconds that owners have to continue a job when they are asked."""
 JOB_S: Final = 60.0
@@ -51,20 +51,20 @@ JOB_S: Final = 60.0
 PAUSE_S: Final = 1.0
 REPORT_S: Final = 1.0
 SEEN_MAX: Final = 20
-"""The most jobs that are noted for people."""
+"""The most jobs that a node remembers to show to people."""
 STAGING, COMMITTED, ABORTED, APPLIED = "staging", "committed", "aborted", "applied"
 """After this many seconds the progress is returned, and the owners are asked in a new call."""
 SWEEP_S: Final = 30.0
 """Seconds from one sweep to the next, give or take a fifth."""
 RETIRED_DAYS: Final = 60
-"""So many days before the remembered ones are looked at: no node may have run for a while."""
+"""The days before the remembered ones that are searched, too: all nodes may have been down."""
 RETIRE_EVERY: Final = 120
-"""Sweeps from one look at old jobs to the next: about an hour."""
+"""The number of sweeps between two searches for old jobs: about an hour."""
 
 
 @dataclass(slots=True)
 class JobCounts:
-    """What this node did for jobs since it was started."""
+    """The work of this node for jobs since its start."""
 
     staged_files: int = 0
     committed: int = 0
@@ -73,13 +73,13 @@ class JobCounts:
 
 @dataclass(slots=True)
 class JobSeen:
-    """What this node has done for one job of late, for people.
+    """The recent work of this node for one job, for people.
 
     Attributes:
         state: ``staging``, ``committed``, ``aborted`` or ``applied``.
         files: how many were staged here.
         partitions_done, partitions_count, chunks_done, chunks_count, rows_count: see `JobProgress`.
-        at: when that was, by the wall clock.
+        at: the time of the last work, by the wall clock.
     """
 
     state: str = STAGING
@@ -100,7 +100,7 @@ class Jobs:
         destinations: has the owners of the others.
 
     Attributes:
-        counts: what was done here.
+        counts: the work done here.
         seen: the last jobs that this node had a part in, by name; the newest is the last one.
     """
 
@@ -192,7 +192,7 @@ class Jobs:
         return record.progress
 
     async def see_to(self, record: JobRecord) -> None:
-        """Take the steps of a job, for a while. What prevents that is logged."""
+        """Take the steps of a job, for a while. Log an error that prevents that."""
         event, why, until = "", "", trio.current_time() + JOB_S
         try:
             await self.worker.run(self.store.read, record)
@@ -230,7 +230,7 @@ class Jobs:
                 return False
 
     def _see(self, job: str) -> JobSeen:
-        """Return what is noted about *job*, which is now the newest."""
+        """Return the notes about *job*, and make it the newest."""
         seen = self.seen[job] = self.seen.pop(job, JobSeen())
         seen.at = now_us() / 1e6
         if len(self.seen) > SEEN_MAX:
@@ -247,7 +247,7 @@ class Jobs:
         seen.rows_count = done.rows_count
 
     async def _ask_owners(self, record: JobRecord, deadline: float) -> None:
-        """Find out how many of its chunks each partition has, or why that is not known."""
+        """Find out how many of its chunks each partition has, or the error that hides this."""
         job, decision = record.name, record.decision
         assert decision is not None
         keys, long, known = self.store.keys.job(job), is_long(decision), set[int]()

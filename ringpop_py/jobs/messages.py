@@ -27,7 +27,7 @@ SETTLE: Final = "/keyspace/job/settle"
 STATUS: Final = "/keyspace/job/status"
 SCHEMAS: Final = "/keyspace/job/schemas"
 APPLY_JOB: Final = "/keyspace/job/apply"
-"""Served by the owners of partitions; all others are served by any daemon."""
+"""The endpoint that only owners of partitions serve; any daemon serves the others."""
 
 FILES_MAX: Final = 4_096
 """The most files of one attempt: 16 GiB."""
@@ -40,7 +40,7 @@ REFUSED_SHOWN_MAX: Final = 20
 """The most refused rows that an answer names; the store keeps `REFUSED_KEPT_MAX` of a chunk."""
 REFUSED_KEPT_MAX: Final = 100
 TEXT_CHARACTERS_MAX: Final = 300
-"""The length of the text about a refused row; longer ones are cut off."""
+"""The most characters of the text about a refused row; longer texts are cut off."""
 
 FileNumber = Annotated[int, Meta(ge=0, lt=FILES_MAX)]
 PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_READ_MAX)]
@@ -137,8 +137,8 @@ class Decision(Declared, frozen=True):
         attempts: those that count, in order; None if the job was aborted.
         token: identifies the driver that decided, and the job's writes: a later job of the same
             name has other ones.
-        decided_us: microseconds since 1970, by the clock of the daemon that put it.
-        note: the driver's, for anyone who asks about the decision; packed, empty for none.
+        decided_us: its time in microseconds since 1970, by the clock of the daemon that put it.
+        note: the driver's note, for readers of the decision; packed, empty without a note.
     """
 
     attempts: Annotated[tuple[Text, ...], Meta(max_length=ATTEMPTS_MAX)] | None
@@ -218,7 +218,7 @@ class Refusals(Declared, frozen=True):
 
 
 class JobProgress(Declared, frozen=True):
-    """How far a job is applied.
+    """The progress of applying a job.
 
     Attributes:
         partitions_done: how many of the *partitions_count* that have rows of the job are done.

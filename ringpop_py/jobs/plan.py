@@ -1,4 +1,4 @@
-"""What a committed job consists of: files, and which of their chunks each partition gets."""
+"""The plan of a committed job: its files, and the chunks in them for each partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ringpop_py.jobs.messages import AttemptManifest, Decision
 
 FILE_PARTS_MAX: Final = 4_000_000
-"""The most partitions that the files of a job have chunks of, summed up; a commit of more fails."""
+"""The most partitions of a job's files, summed over the files; a commit of more fails."""
 
 
 class PlannedFile(NamedTuple):
@@ -44,7 +44,7 @@ def plan_of(keys: JobKeys, decision: Decision, manifests: Sequence[AttemptManife
     """Return the plan of the *manifests* of the decision's attempts.
 
     Raises:
-        BadOperation: if it is too large.
+        BadOperation: the plan is too large.
     """
     files = []
     totals: dict[int, int] = {}

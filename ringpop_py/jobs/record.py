@@ -1,10 +1,10 @@
-"""What is known of one job, and what to do about it next.
+"""The record of one job, and the next step for it.
 
 Tasks stage a job's files. Then the job is committed or aborted, once. A committed job is applied,
-and that is recorded. What an applied or aborted job has staged is deleted. When the memory of its
-name expires, all the rest is. The node that a driver asks, and the node that sweeps, follow this
-rule alike: nothing else says when something of a job is put or deleted. Each step may be taken
-twice, by several nodes at the same time, and may stop in the middle.
+and that is recorded. The staged files of an applied or aborted job are deleted. When the memory of
+its name expires, so is all the rest. The node that a driver asks, and the node that sweeps, follow
+this rule alike: nothing else says when something of a job is put or deleted. Each step may be
+taken twice, by several nodes at the same time, and may stop in the middle.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 DAY_US: Final = 86_400_000_000
 DRIVER_US: Final = 15_000_000
-"""For this long after the decision the driver has the job applied; then the sweep does."""
+"""The microseconds after the decision in which the driver has the job applied; then sweeps do."""
 ABANDONED_US: Final = DAY_US
-"""A job that staged nothing for this long, and is not decided, is aborted."""
+"""The microseconds without a staged file after which an undecided job is aborted."""
 REMEMBERED_DAYS: Final = 7
-"""A job's name is remembered for at least this long (up to a day more: whole days are counted)."""
+"""The days that a job's name is remembered (up to a day more: whole days are counted)."""
 ABORTED_DAYS: Final = 30
 """The same for an aborted job: a driver that has seen the name aborted may be about to write its
 rows under a successor. Once it has, the name is remembered as long as the successor."""
 
 
 class JobStep(Enum):
-    """What to do about a job. All but APPLY need the store only."""
+    """The steps of a job. All but APPLY need only the store."""
 
     WAIT = "do nothing for now"
     READ_ATTEMPTS = "find out when the last attempt was finished"
@@ -50,18 +50,18 @@ class JobStep(Enum):
 
 @dataclass(slots=True)
 class JobRecord:
-    """See the module. What is not known yet is None.
+    """See the module. Fields that are not known yet are None.
 
     Attributes:
         staged_ms: when the newest staged file was first sent; None if nothing is staged.
         day: the day on which the job was to be decided, if the job was found by that.
         asked: whether the driver asks to have it applied; then *staged_ms* does not matter.
-        decided: the decision as it stands in the store, even if it cannot be read.
+        decided: the decision as stored, even if it cannot be read.
         result: the recorded result of an applied job.
         finished_ms: when the last attempt was finished.
         followed: whether the job has a successor.
-        plan: what a committed job consists of.
-        found: for partitions that were asked, how many chunks they have, or why that is not known.
+        plan: the plan of a committed job.
+        found: for partitions that were asked, how many chunks they have, or an error.
     """
 
     name: str
@@ -77,7 +77,7 @@ class JobRecord:
     found: dict[int, object] = field(default_factory=dict)
 
     def next_step(self, now_us: int) -> JobStep:
-        """Return what to do now. The caller changes the record by the outcome, and asks again."""
+        """Return the step to take now. The caller records the outcome here, and asks again."""
         decision, is_staged = self.decision, self.staged_ms is not None
         if decision is None:
             return self._undecided(now_us) if is_staged else self._unstaged(now_us)
@@ -120,7 +120,7 @@ class JobRecord:
         return [number for number in sorted(counts) if self.found.get(number) != counts[number]]
 
     def heard(self, found: Mapping[int, object]) -> bool:
-        """Merge what owners have *found*; return whether it may help to ask them again now."""
+        """Merge the answers of owners, *found*; return whether asking again now may help."""
         # Only after progress; otherwise the caller pauses.
         is_new = any(result != self.found.get(number) for number, result in found.items())
         self.found |= found
@@ -129,7 +129,7 @@ class JobRecord:
 
     @property
     def progress(self) -> JobProgress:
-        """How far the job is."""
+        """The progress of the job."""
         if self.result is not None:
             return self.result
         assert self.plan is not None

@@ -2,8 +2,8 @@
 
 A file has one operation and chunks of rows, each of one partition: keys and their packed values.
 Its head lists the chunks, so a node that only forwards the file need not decode Arrow. The rows
-follow as an Arrow IPC stream of one batch, in the order of the head. Before all of that stands its
-xxh64, so a torn or damaged file is refused before it is parsed.
+follow as an Arrow IPC stream of one batch, in the order of the head. Their xxh64 precedes all of
+this, so a torn or damaged file is refused before it is parsed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX: Final = 4 << 20
 CHUNK_ROWS_MAX: Final = 8_192
 CHUNK_BYTES_MAX: Final = 1 << 20
-"""The most bytes of keys and values of a chunk; a single row may have more."""
+"""The most bytes of keys and values of a chunk with several rows; a single row may have more."""
 MAGIC: Final = b"rpstage1"
 _FIXED: Final = struct.Struct("<8s8sI")
 """The magic, the checksum of everything after it, and the length of the head."""
@@ -57,7 +57,7 @@ class Index(Declared, frozen=True):
     """The head of a file.
 
     Attributes:
-        operation: what becomes of the keys: the name of an aggregation, such as ``put``.
+        operation: the change of the keys: the name of an aggregation, such as ``put``.
         chunks: the partition and the number of rows of each chunk, in the order of partitions.
     """
 
@@ -107,7 +107,7 @@ def encode_stage(operation: str, chunks: Sequence[Chunk]) -> bytes:
 
 
 def index_of(file: bytes) -> Index:
-    """Return the head of *file*. The checksum holds, but the rows were not checked.
+    """Return the head of *file*, after checking its checksum, but not its rows.
 
     Raises:
         StateDamaged: if it is damaged, or not a stage file.
@@ -167,7 +167,7 @@ def decode_stage(file: bytes) -> StagedBatch:
 
 
 def _parted(file: bytes) -> tuple[Index, int]:
-    """Return the head of *file*, and where its rows begin."""
+    """Return the head of *file*, and the place where its rows begin."""
     if not _FIXED.size <= len(file) <= FILE_BYTES_MAX:
         raise _damaged(f"it has {len(file)} bytes")
     magic, checksum, head_bytes = _FIXED.unpack_from(file)
@@ -201,7 +201,7 @@ def _batch_in(stream: pa.Buffer) -> pa.RecordBatch:
 
 
 def _fault_in(index: Index) -> str:
-    """Return what is wrong with *index*; empty if nothing is."""
+    """Return the fault in *index*; empty if it has none."""
     partitions = [partition for partition, _ in index.chunks]
     if not index.chunks:
         return "a stage file has a chunk at least"
@@ -217,7 +217,7 @@ def _fault_in(index: Index) -> str:
 
 
 def _fault_in_rows(index: Index, batch: pa.RecordBatch) -> str:
-    """Return what is wrong with the rows of *batch*; empty if nothing is."""
+    """Return the fault in the rows of *batch*; empty if they have none."""
     keys, values = batch.columns
     if index.rows_count != batch.num_rows:
         return f"there are {batch.num_rows} rows, and {index.rows_count} by the head"
@@ -233,7 +233,7 @@ def _fault_in_rows(index: Index, batch: pa.RecordBatch) -> str:
             return what.format(size_max, smallest if smallest < 1 else largest)
     # Sums of 64 bits: those of lengths, which have 32, could overflow.
     ends = pc.cumulative_sum(pc.add(key_sizes, value_sizes).cast(pa.int64()))
-    # By chunk, because the rows of a chunk are one write, and take effect together.
+    # By chunk, because the rows of a chunk are a single write, and take effect together.
     at = before = 0
     for _, count in index.chunks:
         at += count

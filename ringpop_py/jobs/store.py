@@ -1,4 +1,4 @@
-"""Jobs in the store: what is staged, what was decided, and the results.
+"""Jobs in the store: their staged files, decisions, and results.
 
 Everything is put if absent, so two nodes that do the same, or one that repeats it, do no harm. All
 methods block, as the store does, and raise `StoreUnavailable`.
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from ringpop_py.stores.store import Store
 
 CLOCK_US_MAX: Final = 3_600_000_000
-"""The most microseconds between the clocks of tasks and daemons; a file beyond it is refused, as
-jobs are aborted by the time at which they staged."""
+"""The most microseconds between the clocks of tasks and daemons; a file beyond is refused, as jobs
+are aborted by the times of their files."""
 REFUSALS_VERSIONS_MAX: Final = 10
 PLANS_MAX: Final = 4
-"""The most plans that a node keeps of one keyspace; others are read again."""
+"""The most plans of one keyspace that a node keeps; others are read again."""
 SCHEMAS_MAX: Final = 20
-"""The most schemas that are kept of one keyspace: further ones are not."""
+"""The most schemas of one keyspace that are kept; further ones are not stored."""
 READS_MAX: Final = 8
 """The most manifests that are read at a time."""
 
@@ -93,7 +93,7 @@ class JobStore:
         self.keys = keys
         self.partitions_count = partitions_count
         self._now_us = clock
-        # Few are kept: a plan of a large job has millions of places.
+        # Only a few: the plan of a large job has millions of places.
         self._planned = lru_cache(PLANS_MAX)(self._plan_anew)
         self._schemas_kept: set[str] = set()
 
@@ -103,7 +103,7 @@ class JobStore:
         """Put *file*, unless it is there already.
 
         Raises:
-            BadOperation: if it could not be applied, or another file is there.
+            BadOperation: the file could not be applied, or another file is in its place.
         """
         self._check_file(file)
         self._check_clock(head.staged_ms)
@@ -128,8 +128,8 @@ class JobStore:
         """Put the manifest of an attempt.
 
         Raises:
-            BadOperation: if another one is there, or it has partitions that do not exist.
-            BodyError: if it cannot be decoded.
+            BadOperation: another manifest is there, or it has partitions that do not exist.
+            BodyError: the manifest cannot be decoded.
         """
         manifest = decode(AttemptManifest, request.manifest)
         self._check_clock(manifest.finished_ms)
@@ -209,7 +209,7 @@ class JobStore:
             StateDamaged: if a part of it is gone or cannot be read.
         """
         decision = self.decision(job)
-        # The name may stand for another job by now; the token tells.
+        # The name may belong to another job by now; the token decides.
         if decision is None or decision.token != token:
             raise BadOperation(f"job {job!r} was not committed")
         if not decision.committed:
@@ -221,7 +221,7 @@ class JobStore:
             raise StateDamaged(message) from None
 
     def _plan_anew(self, job: str, decision: Decision) -> JobPlan:
-        """Return a plan. Raises LookupError with the first attempt that is not there."""
+        """Return a new plan. Raises LookupError with the first attempt that is missing."""
         attempts, read = decision.attempts or (), partial(self.manifest, job)
         if self.store.in_memory or len(attempts) <= 1:
             manifests = [*map(read, attempts)]
@@ -232,7 +232,7 @@ class JobStore:
             raise LookupError(attempts[manifests.index(None)])
         return plan_of(self.keys.job(job), decision, found)
 
-    # Schemas: texts of clients, which say what types the columns of written rows had.
+    # Schemas: texts of clients, with the types that the columns of written rows had.
 
     def keep_schema(self, schema: str) -> None:
         """Keep *schema*, unless there are too many others."""
@@ -245,7 +245,7 @@ class JobStore:
             self._schemas_kept.add(digest)
 
     def schemas(self) -> list[str]:
-        """Return all that are kept, the newest one last. Raises StateDamaged."""
+        """Return all schemas that are kept, the newest last. Raises StateDamaged."""
         found = (self._read(_Schema, key) for key in self.store.list(self.keys.schemas))
         kept = sorted((each for each in found if each is not None), key=attrgetter("kept_us"))
         return [each.schema for each in kept]
@@ -296,7 +296,7 @@ class JobStore:
         numbers = (key.removeprefix(prefix) for key in self.store.list(prefix))
         return {int(number) for number in numbers if number.isascii() and number.isdigit()}
 
-    # What to do next.
+    # The next steps.
 
     def read(self, record: JobRecord) -> JobRecord:
         """Set the decision and the result of *record*; return it. Raises StateDamaged."""
@@ -383,9 +383,9 @@ class JobStore:
 
     def _forget(self, keys: JobKeys, decided: bytes | None) -> bool:
         """Delete everything of a job; return False if its decision is no longer *decided*."""
-        # Another node was faster then, and the name may belong to a new job. A process that stops
-        # between the look and the delete, for as long as that takes, deletes what is the new job's:
-        # see docs/guarantees.md. The decision goes last, as the rest would count for a new job.
+        # Otherwise another node was faster, and the name may belong to a new job. A process that
+        # stops between the look and the delete for that long deletes data of the new job: see
+        # docs/guarantees.md. The decision goes last, as the rest would count for a new job.
         left = [*self.store.list(keys.refused), *self.store.list(keys.done), keys.applied]
         for some in (left, [keys.decision]) if decided is not None else (left,):
             if self.store.get(keys.decision) != decided:
@@ -395,7 +395,7 @@ class JobStore:
 
 
 def _in_threads(read: Callable[[str], T], names: Sequence[str]) -> list[T]:
-    """Return what *read* returns for each of *names*; several are read at a time."""
+    """Return the results of *read* for *names*; several calls run at the same time."""
     found: dict[int, T] = {}
     errors: list[Exception] = []
     places = iter(range(len(names)))  # each is for one thread only
@@ -407,7 +407,7 @@ def _in_threads(read: Callable[[str], T], names: Sequence[str]) -> list[T]:
         except Exception as error:  # noqa: BLE001 - raised where it is waited for
             errors.append(error)
 
-    # An executor would have the process wait at its end for a store that hangs.
+    # With an executor, the process would wait at its end for a store that hangs.
     threads = [threading.Thread(target=work, daemon=True) for _ in range(READS_MAX)]
     for thread in threads:
         thread.start()

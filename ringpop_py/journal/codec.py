@@ -1,4 +1,4 @@
-"""Encoding of what stands in a journal and beside it.
+"""The encoding of journal records and of the objects beside a journal.
 
 Each value has a checksum, which is bound to the key under which it is put (`values.checksum`).
 """
@@ -120,6 +120,6 @@ def encode_reached(reached: Reached, key: str) -> bytes:
 
 
 def decode_reached(value: bytes, key: str) -> Reached:
-    """Decode how far a journal had come. Raises as `decode_record` does."""
+    """Decode the `Reached` in *value*. Raises as `decode_record` does."""
     row = unwrap_message(_ReachedRow, value, key, "witness of a journal")
     return Reached(row.slot, dict(row.claims))

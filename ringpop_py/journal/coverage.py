@@ -1,11 +1,11 @@
 """Which slots of a node's own journal checkpoints cover, and hence which may be deleted.
 
 A slot may be deleted once all that stands in it is covered: what was written, by a checkpoint of
-its epoch at that slot or beyond, or of a later epoch; a release, by a checkpoint of a later epoch
-alone, since without it an heir would not know that the epoch has ended.
+its epoch at that slot or beyond, or of a later epoch; a release, only by a checkpoint of a later
+epoch, since without the release an heir would not know that the epoch has ended.
 
-Before the first deletion a mark is put, and known to be in the store. It says that the checkpoints
-were there before it. So a reader that sees the mark first and lists the checkpoints then has them.
+Before anything is deleted, a mark is put, and known to be in the store. The mark says that the
+checkpoints were there before it: a reader that sees it and then lists checkpoints finds them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Snapshots:
-    """The checkpoints of one partition, at the node that owns it; one at a time is put.
+    """The checkpoints of one partition, at the node that owns it; they are put one at a time.
 
-    They outlive the ownership: a checkpoint that was begun is finished after the partition has
+    They outlive the ownership: a checkpoint that was begun is finished even after the partition has
     left, because it stays true whichever node goes on.
 
     Attributes:
         known: those in the store, or perhaps on their way there.
-        durable: those of this epoch that are known to be there. Only on these may another build: a
+        durable: those of this epoch that are known to be there. Another may build only on these: a
             former owner may still finish a checkpoint of its own and delete those before it.
     """
 

@@ -2,10 +2,10 @@
 
 All partitions of a keyspace share one journal, and so they share a desk. Jobs wait in the order in
 which they came. While a group of writes is under way, the next one gathers, whatever the
-partitions. A read is answered by the next commit or look that begins after it came: of one look or
-commit, all that wait.
+partitions. A read is answered by the next commit or look that begins after it came. One commit or
+look answers all reads that wait.
 
-A partition that is fenced with its journal, and claimed again, keeps its jobs: nothing of them has
+A partition that is fenced with its journal, and claimed again, keeps its jobs: none of them has
 taken effect, so they are done afterwards.
 """
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from ringpop_py.values.operations import Outcome, Write
 
 CHANGE_BYTES: Final = 64
-"""The approximate size of a change besides its argument, for the size limit of a group."""
+"""The approximate bytes of a change besides its argument, for the size limit of a group."""
 
 
 class Presence(Enum):
     """How far a partition is at a node, from when it is wanted there until it is not."""
 
     PENDING = "pending"  # this node reads it, or is about to
-    ACQUIRING = "being acquired"  # this node reads it, and claims it then
+    ACQUIRING = "being acquired"  # this node reads it, and then claims it
     OWNED = "owned"
     RECLAIMING = "claimed again"  # after a fence
     RELEASING = "being released"
@@ -73,7 +73,7 @@ class Served(Protocol):
 
     @property
     def state(self) -> Staging:
-        """What its entries amount to."""
+        """The state that its entries amount to."""
 
     presence: Presence
     waiting: list[Job]
@@ -141,7 +141,7 @@ class Desk:
     # Jobs come.
 
     def add_write(self, job: WriteJob) -> None:
-        """Take *job*. Raises PartitionUnavailable if too much waits for its partition."""
+        """Queue *job*. Raises PartitionUnavailable if too much waits for its partition."""
         partition, count = job.partition, len(job.writes)
         # An empty queue takes any job, even one that is larger than the limit.
         if partition.writes_count + count > max(self._config.queue_writes_max, count):
@@ -152,7 +152,7 @@ class Desk:
         self._queue.append(job)
 
     def add_read(self, job: Job) -> None:
-        """Take *job*."""
+        """Queue *job*."""
         self._reads[job] = None
 
     def forget(self, job: Job) -> None:
@@ -160,7 +160,7 @@ class Desk:
         self._reads.pop(job, None)
 
     def add_release(self, job: ReleaseJob) -> None:
-        """Take *job*: its partition takes nothing that comes later."""
+        """Queue *job*: its partition accepts no job that comes later."""
         if job.partition.presence is _OWNED:
             job.partition.presence = Presence.RELEASING
         self._queue.append(job)
@@ -279,7 +279,7 @@ class Desk:
     # Ends of steps.
 
     def ended(self, fact: fx.Fact, why: StoreRefused | None = None) -> None:
-        """Note the end of the step that was begun; *why* the store has refused a group, if so."""
+        """Note the end of the step that was begun; *why* says that the store refused a group."""
         jobs, self._in_hand = self._in_hand, []
         reads, self._riding = self._riding, []
         match fact:
@@ -336,14 +336,14 @@ class Desk:
                 self._reads[job] = None
 
     def lost(self, partition: Served) -> None:
-        """Fail what waits for a partition that does not come back."""
+        """Fail the jobs that wait for a partition that does not come back."""
         partition.presence = Presence.LOST
         waiting, partition.waiting = partition.waiting, []
         partition.writes_count = 0
         _finish(waiting, _gone(partition))
 
     def stop(self) -> None:
-        """Fail all jobs: nothing can be done any more. It is open whether the step takes effect."""
+        """Fail all jobs: no step can follow. Whether the present one takes effect is unknown."""
         for job in self._in_hand:
             number = job.partition.number
             job.finish(OutcomeUnknown(f"partition {number} was stopped at its work"))

@@ -17,8 +17,8 @@ order is free. It carries the requests out against a store that outlives nodes:
 | `GetCheckpoint` | get, with all that it builds on | `Found`, `GoneCheckpoint`, `Unreadable` |
 | `DeleteSlots`, `DeleteCheckpoints` | delete | DELETED |
 
-Each request can also be answered with FAILED: the store could not be reached, or failed, and it is
-open whether a put took place. A store may carry out a put later than it reports, or twice.
+Each request can also be answered with FAILED: the store could not be reached, or failed, so it is
+unknown whether a put took place. A store may carry out a put later than it reports, or twice.
 
 A driver may answer a `GetSlot` with what an earlier one has found there, since nothing else ever
 stands in a slot that was read; it must not do so with ABSENT.
@@ -308,7 +308,7 @@ class MayRead(Declared, frozen=True):
 
 
 class ReadFailed(Declared, frozen=True):
-    """The store did not answer, so it is open whether the folds are whole."""
+    """The store did not answer, so it is unknown whether the folds are whole."""
 
 
 class Fenced(Declared, frozen=True):
@@ -351,10 +351,10 @@ class Checkpointed(Declared, frozen=True):
 
 
 class CheckpointFailed(Declared, frozen=True):
-    """It is open whether the checkpoint at *slot* is in the store. Nothing was deleted.
+    """It is unknown whether the checkpoint at *slot* is in the store. Nothing was deleted.
 
-    Or there is one from an earlier attempt, which covers what is up to *slot*. No other checkpoint
-    may build on it.
+    Instead, one from an earlier attempt may be there, which covers everything up to *slot*. No
+    other checkpoint may build on it.
     """
 
     partition: int
@@ -362,14 +362,14 @@ class CheckpointFailed(Declared, frozen=True):
 
 
 class Collected(Declared, frozen=True):
-    """The older checkpoints of *partition* were deleted; the next time again, if that *failed*."""
+    """The older checkpoints of *partition* were deleted; if that *failed*, the next one does it."""
 
     partition: int
     failed: bool
 
 
 class Trimmed(Declared, frozen=True):
-    """Slots of *journal* below *first* were deleted, or *failed* to be; the next time does it."""
+    """Slots of *journal* below *first* were deleted; if that *failed*, the next trim does it."""
 
     journal: str
     first: int

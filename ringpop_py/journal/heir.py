@@ -23,14 +23,14 @@ What a reader can believe:
 - **A seal may be a lie.** A node that was overtaken takes a deleted slot for the end of the journal
   and puts a seal there. But slots are deleted below a mark only, and the mark is there before. So a
   list that begins after the seal was read decides: a mark above it means that it is a lie, and the
-  reader starts over; a slot above it, that the seal stands where something was lost. What a node
-  has found out once holds for good (`Journal.ends`).
+  reader starts over; a slot above it, that the seal stands where something was lost. The decision,
+  once made, holds for good (`Journal.ends`).
 - **A hole** is the end of the journal, or was deleted. Where a later claim, a later slot or our own
   memory says that something was there, it was deleted, and a list shows a mark above it; or it is
-  lost. Otherwise a seal is put into it, and is in doubt like any other.
+  lost. Otherwise a seal is put into the hole, and is in doubt like any other.
 
-So an epoch is closed by what was read, and never by what was not found. What is lost is noticed
-where anything else implies it: claims, marks, checkpoints and later slots.
+So an epoch is closed by what was read, and never by what was not found. A loss is noticed where
+anything else implies what was there: claims, marks, checkpoints and later slots.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class Stage(Enum):
 class Heir(Asker):
     """One *partition* on its way to the node of *journal*; see the module.
 
-    Once it was acquired, the journal alone calls *fold*, and the heir must not be used again. Each
+    Once it is acquired, only the journal calls *fold*, and the heir must not be used again. Each
     method returns the effects that the driver must carry out, in order. The answers to requests of
     an earlier try are ignored.
 
     Attributes:
         epoch: of the newest claim that is known; 0 if there is none.
-        pursues: whether a claim was put whose fate is open; the driver must go on until it ends.
+        pursues: whether the outcome of a claim is unknown; the driver must go on until it ends.
     """
 
     def __init__(self, partition: int, fold: Fold, journal: Journal) -> None:
@@ -160,8 +160,8 @@ class Heir(Asker):
         It reports each seal that it puts, with `Sealed`.
 
         *may_take* decides whether the owner that made a claim may be replaced although it did not
-        release the partition. That seals its journal, and so takes all its partitions from it. It
-        is not called for a claim under this node's own name, which is from a former life.
+        release the partition. To replace it is to seal its journal, and so to take all partitions
+        from it. *may_take* is not asked about a claim of this node's own name, of a former life.
         """
         assert self.stage is Stage.IDLE
         self._may_take = may_take
@@ -170,8 +170,8 @@ class Heir(Asker):
     def drop(self) -> None:
         """Forget everything, and reset the fold. Not while `CLAIMING`.
 
-        A claim whose outcome is open has to be pursued, even if nobody wants the partition any
-        more: if it took effect, this node owns the partition, and nobody else could tell.
+        A claim whose outcome is unknown has to be pursued, even if the partition is no longer
+        wanted here: if it took effect, this node owns the partition, and no other node could tell.
         """
         assert self.stage is not Stage.CLAIMING, "a claim is pursued; release it once it is known"
         self.stage = Stage.IDLE
@@ -432,7 +432,7 @@ class Heir(Asker):
         return is_own and self._next >= own.next_slot
 
     def _at_own_end(self) -> Effects:
-        """Hold a partition that our own journal has claimed: the outcome had been open, or we left.
+        """Hold a partition that our own journal claimed: the outcome was unknown, or we left it.
 
         What is in the slot of the group under way is not read, since the journal applies that group
         to all that it holds by then.
@@ -565,8 +565,8 @@ class Heir(Asker):
     def _is_here(self) -> bool:
         """Whether the journal still has the partition, or claims it again, from a former try.
 
-        That try was given up, and its release is on the way. Until it is known, its state and ours
-        must not both be the partition.
+        That try was given up, and its release is on the way. Until the release is known, its state
+        and ours must not both stand for the partition.
         """
         journal = self._journal
         return self.partition in journal.held or journal.reclaims(self.partition)

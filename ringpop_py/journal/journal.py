@@ -1,17 +1,17 @@
 """The journal of one node, as a pure state machine: it writes for all partitions that it holds.
 
-- commit: put a group at the next slot. If the put won, the folds apply it. If the outcome is open,
-  put the same group at the same slot again until the outcome is known. If the slot is taken, look
-  what is there. Our group: an earlier attempt won, since nobody else puts groups into our journal.
-  Another group: a copy of this process does, and this node gives everything up.
-  A seal: this node is fenced, from all partitions at once. Nothing: our group was there, and was
+- commit: put a group at the next slot. If the put won, the folds apply it. While the outcome is
+  unknown, put the same group at the same slot again. If the slot is taken, look at what is there.
+  Our group: an earlier attempt won, since no other node puts groups into our journal. Another
+  group: a copy of this process writes our journal, and this node gives everything up.
+  A seal: this node is fenced, from all its partitions. Nothing: our group was there, and was
   counted, covered and deleted by others; put it again.
 - read: the folds are whole if the next slot is absent. A seal that ends the journal would stand
   there, and without a seal or a release no other node owns one of our partitions.
 - release: an entry of a group, which ends the epoch of its partition.
 - fenced: a journal that was sealed is over. The node takes a new name, and claims its partitions
   again with the states in memory, which it may do because nothing that counts follows the seal. So
-  a node that was taken for dead wrongly is back after one put for each partition. If another node
+  a node that was wrongly taken for dead is back after one put for each partition. If another node
   was faster, the partition is lost.
 - checkpoint and trim: see `coverage.py`.
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Journal(Asker):
-    """What the node *node_name* writes; only this object calls the folds of what it holds.
+    """The journal that *node_name* writes; only this object calls the folds of what it holds.
 
     *make_name* returns a text that no process anywhere has used before. Each method returns the
     effects that the driver must carry out, in order.
@@ -93,7 +93,7 @@ class Journal(Asker):
         return self.next_slot - max(self.marked, 1)
 
     def position(self, partition: int) -> Slot:
-        """Return how far the fold of a *partition* that is held is: a checkpoint stands there."""
+        """Return how far the fold of a held *partition* has come: its checkpoint stands there."""
         return Slot(self.held[partition].epoch, self.next_slot - 1)
 
     def reclaims(self, partition: int) -> bool:
@@ -101,9 +101,9 @@ class Journal(Asker):
         return partition in self._reclaiming
 
     def behind(self, partition: int) -> int:
-        """Return how many slots back the oldest entry of a held *partition* is that is not covered.
+        """Return how many slots back the oldest uncovered entry of a held *partition* is.
 
-        0 if there is none. A node that takes over reads at least so many slots for it.
+        0 if all are covered. A node that takes over reads at least that many slots for it.
         """
         uncovered = self.held[partition].uncovered
         return self.next_slot - uncovered[0] if uncovered else 0
@@ -154,7 +154,7 @@ class Journal(Asker):
     def commit(self, bodies: Mapping[int, object]) -> Effects:
         """Write *bodies* of partitions that are held, as one group; a `Release` ends an epoch.
 
-        It ends with `Committed`, `NotCommitted` or `Fenced`. One at a time.
+        It ends with `Committed`, `NotCommitted` or `Fenced`. Only one commit may be under way.
         """
         assert self._committing is None, "one commit at a time"
         entries = [Entry(number, self.held[number].epoch, body) for number, body in bodies.items()]
@@ -285,9 +285,9 @@ class Journal(Asker):
     def _doubled(self) -> Effects:
         """Give everything up: a group that is not ours stands in our next slot.
 
-        A copy of this process writes the journal: an image of a machine that was restored. It goes
-        on. This process acquires what it should own as any other node does, in a journal of its
-        own.
+        A copy of this process, from a restored image of the machine, writes the journal, and goes
+        on with it. This process acquires what it should own as any other node does, in a journal of
+        its own.
         """
         return self._fenced(self.node_name, outcome_open=True)
 

@@ -2,7 +2,7 @@
 
 The slots are read in order, from the mark on, up to a hole, a seal, or the first slot in which
 something is not covered by a checkpoint that was listed. `coverage.py` has the rule. Any node may
-do this at any time, and several at once.
+do this at any time, several nodes at the same time, too.
 """
 
 from __future__ import annotations

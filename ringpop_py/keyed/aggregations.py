@@ -47,7 +47,7 @@ class Absent(Enum):
 
 
 ABSENT: Final = Absent.ABSENT
-"""No value. Unlike None, which is a value like any other."""
+"""Stands for no value, unlike None, which is a value like any other."""
 
 Aggregation = Callable[["Value | Absent", "Value"], "Value | Absent"]
 """From a key's value and the argument of a change to the key's new value; `ABSENT` deletes it."""

@@ -71,7 +71,7 @@ def conditional_on(
 ) -> tuple[str, Value]:
     """As `conditional`, with conditions as `Keyspace.update` takes them. Raises BadOperation."""
     if if_tag is not None and if_absent:
-        raise BadOperation("if_tag wants a value there and if_absent wants none: give one of them")
+        raise BadOperation("if_tag and if_absent exclude each other: give one of them")
     if_match = None if if_tag is None else [if_tag]
     return conditional(
         operation, argument, if_match=if_match, if_none_match=ANY if if_absent else None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 ENTRY_BYTES: Final = 16
-"""Counted for each entry besides its key and value, so that a piece of tiny ones is bounded."""
+"""The bytes counted for an entry besides its key and value: they bound a piece of tiny entries."""
 
 Piece = tuple[list[str], list[bytes]]
 """Some keys, and their values in the same order."""
@@ -26,7 +26,7 @@ class Frozen(Protocol):
     def __len__(self) -> int: ...
 
     def pieces(self, bytes_max: int) -> Iterator[Piece]:
-        """Yield all of them in pieces of at most about *bytes_max*, or of a single entry."""
+        """Yield all entries in pieces of at most about *bytes_max*, or of a single entry."""
 
     def close(self) -> None:
         """Release their resources."""
@@ -57,7 +57,7 @@ class Entries(Protocol):
         """Return the first *limit* with *prefix*, from *start* on, before *end*; ordered by key."""
 
     def at_most(self, limit: int) -> Piece | None:
-        """Return all of them in any order; None if they are more than *limit*.
+        """Return all entries in any order; None if there are more than *limit*.
 
         It may always be None if `scan` is as fast.
         """

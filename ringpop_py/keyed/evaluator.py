@@ -53,7 +53,7 @@ OFFSETS_MAX: Final = 4_096
 """The most sources of input whose offsets a partition keeps."""
 OFFSET_BYTES_MAX: Final = 4_096
 MARK_PREFIX: Final = "mark:"
-"""What the names of offsets begin with that are marks of sources; only spans set these."""
+"""The prefix of the names of offsets that are marks of sources; only spans set these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Evaluator:
             except KeyspaceError as error:
                 outcomes.append(error)
             except (TypeError, ValueError, AttributeError) as error:
-                # A name that is not text, perhaps. The other writes of the group are not to blame.
+                # Perhaps a name is not text. The other writes of the group must not fail with it.
                 message = f"the write is malformed: {type(error).__name__}: {error}"
                 outcomes.append(BadOperation(message))
         is_any = group.ids or group.offsets
@@ -143,7 +143,7 @@ class Evaluator:
         return Outcome(tuple(values))
 
     def _stage_span(self, write: Write, span: Span, group: Group) -> Outcome:
-        """Evaluate what is new of *write*; see `Span`."""
+        """Evaluate the part of *write* that is new; see `Span`."""
         check_span(span, len(write.changes))
         if self.mergeable:
             raise BadOperation("in memory mode, copies do not agree how far a source was read")
@@ -162,7 +162,7 @@ class Evaluator:
         deleted: list[str] = []
         new = write.changes[known:]
         for name in {change.aggregation for change in new}:
-            self.aggregations.find(name)  # one that is not known here is no record's fault
+            self.aggregations.find(name)  # if it is unknown here, no record is at fault
         try:
             _, growth = self._evaluate(new, group, changed, deleted)
         except (BadOperation, ConditionFailed) as error:
@@ -181,7 +181,7 @@ class Evaluator:
         packed = group.offsets.get(name) or self.offsets.get(name)
         mark = 0 if packed is None else decode_value("msgpack", packed)
         if type(mark) is not int or mark < 0:
-            raise BadOperation(f"the mark of {source!r} is {mark!r:.100}, and no position")
+            raise BadOperation(f"the mark of {source!r} is {mark!r:.100}, which is not a position")
         return mark
 
     def _evaluate(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LAST_WRITER_WINS: Final = "last_writer_wins"
 UNION_DEPTH_MAX: Final = 32
-"""Of maps that are nested deeper the greater one is taken; they are not united."""
+"""Maps that are nested deeper than this are not united: the greater one is taken."""
 
 
 def join_of(rule: Rule, pack: Pack) -> Join:

@@ -1,4 +1,4 @@
-"""The keyed state of one partition: what its log amounts to.
+"""The keyed state of one partition: the result of all that is in its log.
 
 A group of writes is staged: evaluated, one after the other, without changing anything
 (`ringpop_py.keyed.evaluator`). The result is a body for the log. Once that is committed it is
@@ -31,7 +31,7 @@ PAGE_BYTES_MAX: Final = 2 << 20
 DIRTY_KEYS_MAX: Final = 1 << 20
 """If more keys have changed since the last snapshot, the next one is a whole one."""
 RESTORED_BYTES: Final = 1 << 20
-"""About how much of a snapshot is written at a time."""
+"""The approximate bytes of a snapshot that are written at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class KeyedState:
 
     @property
     def offsets(self) -> dict[str, Value]:
-        """By source of input, how far it is in the state."""
+        """How far the input of each source is in the state."""
         return {name: decode_value("msgpack", packed) for name, packed in self._offsets.items()}
 
     @property

@@ -42,7 +42,7 @@ RECORD_BYTES: Final = _SEQUENCE_BYTES + DIGEST_BYTES
 
 
 def after(session: Session | None, sequence: int) -> Session | None:
-    """Return *session* (None for a new source) with *sequence*; None if it has that already.
+    """Return *session* (None for a new source) with *sequence*; None if it already has that.
 
     Raises:
         OperationTooOld: if *sequence* is before the window, so it is not known.

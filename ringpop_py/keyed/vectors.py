@@ -1,8 +1,8 @@
-"""Aggregations of numbers for many keys at a time: what `Evaluator` does row by row, by NumPy.
+"""Aggregations of numbers for many keys at a time: in NumPy, what `Evaluator` does row by row.
 
-The rows of a job have mostly one shape: a number each, or a map of the same fields to numbers.
+The rows of a job mostly have one shape: a number each, or a map of the same fields to numbers.
 They are read into columns, and the new values are written from columns. A row with anything else
-(another kind of value, a sum out of range, NaN) is left to the evaluator, which alone refuses.
+(another kind of value, a sum out of range, NaN) is left to the evaluator: only that refuses rows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from ringpop_py.values.operations import Value
 
 ROWS_MIN: Final = 128
-"""Fewer rows are as quick one by one."""
+"""The fewest rows that are done together: fewer are as quick one by one."""
 FIELDS_MAX: Final = MAP.short_max
-"""Maps of more fields are left to the evaluator."""
+"""The most fields of a map; maps with more are left to the evaluator."""
 _ADD, _MAX, _MIN, _PUT = "add", "max", "min", "put"
 _OPERATIONS: Final = frozenset({_ADD, _MAX, _MIN, _PUT})
 _NAMES_BYTES_MAX: Final = 1_024
@@ -51,7 +51,7 @@ class NumberRows(ArgumentRows):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes all have when packed."""
+        """How many bytes all rows have when packed."""
         return int(self._offsets[-1] - self._offsets[0])
 
     def part(self, start: int, end: int) -> NumberRows:
@@ -122,7 +122,7 @@ class NumberRows(ArgumentRows):
 @dataclass(frozen=True, slots=True)
 class _Field:
     name: bytes
-    """Packed; empty if the values are no maps."""
+    """Packed; empty if the values are not maps."""
     operation: str
     column: Numbers
 

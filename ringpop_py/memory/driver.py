@@ -52,7 +52,7 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
         super().__init__(steward, node, peers, spawn)
         self._make_partition = make_partition
         self._find_rule = find_rule
-        self._not_sent: set[int] = set()  # those that were logged
+        self._not_sent: set[int] = set()  # the partitions for which that was logged
 
     def _partition(self, number: int) -> MemoryPartition:
         partition = self.partitions.get(number)
@@ -91,7 +91,7 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
             return await self._send(partition, to)
         if partition.empty and partition.presence is Presence.PENDING:
             return do.NOTHING_TO_GIVE
-        # A partition that stays at a node that ends would be lost.
+        # If this node ends, a partition that stays here is lost.
         stays = partition.presence is Presence.OWNED and not self.steward.leaving
         if stays and not self.may_leave(number):
             return Said.NOT_NOW
@@ -142,7 +142,7 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
             return Said.NOT_NOW  # it is tried again, with the member that should have it then
 
     def _tell_not_sent(self, number: int, error: Exception) -> None:
-        """Log once for each partition what keeps it here; other partitions still move."""
+        """Log, once for each partition, why it stays here; other partitions still move."""
         if number in self._not_sent:
             return
         self._not_sent.add(number)

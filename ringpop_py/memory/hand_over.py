@@ -39,8 +39,8 @@ class HandOver(KeyspaceRequest, frozen=True):
 
     Attributes:
         row: the table's row of the partition, as *giver* knows it.
-        leaving: whether the giver is about to leave. Then the taker accepts the partition even if
-            another member should own it in its view: otherwise the copy would be lost.
+        leaving: whether the giver is about to leave. Then the taker accepts the partition even if,
+            in its view, another member should own it: otherwise the copy would be lost.
         transfer: identifies this part of this transfer, so that a repeated part is merged once.
     """
 

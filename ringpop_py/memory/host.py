@@ -89,8 +89,8 @@ class MemoryHost(OwningHost[MemoryDriver]):
 
     async def run(self) -> None:
         """Gain and give partitions, until cancelled."""
-        # A node that has just learnt of the keyspace may not know who serves it. Without asking, it
-        # would serve partitions that others have, and not wait until they are handed over.
+        # A node that has just learnt of the keyspace may not know which members serve it. Without
+        # asking, it would serve partitions that others have, not wait until they are handed over.
         await self._peers.ask()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.driver.run)

@@ -53,9 +53,9 @@ class MergeRules:
         self._rules[name] = function
 
     def find(self, name: str, keyspace: str) -> Rule:
-        """Return the rule *name* for *keyspace*. Raises ConfigError if there is none.
+        """Return the rule *name* for *keyspace*. Raises ConfigError if no rule has that name.
 
-        What an application registered does not fail in it: see `register`.
+        A function that an application registered does not raise here: see `register`.
         """
         rule = self._rules.get(name)
         if rule is None:

@@ -44,7 +44,7 @@ class Part(NamedTuple):
     Attributes:
         sessions: ``[source, highest sequence, bits of what is missing before it]`` each.
         offsets: packed.
-        digests: ``[source, digests of its session]`` each, after the part with the session.
+        digests: ``[source, digests of its session]`` each, in a part after that of the session.
     """
 
     entries: list[list[Any]]

@@ -3,9 +3,9 @@
 The owner that a partition should have follows from the members in the ring, and that member serves
 it. A member with a copy of a partition that another should own hands the copy over. It offers the
 copy, and once the other is willing, withholds it, sends it part by part, and forgets it when the
-last part was taken. The taker merges each part with its own state. It does not serve before the
-last part has come, while there is an owner that is about to hand over. So planned moves lose
-nothing. After a cut, during which both sides have served, the copies become one by the same path.
+last part was taken. The taker merges each part with its own state. While there is an owner that is
+about to hand over, the taker does not serve before the last part has come. So planned moves lose
+nothing. After a cut during which both sides have served, the copies become one in the same way.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ringpop_py.placing.table import TableRow
 
 HANDOVER_US: Final = 5_000_000
-"""How long a member waits for an owner that sends nothing of the keyspace."""
+"""The microseconds for which a member waits for an owner that sends nothing of the keyspace."""
 _MOVING_OR_SERVED: Final = (PartitionStatus.ONLINE, PartitionStatus.MIGRATING)
 
 
@@ -62,8 +62,8 @@ class _Going:
     """A partition on its way from here.
 
     Attributes:
-        remind_at: while it is queued: when its taker is told again that it will come.
-        withheld_at: when this node stopped to serve it.
+        remind_at: while it is queued: when its taker is reminded that it will come.
+        withheld_at: when this node stopped serving it.
     """
 
     step: Giving = Giving.QUEUED
@@ -138,7 +138,7 @@ class MemorySteward(Holdings):
         self._news(row.partition, now)
 
     def members_changed(self, now: int) -> list[Task]:
-        """Look at who should own what: the members have changed."""
+        """Decide anew which member should own what: the members have changed."""
         self._look_at = now
         if self._heirs is not None:  # one of them may be gone, or about to go, too
             self._refusing.clear()
@@ -179,7 +179,7 @@ class MemorySteward(Holdings):
                 self._serve(number)
 
     def _expected_until(self, number: int) -> int:
-        """Return until when to wait for an owner that may hand it over; 0 if for none."""
+        """Return until when to wait for an owner that may hand it over; 0 to wait for none."""
         row = self.table[number]
         owned = row.status in _MOVING_OR_SERVED and row.owner != self._name
         # News of a partition may come before those of a member that has just joined.
@@ -194,7 +194,7 @@ class MemorySteward(Holdings):
         self._coming.pop(number, None)
         self.holding.add(number)
         self.serving.add(number)
-        # Before the row is told: those that wait for news look whether it is served.
+        # Before the row is spread: requests that wait for news look whether it is served.
         self._tasks.append(Serve(number, self.table[number].epoch + 1))
         self._claim(number)
 
@@ -346,8 +346,8 @@ class MemorySteward(Holdings):
         self._paused(now - going.withheld_at)
         row = self.table[number]
         if row.owner == self._name:
-            # As the taker has claimed it. Its news may come later than the moment at which this
-            # node wants the partition again, and would begin a new one beside the taker's.
+            # The row as the taker has claimed it. If this node wanted the partition again before
+            # the taker's news came, it would begin a new one beside the taker's.
             self._put(row.claimed(duty.to, row.epoch + 1))
         self._given(number, now)
 

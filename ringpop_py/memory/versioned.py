@@ -3,7 +3,7 @@
 This is the state of a partition of a keyspace in ``memory`` mode. Nothing outlives the nodes, and
 both sides of a network partition go on serving. This can be lost:
 
-- Everything that a node held if it dies before it has handed it over.
+- Everything that a node held, if it dies before handing that over.
 - With ``last_writer_wins``: of two writes to one key on two sides, the one with the earlier clock,
   though both were acknowledged. Clocks are hybrid, so a write that its writer made after seeing
   another is later; if two writers did not know of each other, their clocks decide.
@@ -14,8 +14,8 @@ both sides of a network partition go on serving. This can be lost:
   put after the delete was known begins anew.
 - A delete is remembered for a limited time (`TOMBSTONE_AGE_MS`). A copy that was away for longer
   brings the key back, and its value may win over one that was put since. The same is true of any
-  copy that did not know of a delete, once so many later deletes have made this one forgotten
-  (`TOMBSTONES_MAX`).
+  copy that did not know of a delete, once so many later ones (`TOMBSTONES_MAX`) have come that
+  this delete is forgotten.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TRANSFERS_MAX: Final = 4_096
 """The most ids of transfers that are remembered, to ignore one that is sent again."""
 PIECE_BYTES: Final = 1 << 20
 _ROW_BYTES: Final = 64
-"""About the size of a row besides its key and value."""
+"""The approximate bytes of a row besides its key and value."""
 
 
 class Version(NamedTuple):

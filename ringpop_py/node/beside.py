@@ -29,7 +29,7 @@ class ShuffleSeen(Named, frozen=True):
 
 
 class ShuffleLoad(Named, frozen=True):
-    """What the process says of itself, once a second.
+    """What the process reports about itself, once a second.
 
     Attributes:
         held_bytes: rows on their way, in memory.
@@ -54,7 +54,7 @@ class DataflowsBeside(Protocol):
         """Return the node that leads the dataflow *name*; None if it was not started here."""
 
     def left(self) -> int:
-        """Return how many this node cannot leave yet, as it ends; the first call begins that."""
+        """Return how many this node has yet to leave before it ends; the first call begins that."""
 
 
 class ShufflesBeside:
@@ -63,7 +63,7 @@ class ShufflesBeside:
     Attributes:
         starts: how often the process was started.
         runs: whether it runs.
-        load: what it has said last.
+        load: its last report.
     """
 
     def __init__(self) -> None:

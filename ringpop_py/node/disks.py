@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ANSWER_S: Final = 1.0
-"""A disk that does not say its size for so long hangs, perhaps as its server does."""
+"""A disk that has not reported its size after this many seconds counts as hanging."""
 
 
 class Disks:
     """See the module.
 
-    A disk that hangs keeps one thread, of no pool that others use, however often it is asked for.
+    A disk that hangs keeps one thread, outside shared pools, however often its size is asked for.
 
     Args:
-        paths: by what lies there.
+        paths: each path, by what is stored there.
     """
 
     def __init__(self, paths: Mapping[str, str]) -> None:

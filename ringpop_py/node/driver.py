@@ -63,15 +63,15 @@ LEFT_OUT_MAX: Final = 8
 """How many parts that were left out of one message are reported; further ones are not."""
 
 COMPARE_VERSIONS: Final = (
-    "check that it is a node of this cluster, with the same dialect and a version that fits"
+    "check that it is a node of this cluster, with the same dialect and a compatible version"
 )
 COMPARE_SETTINGS: Final = "compare its settings with those of this node"
 PASSING: Final = frozenset({"not-ready", "self-join", "name-taken", "leaving"})
-"""Refusals that end by themselves, or that have an effect of their own (`effects.NameTaken`)."""
+"""Refusals that pass without action, or that have an effect of their own (`effects.NameTaken`)."""
 GO_NOT_READY: Final = "node is not ready to handle requests"
 """The Go implementation's ``not-ready``: it has no kinds of refusals."""
 
-# The first that fits. By it, members tell a peer that is gone from one that is only silent.
+# The first match counts. It shows members whether a peer is gone or only silent.
 _REASONS: Final[tuple[tuple[type[CallError], FailureReason], ...]] = (
     (ConnectRefused, "refused"),
     (ConnectBroke, "lost"),
@@ -107,7 +107,7 @@ class NodeDriver:
 
     Attributes:
         digest: returns what becomes `Node.digest` before each turn.
-        reach: what became of our pings.
+        reach: the results of our pings.
         lateness: how late the event loop woke the node for its deadlines.
     """
 
@@ -184,7 +184,7 @@ class NodeDriver:
         self._put(action)
 
     async def perform(self, action: Callable[[int], list[fx.Effect]]) -> None:
-        """As `submit`, and return when it is done.
+        """Do as `submit`, and return when *action* is done.
 
         Raises:
             PeerBusy: too many messages wait here. Nothing was done.
@@ -340,7 +340,7 @@ class NodeDriver:
 
 
 def _lasting_refusal(response: Response) -> str:
-    """Return the text of a refusal that does not end by itself; otherwise an empty one."""
+    """Return the text of a refusal that lasts until somebody acts; otherwise an empty one."""
     if not isinstance(response, Refusal) or response.kind in PASSING:
         return ""
     return "" if response.message == GO_NOT_READY else f"{response.kind}: {response.message}"

@@ -152,9 +152,9 @@ class Ending:
 
     @property
     def _tells_first(self) -> bool:
-        """Whether the members are told of the end before the work is finished, as Ringpop does.
+        """Whether the members learn of the end before the work is finished, as in Ringpop.
 
-        Its members know no draining, and would gossip a `leave` that they forget again. Only
+        Its members do not know draining, and would gossip a `leave` that they forget again. Only
         partitions need it: others take them over while this node still serves them.
         """
         leaves = self._node.dialect.leaves_on_eviction
@@ -198,7 +198,7 @@ class Ending:
         if partitions:
             text = (
                 f"{partitions} partitions were not handed over yet: others take over the durable "
-                "ones by themselves; those in memory mode that do not get away now are lost"
+                "ones automatically; those in memory mode that are not moved now are lost"
             )
             log.warning("partitions-left", text=text, count=partitions)
         log.info("saying farewell")

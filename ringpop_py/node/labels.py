@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ringpop_py.swim.member import Labels
 
 PAUSE_S: Final = 10.0
-"""How many seconds apart changes of the label are at least: each is gossiped to all members."""
+"""The least time between two changes of the label, in seconds: each is gossiped to all members."""
 
 
 class LoadReport:
@@ -64,7 +64,7 @@ class OwnLabels:
         self.load = LoadReport(lambda text: self.set_own(LOAD_LABEL, text))
 
     def replace(self, labels: Labels, *, draining: bool) -> None:
-        """Have *labels* in place of the application's; see `Ringpop.set_labels`.
+        """Replace the application's labels by *labels*; see `Ringpop.set_labels`.
 
         Args:
             draining: whether the node keeps its label of draining, whatever *labels* are.
@@ -72,7 +72,7 @@ class OwnLabels:
         if draining and self._node.dialect.extends:
             labels = (*(label for label in labels if label[0] != DRAINING[0]), DRAINING)
         checked = relabelled(self._node.local.labels, labels)
-        # Checked before: the caller gets the error, and not the task of the node.
+        # Checked here, so that the caller gets the error, and not the task of the node.
         self._driver.submit(lambda now: self._node.set_labels(checked, now))
 
     def set_own(self, key: str, value: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Whom this node reaches: what became of its pings, by peer."""
+"""Which peers this node reaches: the results of its pings, by peer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
 
 SMOOTHING: Final = 8
-"""A round trip counts as one part of so many in the mean, as in TCP (RFC 6298)."""
+"""A round trip is one part of this many in the mean, as in TCP (RFC 6298)."""
 EXTRA_MAX: Final = 64
-"""So many peers are remembered that are no members, before they are looked for."""
+"""How many peers that are not members are remembered; beyond that, all such are forgotten."""
 
 
 class Reached:
-    """What became of the pings to one peer.
+    """The results of the pings to one peer.
 
     Attributes:
         answered, failed: how many pings.
-        round_trip_s: the mean of late; None before the first answer.
-        answered_at, failed_at: when the last one was or did, by the wall clock; 0 if none.
+        round_trip_s: the recent mean; None before the first answer.
+        answered_at, failed_at: when the last such ping ended, by the wall clock; 0 if none did.
         failure: why the last one failed.
     """
 
@@ -41,7 +41,7 @@ class Reach:
     """See the module.
 
     Args:
-        members: returns the addresses of all members; what became of pings to others is forgotten
+        members: returns the addresses of all members; the results of pings to others are forgotten
             once there are many of them.
 
     Attributes:
@@ -79,5 +79,5 @@ class Reach:
         return found
 
     def get(self, peer: Address) -> Reached | None:
-        """Return what became of the pings to *peer*; None if there were none."""
+        """Return the results of the pings to *peer*; None if no ping to it has ended."""
         return self._peers.get(peer)

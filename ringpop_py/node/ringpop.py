@@ -64,7 +64,7 @@ RECONCILE_S_MAX: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class HealReport:
-    """What `Ringpop.heal` has done.
+    """The result of `Ringpop.heal`.
 
     Attributes:
         targets: the addresses that answered, of those at which we know no reachable member.
@@ -87,9 +87,9 @@ class Ringpop:
 
     Attributes:
         on_debug: called to log more (True) or as before (False); `ringpopd` sets it.
-        credentials: the keys of the cluster, if it has some.
+        credentials: the keys of the cluster, if it has any.
         placement: makes the ring.
-        shuffles: the process for them beside this one, if there is one.
+        shuffles: the process beside this one that runs them, if there is one.
         dataflows: those that were started here; None if none was.
         disks: those that this node uses; `open_ringpop` sets it.
         on_end: called when an operator ends this process; if it is None, operators cannot.
@@ -205,7 +205,7 @@ class Ringpop:
         return self.node.is_silent(name)
 
     def doubt(self, name: str) -> None:
-        """Find out soon whether the member *name* is there, on which something here depends."""
+        """Find out soon whether the member *name* lives, because work here depends on it."""
         self.driver.submit(lambda now: self.node.doubt(name, now))
 
     def address_of(self, name: str) -> Address | None:
@@ -337,7 +337,7 @@ class Ringpop:
         keys_max: int = KEYS_MAX,
         **options: Unpack[RequestOptions],
     ) -> list[bytes | RingpopError]:
-        """Have the owner of each key answer the request with its body, also this node.
+        """Have the owner of each key, which may be this node, answer the request with its body.
 
         The requests of one owner travel together, up to *keys_max* in a message: that is many
         times faster than a call for each, most of all if a `many_handler` serves *endpoint*. They
@@ -346,8 +346,8 @@ class Ringpop:
         Args:
             keys, bodies: the requests: *bodies* has one for each of *keys*.
             headers: see `Request`; they are those of each request.
-            keys_max: fewer let the answers of a message be larger: together they are at most
-                `WireLimits.message_bytes_max`, and those beyond it are errors.
+            keys_max: fewer keys permit larger answers: those of one message have together at most
+                `WireLimits.message_bytes_max`, and answers beyond it are errors.
 
         Returns:
             The answer to each request, in their order: a body, or the error with which it ended
@@ -390,11 +390,11 @@ class Ringpop:
     def aggregation(self, name: str) -> Callable[[A], A]:
         """Register a function of a key's value (or ABSENT) and an argument as *name*.
 
-        `Keyspace.update` can then name it, for keys that this node owns: so register it on all. It
-        runs once, at the owner, and returns the new value. See `ringpop_py.keyed.aggregations`.
+        `Keyspace.update` can then name it, for keys that this node owns; register it on all nodes.
+        It runs once, at the owner, and returns the new value. See `ringpop_py.keyed.aggregations`.
 
         Raises:
-            ConfigError: there is one of that name.
+            ConfigError: an aggregation of that name exists.
         """
 
         def add(function: A) -> A:
@@ -506,7 +506,7 @@ class Ringpop:
         It leaves the ring, hands its partitions over, and goes on serving and forwarding. Then it
         declines new work (callers go elsewhere), waits for work under way, tells the others
         that it leaves, and closes all connections. After `Config.drain_timeout_s`, or when this is
-        cancelled, it waits no longer, and logs what it cuts. After a cancellation, leaving the
+        cancelled, it no longer waits, and logs what it cuts. After a cancellation, leaving the
         block ends the member without waiting for work under way.
 
         A second call waits for the first. Afterwards this node serves no requests.

@@ -92,7 +92,7 @@ class Arrivals(Generic[P]):
     def answered(
         self, asked: Perform, reply: fx.Reply, now: int, error: KeyspaceError | None
     ) -> None:
-        """Go on after the store's *reply*; *error* is what it has raised, if that is known."""
+        """Go on after the store's *reply*; *error* is the one that it has raised, if known."""
         request, part = asked
         silent = error or StoreUnavailable("the store does not answer")
         part.store_error = silent if is_failure(reply) else None
@@ -107,7 +107,7 @@ class Arrivals(Generic[P]):
         for effect in effects:
             if not isinstance(effect, fx.Request):
                 self._came_to(part, effect, now)
-            # A claim whose outcome is open is pursued: if it took effect, nobody else could tell.
+            # A claim of unknown outcome is pursued: if it took effect, no other node could tell.
             elif attempt_of(effect) > ATTEMPTS_MAX and part.store_error and not part.heir.pursues:
                 self._fail(part, now, part.store_error)
                 return
@@ -164,7 +164,7 @@ class Arrivals(Generic[P]):
             self.confirm(part, now)
 
     def confirm(self, part: LocalPartition, now: int) -> None:
-        """End a try whose partition the journal has claimed, by what has become of that."""
+        """End a try whose partition the journal has claimed, as its present state says."""
         if part.presence is Presence.OWNED:
             self._end_try(part, do.Taken(part.epoch), now)
         else:

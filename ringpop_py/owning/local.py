@@ -54,7 +54,7 @@ class LocalPartition:
         self.store_error: KeyspaceError | None = None
         """Why the last request of the heir failed; None if it did not."""
         self.release: ReleaseJob | None = None
-        """That which is queued, or under way."""
+        """The release that is queued, or under way."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.number} {self.presence.value}>"
@@ -136,7 +136,7 @@ class FoundDamage(NamedTuple):
 
 
 class JournalLost(NamedTuple):
-    """The journal of this node was sealed; so many partitions are claimed again."""
+    """The journal of this node was sealed; *again_count* partitions are claimed again."""
 
     fact: fx.Fenced
     again_count: int

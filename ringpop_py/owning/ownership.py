@@ -15,12 +15,12 @@ journal holds it, or while a claim of it is in flight, is UNWANTED until it was 
 fails ends in LOST, and the next one has a new partition, unless there is an owner that may not be
 replaced: then it is PENDING as before. A release that is refused leads back to OWNED.
 
-How it is driven: each method takes what has happened, and leaves in `out` what there is to do. A
-driver carries that out, in order, and comes back: to `answered` with the store's reply to a
-`Perform`, to `arrivals.looked` after a `LookDropped`, with the steward's tasks to `carry_out`. The
-steps of the desk go another way, because nothing else happens so often: `desk.begin` returns a
-request, `step_answered` the next one, until there is none. Requests with an `attempt` wait before
-they are made (`pause_us`). At `next_deadline` the driver calls `advance`.
+Each method is called with an event, and leaves in `out` what there is to do. The driver carries
+that out, in order, and then calls `answered` with the store's reply to a `Perform`,
+`arrivals.looked` after a `LookDropped`, and `carry_out` with the steward's tasks. The steps of the
+desk go another way, because nothing else happens so often: `desk.begin` returns a request,
+`step_answered` the next one, until none is left. Requests with an `attempt` wait before they are
+made (`pause_us`). At `next_deadline` the driver calls `advance`.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class Ownership(Generic[P]):
         make_part: makes a partition of that number.
 
     Attributes:
-        parts: the partitions that the steward has been told to have, by number.
+        parts: the partitions that the steward knows to be here, by number.
         arrivals, releases: those on their way here, and from here.
         out: what there is to do; the driver takes it (`take`).
         ended: what follows from jobs that have ended: `take` does it.
         trouble: why the store does not answer the step under way; None if it does.
-        refusal: why the store has refused the last group, if it has, and not for want of room.
+        refusal: why the store has refused the last group, unless that was for lack of room.
         failed: partitions whose state could not apply what the present step has committed.
     """
 
@@ -117,7 +117,7 @@ class Ownership(Generic[P]):
         return out
 
     def carry_out(self, tasks: Iterable[do.Task], now: int) -> None:
-        """Carry out *tasks* of the steward. All are put out, too: some are the driver's."""
+        """Carry out *tasks* of the steward. All go to `out`, too: some are the driver's."""
         self._tasks.extend(tasks)
         if self._doing:
             return
@@ -141,7 +141,7 @@ class Ownership(Generic[P]):
             case do.Drop(number):
                 self.releases.leave(self.parts.pop(number))
             case do.Abandon(number):
-                # None if its try had not begun, for want of a place.
+                # None if its try had not begun, for lack of a place.
                 abandoned = self.arrivals.pending.pop(number, None)
                 if abandoned is not None:
                     self.releases.leave(abandoned)
@@ -182,7 +182,7 @@ class Ownership(Generic[P]):
         self.releases.ask(number, epoch, to, tell, now, settled=settled)
 
     def is_settled(self, number: int, journal: str) -> bool:
-        """Return whether an epoch of partition *number* in *journal* is open here no longer."""
+        """Return whether no epoch of partition *number* in *journal* is open here any more."""
         if journal != self.journal.name:
             return True
         pending = self.arrivals.pending.get(number)
@@ -212,7 +212,7 @@ class Ownership(Generic[P]):
 
         Raises:
             PartitionUnavailable: if this node does not own it now, or too much waits for it.
-            StoreUnavailable: if the store does not answer the step under way: nobody has to wait.
+            StoreUnavailable: if the store does not answer the step under way: no caller must wait.
         """
         if part.presence is not _OWNED or self.trouble is not None:
             self._check(part)
@@ -258,7 +258,7 @@ class Ownership(Generic[P]):
             self._fenced(fact, claims)
         elif isinstance(fact, fx.NotCommitted) and isinstance(error, StoreRefused):
             why = type(error)(str(error))
-            if not isinstance(why, StoreFull):  # which is so for all members
+            if not isinstance(why, StoreFull):  # a full store is full for all members
                 self.refusal = why
         self.desk.ended(fact, why)
         if self.failed:
@@ -266,13 +266,13 @@ class Ownership(Generic[P]):
         return None
 
     def stop(self) -> None:
-        """Lose all partitions: the node ends, or has a bug. The outcome of the step is open."""
+        """Lose all partitions: the node ends, or has a bug. The step's outcome is unknown."""
         for part in self._holders.values():
             self.desk.lost(part)
         self.refuse_jobs()
 
     def refuse_jobs(self) -> None:
-        """Fail all jobs: there is nobody to do steps."""
+        """Fail all jobs: no task does steps."""
         self.desk.stop()
 
     # Fences.

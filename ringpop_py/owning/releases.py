@@ -25,13 +25,13 @@ class Releases:
     """Partitions on their way from this node. See `Ownership`.
 
     Args:
-        parts: those that the steward has been told to have, by number.
+        parts: those that the steward knows to be here, by number.
         done: passes the result of a duty on to the steward.
         ended: gets what follows from jobs that have ended.
 
     Attributes:
-        holders: by which partition the journal holds a number, claims it after a fence, or has
-            released it, until the steward lets it go.
+        holders: by number, the partition that the journal holds, claims after a fence, or has
+            released, until the steward lets it go.
         may_leave: whether a partition may go to another member now; see `ActorHost.may_leave`.
     """
 
@@ -59,12 +59,12 @@ class Releases:
 
         Args:
             epoch: of the newest claim that *to* knows.
-            settled: whether that epoch is open here no longer.
+            settled: whether that epoch is no longer open here.
         """
         duty = self._steward.release(number, epoch, to)
         if isinstance(duty, ReleaseSaid):
-            # Who hears NOT_MINE may seal the journal, and with it all partitions of this node. So
-            # a claim or a release that is on its way here is waited for.
+            # A node that receives NOT_MINE may seal the journal, and with it all partitions here.
+            # So a claim or a release that is on its way here has to end first.
             denies = duty is ReleaseSaid.NOT_MINE and not self._steward.failure
             wait = denies and not settled
             tell(ReleaseSaid.NOT_YET if wait else duty)
@@ -104,8 +104,8 @@ class Releases:
         if error is None:
             said = ReleaseSaid.RELEASED
         elif isinstance(error, StoreRefused):
-            # It is here as before. Who hears NOT_MINE may seal the journal, and with it all
-            # partitions here: that is right if this node cannot write, and another perhaps can.
+            # It is here as before. A node that receives NOT_MINE may seal the journal, and with it
+            # all partitions here: right if this node cannot write, but another perhaps can.
             full = isinstance(error, StoreFull)
             said = ReleaseSaid.NOT_YET if full else ReleaseSaid.NOT_MINE
         else:

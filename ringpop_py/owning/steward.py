@@ -2,8 +2,8 @@
 
 The member that should own a partition does the work. While its owner is there, that is a hand-over:
 follow the log while the owner serves, ask the owner to release the partition, read the rest, claim.
-If the owner is gone, or there was none, it is a take-over. In the end the log decides which member
-is the owner. Views that differ cost time here, and nothing else.
+If the owner is gone, or there never was an owner, it is a take-over. In the end the log decides
+which member is the owner. Views that differ cost time here, and nothing else.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 FAILED_US: Final = 1_000_000
 DAMAGED_US: Final = 5_000_000
-"""From one look at a damaged log to the next: an operator may have repaired it."""
+"""The microseconds from one look at a damaged log to the next: it may have been repaired."""
 TRUCE_US_MIN: Final = 1_000_000
 TRUCE_US_MAX: Final = 30_000_000
 FORGIVEN_US: Final = 120_000_000
-"""After this time without a fence, the next fence counts as the first."""
+"""After this many microseconds without a fence, the next fence counts as the first."""
 
 _ONLINE: Final = PartitionStatus.ONLINE
 _GIVEN_UP: Final = (PartitionStatus.MIGRATING, PartitionStatus.OFFLINE)
@@ -78,9 +78,9 @@ class _Coming:
     Attributes:
         way: the one that it takes, or has taken last.
         try_at: until when it waits.
-        patient: whether news do not end the wait.
-        owner, epoch: of a hand-over: who was asked, and for which epoch.
-        asked_at: when that was; the owner stopped to serve at that time at the earliest.
+        patient: whether it waits until then, whatever the news.
+        owner, epoch: of a hand-over: the owner that was asked, and for which epoch.
+        asked_at: when that was; the owner stopped serving at that time at the earliest.
         released: whether that owner has released the partition to this node.
     """
 
@@ -104,7 +104,7 @@ class _Places:
     """The partitions that come in one way: at most *places_max* at a time, the others in a queue.
 
     Attributes:
-        taken: how many come now.
+        taken: how many partitions come now.
     """
 
     places_max: int
@@ -197,7 +197,7 @@ class DurableSteward(Holdings):
             self._try(number, now)
 
     def members_changed(self, now: int) -> list[Task]:
-        """Look at who should own what: the members have changed, or the assignment has."""
+        """Decide anew which member should own what: the members or the assignment changed."""
         self._look_at = now
         for number in tuple(self._coming):  # an owner may be gone
             self._news(number, now)
@@ -472,7 +472,7 @@ class DurableSteward(Holdings):
         wants its partitions. The log lets one of them write at a time. But a node that was fenced
         could immediately seal the other's journal, and so on with every write. So each fence
         doubles the time for which the fenced node seals nothing: partitions stay at either side for
-        longer. What it had it may claim again at once, since that takes nothing from anybody.
+        longer. It may claim immediately what it had, since that takes nothing from any other node.
         """
         wait_us, until = self._truce
         # Counted from the end of the wait, during which this node did not try.

@@ -1,7 +1,7 @@
 """A job that brings data into a keyspace, described by a TOML file; docs/spark.md is its guide.
 
-What only reads the file (`settings`) knows nothing of Spark, so a mistake in it shows before
-anything is started. `run` does the work.
+The code that only reads the file (`settings`) does not need Spark, so a mistake in the file shows
+before anything is started. `run` does the work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a pipeline would do: its schema, its plan, and the owners of its rows. It writes nothing."""
+"""Dry runs: a pipeline's schema, its plan, and the owners of its rows. Nothing is written."""
 
 from __future__ import annotations
 

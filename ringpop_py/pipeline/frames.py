@@ -83,5 +83,5 @@ def _chosen(found: DataFrame, pipeline: Pipeline) -> DataFrame:
     if pipeline.value is not None:
         return found.select(key, F.expr(pipeline.value).alias(VALUE_COLUMN))
     if len(found.columns) == 1:
-        raise ConfigError(f"the source has only the key {pipeline.key!r}: say columns, or a value")
+        raise ConfigError(f"the source has only the key {pipeline.key!r}: give columns, or a value")
     return found

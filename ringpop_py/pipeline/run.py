@@ -225,7 +225,7 @@ class _BatchRun(_Run):
         self.rows, self.null_keys = found["rows"], found["null_keys"]
         done_at = time.monotonic()
         self.add_report(self.job)
-        # If no look came after the last task, that took no time worth a word.
+        # If no look came after the last task, that took no time worth reporting.
         self.times["apply"] = done_at - (self.applying_at or done_at)
 
     def reading(self) -> Reading:
@@ -327,7 +327,7 @@ def was_committed(target: Target, job: str, tell: Callable[[str], None]) -> bool
     return True
 
 
-# What Spark reports of a job that runs. Nothing here ends a job: what is not known is None.
+# Spark's reports on a running job. No error here ends a job: an unknown count is None.
 
 
 def task_counts(spark: SparkSession, group: str) -> Reading:

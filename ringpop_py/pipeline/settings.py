@@ -253,7 +253,7 @@ def _peers(top: TomlTable, peer: str) -> tuple[str, ...]:
     hosts = top.text("hosts")
     listed = top.texts("peers")
     if hosts is not None and listed:
-        top.problem("hosts", "peers and hosts both say where daemons are: say one")
+        top.problem("hosts", "peers and hosts both list daemons: give only one")
     try:
         if hosts is not None:
             listed = tuple(str(address) for address in listed_addresses(hosts))
@@ -268,12 +268,12 @@ def _peers(top: TomlTable, peer: str) -> tuple[str, ...]:
 def _source(top: TomlTable, source: TomlTable) -> Source:
     form, table = source.text("format"), source.text("table")
     if "source" not in top:
-        top.problem("source", "is missing: a [source] with a format, or a table of Spark's")
+        top.problem("source", "is missing: a [source] with a format, or with a table")
     elif (form is None) is (table is None):
-        source.problem("format", "say either format or table, which is one of Spark's catalog")
+        source.problem("format", "give either format or table (of Spark's catalog)")
     path = source.texts("path")
     if table is not None and path:
-        source.problem("path", "a table has none")
+        source.problem("path", "a table has no path: leave it out")
     return Source(
         form, path, table, source.text("schema"), source.options("options"), source.text("sql")
     )
@@ -340,9 +340,9 @@ def _column(table: TomlTable, name: str, how: object) -> Column | None:
 def _value(top: TomlTable, columns: Sequence[Column]) -> tuple[str | None, str]:
     value, operation = top.text("value"), top.text("operation")
     if value is not None and columns:
-        top.problem("value", "value is all that a key has, and columns are a map: say one")
+        top.problem("value", "value is all that a key has, and columns are a map: give one")
     if operation is not None and columns:
-        top.problem("operation", "each of the columns says its own: leave operation out")
+        top.problem("operation", "each of the columns has its own: leave operation out")
     if operation is not None:
         _check_aggregation(top, "operation", operation)
     return value, operation or "put"
@@ -352,10 +352,10 @@ def _check_aggregation(table: TomlTable, name: str, aggregation: str) -> None:
     if aggregation in BUILT_IN:
         return
     if not re.fullmatch(r"\w+", aggregation):
-        table.problem(name, f"{aggregation!r} is no name of an aggregation")
+        table.problem(name, f"{aggregation!r} is not a name of an aggregation")
         return
     # An application may have aggregations of its own, which only its nodes know. But a name close
-    # to a built-in one is a slip of the pen.
+    # to a built-in one is a misspelling.
     close = get_close_matches(aggregation, list(BUILT_IN), 1, 0.75)
     if close:
         table.problem(name, f"there is no aggregation {aggregation!r}; did you mean {close[0]!r}?")
@@ -383,7 +383,7 @@ def takes_text(path: Sequence[str]) -> bool:
 
 
 def problem_of_option(name: str, text: str, *, streaming: bool) -> str | None:
-    """Return what is wrong with an option of the data source in a file; None if nothing is."""
+    """Return what is wrong with an option of the data source in a file; None if it is valid."""
     if name.lower() in _OURS:
         return f"is set by {_OURS[name.lower()]} here"
     known = {option.name.lower(): option for option in OPTIONS}

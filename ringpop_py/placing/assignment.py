@@ -48,8 +48,8 @@ class Assignment:
     owners: tuple[str, ...]
 
     def encode(self) -> bytes:
-        """Encode it as a value in the store; each name occurs once."""
-        names = list(dict.fromkeys(self.owners))  # in the order of partitions: no set has one
+        """Encode the assignment as a value in the store; each name occurs once."""
+        names = list(dict.fromkeys(self.owners))  # ordered by partition, unlike a set
         index_of = {name: index for index, name in enumerate(names)}
         return encode([self.version, names, [index_of[owner] for owner in self.owners]])
 
@@ -81,9 +81,9 @@ def decode_assignment(value: bytes, partitions_count: int) -> Assignment:
 def effective_owners(assignment: Assignment, members: Iterable[str]) -> tuple[str, ...]:
     """Return the member that should own each partition while *members* are in the ring.
 
-    A partition stays with its recorded owner while that is a member. The other partitions go to
-    members by rendezvous hashing, the members with the fewest first; they go back as soon as their
-    recorded owner returns. The same members give the same owners on every node.
+    A partition stays with its recorded owner while that one is a member. The others go to members
+    by rendezvous hashing, the members with the fewest first; they go back as soon as their recorded
+    owner returns. The same members give the same owners on every node.
 
     Raises:
         NoOwner: if there are no members.
@@ -126,12 +126,12 @@ def check_cluster_size(members: Sequence[str], members_min: int, *, assigned: bo
 class Assignments:
     """Which member should own which partition of one keyspace: by its members, or by a record.
 
-    If a strategy uses only the members, and partitions may move by themselves, no record is needed.
-    For the others, one node records an assignment, and all nodes follow that.
+    If a strategy uses only the members, and partitions may move automatically, no record is needed.
+    Otherwise one node records an assignment, and all nodes follow it.
 
     Attributes:
         newest: the newest recorded assignment that this node knows.
-        recorded: whether assignments are those in the store.
+        recorded: whether owners follow the assignments in the store, not the members.
     """
 
     def __init__(self, definition: Definition) -> None:
@@ -165,10 +165,10 @@ class Assignments:
         return effective_owners(self.newest, members) if self.newest is not None else None
 
     def wanted(self, members: Sequence[str]) -> Assignment | None:
-        """Return the assignment to record now without an order; None if there is none.
+        """Return the assignment to record now without an order; None if no record is needed.
 
-        This is the first assignment; a new one when members have joined, if partitions move by
-        themselves; and one with the heirs of members that are gone.
+        Recorded without an order are the first assignment, one with the heirs of members that are
+        gone, and, if partitions move automatically, a new one when members have joined.
         """
         if not self.recorded or not members:
             return None
@@ -227,7 +227,7 @@ class MovePlan:
     note: str = ""
 
     def lines(self) -> list[str]:
-        """Return the plan for people: what moves, each member's counts before and after, note."""
+        """Return the plan for people: what moves, each member's counts before and after, a note."""
         left = f" ({self.left_count} more would follow)" if self.left_count else ""
         head = f"{len(self.moves)} of {len(self.owners)} partitions move{left}"
         counts = (f"{name}: {self.before[name]} -> {self.after[name]}" for name in self.before)

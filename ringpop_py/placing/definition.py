@@ -41,16 +41,16 @@ class Definition:
 
     In ``memory`` mode there is no store. Each member serves the partitions that it should own by
     its own view of the members, on both sides of a partitioned network, too. Afterwards the copies
-    are merged by the rule *merge*, which can undo acknowledged writes. A member that leaves in
-    order hands over its partitions; the state of a member that crashes is lost. Strategies that
-    need a record are refused in this mode.
+    are merged by the rule *merge*, which can undo acknowledged writes. A member that leaves hands
+    over its partitions; the state of a member that crashes is lost. Strategies that need a record
+    are refused in this mode.
 
     Attributes:
         name: 1 to 100 printable characters; fewer if many of them are not ASCII (`is_name`).
         partitions: how many partitions there are; the partition of a key never changes.
         mode: ``durable`` (each partition has one writer, by the log in the store) or ``memory``.
         strategy: how partitions are spread over members (`ringpop_py.placing.strategies`).
-        automatic: whether partitions move by themselves when members join. The partitions of
+        automatic: whether partitions move automatically when members join. The partitions of
             members that are gone are taken over in any case.
         min_cluster_size: no partition is assigned before this many members are in the ring.
         max_keys_per_partition: a new key beyond this number is refused; None for no limit.
@@ -127,7 +127,7 @@ class Definition:
         )
 
     def check_same(self, other: Definition) -> None:
-        """Check that *other*, which somebody asks for, is this definition of a keyspace.
+        """Check that *other*, the definition in a request, is the same as this one.
 
         Raises:
             KeyspaceConflict: if a setting differs.

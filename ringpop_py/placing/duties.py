@@ -42,8 +42,8 @@ class Acquire(NamedTuple):
     The result is `Taken`, `HeldBy`, `Over`, or a `Trouble`.
 
     Attributes:
-        former, epoch: who was asked to release it, and holds it neither in this epoch nor before.
-        silent: it did not say so, but has left and does not answer.
+        former, epoch: the owner asked to release it, which has it neither in this epoch nor before.
+        silent: whether that owner did not say so, but has left and does not answer.
     """
 
     number: int
@@ -136,7 +136,7 @@ class Tell(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """Who waits for a partition should look again."""
+    """Requests that wait for a partition should look again."""
 
 
 Fact = Serve | Withhold | Drop | Abandon | Tell | Changed | Remind
@@ -181,13 +181,13 @@ NOTHING_TO_GIVE = "nothing to give"
 
 
 class ReleaseSaid(Enum):
-    """The answer of an owner that is asked to release a partition, or why there is none."""
+    """The answer of an owner that is asked to release a partition, or why it gave no answer."""
 
     RELEASED = "released"
     NOT_MINE = "not mine"
     NOT_YET = "not yet"
     UNREACHABLE = "unreachable"
-    """Nobody answered, or there is no such member. It is never sent."""
+    """Nobody answered, or there is no such member. This value is never sent."""
 
     @classmethod
     def of(cls, error: RingpopError) -> ReleaseSaid:

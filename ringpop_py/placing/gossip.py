@@ -2,7 +2,7 @@
 
 A change is pushed to other members immediately. A push that is lost is made up for by comparison:
 the pings of membership carry one digest of all that a node knows of keyspaces. If a node is pinged
-with another digest than its own, it compares with the pinger. The two exchange digests of each
+with a digest other than its own, it compares with the pinger. The two exchange digests of each
 keyspace, then fingerprints of the tables that differ, and then the rows that differ.
 """
 
@@ -29,11 +29,11 @@ GATHER_US: Final = 2_000  # rows of one handoff or one look change together, and
 PUSHED_TO_MAX: Final = 32
 """The most members to which a change is pushed; the others find it by comparison."""
 SETTLED_MAX: Final = 1_000
-"""The most peers whose remaining difference is remembered. At the limit all are forgotten, and
+"""The most peers whose remaining difference is remembered. At the limit all are forgotten, and are
 compared with once more."""
 ASKED_COUNT: Final = 3
 CALL_S: Final = 2.0
-"""The seconds after which a call has no answer."""
+"""The seconds after which a call without an answer has failed."""
 KEYSPACES_MAX: Final = 1_000
 HASH_MAX: Final = (1 << 64) - 1
 
@@ -59,7 +59,7 @@ class _Offer(Declared, frozen=True):
     """Summarises what a node knows of one keyspace: its `Known.order`, and its table's digest.
 
     Attributes:
-        fingerprints: those of the table, if the other node has shown another digest.
+        fingerprints: those of the table, if the other node has shown a different digest.
     """
 
     name: Text
@@ -183,7 +183,7 @@ class TableGossip:
         self._push_at = 0
         self._differing: tuple[str, int] | None = None
         self._settled: dict[str, tuple[int, int]] = {}
-        # The comparison of which there is one at a time: its call, and the two digests.
+        # The one comparison that can be under way: its call, and the two digests.
         self._turn = 0
         self._turn_at = 0
         self._turn_digests: tuple[int, int] | None = None
@@ -206,7 +206,7 @@ class TableGossip:
     # When to call whom.
 
     def start(self, now: int) -> None:
-        """Begin. Without digests in pings, the first comparison is a pause after *now*."""
+        """Begin. Without digests in pings, the first comparison is `every_us` after *now*."""
         self._turn_at = now + (self._every_us or 0)
 
     def spread(self, name: str, generation: int, rows: Iterable[TableRow], now: int) -> None:
@@ -291,9 +291,9 @@ class TableGossip:
         return self._ask(other, _Step.DIGESTS, self._encode(offers=offers))
 
     def done(self, token: int, answer: bytes | None, now: int) -> list[GossipAsk]:
-        """Learn from the *answer* to the call of *token*; None if there was none.
+        """Learn from the *answer* to the call of *token*; None if the call was not answered.
 
-        Return the next call of that comparison, if there is one. A token whose call is over is
+        Return the next call of that comparison, if one follows. A token whose call is over is
         ignored.
         """
         if token not in self._asked:
@@ -329,7 +329,7 @@ class TableGossip:
                 for name, of in wanted
                 if of.table is not None
             ]
-            # Sheets without rows: a node that does not know the keyspace begins its table by them.
+            # Sheets without rows: a node that does not know the keyspace creates its table then.
             groups = {(name, of.generation): [] for name, of in wanted}
             return self._encode(self._sheets(groups), offers)
         if step is _Step.FINGERPRINTS:

@@ -1,4 +1,4 @@
-"""What a node knows of the partitions of one keyspace, and has of them: what both modes share."""
+"""What a node knows and has of the partitions of one keyspace: the part that both modes share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ringpop_py.placing.duties import Task
 
 LOOK_US: Final = 1_000_000
-"""How often a node looks again at the owners that partitions should have."""
+"""The microseconds after which a node looks again at the owners that partitions should have."""
 RETRY_US: Final = 100_000
 PAUSES_MAX: Final = 1_000
 _THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
@@ -67,9 +67,9 @@ class Holdings:
         dropped: whether the keyspace was dropped; then nothing of it will be served here.
         failure: why nothing of it is served here any longer; empty while the share has not failed.
         waits_for: why no partition was assigned at the last look; None if partitions were.
-        handoff_pauses_us: of the last partitions that were handed over, from or to here, how long
-            no member served them, at most.
-        handoff_seconds: the same of all of them.
+        handoff_pauses_us: for the last partitions that were handed over, from or to here, the
+            longest that no member can have served each.
+        handoff_seconds: the same for all that were handed over.
     """
 
     holding: Collection[int]
@@ -111,7 +111,7 @@ class Holdings:
             return KeyspaceUnknown(f"keyspace {self.table.keyspace!r} was dropped")
         why: object = self.waits_for
         if isinstance(why, NotEnoughMembers):
-            # Which members are missing now, or that they are here by now.
+            # Ask again: other members may be missing by now, or none.
             why = "it is being assigned"
             try:
                 self._owners()
@@ -157,7 +157,7 @@ class Holdings:
 
     @property
     def under_way(self) -> dict[str, int]:
-        """How much of each kind has begun and not ended; 0 each once nothing is to be done."""
+        """How many tasks of each kind are under way; all 0 once nothing is left to do."""
         return {"coming": len(self._coming)}
 
     def is_there(self, name: str) -> bool:
@@ -170,7 +170,7 @@ class Holdings:
     # What happens, in either mode.
 
     def members_changed(self, now: int) -> list[Task]:
-        """Look at who should own what: the members have changed, or the assignment has."""
+        """Decide anew which member should own what: the members or the assignment changed."""
         self._look_at = now
         return self.advance(now)
 
@@ -228,7 +228,7 @@ class Holdings:
         return self._acts and self.table[number].desired == self._name
 
     def _follow_desire(self, number: int, owner: str, now: int) -> None:
-        """Begin to gain or to give a partition that *owner* should have, if that is to be done."""
+        """Begin to gain or to give a partition that *owner* should have, if that is necessary."""
         raise NotImplementedError
 
     def _due(self, number: int, now: int) -> None:

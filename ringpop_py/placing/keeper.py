@@ -55,12 +55,12 @@ class Keeper:
         return newest.version if newest is not None else 0
 
     def hint(self, version: int, now: int) -> None:
-        """Read the store soon if *version*, which another node knows, is news."""
+        """Read the store soon if *version*, which another node knows, is newer than ours."""
         if self._read_at is not None and version > self.version:
             self._read_at = now
 
     def learn(self, assignment: Assignment) -> list[Task]:
-        """Follow *assignment*, which is in the store; nothing is to do if it is no news."""
+        """Follow *assignment*, which is in the store, if it is newer than ours."""
         # Gossip carries the version, so that others read the store.
         return [Tell()] if self._assignments.learn(assignment) else []
 

@@ -12,7 +12,7 @@ from ringpop_py.dialect import HASH_SEED
 PARTITIONS_MAX: Final = 16_384
 """The most partitions of a keyspace; a definition with more is refused."""
 PARTITIONS_READ_MAX: Final = 1 << 16
-"""The most partitions of a keyspace in a message or a file of a peer; it is refused with more."""
+"""The most partitions of a keyspace in a peer's message or file; one with more is refused."""
 NOBODY: Final = ""
 """The name of an owner that does not exist."""
 _SIGN: Final = 1 << 63

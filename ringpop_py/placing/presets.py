@@ -138,7 +138,7 @@ KEYSPACE_PRESETS: Final[dict[str, Design]] = {
 }
 
 _TIMES_A_SECOND: Final = {"heartbeat_timeout_sec": 1, "timeout_millis": 1_000}
-"""Parameters that become `KeyspacePreset.dead_after_s`: how many of its unit a second has."""
+"""The parameters that become `KeyspacePreset.dead_after_s`, with their units per second."""
 
 
 def _parameters(

@@ -1,6 +1,6 @@
 """Which member should own a partition: pure functions of the members' names.
 
-Each strategy strikes another balance between few moves and even shares:
+Each strategy strikes a different balance between few moves and even shares:
 
 - ``balanced``: every member ranks every partition by a hash of the two. The best pairs come first,
   while the member has room. Shares differ by one at most, with hardly more moves than necessary.
@@ -65,7 +65,7 @@ class Strategy:
     Attributes:
         recorded: whether owners are recorded and stay; otherwise they follow the members.
         place: returns for each of *count* partitions an index into the ordered names, given the
-            owners until now if they are known.
+            present owners if they are known.
     """
 
     name: str

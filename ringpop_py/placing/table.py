@@ -4,8 +4,8 @@ The log of a partition says which node owns it. The table is what a node knows o
 its own partitions, from the store, and from peers. Rows merge to the same table in whatever order
 they arrive, and however often: they form a semilattice.
 
-What *should* be (`TableRow.desired`) is each node's own conclusion from the ring. So a table keeps
-its own value and never merges a peer's. Whether an owner is dead is up to membership, not to a row.
+The owner that a partition *should* have (`TableRow.desired`) is each node's own conclusion from the
+ring. So a table never merges a peer's. Membership, not a row, decides whether an owner is dead.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ LEGAL_STEPS: Final = frozenset(
 class TableRow:
     """One partition. A name is `NOBODY` if there is no such member.
 
-    Methods that return a later row raise ValueError if that step is not legal, which is our bug.
+    Methods that return a later row raise ValueError if that step is illegal, which would be a bug.
 
     Attributes:
         desired: the member that should own it, in the view of the node whose table this is.
@@ -89,7 +89,7 @@ class TableRow:
 
     @property
     def moving(self) -> bool:
-        """Whether it is on its way from one member to another, or should be."""
+        """Whether the partition is on its way from one member to another, or should be."""
         return self.status is _MIGRATING or NOBODY != self.owner != self.desired != NOBODY
 
     @property
@@ -284,7 +284,7 @@ class Table:
         """Return our rows whose facts differ from those with *fingerprints*.
 
         Raises:
-            BodyError: if there are not as many of them as partitions.
+            BodyError: if their number is not the number of partitions.
         """
         if len(fingerprints) != len(self._rows):
             raise BodyError(

@@ -134,7 +134,7 @@ class HashRing:
     def lookup_n(self, key: str, n: int) -> tuple[str, ...]:
         """Return up to *n* distinct members, clockwise from *key*; its owner comes first.
 
-        All members if there are no more than *n*.
+        If the ring has no more than *n* members, return all of them.
 
         Raises:
             NoOwner: if the ring is empty.
@@ -167,7 +167,7 @@ class HashRing:
         return None
 
     def _search(self, position: int) -> str:
-        """Search the owner at *position*, for which the table has none."""
+        """Search for the owner at *position*, for which the table has no owner."""
         _, shift, slots = self._table
         if len(slots) == 1:
             return self._search_cold(position)
@@ -228,7 +228,7 @@ class HashRing:
         return [owners[index] for index in self.owner_indexes(keys).tolist()]
 
     def grouped(self, keys: Sequence[str]) -> dict[str, list[int]]:
-        """Return the places in *keys* of those that each owner has, in the order of its first one.
+        """Return the indexes in *keys* of each owner's keys; the owner of the first key is first.
 
         Raises:
             NoOwner: if the ring is empty.

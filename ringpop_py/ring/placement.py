@@ -1,7 +1,7 @@
 """The ring of one node: it follows the member list, from one batch of changes to the next.
 
-Membership does not know the ring, and the ring does not know members. What joins them is here, and
-pure, so that the simulator runs the same lines as the daemon.
+Membership does not know the ring, and the ring does not know members. This module joins them. It is
+pure, so the simulator runs the same lines as the daemon.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Placement:
         self.follow([member.name for member in node.members])
 
     def follow(self, changed: Sequence[str]) -> None:
-        """Update the ring to the present list; the rows of *changed* are new since, or gone.
+        """Update the ring to the present list; the rows of *changed* are new, or gone, since then.
 
         Call it once for all changes that came together, because a new ring costs nearly as much for
         one change as for many. The members that damping leaves out depend on how many others there

@@ -35,7 +35,7 @@ class Points(NamedTuple):
     def without(
         self, leaving: Sequence[str], owners: Sequence[str], joining: Sequence[str]
     ) -> Points:
-        """Return the points that stay, by the indexes of owners once all have come and gone.
+        """Return the points that stay, with the indexes that owners have after all changes.
 
         Args:
             owners: whose points these are.

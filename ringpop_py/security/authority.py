@@ -1,8 +1,8 @@
 """Certificates: the authority that a cluster's key stands for, and what it issues.
 
 Each process that has the key derives the same authority, and issues itself a certificate. So a
-shared key gives ordinary mutual TLS, and nothing is invented here: HKDF (RFC 5869) makes of the key
-the private key of a P-256 authority.
+shared key gives ordinary mutual TLS, without any new cryptography: HKDF (RFC 5869) derives the
+private key of a P-256 authority from the key.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _CURVE: Final = ec.SECP256R1()
 _ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 """The order of P-256's group: private keys are from 1 to one less."""
 _INFO: Final = b"ringpop cluster authority P-256 1"
-_SCALAR_BYTES: Final = 48  # 16 more than the order has, so that the remainder is even
+_SCALAR_BYTES: Final = 48  # 16 more than the order: the remainder is unbiased
 _FOUNDED: Final = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 _ENDS: Final = dt.datetime(2120, 1, 1, tzinfo=dt.UTC)
 _EARLIER: Final = dt.timedelta(days=1)
-"""A certificate holds from this long before it is issued: clocks differ."""
+"""A certificate is valid from this long before its issue: clocks differ."""
 
 
 class Authority(NamedTuple):
-    """Signs certificates of one cluster.
+    """The authority that signs the certificates of one cluster.
 
     Attributes:
-        certificate: of the authority itself, in PEM: who trusts it, trusts what it issues.
+        certificate: the authority's own, in PEM: whoever trusts it trusts what it issues.
     """
 
     private_key: ec.EllipticCurvePrivateKey
@@ -48,10 +48,10 @@ class Authority(NamedTuple):
     certificate: bytes
 
     def issue(self, identity: Identity, lasts: dt.timedelta, hosts: Sequence[str] = ()) -> Issued:
-        """Return a new certificate for *identity*, which lasts so long from now.
+        """Return a new certificate for *identity*, valid for *lasts* from now.
 
         Args:
-            hosts: names and addresses of the machine, which callers over HTTP look for.
+            hosts: names and addresses of the machine, which callers over HTTP check.
         """
         now = dt.datetime.now(dt.UTC)
         private_key = ec.generate_private_key(_CURVE)

@@ -1,7 +1,7 @@
-"""What a process shows of itself, and whom it trusts: contexts of TLS 1.3, and no other.
+"""The certificate a process presents, and the keys it trusts: contexts for TLS 1.3 only.
 
-Certificates are short-lived, and issued anew; a file of keys is read again when it has changed.
-Connections that exist are not touched.
+Certificates are short-lived and renewed; a file of keys is read again when it has changed.
+Existing connections are not affected.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from ringpop_py.security.keys import ClusterKey
 
 LASTS_S: Final = 7 * 24 * 3600
-"""How long a certificate is valid that a process issues itself."""
+"""How long a certificate that a process issues to itself is valid, in seconds."""
 RENEWED_S: Final = 24 * 3600
-"""After this time it issues itself another."""
+"""The age, in seconds, at which a process replaces its own certificate."""
 LOOK_S: Final = 5.0
-"""How often it looks whether its file has changed."""
+"""The seconds between two checks whether the file of keys has changed."""
 _SIDES: Final = (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
 _FOR_NOW: Final = (ConfigError, OSError, ValueError)
-"""What keeps a file from being used, or a certificate from being issued, while the process goes on
-with what it has."""
+"""The errors that make a file unusable or keep a certificate from being issued; the process then
+goes on with what it has."""
 PEM: Final = "-----BEGIN "
 _BLOCK: Final = re.compile(r"-----BEGIN [A-Z ]+-----[^-]+-----END [A-Z ]+-----")
 BUNDLE_MIN: Final = 2
@@ -44,7 +44,7 @@ NEEDS: Final = "--cluster-key needs cryptography: pip install 'ringpop_py[tls]'"
 
 PLAIN: Final = "it speaks without TLS: give both the same keys (--cluster-key)"
 _REASONS: Final = {
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is of no key that is trusted here",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not of a key that is trusted here",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the key that is used here",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate that is used here has expired for it",
@@ -68,17 +68,17 @@ class _Contexts(NamedTuple):
 class KeyCredentials:
     """The keys in a file, and certificates that they issue to this process.
 
-    Threads may share it. In place of keys the file may hold a certificate that somebody has issued,
+    Threads may share it. In place of keys the file may hold an issued certificate,
     its private key, and the certificates of the authorities that are trusted, in PEM and in this
     order. Then it says who this process is.
 
     Args:
         path: the file, see `security.keys`.
-        identity: whom the certificates name. An empty cluster: whichever the peer is of.
+        identity: whom the certificates name. An empty cluster means that of the peer.
         hosts: names and addresses of this machine, for callers over HTTP.
 
     Attributes:
-        key_ids: the ids of the keys, the one that is used first; none of a certificate.
+        key_ids: the ids of the keys, the one in use first; empty for a certificate.
 
     Raises:
         ConfigError: the file cannot be used, or cryptography is missing.
@@ -100,14 +100,14 @@ class KeyCredentials:
         return tuple(key.id for key in self._keys)
 
     def rename(self, name: str) -> None:
-        """Have certificates name *name* from now on. One that was issued keeps its name."""
+        """Put *name* into certificates from now on. Those issued before keep their name."""
         with self._lock:
             self.identity = self.identity._replace(name=name)
             if self._keys:
                 self._use(self._keys)
 
     def context(self, *, server: bool) -> ssl.SSLContext:
-        """Return the context for a new connection, from whichever side it is made."""
+        """Return the context for a new connection, as its *server* or its client."""
         with self._lock:
             self._refresh()
             return self._contexts.server if server else self._contexts.client
@@ -125,7 +125,7 @@ class KeyCredentials:
             return self._keys
 
     def _refresh(self) -> None:
-        """Look at the file, and at how old the certificate is, from time to time."""
+        """Check the file and the age of the certificate, once in `LOOK_S`."""
         now_s = time.monotonic()
         if now_s - self._looked_at_s >= LOOK_S:
             self._looked_at_s = now_s
@@ -135,7 +135,7 @@ class KeyCredentials:
                 self._use(self._keys)
 
     def read_again(self) -> None:
-        """Use what the file holds now. Raises ConfigError; then all stays as it was."""
+        """Use the file's present content. Raises ConfigError; then nothing changes."""
         with self._lock:
             self._version = _version_of(self.path)
             try:

@@ -1,6 +1,6 @@
-"""Who a certificate says that its holder is, and what that permits.
+"""The identity that a certificate gives its holder, and what that permits.
 
-The name stands as a URI among a certificate's alternative names: ``ringpop://CLUSTER/ROLE/NAME``.
+The identity is a URI among the certificate's alternative names: ``ringpop://CLUSTER/ROLE/NAME``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Identity(NamedTuple):
     """A process of the cluster *cluster*, as a certificate calls it.
 
     Attributes:
-        name: a member's name; for others what people call them.
+        name: a member's name; for other processes, a name for people.
     """
 
     cluster: str
@@ -44,7 +44,7 @@ class Identity(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """As in a certificate."""
+        """The URI in a certificate."""
         cluster, name = quote(self.cluster, safe=""), quote(self.name, safe="")
         return f"{SCHEME}{cluster}/{self.role.label}/{name}"
 
@@ -57,25 +57,25 @@ class Issued(NamedTuple):
 
 
 def refusal_of(identity: Identity | None, cluster: str, *, by_server: bool) -> str | None:
-    """Return why a connection with *identity* is not made; None if it is.
+    """Return why a connection with *identity* is refused; None if it is accepted.
 
     Args:
-        cluster: the name of ours; empty if any will do.
-        by_server: whether we have accepted the connection. Who makes one wants a member.
+        cluster: the name of our own cluster; empty if any will do.
+        by_server: whether we have accepted the connection. Whoever makes one wants a member.
     """
     if identity is None:
         return "its certificate names nobody (a URI ringpop://CLUSTER/ROLE/NAME)"
-    # Who is no member need not know its cluster's name, neither here nor there.
+    # A process that is not a member need not know its cluster's name, on either side.
     named = identity.cluster or identity.role is Role.MEMBER
     if cluster and named and identity.cluster != cluster:
         return "its certificate is of another cluster"
     if not by_server and identity.role is not Role.MEMBER:
-        return f"a {identity.role.label} answers there, and no member"
+        return f"a {identity.role.label} answers there, not a member"
     return None
 
 
 def identity_in(certificate: Mapping[str, Any] | None) -> Identity | None:
-    """Return whom *certificate*, as `ssl.SSLObject.getpeercert` gives it, names; None if nobody."""
+    """Return whom *certificate* names, as from `ssl.SSLObject.getpeercert`; None if nobody."""
     for kind, text in (certificate or {}).get("subjectAltName", ()):
         if kind == "URI" and text.startswith(SCHEME):
             return parse_identity(text)
@@ -83,7 +83,7 @@ def identity_in(certificate: Mapping[str, Any] | None) -> Identity | None:
 
 
 def parse_identity(text: str) -> Identity | None:
-    """Return the identity that is written as *text*; None if it is none."""
+    """Return the identity that is written as *text*; None if *text* is not one."""
     cluster, slash, rest = text.removeprefix(SCHEME).partition("/")
     role, second, name = rest.partition("/")
     roles = {each.label: each for each in Role}

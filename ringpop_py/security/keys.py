@@ -1,7 +1,7 @@
 """A cluster's keys: 32 random bytes each, as lines of a file that only its owner may read.
 
-The first key is the one that is used. All are trusted, so that one can follow another while the
-nodes go on. A key never stands in a log or an error; its id does.
+The first key is the one in use. All are trusted, so that keys can be replaced while the nodes
+run. Logs and errors never contain a key, only its id.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ClusterKey(NamedTuple):
 
     @property
     def id(self) -> str:
-        """What the key is called: a part of its SHA-256."""
+        """The name of the key: a part of its SHA-256."""
         return hashlib.sha256(b"ringpop key id" + self.secret).hexdigest()[:ID_DIGITS]
 
     @property
@@ -48,10 +48,10 @@ def new_key() -> ClusterKey:
 
 
 def read_keys(path: str | Path) -> tuple[ClusterKey, ...]:
-    """Return the keys in the file at *path*, the one that is used first.
+    """Return the keys in the file at *path*, the one in use first.
 
     Raises:
-        ConfigError: there is none, a line is no key, or others than its owner may read the file.
+        ConfigError: the file has no key or a malformed one, or others than its owner may read it.
     """
     return keys_in(read_secret(path), path)
 
@@ -60,7 +60,7 @@ def read_secret(path: str | Path) -> str:
     """Return the text of the file at *path*, which its owner alone may read.
 
     Raises:
-        ConfigError: it cannot be read, or others may read it, too.
+        ConfigError: the file cannot be read, or others may read it, too.
     """
     file = Path(path)
     try:
@@ -95,7 +95,7 @@ def _key_in(line: str, where: str) -> ClusterKey:
     except (binascii.Error, ValueError):
         secret = b""
     if not line.startswith(PREFIX) or len(secret) != KEY_BYTES:
-        raise ConfigError(f"{where} is no key: {PREFIX}… and 44 characters")  # never the line
+        raise ConfigError(f"{where} is not a key: {PREFIX}… and 44 characters")  # never the line
     return ClusterKey(secret)
 
 
@@ -106,10 +106,10 @@ def write_keys(path: str | Path, keys: tuple[ClusterKey, ...], *, replace: bool)
 
 
 def write_secret(path: str | Path, text: str, *, replace: bool) -> None:
-    """Write *text* to *path*, for its owner alone; all at once, so that nobody reads a half.
+    """Write *text* to *path*, for its owner alone, and atomically, so that nobody reads a half.
 
     Raises:
-        ConfigError: it is there, and *replace* is false; or it cannot be written.
+        ConfigError: the file exists and *replace* is false, or it cannot be written.
     """
     file = Path(path)
     beside = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
@@ -124,7 +124,7 @@ def write_secret(path: str | Path, text: str, *, replace: bool) -> None:
     except FileExistsError:
         beside.unlink(missing_ok=True)
         raise ConfigError(
-            f"{path} is there already; a key that is lost cannot be had back"
+            f"{path} exists already, and a lost key cannot be recovered: name another file"
         ) from None
     except OSError as error:
         beside.unlink(missing_ok=True)

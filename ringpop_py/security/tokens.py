@@ -1,6 +1,6 @@
 """Tokens for callers over HTTP that show no certificate: JSON Web Tokens (RFC 7519).
 
-A key of the cluster signs them, and every member that has this key knows them.
+A key of the cluster signs them, and every member that has this key accepts them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _SECRET_BYTES: Final = 32
 
 
 class TokenRefused(ValueError):
-    """A token that says of nobody who they are."""
+    """A token that does not prove an identity."""
 
 
 def issue_token(key: ClusterKey, identity: Identity, lasts: dt.timedelta) -> str:
-    """Return a token that names *identity*, and lasts so long from now."""
-    # When it was issued is left out: a clock that is ahead would make it useless elsewhere.
+    """Return a token that names *identity*, valid for *lasts* from now."""
+    # Without the time of issue: a clock that is ahead would make the token useless elsewhere.
     ends = dt.datetime.now(dt.UTC) + lasts
     claims = {"sub": str(identity), "aud": AUDIENCE, "exp": ends}
     return jwt.encode(claims, _secret_of(key), ALGORITHM, {"kid": key.id})
@@ -42,10 +42,10 @@ def identity_in_token(token: str, keys: Iterable[ClusterKey]) -> Identity:
     """Return whom *token* names.
 
     Args:
-        keys: that are trusted.
+        keys: the keys that are trusted.
 
     Raises:
-        TokenRefused: no such key has signed it, or it has expired.
+        TokenRefused: none of *keys* has signed *token*, or it has expired.
     """
     if len(token) > CHARACTERS_MAX:
         raise TokenRefused("the token is too long")
@@ -53,7 +53,7 @@ def identity_in_token(token: str, keys: Iterable[ClusterKey]) -> Identity:
         key_id = jwt.get_unverified_header(token).get("kid")
         known = {key.id: key for key in keys}
         if key_id not in known:
-            raise TokenRefused("the token is of no key that is trusted here")
+            raise TokenRefused("the token is not signed by a key that is trusted here")
         claims = jwt.decode(
             token,
             _secret_of(known[key_id]),
@@ -64,7 +64,7 @@ def identity_in_token(token: str, keys: Iterable[ClusterKey]) -> Identity:
     except jwt.ExpiredSignatureError:
         raise TokenRefused("the token has expired: ringpopctl keys token makes one") from None
     except (jwt.InvalidTokenError, RecursionError):
-        raise TokenRefused("this is no token of the cluster") from None
+        raise TokenRefused("this is not a token of the cluster") from None
     identity = parse_identity(str(claims["sub"]))
     if identity is None:
         raise TokenRefused("the token names nobody")
@@ -72,5 +72,5 @@ def identity_in_token(token: str, keys: Iterable[ClusterKey]) -> Identity:
 
 
 def _secret_of(key: ClusterKey) -> bytes:
-    """Return what signs the tokens of *key*: of no use for anything else."""
+    """Return the secret that signs the tokens of *key*, and serves for nothing else."""
     return HKDF(hashes.SHA256(), _SECRET_BYTES, salt=None, info=_INFO).derive(key.secret)

@@ -1,4 +1,4 @@
-"""What goes over the connections of shuffles: calls and replies, each with a head and a body.
+"""The messages of shuffles: calls and replies, each with a head and a body.
 
 A message is a fixed part (`FIXED`), a head in msgpack, and a body of bytes: rows, or files. Replies
 name the call that they answer, and come in any order.
@@ -27,19 +27,19 @@ FIXED: Final = struct.Struct("<4sQIQ")
 MAGIC: Final = b"RSH1"
 HEAD_BYTES_MAX: Final = 16 * 1024 * 1024
 BODY_BYTES_MAX: Final = 1 << 40
-"""Bodies of files are as long as these are; they are not held in memory."""
+"""The most bytes of a body; a file's body is not held in memory."""
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Other bodies are."""
+"""The most bytes of a body that is held in memory."""
 NAME_CHARACTERS_MAX: Final = 200
 ATTEMPTS_AT_A_TIME_MAX: Final = 100_000
-"""So many numbers of attempts are taken at a time; there are 2^32."""
+"""The most numbers of attempts that are taken at a time; there are 2^32."""
 
 
 Durability = Literal["replica", "store"]
 
 
 class Definition(Declared, frozen=True):
-    """What the creator of a shuffle asks for.
+    """The properties of a shuffle, as its creator asks for them.
 
     Attributes:
         schema: of the rows, as Arrow writes it.
@@ -138,7 +138,7 @@ class Feed(_AtVersion, frozen=True, tag=True):
 
 
 class Count(_OfShuffle, frozen=True, tag=True):
-    """Ask a member how far it is."""
+    """Ask a member for its progress."""
 
 
 # Calls of members.
@@ -226,7 +226,7 @@ class Said(Declared, frozen=True, tag=True):
 
 
 class Told(Declared, frozen=True, tag=True):
-    """What a member has; None if the process that was asked is not a member."""
+    """The report of a member; None if the process that was asked is not a member."""
 
     report: Report | None
 
@@ -265,7 +265,7 @@ class Fed(Declared, frozen=True, tag=True):
 
 
 class Counted(Declared, frozen=True, tag=True):
-    """How far a member is.
+    """The progress of a member.
 
     Attributes:
         rows, size_bytes: of the frames that clients have put there, whether they count or not.
@@ -308,7 +308,7 @@ def fixed_part(data: bytes | bytearray) -> tuple[int, int, int]:
     """
     magic, number, head_bytes, body_bytes = FIXED.unpack(data)
     if magic != MAGIC:
-        raise BodyError("this is no message of a shuffle")
+        raise BodyError("this is not a message of a shuffle")
     if head_bytes > HEAD_BYTES_MAX or body_bytes > BODY_BYTES_MAX:
         raise BodyError(f"a message of {head_bytes} and {body_bytes} bytes is too long")
     return number, head_bytes, body_bytes

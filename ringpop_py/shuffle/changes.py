@@ -39,7 +39,7 @@ def with_attempts(record: Record, count: int) -> Record:
 def with_batch(
     record: Record, stream: str, batch: int, winners: Mapping[int, Winner]
 ) -> Record | None:
-    """Let these attempts count when the shuffle ends; None if *batch* was committed before."""
+    """Let these attempts count at the end; return None if *batch* was committed before."""
     if batch <= record.batches.get(stream, -1):
         return None
     return record.with_(
@@ -53,7 +53,7 @@ def joined(record: Record, member: MemberId) -> Record:
 
 
 def parted(record: Record, gone: MemberId) -> Record:
-    """Remove *gone*: what it held has a holder less, and what it fetched is fetched by another."""
+    """Remove *gone*: what it held has one holder less, and others fetch what it was fetching."""
     segments = {
         number: replace(
             segment,
@@ -135,12 +135,12 @@ def fetched(record: Record, number: int) -> Record:
 
 
 def damaged(record: Record, why: str) -> Record:
-    """Say for good that rows are missing."""
+    """Record, for good, that rows are missing."""
     return record.with_(state=State.DAMAGED, why=why)
 
 
 def deleted(record: Record) -> Record:
-    """Delete it; what remains says so, and which numbers are taken."""
+    """Delete the shuffle; the record that remains says so, and keeps the numbers that are taken."""
     return record.with_(
         state=State.DELETED,
         batches={},
@@ -191,7 +191,7 @@ def _with_open_segments(record: Record) -> Record:
 
 
 def _with_copies(record: Record) -> dict[int, Segment]:
-    """Have each segment with one holder fetched by the member that follows that, or by any."""
+    """Have each segment with one holder fetched by the holder's next member, or by any other."""
     segments = dict(record.segments)
     for number, segment in segments.items():
         copy_to = segment.copy_to if segment.copy_to in record.members else None
@@ -234,8 +234,8 @@ def _with_second_holder(record: Record, number: int, interval: Interval) -> Inte
 def _with_shares(record: Record) -> tuple[Interval, ...]:
     """Let members that own less than their share of the intervals have some of the others.
 
-    What is under repair is left alone: an interval has to have two holders, of which one goes.
-    Whoever has joined meanwhile comes to its share when the repair is done.
+    Intervals under repair are left alone: one has to have two holders before one of them goes.
+    Members that join meanwhile get their share when the repair is done.
     """
     share = record.interval_count // len(record.members)
     counts = Counter(_owner(interval) for interval in record.intervals)
@@ -264,7 +264,7 @@ def _with_shares(record: Record) -> tuple[Interval, ...]:
 
 
 def _owner(interval: Interval) -> MemberId | None:
-    """Return who owns *interval*, or will when it has fetched it."""
+    """Return the member that owns *interval*, or will own it when it has fetched it."""
     if interval.fetched_by is not None and len(interval.holders) > 1:
         return interval.fetched_by
     return interval.holders[0] if interval.holders else None

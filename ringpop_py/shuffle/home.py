@@ -1,8 +1,8 @@
-"""What a record becomes next (pure): decided by any member, from the record and what all report.
+"""The next record of a shuffle (pure): any member decides it, from the record and all reports.
 
 A home reads the record, asks all members, and decides; then its driver sets the record, if it is
-still the one that was read. What it knows counts for that record only: `looked` at another one, and
-all members are asked again.
+still the one that was read. Reports count for that record only: when a home has `looked` at another
+one, it asks all members again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a home believes of the others; it may be wrong.
+    """The beliefs of a home about the other members; they may be wrong.
 
     Attributes:
         gone: members that are no longer there.
@@ -35,12 +35,12 @@ class View:
 
 
 class Wish(NamedTuple):
-    """What a client asks for.
+    """A client's request to end or to delete a shuffle.
 
     Attributes:
         uid: of which shuffle of that name.
-        winners: that it is ended with these attempts; None if nobody asks for that.
-        delete: that it is deleted.
+        winners: the attempts to end it with; None if no end is asked for.
+        delete: whether to delete it.
     """
 
     uid: int = -1
@@ -70,7 +70,7 @@ class Home:
         self._reports: dict[MemberId, Report] = {}
 
     def ask_for(self, wish: Wish) -> None:
-        """Go for *wish*."""
+        """Pursue *wish* from now on."""
         self.wish = wish
         # A report from before may lack what was acknowledged since.
         self._ask_again()
@@ -196,7 +196,7 @@ def may_join(record: Record, member: MemberId) -> bool:
 
 
 def _incomplete(winners: Mapping[int, Winner], reports: Iterable[Report]) -> dict[int, str]:
-    """Return which of *winners* the members do not have whole, and what of it is missing."""
+    """Return those *winners* that the members do not have whole, with what is missing."""
     finished: dict[int, Winner] = {}
     held: dict[int, list[tuple[int, int]]] = {attempt: [] for attempt in winners}
     for report in reports:
@@ -237,4 +237,4 @@ def _miscounted(winners: Mapping[int, Winner], totals: Mapping[int, int]) -> str
         if rows != winner.rows:
             return f"attempt {attempt} has {rows} of its {winner.rows} rows"
     strangers = sorted(set(totals) - set(winners))
-    return f"attempt {strangers[0]} has rows, and is no winner" if strangers else ""
+    return f"attempt {strangers[0]} has rows, but is not a winner" if strangers else ""

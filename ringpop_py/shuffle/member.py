@@ -1,8 +1,8 @@
 """A member's part in a shuffle (pure): what it acknowledges, answers, fetches, pushes and deletes.
 
-The driver reads the record, again and again, and whenever `must_read` says so before something is
-answered. It carries out what `apply` returns, and the duties; it reports what came of them. Nothing
-here is done on another member's word: a message can only make this member read the record.
+The driver reads the record regularly, and before an answer whenever `must_read` says so. It carries
+out the changes that `apply` returns, and the duties, and reports their results. Nothing here is
+done on another member's word: a message can only make this member read the record.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class ShuffleMember:
     """See the module.
 
     Attributes:
-        me: who this is in the record, if it is in it.
-        first: who this is in the record of a shuffle that is created from now on.
+        me: this process as the record names it, if it is in it.
+        first: this process in the record of a shuffle that is created from now on.
         record: the newest that was read.
-        life: grows when what was held counts no more; files and duties are of one life.
+        life: grows when what was held no longer counts; files and duties are of one life.
         segments: by number, the frames held.
         intervals: by number, what is held of merged files.
         busy: the duties under way.
@@ -179,7 +179,7 @@ class ShuffleMember:
         """Note that segment *number* has *frame* here; *receipt* if it is the last of its attempt.
 
         Returns:
-            Whether it counts: not if what was held when it was begun counts no more.
+            Whether it counts: not if *life* has ended since the append was begun.
         """
         if life != self.life:
             return False
@@ -273,7 +273,7 @@ class ShuffleMember:
         return new
 
     def _is_complete(self, duty: Duty, now: int) -> bool:
-        """Return whether nothing is added any more to what *duty* fetches.
+        """Return whether nothing can be added any longer to what *duty* fetches.
 
         A member refuses what comes after the closing; a store does not. There the lease of the
         former primary decides, which by then cannot acknowledge anything.
@@ -320,7 +320,7 @@ class ShuffleMember:
                     yield CopyInterval(self.life, place, owner)
 
     def done(self, duty: Duty, result: Copied | Held | None) -> bool:
-        """Note what came of *duty*; return whether it counts. If not, its files are of no use."""
+        """Note the *result* of *duty*; return whether it counts. If not, its files are useless."""
         self.busy.discard(duty)
         record = self.record
         if record is None or duty.life != self.life:
@@ -359,7 +359,7 @@ class ShuffleMember:
         return True
 
     def failed(self, duty: Duty) -> None:
-        """Note that *duty* came to nothing; it is begun again if it is still one."""
+        """Note that *duty* failed; it is begun again if it is still a duty."""
         self.busy.discard(duty)
 
     # Reports.

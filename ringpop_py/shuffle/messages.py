@@ -1,4 +1,4 @@
-"""What members of a shuffle tell each other, and what a member does about its own part of it."""
+"""The messages between members of a shuffle, and the duties of a member."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ FrameId = tuple[int, int]
 
 
 class Answer(Enum):
-    """What a put or a get comes to; the value is its status in HTTP."""
+    """The answer to a put or a get; the value is its status in HTTP."""
 
     OK = 200
     MOVED = 400
-    """The caller goes by another version of the record, or this member is no holder."""
+    """The caller goes by another version of the record, or this member is not a holder."""
     ENDED = 409
     DELETED = 410
     LOST = 500
     """No member holds the interval any longer."""
     NOT_NOW = 503
-    """Later, or at another member."""
+    """Try later, or at another member."""
 
 
 class Store(NamedTuple):
@@ -40,7 +40,7 @@ class Query(Declared, frozen=True):
     """Asks all members what they have, before the record is changed.
 
     Attributes:
-        round: grows whenever what was reported before proves nothing.
+        round: grows whenever earlier reports no longer prove anything.
         with_frames: whether the frames are asked for, which an end needs.
     """
 
@@ -126,7 +126,7 @@ Duty = CopySegment | Push | Merge | CopyInterval
 
 
 class Copied(NamedTuple):
-    """What is in a segment that was fetched: its frames, and receipts by attempt."""
+    """The content of a segment that was fetched: its frames, and receipts by attempt."""
 
     frames: frozenset[FrameId]
     finished: dict[int, Winner]

@@ -9,7 +9,7 @@ from ringpop_py.values.declared import Checksum, Declared, Natural, Text, replac
 
 
 class State(Enum):
-    """What a shuffle does. It never goes back to an earlier state."""
+    """The state of a shuffle. It never goes back to an earlier one."""
 
     PUT = "put"
     ENDING = "ending"
@@ -19,12 +19,12 @@ class State(Enum):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing follows by itself."""
+        """Whether no other state follows unless a client asks for it."""
         return self in (State.DAMAGED, State.DELETED)
 
     @property
     def is_settled(self) -> bool:
-        """Whether it stays as it is until somebody asks for something else."""
+        """Whether it stays as it is until a client asks for something else."""
         return self not in (State.PUT, State.ENDING)
 
 
@@ -44,8 +44,8 @@ class MemberId(Declared, frozen=True, order=True):
 
 
 STORE: Final = MemberId("~store", 0)
-"""Who holds the second copy of each frame if that lies in a store. It is no member: it is never
-gone, and decides nothing."""
+"""The holder of the second copy of each frame if that lies in a store. It is not a member: it is
+never gone, and decides nothing."""
 
 
 class Segment(Declared, frozen=True):
@@ -53,7 +53,7 @@ class Segment(Declared, frozen=True):
 
     Attributes:
         primary: the member that takes frames of clients for it.
-        holders: none to two; none if all who held it are gone. `STORE` may be one, the last.
+        holders: two at most; none if all that held it are gone. `STORE` may be one, the last.
         is_open: whether frames may still be added. A closed segment never opens again.
         copy_to: the member that fetches it, because it has one holder only.
     """
@@ -68,7 +68,7 @@ class Interval(Declared, frozen=True):
     """Rows between two cuts.
 
     Attributes:
-        holders: none to two; the first is the owner, the second its replica.
+        holders: two at most; the first is the owner, the second its replica.
         rows, checksum: of its file, from GET on.
         fetched_by: the member that fetches it, to become its owner, or its replica if it has none.
     """
@@ -95,7 +95,7 @@ class Record(Declared, frozen=True):
         definition: what its creator asked for; the protocol does not read it.
         interval_count: fixed at creation.
         is_stored: fixed at creation: whether frames are in the store, instead of at a replica.
-        members: in order. The next one of the last is the first.
+        members: in order. The first one follows the last one.
         next_attempt: below it, numbers of attempts are taken.
         batches: by the name of a stream, the last of its batches that was committed.
         committed: the attempts of these batches; they count when the shuffle ends.
@@ -127,14 +127,14 @@ class Record(Declared, frozen=True):
         return replace(self, version=self.version + 1, **changes)
 
     def next_of(self, member: MemberId) -> MemberId | None:
-        """Return who follows *member*, itself a member, in the circle; None if it is alone."""
+        """Return the member that follows the member *member* in the circle; None if it is alone."""
         if len(self.members) < 2:  # noqa: PLR2004 - two make a circle
             return None
         place = self.members.index(member)
         return self.members[(place + 1) % len(self.members)]
 
     def second_of(self, member: MemberId) -> MemberId | None:
-        """Return who else has to hold what *member* acknowledges; None if nobody is there."""
+        """Return the other holder of what *member* acknowledges; None if there is no other."""
         return STORE if self.is_stored else self.next_of(member)
 
     def open_segment_of(self, member: MemberId) -> int | None:

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REUSED_BYTES_MIN: Final = 64 * 1024
-"""Shorter buffers are made anew."""
+"""Bytes of the shortest buffer that is used again; shorter ones are made anew."""
 REUSED_MAX: Final = 2
-"""A buffer is used again for what takes at least this part of it: a half."""
+"""A buffer is used again for a body if it is at most so many times as long."""
 SCAN_S: Final = 2.0
-"""How often the files are measured; what is written in between is added."""
+"""Seconds between two measurements of the files; what is written in between is added."""
 
 
 class Buffers:
-    """Memory for bodies of messages, so much at a time. Requests for more wait, in order.
+    """Memory for bodies of messages, limited to *size* bytes. Requests for more wait, in order.
 
-    It is used again: the pages of memory that is new to a process take longer than the frame in
-    them does to come and to be written.
+    Buffers are used again: the first use of new pages of memory takes longer than receiving and
+    writing the frame in them.
     """
 
     def __init__(self, size: int) -> None:
@@ -31,11 +31,11 @@ class Buffers:
         self._turn = trio.Lock()
         self._freed = trio.Event()
         self._free: deque[bytearray] = deque()
-        """Those that may be used again, the last used one last."""
+        """The buffers that may be used again, the last used one last."""
 
     @property
     def held_bytes(self) -> int:
-        """How much is in use."""
+        """The bytes in use."""
         return self._held
 
     async def acquire(self, size: int) -> memoryview:
@@ -55,7 +55,7 @@ class Buffers:
         return bytearray(size)
 
     def release(self, buffer: memoryview) -> None:
-        """Give back what `acquire` has returned, of which nothing is used any more."""
+        """Give back a buffer of `acquire`, no part of which is in use any longer."""
         self._held -= len(buffer)
         if len(buffer) >= REUSED_BYTES_MIN and isinstance(buffer.obj, bytearray):
             self._free.append(buffer.obj)
@@ -70,7 +70,7 @@ class Buffers:
 
 
 class Disk:
-    """How much of the disk the files below *path* take, at most *limit* bytes of it."""
+    """The use of the disk by the files below *path*: at most *limit* bytes."""
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path = path
@@ -79,7 +79,7 @@ class Disk:
 
     @property
     def used_bytes(self) -> int:
-        """How much the files take."""
+        """The size of the files."""
         return self._used
 
     def has_room(self, size: int) -> bool:

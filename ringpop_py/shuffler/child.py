@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 READY_S: Final = 30.0
 """A process that does not listen after this long is started again."""
 HANGS_S: Final = 20.0
-"""A process that has not said for so long that it is at work is killed, and started again."""
+"""A process that has not reported for so many seconds is killed, and started again."""
 LINE_BYTES_MAX: Final = 16_000
 LARGE_SHARE: Final = 128
-"""What takes more than this share of the memory is given back at once, when it is used no more."""
+"""Blocks above this share of the memory are given back as soon as they are no longer used."""
 LARGE_BYTES_MIN: Final = 1 << 20
 LARGE_BYTES_MAX: Final = 32 << 20  # glibc takes no more
 KEPT: Final = 4
-"""So many times as much is kept at the end of the heap."""
+"""The free memory kept at the end of the heap, as a multiple of the size of large blocks."""
 PARTITIONS: Final = 16
 
 
@@ -57,7 +57,7 @@ def check_folder(folder: str, *, has_store: bool) -> None:
 
 
 async def run_child(ringpop: Ringpop) -> None:
-    """Run the process once, to its end. Raises ShuffleUnavailable when it ends.
+    """Run the process once, to its end.
 
     Raises:
         ShuffleUnavailable: it has ended, though the node goes on.
@@ -107,10 +107,10 @@ def _key_flags(config: Config) -> list[str]:
 
 
 def _heap(memory_bytes: int) -> dict[str, str]:
-    """Return the environment of a process that gives back what it uses no more.
+    """Return the environment of a process that gives back the memory that it no longer uses.
 
-    Threads with heaps of their own would keep several times what is in use; and so would one heap,
-    if it had what is sorted, which leaves gaps that are too small for what is sorted next.
+    Threads with heaps of their own would keep several times what is in use. So would one heap that
+    also had the sorted rows, which leave gaps that are too small for the next ones.
     """
     large = min(max(memory_bytes // LARGE_SHARE, LARGE_BYTES_MIN), LARGE_BYTES_MAX)
     return {
@@ -122,7 +122,7 @@ def _heap(memory_bytes: int) -> dict[str, str]:
 
 
 async def _while_it_beats(process: trio.Process, beside: ShufflesBeside) -> None:
-    """Wait until *process* has ended, or has stopped to write."""
+    """Wait until *process* has ended, or has stopped writing."""
     assert process.stdout is not None
     said = b""
     while True:

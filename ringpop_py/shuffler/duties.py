@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from ringpop_py.sorting.frames import Bytes
 
 FETCH_S: Final = 600.0
-"""A file that was not fetched after this long is fetched again."""
+"""A file that was not fetched after so many seconds is fetched again."""
 PUSH_S: Final = 30.0
 FETCHES: Final = 2
 MERGE_PAUSE_S: Final = 0.02
-"""So often a member is asked for an interval that it may not have merged yet."""
+"""Seconds before a member is asked again for an interval that it has not merged yet."""
 PAUSE_S: Final = 0.25
-"""After a failure, so long passes before a duty is begun again."""
+"""Seconds after a failure before a duty is begun again."""
 PARTS_WAITING_MAX: Final = 4
 UNDER_WAY: Final = 4
-"""So many parts of a segment are sent at a time: each is acknowledged once it is written."""
+"""The parts of a segment that are sent at a time: each is acknowledged once it is written."""
 
 
 class Duties:
@@ -63,7 +63,7 @@ class Duties:
         self._fetching: defaultdict[MemberId, trio.CapacityLimiter] = defaultdict(
             partial(trio.CapacityLimiter, FETCHES)
         )
-        """So many intervals come from a member at a time."""
+        """Limits the intervals that come from a member at a time."""
 
     def forget(self) -> None:
         """Forget unfinished pushes: a life has ended, or the rows are merged."""
@@ -72,7 +72,7 @@ class Duties:
         self._coming.clear()
 
     def begin(self, now: int) -> Iterator[Callable[[], Awaitable[None]]]:
-        """Return what to run now."""
+        """Yield the work to run now."""
         pushes: dict[int, list[Push]] = {}
         for duty in self._here.member.begin(now):
             if isinstance(duty, Push):
@@ -89,7 +89,7 @@ class Duties:
         except Exception as error:
             names = {"shuffle": self._here.name, "duty": str(duties[0])}
             if isinstance(error, _NotYet):
-                pass  # as long as the other one has not merged it
+                pass  # the other member has not merged it yet
             elif _is_expected(error):
                 log.info("shuffle-retries", why=one_line(error), **names)
             else:  # a bug costs this duty, and not all shuffles of the process
@@ -273,7 +273,7 @@ class Duties:
     async def _send(self, push: Push, call: c.PushPart | c.PushEnd, body: Bytes = b"") -> None:
         here = self._here
         if push.life != here.member.life:
-            raise ShuffleUnavailable("this member has begun a new life, with empty hands")
+            raise ShuffleUnavailable("this member has begun a new life, without its rows")
         if push.to == here.member.me:
             said = await self.take(call, body)
         else:
@@ -311,7 +311,7 @@ class Duties:
 
 
 class _NotYet(ShuffleUnavailable):
-    """What is to be fetched is not there yet."""
+    """The file to fetch is not there yet."""
 
 
 def _is_expected(error: BaseException) -> bool:
@@ -321,7 +321,7 @@ def _is_expected(error: BaseException) -> bool:
 
 
 class Coming:
-    """A slice of which parts have come, and the end has not."""
+    """A slice whose parts have begun to come, and whose end has not come."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

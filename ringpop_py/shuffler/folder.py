@@ -69,7 +69,7 @@ class ShuffleFolder:
                 self.interval(number).unlink(missing_ok=True)
 
     def bytes_held(self) -> int:
-        """Return how long all files are together."""
+        """Return the size of all files together."""
         return sum(file.stat().st_size for file in self._path.rglob("*") if file.is_file())
 
     def segment(self, number: int) -> SegmentFile:
@@ -80,7 +80,7 @@ class ShuffleFolder:
         return segment
 
     def adopt(self, number: int, fetched: SegmentFile) -> None:
-        """Have *fetched* in place of the file of segment *number*. Raises OSError."""
+        """Put *fetched* in place of the file of segment *number*. Raises OSError."""
         former = self.segments.pop(number, None)
         if former is not None:
             former.close()
@@ -88,14 +88,14 @@ class ShuffleFolder:
         self.segments[number] = fetched
 
     def slice(self, interval: int, number: int) -> Path:
-        """Return where the parts lie that segment *number* has of an interval."""
+        """Return the path of the parts that segment *number* has of an interval."""
         return self._path / "slices" / f"{interval}-{number}"
 
     def interval(self, number: int) -> Path:
-        """Return where the file of an interval lies."""
+        """Return the path of the file of an interval."""
         return self._path / "intervals" / str(number)
 
     def new(self) -> Path:
-        """Return where a file can be made before it is known whether it counts."""
+        """Return a path for a file that is made before it is known whether it counts."""
         self._names += 1
         return self._path / "new" / str(self._names)

@@ -1,8 +1,8 @@
 """Frames in the store, for shuffles whose second copies lie there (``durability="store"``).
 
-A frame is one object: ``<cluster>/shuffles/<hash of the name>/<uid>/<segment>/<frame>``. What a
-store has of a shuffle goes when its rows can be read, and when it is deleted; whatever a process
-leaves there that dies before, or puts too late, the next process to start removes.
+A frame is one object: ``<cluster>/shuffles/<hash of the name>/<uid>/<segment>/<frame>``. The frames
+of a shuffle are removed when its rows can be read, and when it is deleted. Frames that remain, of a
+process that died before or put them too late, are removed by the next process that starts.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ T = TypeVar("T")
 
 PUTS_MAX: Final = 16
 OTHERS_MAX: Final = 4
-"""So many puts, and so many other calls, which take long, are at work at a time."""
+"""The most puts, and the most other calls (which take long), that are at work at a time."""
 DELETED_AT_A_TIME: Final = 1_000
 
 
 def name_in_files(name: str) -> str:
-    """Return what stands for the name of a shuffle, which may be long, of any characters."""
+    """Return a hash for the name of a shuffle, which may be long, with any characters."""
     return xxhash.xxh3_128_hexdigest(name.encode())
 
 
@@ -67,7 +67,7 @@ class FrameStore:
         if self._store is None:
             raise ShuffleRefused(
                 'durability "store" needs a node whose --store is a folder or a URL that other '
-                "processes can open: memory: is none"
+                "processes can open; memory: is not"
             )
 
     def _of_shuffle(self, name: str, uid: int) -> str:
@@ -77,12 +77,12 @@ class FrameStore:
         return f"{self._of_shuffle(place.name, place.uid)}{place.segment}/"
 
     async def put(self, place: Place, frame: FrameId, body: Bytes) -> None:
-        """Put a frame, which has this content only, into a segment; when it returns, it is there.
+        """Put a frame, which always has the same content, into a segment; return when it is there.
 
         Raises:
-            ShuffleFull: the store has no room, or none for values so long.
+            ShuffleFull: the store has no room, or refuses values of this length.
             ShuffleRefused: there is no store here.
-            ShuffleUnavailable: it does not answer, or refuses; whether it was put is open.
+            ShuffleUnavailable: the store does not answer, or refuses; the frame may be there.
         """
         key = f"{self._of_segment(place)}{frame[0]:010}-{frame[1]:010}"
         await self._run(lambda store: store.put_if_absent(key, bytes(body)), self._puts)
@@ -94,7 +94,7 @@ class FrameStore:
             with path.open("wb") as file:
                 for key in store.list(self._of_segment(place)):
                     trio.from_thread.check_cancelled()  # it may take minutes
-                    # One that was deleted: the shuffle is over, and its segments count no more.
+                    # One that was deleted: the shuffle is over, and its segments no longer count.
                     file.write(store.get(key) or b"")
 
         try:
@@ -109,7 +109,7 @@ class FrameStore:
         await self._run(lambda store: _delete(store, store.list(prefix)))
 
     async def tidy(self, register: Register) -> None:
-        """Delete what no shuffle needs any more. Raises ShuffleUnavailable."""
+        """Delete the frames that no shuffle needs any longer. Raises ShuffleUnavailable."""
         if self._store is None:
             return
         keys = await self._run(lambda store: store.list(self._prefix))

@@ -1,4 +1,4 @@
-"""What one process has of one shuffle, and what it has besides: what its parts share."""
+"""The state that the parts of a process share: about one shuffle, and about all of them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What all shuffles of a process share.
+    """The state that all shuffles of a process share.
 
     Attributes:
         name: of the node beside this process.
         incarnation: of this process.
-        sorting: held by what sorts: it has all rows of an interval, or of a run, in memory.
+        sorting: held while rows are sorted: all of an interval, or of a run, are in memory.
         sort_bytes: how many bytes of rows may be sorted at a time.
         disk: how much of it is in use.
         frames: those in the store.
@@ -71,7 +71,7 @@ class Here:
     def record(self) -> Record:
         """The newest record that was read. Raises ShuffleUnavailable before the first reading."""
         if self.member.record is None:
-            raise ShuffleUnavailable(f"the record of shuffle {self.name!r} was not read yet")
+            raise ShuffleUnavailable(f"the record of shuffle {self.name!r} has not been read yet")
         return self.member.record
 
     def nudge(self) -> None:

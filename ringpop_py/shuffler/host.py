@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from ringpop_py.shuffler.register import Stored
 
 SCAN_S: Final = 5.0
-"""How often all records are read, to join shuffles that nobody has asked this process about."""
+"""Seconds between two readings of all records, to join shuffles that no caller has named here."""
 INTERVALS_MAX: Final = 4_096
 TRIES: Final = 5
 FED_BYTES: Final = 16 * 1024 * 1024
-"""So many bytes of an interval are put into another shuffle at a time."""
+"""The bytes of an interval that are put into another shuffle at a time."""
 PUT_S: Final = 30.0
 PAUSE_S: Final = 0.05
 LISTED_MAX: Final = 32
-"""So many shuffles are listed for people."""
+"""The most shuffles that are listed for people."""
 
 
 class Host:
@@ -109,7 +109,7 @@ class Host:
         del self._shuffles[shuffle.name]
 
     async def tidy(self) -> None:
-        """Remove what former processes have left in the store, until that was done."""
+        """Remove what former processes have left in the store; retry until that succeeds."""
         while True:
             try:
                 await self._process.frames.tidy(self._register)
@@ -220,7 +220,7 @@ class Host:
             raise ShuffleUnavailable(f"the record of shuffle {call.target!r} cannot be read now")
         order, definition = target.here.order, decode(c.Definition, target.record.definition)
         if order is None or definition.seed is None or target.record.uid != call.target_uid:
-            raise ShuffleRefused(f"shuffle {call.target!r} is not one of a random order")
+            raise ShuffleRefused(f"shuffle {call.target!r} does not have a random order")
         seed, path = definition.seed, found[1]
         frames = rows = 0
         batches = batches_of(path)

@@ -13,7 +13,7 @@ LOCK: Final = "lock"
 
 
 def locked(folder: Path) -> int:
-    """Make *folder*, and take it; return what holds it until it is closed.
+    """Make *folder*, and lock it; return the descriptor that holds the lock until it is closed.
 
     Raises:
         BlockingIOError: if another process has it.

@@ -1,4 +1,4 @@
-"""The other processes for shuffles, by who they are."""
+"""The other processes for shuffles, by their ids."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Peers:
-    """Calls other processes. Files and slices have other connections than what is short."""
+    """Calls other processes. Files and slices do not share connections with short messages."""
 
     def __init__(self, watch: Watch, nursery: trio.Nursery, keys: Keys | None) -> None:
         self._watch = watch

@@ -40,15 +40,15 @@ LAST: Final = "incarnation"
 DATA: Final = "data"
 BEAT_S: Final = 1.0
 SORTED_SHARE: Final = 16
-"""The share of the memory that rows may take which are sorted: they are there three times then."""
+"""The share of the memory for rows that are being sorted, which are there three times then."""
 SORTED_BYTES_MAX: Final = 1 << 30
 """The most bytes that are sorted in one piece: a column of texts holds less than 2 GiB."""
 HELD_SHARE: Final = 16
 """The share of the memory for rows of clients on their way, and the same for those of members."""
 NICE: Final = 10
-"""How much less of the processors it asks for than the node, which has to answer in time."""
+"""The niceness of this process: the node, which has to answer in time, goes first."""
 SORTS: Final = 1
-"""How many sorts go on at a time: each has all rows of an interval, or of a run, in memory."""
+"""The most sorts at a time: each has all rows of an interval, or of a run, in memory."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def claim(folder: Path) -> tuple[int, int]:
-    """Make *folder* ours, and empty; return this start's incarnation, and what holds the lock.
+    """Lock and empty *folder*; return this start's incarnation, and the lock's descriptor.
 
     Raises:
         OSError: if it cannot be written, or another process has it.
@@ -159,7 +159,7 @@ def _keys_of(options: argparse.Namespace) -> Keys | None:
 
 
 async def _beat(host: Host, server: Server, disk: Disk) -> None:
-    """Say again and again that this process is at work: the node ends it if it does not."""
+    """Report regularly that this process is at work: otherwise, the node ends it."""
     while True:
         await trio.sleep(BEAT_S)
         load = {  # a `ShuffleLoad`

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 KEYSPACE: Final = "~shuffles"
 RECORD_BYTES_MAX: Final = 1_000_000
-"""A record that is longer, compressed, is refused: fewer intervals or attempts are needed."""
+"""The most bytes of a compressed record; a longer one needs fewer intervals or attempts."""
 TIMEOUT_S: Final = 5.0
-"""After this long, a record that cannot be read or set is unavailable."""
+"""After so many seconds, a record that cannot be read or set is unavailable."""
 THREADS: Final = 16
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class Register:
         """Set *record* if *former* still stands; return whether it did.
 
         Raises:
-            ShuffleUnavailable: if it cannot be set, or it is open whether it was.
+            ShuffleUnavailable: if it cannot be set, or may or may not have been set.
             ShuffleRefused: if the record is too long.
         """
         value = zlib.compress(encode(record), 1)

@@ -22,7 +22,7 @@ Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
 
 class Accepted(NamedTuple):
-    """A connection, and who is at its other end: None if that one need not say so."""
+    """A connection, and the identity of its other end: None if it need not have one."""
 
     stream: Stream
     identity: Identity | None
@@ -46,7 +46,7 @@ class Keys:
         self._dial_plain = dial_plain
 
     async def accept(self, stream: trio.SocketStream) -> Accepted:
-        """Return what *stream*, which was accepted, is from here on.
+        """Return the connection to use in place of *stream*, which was accepted.
 
         Raises:
             trio.BrokenResourceError: the peer has no key that is trusted, or breaks off.
@@ -64,10 +64,10 @@ class Keys:
         raise trio.BrokenResourceError("the peer says nothing")
 
     async def connect(self, stream: trio.SocketStream, name: str) -> Stream:
-        """Return what *stream*, which was made to the member *name*, is from here on.
+        """Return the stream to use in place of *stream*, which was made to the member *name*.
 
         Raises:
-            trio.BrokenResourceError: somebody else is there, who perhaps has no key.
+            trio.BrokenResourceError: another process is there, perhaps one without a key.
         """
         if self._dial_plain:
             return stream

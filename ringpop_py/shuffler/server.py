@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ringpop_py.shuffler.shuffle import Shuffle
 
 BODY_S: Final = 20.0
-"""A peer that has begun a message ends it within so long: others wait for the memory."""
+"""Seconds in which a peer has to end a message that it has begun: others wait for the memory."""
 SILENT_S: Final = 5.0
-"""And it sends something of it within so long."""
+"""Seconds in which a peer has to send some bytes of a message that it has begun."""
 CALLS_MAX: Final = 16
-"""So many calls of one connection are at work at a time; more of it is not read meanwhile."""
+"""The most calls of one connection at work at a time; no more of it is read meanwhile."""
 OF_MEMBERS: Final = (
     c.Append,
     c.Ask,
@@ -75,7 +75,7 @@ class Server:
     def __init__(self, host: Host, held_bytes: int, keys: Keys | None) -> None:
         self._host = host
         self._keys = keys
-        # Puts wait for what other members do. These must never wait for puts, or all would.
+        # Puts wait for calls to other members. Those must never wait for puts, or all would.
         self._puts = Buffers(held_bytes)
         self._others = Buffers(held_bytes)
 

@@ -51,21 +51,21 @@ if TYPE_CHECKING:
     from ringpop_py.sorting.frames import Bytes
 
 BUSY_S: Final = 0.05
-"""How long the home waits between two looks while something is under way."""
+"""Seconds between two looks of the home while something is under way."""
 REST_S: Final = 2.0
-"""The same while nothing is."""
+"""Seconds between two looks of the home while nothing is under way."""
 APPEND_S: Final = 3.0
-"""After this long without an answer of the replica, a put is refused, to be retried."""
+"""After so many seconds without an answer of the replica, a put is refused, to be retried."""
 SUMMARY_BYTES_MAX: Final = 4 * 1024 * 1024
 """A summary of long keys has fewer of them, so that it is no longer than this."""
 NAMED_MAX: Final = 5
-"""An error names so many attempts; the others are in its attribute."""
+"""The most attempts that an error's message names; all of them are in its attribute."""
 ASK_S: Final = 5.0
 TRIES: Final = 20
-"""How often a change of the record is tried, if others change it at the same time."""
+"""The most tries to change the record while others change it at the same time."""
 _DONE_WITH_FRAMES: Final = (State.GET, State.DELETED)
 WISH_S: Final = 30.0
-"""After this long, an end or a deletion is unavailable; the client asks again."""
+"""After so many seconds, an end or a deletion is unavailable; the client asks again."""
 
 
 def now_us() -> int:
@@ -115,7 +115,7 @@ class Shuffle:
         if not self.member.must_read(uid, version, came_at):
             return True
         async with self._reading:
-            # Those who wait for a read share the next one that begins.
+            # All tasks that wait for a read share the next one that begins.
             return self._read_began > came_at or await self._read()
 
     async def read(self) -> bool:
@@ -179,7 +179,7 @@ class Shuffle:
         if failures:
             self.here.nudge()
         for failure in failures:
-            # What the store says is told: no other member knows better.
+            # The store's own error is passed on: no other member knows better.
             if isinstance(failure, ShuffleFull | ShuffleRefused) or store.replica == STORE:
                 raise failure
         if failures:
@@ -334,7 +334,7 @@ class Shuffle:
         keep = definition.keep_keys_together
         return _as_stream(cuts_of(self.here.order, tables, count, keep_keys_together=keep))
 
-    # What goes on by itself.
+    # In the background.
 
     async def run(self) -> None:
         """Do what is due, until the shuffle is deleted; then nothing of it is left here."""
@@ -350,7 +350,7 @@ class Shuffle:
                 with trio.move_on_after(BUSY_S if self._is_busy() else REST_S):
                     await self.here.nudged.wait()
                 self.here.nudged = trio.Event()
-            # If it is created again, a new object serves it. This one reads no more records.
+            # If it is created again, a new object serves it. This one no longer reads records.
             self.has_ended = True
             nursery.cancel_scope.cancel()
         self._folder.remove()
@@ -412,11 +412,11 @@ class Shuffle:
             self.here.nudge()
 
     async def _remove_frames(self, uid: int) -> None:
-        """Remove from the store what is needed no more."""
+        """Remove from the store the frames that are no longer needed."""
         try:
             await self._process.frames.remove(self.name, uid)
         except ShuffleError as error:
-            text = f"frames of shuffle {self.name!r} stay in the store, up to the next start of"
+            text = f"frames of shuffle {self.name!r} stay in the store until the next start of"
             text = f"{text} a process for shuffles: {error}"
             log.warning("shuffle-trouble", text=text, shuffle=self.name)
 
@@ -486,7 +486,7 @@ class Shuffle:
         )
 
     async def take_attempts(self, uid: int, count: int) -> int:
-        """Return the first of *count* numbers of attempts that are nobody else's.
+        """Return the first of *count* numbers of attempts that no other client has.
 
         Raises:
             ShuffleEnded, ShuffleDeleted, ShuffleUnavailable

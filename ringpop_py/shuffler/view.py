@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from ringpop_py.shuffle.record import MemberId, Record
 
 UNKNOWN_S: Final = 60.0
-"""A host that the node has never heard of is taken for gone when it has looked for so long."""
+"""After so many seconds of looking, a host that the node does not know is taken for gone."""
 WITHOUT_S: Final = 5.0
-"""A host that is there without the label for so long has lost its process, or never had one."""
+"""A host without the label for so many seconds has lost its process, or never had one."""
 LOOK_S: Final = 2.0
 PERIOD_S: Final = 0.5
-"""How often the node is asked."""
+"""Seconds between two requests to the node."""
 
 
 class Watch:
-    """Asks the node beside this process who is there.
+    """Asks the node beside this process which processes are there.
 
     Attributes:
         shufflers: by host, those that are there.

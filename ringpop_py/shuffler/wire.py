@@ -26,7 +26,7 @@ CONNECT_S: Final = 2.0
 
 
 class Message(NamedTuple):
-    """What came: the number of a call, a head, and how long the body is that follows."""
+    """A message that came: the number of a call, a head, and the length of the body to follow."""
 
     number: int
     head: bytes
@@ -44,14 +44,14 @@ class Line:
         self._sending = trio.Lock()
 
     async def aclose(self) -> None:
-        """Close it; who waits for something gets an error."""
+        """Close it; tasks that wait for it get an error."""
         await trio.aclose_forcefully(self._stream)
 
     async def receive(self) -> Message | None:
         """Return the next message, without its body; None if the peer has ended it.
 
         Raises:
-            BodyError: if it is no message.
+            BodyError: if it is not a message.
             trio.BrokenResourceError, trio.ClosedResourceError: if the connection is lost.
         """
         fixed = bytearray(c.FIXED.size)
@@ -103,7 +103,7 @@ class Line:
         return True
 
     async def _received(self, view: memoryview, *, at_start: bool = False) -> int:
-        """Read some bytes into *view*; 0 if the connection ends *at_start*, which is no error."""
+        """Read some bytes into *view*; return 0, no error, if the connection ends *at_start*."""
         if isinstance(self._stream, trio.SSLStream):
             data = await self._stream.receive_some(len(view))
             count = len(data)
@@ -191,7 +191,7 @@ class Peer:
 
         Raises:
             ShuffleUnavailable: if no reply comes in time.
-            RingpopError: which the peer has answered with.
+            RingpopError: the error in the answer of the peer.
         """
         with trio.move_on_after(timeout_s):
             try:

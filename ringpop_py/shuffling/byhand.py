@@ -82,18 +82,18 @@ class ByHand(ShuffleClient):
         """Put a stream of Arrow as one frame; if it is sent again, it counts once.
 
         Raises:
-            ShuffleRefused: if it is no such stream, has another schema, or is too long.
+            ShuffleRefused: if it is not such a stream, has another schema, or is too long.
         """
         attempt, number = frame
         try:
             with pa.ipc.open_stream(body) as reader:
                 table = reader.read_all()
         except (pa.ArrowInvalid, OSError) as error:
-            raise ShuffleRefused(f"the body is no stream of Arrow: {error}") from None
+            raise ShuffleRefused(f"the body is not a stream of Arrow: {error}") from None
         sender = self._sender(attempt)
         sender.check(table)
         if not table.num_rows:
-            raise ShuffleRefused("a frame has rows; leave this one out")
+            raise ShuffleRefused("this frame has no rows: leave it out")
         seed = self._definition.seed
         if seed is not None:
             table = with_random_keys(table, seed, attempt, number << 20)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 60.0
 WAIT_GROWTH = 1.1
-"""Whoever waits for the end looks again after about a tenth of the time that it took so far."""
+"""The growth of pauses before a look at the end: each is about a tenth of the time so far."""
 INTERVALS = 256
 
 
@@ -126,7 +126,7 @@ class ShuffleClient(Closing):
 
     def _take(self, reply: c.Reply) -> Record:
         if not isinstance(reply, c.Described):
-            raise ShuffleError(f"an answer that was not expected: {reply}")
+            raise ShuffleError(f"an unexpected answer: {reply}")
         self._described = reply
         if reply.addresses:
             self._cluster.addresses = dict(reply.addresses)
@@ -545,7 +545,7 @@ class ShuffleClient(Closing):
 
     @property
     def _again(self) -> Callable[[], ShuffleClient]:
-        """What opens this shuffle once more, in another thread or process."""
+        """A function that opens this shuffle once more, in another thread or process."""
         cluster = self._cluster
         return partial(
             ShuffleClient.open,

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 PAUSE_S_MIN: Final = 0.02
 PAUSE_S_MAX: Final = 1.0
-"""A client pauses for so long after a first refusal, and after many."""
+"""A client's pauses, in seconds: after a first refusal, and after many."""
 
 
 class Cluster:
     """See the module. One thread uses it at a time.
 
     Args:
-        peers: addresses of nodes, of which one that answers suffices.
+        peers: addresses of nodes; it is enough that one of them answers.
         timeout_s: how long a request may take, with all its attempts.
         cluster_key: see `Client`.
 
@@ -88,7 +88,7 @@ class Cluster:
         return line
 
     def ask(self, call: c.Call) -> c.Reply:
-        """Have any process answer *call*, one after the other.
+        """Return the reply of any process to *call*; they are tried one after the other.
 
         Raises:
             ShuffleError: the answer of a process.
@@ -125,7 +125,7 @@ class Pauses:
         return time.monotonic() < self._deadline
 
     def wait(self) -> None:
-        """Pause; at random, so that clients that were refused together do not come together."""
+        """Pause, for a random time, so that clients refused together do not return together."""
         left = self._deadline - time.monotonic()
         time.sleep(max(0.0, min(left, self._pause_s * self._rng.uniform(0.5, 1.0))))
         self._pause_s = min(self._growth * self._pause_s, PAUSE_S_MAX)

@@ -1,4 +1,4 @@
-"""The rows of one shuffle into another, node to node: the client only says what goes where."""
+"""Put the rows of one shuffle into another, node to node: the client only says what goes where."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ringpop_py.shuffling.lines import Line
 
 FEED_S: Final = 600.0
-"""An interval that was not put after so long is put by another attempt."""
+"""An interval that was not put after so many seconds is put by another attempt."""
 FEEDS_MAX: Final = 4
-"""A node is asked for so many intervals at a time."""
+"""The most intervals that a node is asked for at a time."""
 
 
 class Feeding:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ringpop_py.sorting.frames import Bytes
 
 SILENT_S: Final = 5.0
-"""A process that has not sent a byte for so long is given up, and another one is asked."""
+"""A process that has sent no byte for so many seconds is given up, and another one is asked."""
 WISH_S: Final = 40.0
-"""The same after a request to end or to delete a shuffle."""
+"""The seconds without a byte that are allowed after a request to end or to delete a shuffle."""
 _ERRORS = {
     kind.code: kind
     for kind in vars(errors).values()
@@ -75,7 +75,7 @@ class Line:
 
         Raises:
             ShuffleUnavailable: if it does not come in time.
-            ShuffleError: which the process has answered with.
+            ShuffleError: the error in the answer of the process.
         """
         while number not in self._came:
             try:
@@ -94,7 +94,7 @@ class Line:
     def call(self, call: c.Call, *, timeout_s: float) -> tuple[c.Reply, bytearray]:
         """Return the reply to *call*. Raises as `receive`."""
         deadline = time.monotonic() + timeout_s
-        # The reply to these comes when it is done, which other members may be needed for.
+        # The replies to these come when they are done, for which other members may be needed.
         silent_s = WISH_S if isinstance(call, c.End | c.Delete) else SILENT_S
         number = self.send(call, timeout_s=min(timeout_s, SILENT_S))
         return self.receive(number, deadline=deadline, silent_s=silent_s)

@@ -33,7 +33,7 @@ class _Members(Named, frozen=True):
 
 
 class Seen(NamedTuple):
-    """What a node sees: the processes by the names of their nodes, None for a node without one.
+    """A node's view: the processes by the names of their nodes, None for a node without one.
 
     Attributes:
         gone: the names of members that are no longer there.

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 WINDOW: Final = 16
-"""So many frames are under way at a time; they are in memory, too."""
+"""The most frames under way at a time; they are in memory, too."""
 
 
 class Receipt(NamedTuple):
-    """What an attempt has put, all of it acknowledged; for `ShuffleClient.end`."""
+    """The frames and rows of an attempt, all acknowledged; for `ShuffleClient.end`."""
 
     number: int
     frames: int
@@ -42,13 +42,13 @@ class Receipt(NamedTuple):
 
 
 class Attempt:
-    """The rows of one task, as one try at it. They count if the shuffle is ended with its receipt.
+    """One try to put the rows of a task. They count if the shuffle is ended with its receipt.
 
     Used as a context manager, it is finished at the end of the block, unless that fails. A task
     that is tried again makes a new one.
 
     Attributes:
-        number: nobody else's.
+        number: used by no other attempt.
         rows: that were put so far.
     """
 
@@ -84,7 +84,7 @@ class Attempt:
 
     @property
     def receipt(self) -> Receipt:
-        """What was put. Raises ShuffleRefused before the attempt is finished."""
+        """The receipt. Raises ShuffleRefused before the attempt is finished."""
         if self._receipt is None:
             raise ShuffleRefused(f"attempt {self.number} is not finished: call finish()")
         return self._receipt
@@ -137,7 +137,7 @@ class Attempt:
         return self._receipt
 
     def send(self, entries: Iterable[bytes]) -> int:
-        """Send frames to members until all are acknowledged; return how many these are.
+        """Send frames to members until all are acknowledged; return the number of frames.
 
         Raises as `put`.
         """

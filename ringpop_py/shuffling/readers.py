@@ -20,7 +20,7 @@ BATCH_ROWS: Final = 1_024
 
 
 class Opened(Protocol):
-    """What is needed of a `ShuffleClient`."""
+    """The part of a `ShuffleClient` that readers need."""
 
     name: str
 

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from ringpop_py.sorting.order import Order
 
 POINTS_MAX: Final = 4_096
-"""A frame is summed up in at most so many of its keys, as far from each other as can be."""
+"""The most keys of a frame that sum it up, as far from each other as possible."""
 SUMMARY_POINTS_MAX: Final = 16_384
-"""The same of all frames at a member."""
+"""The most keys that sum up all frames at a member."""
 WEIGHT: Final = "__weight"
 SHARE: Final = "__share"
 
 
 def points_of(order: Order, table: pa.Table, frame: tuple[int, int]) -> pa.Table:
-    """Return keys of *table*, the rows of *frame* in order, that stand for as many rows each."""
+    """Return keys of *table*, the rows of *frame* in order, that each stand for equally many."""
     rows = table.num_rows
     count = min(rows, POINTS_MAX)
     # Of other frames, keys a bit further on: together they show more than each of them.

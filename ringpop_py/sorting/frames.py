@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ringpop_py.shuffle.messages import FrameId
 
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The rows of a frame, in Arrow's form, are at most so long; a client cuts its batches."""
+"""The most bytes of a frame's rows, in Arrow's form; a client cuts its batches."""
 FRAME_ROWS_MAX: Final = 1 << 20
 _HEAD: Final = struct.Struct("<4sIIIIIBQ")
 """Magic, attempt, sequence, rows, bytes of points and of rows, whether it is the last, and the rows
@@ -92,7 +92,7 @@ def _checksum(head: Bytes, points: Bytes, body: Bytes) -> bytes:
 
 
 class Entry(NamedTuple):
-    """Where a frame lies in a file of frames.
+    """The place of a frame in a file of frames.
 
     Attributes:
         offset: where its head begins.
@@ -107,7 +107,7 @@ class Entry(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the next frame begins."""
+        """The offset of the next frame."""
         return self.offset + HEAD_BYTES + self.points_bytes + self.body_bytes
 
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RUN_BYTES: Final = 32 * 1024 * 1024
-"""So many bytes of frames are sliced together: the slices of one frame alone are small."""
+"""The bytes of frames that are sliced together: the slices of one frame alone are small."""
 FRAME_COST: Final = 1_024
-"""What a frame takes besides its rows, in bytes."""
+"""The bytes of a frame besides its rows."""
 BATCH_ROWS: Final = 65_536
-"""A batch in the file of an interval has at most so many rows."""
+"""The most rows of a batch in the file of an interval."""
 READ_BYTES: Final = 1024 * 1024
 
 
@@ -65,7 +65,7 @@ def _parts_of_run(
 
 
 def merged(order: Order, parts: Iterable[Part]) -> tuple[pa.Table, dict[int, int]]:
-    """Return the rows of *parts* in order, and how many are of which attempt.
+    """Return the rows of *parts* in order, and how many each attempt has.
 
     A frame that is in two segments counts once.
     """

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ringpop_py.sorting.order import Order
 
 FRAME_BYTES: Final = 4 * 1024 * 1024
-"""A table is cut into frames of about so many bytes."""
+"""About the bytes of each frame that a table is cut into."""
 FRAMES_MAX: Final = 1 << 20
-"""An attempt has at most so many frames."""
+"""The most frames of an attempt."""
 
 
 def entries_of(order: Order, table: pa.Table, attempt: int, first: int) -> Iterator[bytes]:

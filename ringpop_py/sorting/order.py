@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KEYS_MAX: Final = 16
-"""A shuffle has at most so many key columns."""
+"""The most key columns of a shuffle."""
 RANDOM: Final = "__order"
 """The key column of a random order: numbers that are drawn for the rows, and not kept."""
 RESERVED: Final = frozenset((RANDOM, "__weight", "__share"))
@@ -155,7 +155,7 @@ class _Column:
 
 
 def comparable(value: object) -> tuple[int, Any]:
-    """Return what compares as *value*, of a key column, does in this order."""
+    """Return a value that compares as *value*, of a key column, does in this order."""
     if value is None:
         return 2, 0
     return (1, 0) if value != value else (0, value)  # noqa: PLR0124 - NaN

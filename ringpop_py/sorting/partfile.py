@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """What several frames of one segment have of one interval.
+    """The rows of several frames of one segment in one interval.
 
     Attributes:
         frames: which they are, and how many rows of each.

@@ -23,7 +23,7 @@ class SegmentFile:
 
     Attributes:
         entries: the frames that are in it whole, by id.
-        bytes: how long it is.
+        bytes: its length.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,7 +59,7 @@ class SegmentFile:
         return frame_in(data, entry)
 
     def points(self) -> Iterator[bytes]:
-        """Return what sums up each frame."""
+        """Yield the keys that sum up each frame."""
         for entry in list(self.entries.values()):
             if entry.rows:
                 with self._held() as file:
@@ -85,7 +85,7 @@ class SegmentFile:
             self.bytes = entry.end
 
     def move(self, path: Path) -> None:
-        """Have it at *path* from now on. Raises OSError."""
+        """Move the file to *path*. Raises OSError."""
         self.path.replace(path)
         self.path = path
 

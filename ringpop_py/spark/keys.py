@@ -55,13 +55,13 @@ def key_text(column: Column | str) -> Column:
 
 
 def column_named(name: str, names: Sequence[str]) -> str:
-    """Return which of *names* is meant by *name*: whatever its case, as in Spark.
+    """Return the one of *names* that *name* means, whatever its case, as in Spark.
 
-    Where several differ by their case only (`spark.sql.caseSensitive`), it is the one that is
-    written so.
+    If several names differ only by their case (`spark.sql.caseSensitive`), return the one that is
+    spelled exactly so.
 
     Raises:
-        ConfigError: there is none, or several.
+        ConfigError: no name fits, or several names do.
     """
     exact = [each for each in names if each == name]
     found = exact or [each for each in names if each.lower() == name.lower()]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Purpose = Literal["read", "write", "stream write"]
 Distribution = Literal["owners", "daemon"]
 OnNullKey = Literal["fail", "skip", "count"]
-"""What a row without a key does: it fails the job, or it is left out, without or with a count."""
+"""How a row without a key is handled: it fails the job, or is left out, uncounted or counted."""
 ON_NULL_KEY: Final[tuple[OnNullKey, ...]] = get_args(OnNullKey)
 
 LOCAL_DAEMON: Final = "127.0.0.1:3000"
@@ -91,9 +91,9 @@ _BY_LOWER: Final = {option.name.lower(): option for option in OPTIONS}
 _LISTED: Final = "; there are:"
 _TABLES_OWN: Final = "option."
 CATALOG_ADVICE: Final = (
-    "Spark gives such a table's options to no source in Python, so it could be neither read nor"
-    " written; use CREATE TEMPORARY VIEW NAME USING ringpop OPTIONS (keyspace '…', key '…'), which"
-    " SELECT and INSERT INTO take (drop the table with DROP TABLE)"
+    "Spark does not pass such a table's options to sources in Python, so it can be neither read"
+    " nor written: use CREATE TEMPORARY VIEW NAME USING ringpop OPTIONS (keyspace '…', key '…'),"
+    " which SELECT and INSERT INTO take (drop the table with DROP TABLE)"
 )
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _REASONS: Final = {
@@ -119,7 +119,7 @@ class Target:
         direct: whether owners are called directly, and not through one of *peers*.
         timeout_s: the time limit of one call, with all its internal attempts.
         schedule_s: pauses before retries; the last one counts for all later retries.
-        cluster_key: the file with the cluster's keys; None: as the environment of a process says.
+        cluster_key: the file with the cluster's keys; None: as each process's environment says.
     """
 
     keyspace: str
@@ -211,7 +211,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def option_problem(name: str, text: str, *, streaming: bool) -> str | None:
-    """Return in one line what is wrong with this option of a write by itself; None if nothing."""
+    """Return in one line what is wrong with this option of a write alone; None if it is valid."""
     try:
         write_options({"keyspace": "any", name: text}, streaming=streaming)
     except ConfigError as error:
@@ -236,9 +236,9 @@ class _Given:
 
     def __init__(self, given: Mapping[str, str], purpose: Purpose) -> None:
         self._values = {name.lower(): value for name, value in given.items()}
-        # What Spark hands to a source when a table of its catalog is made, and none later.
+        # Spark passes these when a table of its catalog is made, and no options at all later.
         if "provider" in self._values and any(n.startswith(_TABLES_OWN) for n in self._values):
-            _refuse(f"a keyspace is no table of Spark's catalog: {CATALOG_ADVICE}")
+            _refuse(f"a keyspace is not a table of Spark's catalog: {CATALOG_ADVICE}")
         self._purpose = purpose
         for name in self._values:
             if name not in _SPARKS_OWN:
@@ -364,7 +364,7 @@ def _timeout(text: str) -> float:
         timeout_s = float(text)
     except ValueError:
         timeout_s = 0.0
-    if not 0 < timeout_s <= TIMEOUT_S_MAX:  # which "nan" is not, either
+    if not 0 < timeout_s <= TIMEOUT_S_MAX:  # false for "nan" as well
         raise ValueError(f"a number of seconds above 0, {TIMEOUT_S_MAX:g} at most")
     return timeout_s
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 SLOTS_MAX: Final = 1 << 18
 """The largest table of slots in a query plan; denser points share its slots."""
 PRINTED_SLOTS_MAX: Final = 1 << 16
-"""The same where a plan has its tables as text."""
+"""The largest table of slots in a plan that has its tables as text."""
 COMPARED_MAX: Final = 16
-"""So many comparisons may be written out, one for each point that a slot may have."""
+"""The most comparisons in a query plan, one for each point that a slot may have."""
 SPARK_PARTITIONS_MAX: Final = 1 << 20
 POINTS_MAX: Final = 1 << 20
 _LAST: Final = (1 << 63) - 1
@@ -60,7 +60,7 @@ def ring_owner(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
 
 
 def owner_index(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
-    """Return, as `ring_owner`, the owner's index in `HashRing.owners`: smaller to group by."""
+    """Return the owner's index in `HashRing.owners`, smaller to group by; see `ring_owner`."""
     return _index_of(column, native_ring(ring)).alias("owner_index")
 
 
@@ -140,7 +140,7 @@ def _column(column: Column | str) -> Column:
 
 
 def ring_partition(column: Column | str, partitions: int) -> Column:
-    """Return the partition of the key in *column*, of so many; NULL if the key is NULL.
+    """Return the partition, out of *partitions*, of the key in *column*; NULL if the key is NULL.
 
     The result equals `ringpop_py.placing.keys.partition_of`.
 

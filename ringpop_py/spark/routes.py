@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 BATCH_ROWS: Final = 50_000
 IN_FLIGHT: Final = 4
 MAX_RETRIES: Final = 8
-"""Retries of one message. On the default schedule they take 12.5 s: then all know of a death."""
+"""The most retries of one message: 12.5 s by default, in which all members learn of a death."""
 CALL_TIMEOUT_S: Final = 10.0
 _BATCH_ROWS_SETTING: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 @dataclass(frozen=True, slots=True)
 class RouteReport:
-    """What `route` did.
+    """The result of `route`.
 
     Attributes:
         job: the name under which owners remember these rows.

@@ -8,7 +8,7 @@ is fetched again, and they are grouped again. A row keeps its name (job, partiti
 position), so an owner that has handled it counts it as repeated.
 
 Rules for this file: it runs in Spark's workers, so it imports neither trio nor pyspark (except for
-a part that workers have loaded), and pyarrow must not convert by itself (see the end of
+a part that workers have loaded), and pyarrow must not convert implicitly (see the end of
 `columns.packed`).
 """
 
@@ -94,7 +94,7 @@ class RoutePlan:
 
 @dataclass(slots=True)
 class RouteCounts:
-    """What one task did."""
+    """The counts of one task."""
 
     null_keys: int = 0
     moved_rows: int = 0
@@ -336,7 +336,7 @@ class Sender(Closing):
 
 
 class Report(Declared, frozen=True):
-    """What became of the rows of one partition."""
+    """The outcome for the rows of one partition."""
 
     counts: RouteCounts
     error: tuple[str, tuple[Any, ...]] | None = None  # its class, and the arguments to make it
@@ -349,7 +349,7 @@ class Deliver:
     plan: RoutePlan
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the answers, and errors fail the task. Without answers yield a row: a `Report`."""
+        """Yield the answers; an error fails the task. Without answers, yield a row: a `Report`."""
         from pyspark import TaskContext  # noqa: PLC0415 - a worker has it
 
         context = TaskContext.get()
@@ -366,7 +366,7 @@ class Deliver:
             except RingpopError as failure:
                 if self.plan.answers is not None:
                     raise
-                # Reported, not raised: Spark would run the task again, to no use.
+                # Reported, not raised: Spark would run the task again, in vain.
                 error = (type(failure).__name__, _arguments(failure))
         if self.plan.answers is None:
             report = encode(Report(sender.counts, error))

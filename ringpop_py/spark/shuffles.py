@@ -1,4 +1,4 @@
-"""A DataFrame into a shuffle: sorted by key, or in a random order, and read without Spark.
+"""Put a DataFrame into a shuffle: sorted by key or in a random order, and read without Spark.
 
 ```python
 report = shuffle(df, by=["user", "time"], name="clicks", peers="10.0.0.1:3000")
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from ringpop_py.shuffle.calls import Durability
 
 GATHERED_BYTES: Final = 16 * 1024 * 1024
-"""A task gathers so many bytes of rows before it puts them, so that frames are large."""
+"""The bytes of rows that a task gathers before it puts them, so that frames are large."""
 _RECEIPT: Final = "number bigint, frames bigint, rows bigint"
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleReport:
-    """What `shuffle` did.
+    """The result of `shuffle`.
 
     Attributes:
         seconds: from the first task to the moment when the rows can be read.
@@ -58,7 +58,7 @@ class ShuffleReport:
 
 @dataclass(frozen=True)
 class PutTask:
-    """What a task does; it travels to all of them."""
+    """The work of a task; it is pickled into all tasks."""
 
     peers: tuple[str, ...]
     name: str
@@ -115,19 +115,19 @@ def shuffle(  # noqa: PLR0913 - options of one job, by name
 ) -> ShuffleReport:
     """Put all rows of *df* into the shuffle *name*, and end it; when this returns, it can be read.
 
-    If it fails, run it again: the rows that were put do not count. The shuffle stays then, and
-    takes the rows of the next try.
+    If it fails, run it again: the rows that were put do not count, and the shuffle stays and
+    accepts the rows of the next run.
 
     Args:
         by: the key columns; or `random_order`, in which the place of a row follows from the number
             of its partition and its place there, and so is the same each time if these are.
         name: of a shuffle that does not exist yet, or was not ended.
-        peers: daemons of which one that answers suffices.
+        peers: daemons; it is enough that one of them answers.
         intervals: the parts in which it is read.
         keep_keys_together: whether all rows of a key are in one interval.
         durability: where second copies lie until rows can be read: ``"replica"`` or ``"store"``.
         timeout_s: how long a task waits for members that cannot take its rows.
-        cluster_key: the file with the cluster's keys, which each machine has; else as the
+        cluster_key: the file with the cluster's keys, which each machine has; by default as the
             environment there says.
 
     Raises:

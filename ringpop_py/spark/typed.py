@@ -104,7 +104,7 @@ def _sum(kind: DataType) -> DataType | None:
 
 
 def kept_types(schemas: Iterable[str], value: str | None) -> dict[str, DataType]:
-    """Return the type of each column in *schemas*: of several numbers the widest, else the last.
+    """Return the type of each column in *schemas*: the widest of several numbers, or the last type.
 
     Args:
         value: as in `ringpop_py.spark.options.ReadOptions`.

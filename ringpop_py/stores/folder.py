@@ -292,8 +292,8 @@ class FolderStore:
 def _mode_in(mode: int) -> int:
     """Return the mode of folders in a store whose own folder has *mode*.
 
-    They are for its owner, and for its group as far as that folder is; for others only if others
-    may write there, too, which somebody has asked for.
+    Such a folder is for its owner, and for the group as far as the store's own folder is; for
+    others only if others may write into that one, which must be intended.
     """
     return mode & (0o777 if mode & stat.S_IWOTH else 0o770)
 

@@ -21,15 +21,15 @@ VERBS: Final = (PUT, GET, LIST, DELETE)
 
 
 class MeteredStore:
-    """*inner*, with its verbs timed.
+    """The store *inner*, with its verbs timed.
 
-    A quick `get` is not, which is asked once for each linearizable read: looking at the clock would
-    take as long as it does.
+    A quick `get`, of which each linearizable read makes one, is not timed: looking at the clock
+    would take as long as the `get` itself.
 
     Attributes:
         seconds: how long each verb took, whether it failed or not.
         failed: how often each verb has failed.
-        trouble: why the last put has failed; empty if it has not.
+        trouble: why the last put failed; empty if it did not.
     """
 
     def __init__(self, inner: Store) -> None:

@@ -30,12 +30,13 @@ READ_RETRIES_MAX: Final = 3
 READ_RETRIES_S: Final = 10
 
 CONFLICTS_MAX: Final = 8
-"""How often a put may meet a conflict, with pauses of 20 ms, 40 ms… between attempts."""
+"""The most conflicts that a put may meet in a row, with pauses of 20 ms, 40 ms… between them."""
 CONFLICT_PAUSE_S: Final = 0.02
 CONFLICT_PAUSE_S_MAX: Final = 1.0
 
 _CHECK: Final = "+check"
-"""Put at each opening, to see that the service refuses to overwrite. No key has a ``+``."""
+"""A name that is put at each opening, to see that the service refuses to overwrite. No key of a
+store has a ``+``."""
 
 _NO_ROOM: Final = ("QuotaExceeded", "StorageFull", "EntityTooLarge", "507 Insufficient Storage")
 _REFUSED: Final = ("403 Forbidden", "401 Unauthorized")
@@ -124,7 +125,7 @@ class S3Store:
                 raise self._trouble(error) from None
             else:
                 return True
-            # The other request is under way still: let it end.
+            # The other request is still under way: let it end.
             pause_s = min(CONFLICT_PAUSE_S * 2**attempt, CONFLICT_PAUSE_S_MAX)
             time.sleep(pause_s * self._pauses.uniform(0.5, 1.5))
         raise StoreUnavailable(f"{self._name}: {CONFLICTS_MAX} conflicts in a row at {key}")

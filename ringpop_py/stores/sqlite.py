@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 BUSY_S: Final = 10.0
-"""How long a call waits for another process that writes; then it raises `StoreUnavailable`."""
+"""The seconds for which a call waits for another process that writes. A longer wait raises
+`StoreUnavailable`."""
 POLL_S: Final = 0.005
 CONNECTIONS_MAX: Final = 16
 """The most connections that are kept open while they are not in use."""

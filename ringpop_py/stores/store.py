@@ -27,7 +27,7 @@ class Store(Protocol):
     once and never changed, but may be deleted.
 
     All verbs raise `StoreUnavailable` if the store cannot be reached or fails. The outcome of such
-    a put is open, unless it is `StoreRefused` or its subclass `StoreFull`.
+    a put is unknown, unless it is `StoreRefused` or its subclass `StoreFull`.
 
     Attributes:
         quick: whether `get` of an absent key takes microseconds and may run on an event loop.
@@ -58,7 +58,7 @@ class Store(Protocol):
 
 
 def store_error(message: str, *, is_full: bool, is_refusal: bool = False) -> StoreUnavailable:
-    """Return what a store raises where it fails.
+    """Return the error that a store raises when it fails.
 
     Args:
         is_full: whether it certainly has no room for a put.
@@ -70,7 +70,7 @@ def store_error(message: str, *, is_full: bool, is_refusal: bool = False) -> Sto
 
 
 def missing(what: str) -> ConfigError:
-    """Return the error that there is no store, since *what*."""
+    """Return the error for a store that is not there; *what* says why."""
     return ConfigError(
         f"{what}. If this is to be a new store, make it with --create-store (Config.create_store);"
         " if it is not, is it mounted, and is this its name?"

@@ -40,8 +40,8 @@ def open_store(url: str, *, create: bool = True) -> Store:
         create: whether to make a folder or a database that is not there.
 
     Raises:
-        ConfigError: if *url* does not name a store, an extra is missing, or the store refuses; or
-            it is not there, and *create* is false.
+        ConfigError: if *url* does not name a store, an extra is missing, or the store refuses; also
+            if the store is not there, and *create* is false.
         StoreUnavailable: if a remote store does not answer now.
     """
     if not url:
@@ -140,7 +140,7 @@ _OPENERS: Final[Mapping[str, tuple[_Opener, Sequence[str]]]] = {
 
 def _local_path(url: str, parts: SplitResult) -> str:
     if parts.netloc:
-        raise _refused(url, f"{parts.netloc!r} is no host: a path has three slashes before it")
+        raise _refused(url, f"{parts.netloc!r} is not a host: a path has three slashes before it")
     path = unquote(parts.path)
     if not path.strip("/") or "\0" in path:
         raise _refused(url, "a path is missing")
@@ -153,7 +153,7 @@ def _prefix(url: str, parts: SplitResult) -> str:
         try:
             checked_key(prefix)
         except ValueError:
-            raise _refused(url, f"{prefix!r} is no prefix of keys") from None
+            raise _refused(url, f"{prefix!r} is not a prefix of keys") from None
     return prefix
 
 

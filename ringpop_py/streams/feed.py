@@ -1,9 +1,9 @@
-"""Brings the records of one source of input to the partitions of a keyspace, each once: pure.
+"""The feed of one source of input: brings its records to a keyspace's partitions, each once: pure.
 
 The driver reads records in their order, and sends each group that `Feed.next` returns until its
 partition has it. A partition keeps its mark: how far it has come (see
-`ringpop_py.values.operations.Span`). So a feed has no state of its own that would have to be kept:
-the next feed of the source asks all partitions for their marks, and continues behind the lowest.
+`ringpop_py.values.operations.Span`). So a feed has no state of its own that must be kept: the
+next feed of the source asks all partitions for their marks, and continues behind the lowest.
 Two feeds of one source at the same time are harmless.
 """
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 UNDER_WAY_MAX: Final = 4
-"""So many groups are under way to one partition at a time."""
+"""The most groups that are under way to one partition at the same time."""
 GROUP_RECORDS: Final = 1_000
 GROUP_BYTES: Final = 1 << 20
-"""A group has at most so many records, and ends with the one that brings it to so many bytes."""
+"""The most records of a group, and the bytes at which it ends, with the record that brings them."""
 BEHIND_MAX: Final = 50_000
-"""A partition without records is told how far the source is after so many records of others."""
+"""The records of others after which a partition without records is told the source's position."""
 
 
 class Sending(NamedTuple, Generic[R]):
@@ -39,14 +39,14 @@ class Sending(NamedTuple, Generic[R]):
 
 @dataclass(slots=True)
 class _Lane(Generic[R]):
-    """What is known of one partition.
+    """The feed's knowledge of one partition.
 
     Attributes:
-        mark: how far it has come, as it said last.
+        mark: the last mark that it reported.
         sent: the end of the last group that was sent.
-        sent_at: how many records the feed had got by then.
+        sent_at: how many records the feed had received by then.
         waiting: records after *sent*, each with its position and size.
-        under_way: groups that were not answered yet, in their order.
+        under_way: groups without an answer yet, in their order.
     """
 
     mark: int
@@ -60,13 +60,13 @@ class Feed(Generic[R]):
     """See the module.
 
     Args:
-        marks: of each partition, by number.
+        marks: the mark of each partition, by number.
         behind_max: see `BEHIND_MAX`.
 
     Attributes:
         read: the position of the last record that was added.
         held: how many records wait, or are under way.
-        held_bytes: about how large these are.
+        held_bytes: about how many bytes these have.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Feed(Generic[R]):
 
     @property
     def marks(self) -> list[int]:
-        """How far the partitions have come, as they said last."""
+        """The marks that the partitions have reported last."""
         return [lane.mark for lane in self._lanes]
 
     @property
@@ -95,7 +95,7 @@ class Feed(Generic[R]):
         return all(lane.mark >= self.read for lane in self._lanes)
 
     def skip(self, position: int) -> None:
-        """Note that the source was read up to *position*, where nothing is for any partition.
+        """Note that the source was read up to *position*, without a record for any partition.
 
         Raises:
             ValueError: if *position* does not follow the last one.
@@ -149,7 +149,7 @@ class Feed(Generic[R]):
         return sending
 
     def taken(self, partition: int, mark: int) -> None:
-        """Note how far *partition* has come; by this feed, or by another one of the same source."""
+        """Note the *mark* of *partition*, reached by this feed or another of the same source."""
         lane = self._lanes[partition]
         lane.mark = max(lane.mark, mark)  # marks only rise: a lower one is an old answer
         while lane.under_way and lane.under_way[0].upto <= lane.mark:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 LINE_BYTES_MAX: Final = 1 << 20
 READ_BYTES: Final = 4 << 20
-"""So much is read at a time, and the rest of the line."""
+"""The bytes that are read at a time; the rest of the last line follows."""
 
 
 class Files:
     """The files that match *pattern*, at any time: new ones are found, and all may grow.
 
     A position is that of the end of a line, in bytes. A line without its end is not read yet. Files
-    must not be changed but at their end, nor be renamed. All nodes have to see the same files.
+    may only grow at their end, and keep their names. All nodes have to see the same files.
 
     Args:
         pattern: of paths, with ``*``, ``?`` and ``**``, relative to the folder of the process.
@@ -31,7 +31,7 @@ class Files:
         lines: what a line is: ``json``, or ``text``, whose value is the line itself.
 
     Raises:
-        ConfigError: if these do not fit.
+        ConfigError: if an argument is not valid, or they do not fit together.
     """
 
     def __init__(self, pattern: str, *, key: KeyRule, lines: Form = "json") -> None:
@@ -59,13 +59,13 @@ class Files:
                 if size < after:
                     raise SourceFailed(
                         f"{split} has {size} bytes, and {after} were read before: it was "
-                        "replaced or cut; give the new one another name"
+                        "replaced or cut; give the new file another name"
                     )
                 file.seek(max(after - 1, 0))
                 if after and file.read(1) != b"\n":
                     raise SourceFailed(
                         f"{split} has no end of a line at {after}, where one was read before: it "
-                        "was replaced; give the new one another name"
+                        "was replaced; give the new file another name"
                     )
                 at = after  # not `tell`, which asks the system
                 while len(found) < limit and at - after < READ_BYTES:

@@ -1,7 +1,7 @@
 """A topic of Kafka as a source: each of its partitions is a split.
 
-It uses no group of consumers, and commits no offsets: how far a split was read, the partitions of
-the keyspace know, or the epochs of the dataflow. So only the cluster rebalances.
+It uses no group of consumers, and commits no offsets: the partitions of the keyspace, or the epochs
+of the dataflow, record how far a split was read. So only the cluster rebalances.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ringpop_py.streams.source import Record
 
 READ_S: Final = 0.1
-"""So long a read waits for as many messages as it may return, if there were some before."""
+"""The most seconds that a read waits for a full batch, if the last read had messages."""
 ASK_S: Final = 5.0
 UNUSED_S: Final = 60.0
-"""The connection of a split that was not read for so long is closed."""
+"""The seconds after which the connection of a split that is not read is closed."""
 OWN: Final = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "auto.offset.reset"})
 _LOG: Final = logging.getLogger("ringpop.kafka")
 
@@ -37,14 +37,14 @@ class Kafka:
     that were committed are read. If Kafka has deleted what comes next, the split stops and says so.
 
     Args:
-        brokers: ``HOST:PORT`` of some, parted by commas.
+        brokers: ``HOST:PORT`` of some, separated by commas.
         key: the field of a value that is its key, or a function that returns the key of a value; by
             default the key of the message, as text.
         lines: what the value of a message is: ``json``, or ``text``.
         settings: further ones of librdkafka, such as ``security.protocol``.
 
     Raises:
-        ConfigError: if these do not fit, or the extra ``kafka`` is not installed.
+        ConfigError: if an argument is not valid, or the extra ``kafka`` is not installed.
     """
 
     is_bounded = False
@@ -63,7 +63,7 @@ class Kafka:
         except ImportError:
             raise ConfigError("Kafka needs: pip install 'ringpop_py[kafka]'") from None
         if not topic or not brokers:
-            raise ConfigError("a topic and brokers are named")
+            raise ConfigError("a topic and brokers have to be named")
         own = sorted(OWN & set(settings or ()))
         if own:
             raise ConfigError(f"a stream sets {', '.join(own)} itself")
@@ -75,7 +75,7 @@ class Kafka:
             "enable.partition.eof": False,
             **(settings or {}),
             "bootstrap.servers": brokers,
-            "group.id": "ringpop",  # it has to be set, and is not used
+            "group.id": "ringpop",  # required, but not used
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
         }
@@ -130,7 +130,7 @@ class Kafka:
             begin = after or kafka.OFFSET_BEGINNING
             reader.consumer.assign([kafka.TopicPartition(self._topic, number, begin)])
             reader.at = after
-        # A split that had nothing does not keep the others waiting.
+        # A split without messages does not delay the others.
         messages: Sequence[Any] = reader.consumer.consume(limit, READ_S if reader.was_busy else 0)
         reader.was_busy = bool(messages)
         return messages
@@ -159,7 +159,7 @@ class _Reader:
 
     Attributes:
         at: the position behind which it reads on.
-        was_busy: whether there was something when it was read last.
+        was_busy: whether the last read had messages.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""From bytes to records: what sources of lines and messages have in common."""
+"""From bytes to records: the common part of sources of lines and messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Parser:
         form: what the bytes are: ``json``, or ``text``, whose value is the text itself.
 
     Raises:
-        ConfigError: if these do not fit.
+        ConfigError: if *key* and *form* do not fit together, or one is not valid.
     """
 
     def __init__(self, key: KeyRule | None, form: Form) -> None:
@@ -40,7 +40,7 @@ class Parser:
         self._is_json = form == "json"
 
     def record(self, position: int, data: bytes, key: bytes | None = None) -> Record | BadRecord:
-        """Return the record in *data*, or why there is none; *key* is the one it comes with."""
+        """Return the record in *data*, or why *data* has none; *key* is the key beside it."""
         try:
             value = decode_value("json", data) if self._is_json else data.decode().rstrip("\r\n")
             text = self._key_of(value, key)

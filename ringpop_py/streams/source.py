@@ -1,4 +1,4 @@
-"""What a stream reads: sources, which consist of splits, which consist of records."""
+"""The input of streams: sources, which consist of splits, which consist of records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class Record(NamedTuple):
-    """Something that was read.
+    """A record of a source.
 
     Attributes:
-        position: where it stands in its split; positions rise, and are the same each time.
-        key: of the keyspace into which it goes.
-        size: about how many bytes it has; a stream holds only so many.
+        position: its place in its split; positions rise, and are the same at each reading.
+        key: its key in the keyspace or the dataflow.
+        size: about how many bytes it has; a stream holds a limited number of bytes.
     """
 
     position: int
@@ -26,10 +26,10 @@ class Record(NamedTuple):
 
 
 class BadRecord(NamedTuple):
-    """Something that cannot be used, and why.
+    """A record that cannot be used, and why.
 
     Attributes:
-        text: what stands there, cut if it is long.
+        text: the beginning of its content.
     """
 
     position: int
@@ -41,10 +41,10 @@ class Source(Protocol):
     """Where records come from. Both methods may block: they are called in threads."""
 
     def splits(self) -> Sequence[str]:
-        """Return the names of all splits that there are now. Raises SourceFailed."""
+        """Return the names of all splits that exist now. Raises SourceFailed."""
 
     def read(self, split: str, after: int, limit: int) -> Sequence[Record | BadRecord]:
-        """Return at most *limit* records after a position, none if there are no more now.
+        """Return at most *limit* records after a position; an empty sequence if none follow now.
 
         Raises:
             SourceFailed: if the split cannot be read; it is tried again.

@@ -36,36 +36,36 @@ T = TypeVar("T")
 
 READ_RECORDS: Final = 4_000
 HELD_MAX: Final = 20_000
-"""So many records of a split are in memory at most: a slow keyspace holds its source back."""
+"""The most records of a split in memory: back-pressure of a slow keyspace on its source."""
 LOOK_S: Final = 1.0
-"""How often a node looks for new splits, and for those that are its own."""
+"""The seconds between two looks for new splits, and for those that belong to this node."""
 HELD_BYTES_MAX: Final = 64 << 20
 IDLE_S: Final = 0.1
 IDLE_S_MAX: Final = 2.0
-"""The pauses between two looks at a split that has nothing new."""
+"""The longest pause, in seconds, between two looks at a split without new records."""
 AGAIN_S: Final = 0.05
 AGAIN_S_MAX: Final = 5.0
 SPLITS_MAX: Final = 4_000
-"""The most splits: a partition keeps the marks of so many sources, and some more."""
+"""The most splits of a stream: a partition keeps the marks of a few more sources than that."""
 THREADS: Final = 8
-"""So many splits are read at the same moment."""
+"""The most splits that are read at the same time."""
 NAME_CHARACTERS_MAX: Final = 64
 SOURCE: Final = -1
-"""In place of a partition's number."""
+"""The source, in place of a partition's number."""
 TEXT_SHOWN: Final = 200
 
 
 @dataclass(slots=True)
 class SplitStatus:
-    """How far one split is, as its reader here knows it.
+    """The progress of one split, as its reader here knows it.
 
     Attributes:
         read: the position up to which it was read.
-        counted: the position up to which all partitions have it; what comes after may be under way.
+        counted: the position up to which all partitions have it; later records may be under way.
         held: how many records are in memory.
         records: how many this reader has brought.
         refused: how many were left out, because they could not be used.
-        trouble: why it does not go on now; empty if it does.
+        trouble: the reason why it makes no progress now; empty if it does.
     """
 
     split: str
@@ -102,14 +102,14 @@ class Stream:
         self._argument = argument
         self._refused = refused
         self._readers: dict[str, tuple[_Reader, trio.CancelScope]] = {}
-        # Of its own: a source that hangs must not take the threads of discovery, for example.
+        # A limiter of its own: a hanging source must not take, for example, discovery's threads.
         self._threads = trio.CapacityLimiter(THREADS)
         self.trouble = ""
         self.records_count = 0
         self.refused_count = 0
 
     def status(self) -> list[SplitStatus]:
-        """Return how far the splits are that this node reads, by name."""
+        """Return the progress of the splits that this node reads, by name."""
         return [self._readers[split][0].status for split in sorted(self._readers)]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -173,11 +173,11 @@ class Stream:
     # For readers.
 
     async def records(self, split: str, after: int) -> Sequence[Record | BadRecord]:
-        """Return what comes next in *split*, as arguments of the operation. Raises SourceFailed."""
+        """Return the next records of *split*, as the operation's arguments. Raises SourceFailed."""
         return await self.in_thread(partial(self._read_some, split, after))
 
     async def in_thread(self, function: Callable[[], T]) -> T:
-        """Run what may block."""
+        """Run a *function* that may block."""
         return await trio.to_thread.run_sync(
             function, abandon_on_cancel=True, limiter=self._threads
         )
@@ -190,14 +190,14 @@ class Stream:
     async def write(
         self, spans: Mapping[int, Span], records: Sequence[Record] = ()
     ) -> dict[int, Outcome | KeyspaceError]:
-        """Write *records* to the partitions of *spans*; return what came of it, by partition."""
+        """Write *records* to the partitions of *spans*; return the outcomes, by partition."""
         changes = tuple(Change(record.key, self._operation, record.value) for record in records)
         writes = {number: [Write("", 0, changes, span=span)] for number, span in spans.items()}
         found = await self._keyspace.write(writes)
         return {number: outcomes[0] for number, outcomes in found.items()}
 
     async def refuse(self, record: Record | BadRecord, why: str) -> bool:
-        """Have the application take a record that cannot be used; return whether to go on."""
+        """Give the application a record that cannot be used; return whether to go on."""
         if self._refused is None:
             return False
         await self.in_thread(partial(self._refused, record, why))
@@ -233,7 +233,7 @@ class _Reader:
         """Bring the records of the split to their partitions."""
         try:
             await self._run()
-        except Exception as error:  # it is logged, and started again
+        except Exception as error:  # it is logged, and the reader restarted
             self._note(SOURCE, f"it has failed: {one_line(error)}")
             raise
 
@@ -249,7 +249,7 @@ class _Reader:
             while True:
                 progress = self._progress
                 found = await self._fill(feed)
-                # Of a source that trickles, not each record is told to all partitions at once.
+                # If a source trickles, all partitions need not hear of each record immediately.
                 is_idle = not found and pause_s >= IDLE_S_MAX
                 for sending in feed.next(all_of_it=is_idle):
                     nursery.start_soon(self._bring, feed, sending)
@@ -260,7 +260,7 @@ class _Reader:
                         await progress.wait()
 
     async def _marks(self) -> list[int]:
-        """Return how far each partition is; wait for those that nobody serves."""
+        """Return the mark of each partition; wait for partitions that no member serves."""
         marks: dict[int, int] = {}
         numbers = range(self._keyspace.partitions)
         ask, pause_s = Span(self._source, 0, 0), AGAIN_S
@@ -279,7 +279,7 @@ class _Reader:
             pause_s = min(2 * pause_s, AGAIN_S_MAX)
 
     async def _fill(self, feed: Feed[Record]) -> bool:
-        """Read on, if there is room; return whether there was something."""
+        """Read on, if there is room; return whether records came."""
         has_room = feed.held < HELD_MAX and feed.held_bytes < HELD_BYTES_MAX
         if not has_room or self._stopped_at is not None:
             return False
@@ -311,14 +311,14 @@ class _Reader:
         return False
 
     async def _bring(self, feed: Feed[Record], sending: Sending[Record]) -> None:
-        """Have its partition take a group, whatever gets in the way."""
+        """Write a group to its partition, in spite of any obstacle."""
         number, after, upto, rows, _ = sending
         records = [record for _, record in rows]
         positions = tuple(position for position, _ in rows)
         why = await self._offer(feed, number, Span(self._source, after, upto, positions), records)
         if not why:
             return
-        for position, record in rows:  # one of them is to blame
+        for position, record in rows:  # one of them is at fault
             span = Span(self._source, after, position, (position,))
             why = await self._offer(feed, number, span, [record])
             if why and not await self._refuse(record, why):
@@ -332,7 +332,7 @@ class _Reader:
     async def _offer(
         self, feed: Feed[Record], number: int, span: Span, records: Sequence[Record]
     ) -> str:
-        """Have a partition take *records*; return why it never will, if one of them is to blame.
+        """Write *records* to a partition; return why it never accepts them, if one is at fault.
 
         Anything else is tried again: members may have different versions, or be in trouble.
         """
@@ -351,7 +351,7 @@ class _Reader:
                 return ""
             if isinstance(outcome, RecordRefused):
                 return str(outcome)
-            if not isinstance(outcome, SpanRefused):  # else a group before it is on its way
+            if not isinstance(outcome, SpanRefused):  # otherwise an earlier group is under way
                 self._note(number, str(outcome))
             with trio.move_on_after(pause_s):
                 await progress.wait()
@@ -393,7 +393,7 @@ def start_stream(
     argument: Callable[[Value], Value] | None = None,
     refused: Callable[[Record | BadRecord, str], object] | None = None,
 ) -> Stream:
-    """Read *source* into *keyspace* from now on, each record once; return at once.
+    """Read *source* into *keyspace* from now on, each record once; return immediately.
 
     Every node that has the keyspace starts the same stream, under the same name: its splits are
     shared out among them, and go on elsewhere if a node dies.
@@ -401,9 +401,9 @@ def start_stream(
     Args:
         operation: what a record does to its key: an operation of `Keyspace.update`, such as
             ``add``, or the name of an aggregation that was registered.
-        name: of the stream. Under another name everything is read again, and counts again.
-        argument: makes the operation's argument of a record's value, in a thread; by default the
-            argument is the value itself.
+        name: the name of the stream. Under another name, everything is read and counts again.
+        argument: returns the operation's argument for a record's value, in a thread; by default
+            the argument is the value itself.
         refused: is called, in a thread, with each record that cannot be used, and why, and the
             stream goes on without it. After a crash it may be called again for the same record. If
             it is None, a split stops at such a record, and its status says so.
@@ -428,7 +428,7 @@ def start_stream(
 
 
 def check_stream(name: str, source: object, refused: object, what: str) -> None:
-    """Check what streams and dataflows have in common. Raises ConfigError."""
+    """Check the common arguments of streams and dataflows. Raises ConfigError."""
     is_short = 0 < len(checked_text(name, f"a {what}'s name")) <= NAME_CHARACTERS_MAX
     if not is_short or "/" in name or not name.isprintable():
         raise ConfigError(
@@ -445,4 +445,4 @@ def _check_plain(function: object, what: str) -> None:
         return
     checked_callable(function, what)
     if inspect.iscoroutinefunction(function):
-        raise ConfigError(f"{what} is called in a thread, so it is no async function")
+        raise ConfigError(f"{what} is called in a thread, so it cannot be an async function")

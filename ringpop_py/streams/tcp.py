@@ -1,4 +1,4 @@
-"""Lines that a server sends over TCP, for demonstrations: what breaks off is gone."""
+"""Lines that a server sends over TCP, for demonstrations: lines can be lost."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class TcpLines:
 
     A line arrives at most once: a socket cannot be read again, so lines that were read and not
     counted yet are lost if their reader dies. Positions are instants, and so rise from one
-    connection to the next. For what has to be exact, write to files, or to Kafka.
+    connection to the next. Where counts must be exact, write to files, or to Kafka.
 
     Args:
         address: ``HOST:PORT``.
         key, lines: as those of `Files`.
 
     Raises:
-        ConfigError: if these do not fit.
+        ConfigError: if an argument is not valid, or they do not fit together.
     """
 
     is_bounded = False

@@ -71,7 +71,7 @@ class SumChecksum:
 
 
 class OrderedChecksum:
-    """Ringpop's: the hash of the sorted member strings, each with a ``;``; computed if read."""
+    """Ringpop's: the hash of the sorted member strings, each with a ``;``; computed when read."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._hash_bytes = dialect.hash_bytes

@@ -66,7 +66,7 @@ class Health:
 
     @property
     def factor(self) -> int:
-        """By how much our periods and time-outs are multiplied."""
+        """The factor by which our periods and time-outs are multiplied."""
         return self.score + 1
 
     def move(self, by: int) -> bool:
@@ -83,7 +83,7 @@ class StallClock:
         self.now = 0  # the instant of the last call
         self.lost_us = 0  # the sum of all stalls, which instants of this clock do not count
         self.stall_count = 0
-        # As far as the driver reported it. Neither the driver's clock nor this one counts it.
+        # As the driver reported it. Neither the driver's clock nor this one counts this time.
         self.suspended_us = 0
         # Since when no interruption was long enough for others to declare us faulty and replace
         # us, in milliseconds of the wall clock.
@@ -146,7 +146,7 @@ class Core:
 
     @property
     def sender(self) -> tuple[str, str, int, int]:
-        """What our requests say of us: name, host, port and incarnation."""
+        """Our name, host, port and incarnation, as our requests carry them."""
         host, port = self.address
         return self.name, host, port, self.members.local.incarnation
 
@@ -228,6 +228,6 @@ class Core:
         self._effects.append(effect)
 
     def take_effects(self) -> list[Effect]:
-        """Return all effects since the last call of this, in order, and forget them."""
+        """Return all effects since the last such call, in order, and forget them."""
         effects, self._effects = self._effects, []
         return effects

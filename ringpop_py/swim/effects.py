@@ -50,7 +50,7 @@ class AnswerPeer(Declared, frozen=True):
 
 
 class ProbeReport(Declared, frozen=True):
-    """What a probe found that ended in a suspicion.
+    """The findings of a probe that ended in a suspicion.
 
     Attributes:
         ping: how our own ping failed, for example ``refused`` or ``timeout``.
@@ -168,7 +168,7 @@ class StrangerRefused(Declared, frozen=True):
 
 
 class PeerTrouble(Declared, frozen=True):
-    """This node cannot read or does not accept what a peer sent, or the other way round.
+    """This node cannot read or does not accept what a peer sent, or vice versa.
 
     Attributes:
         peer: its name or the address where it listens; its machine if it only calls.

@@ -119,7 +119,7 @@ class Healer:
     Without `fast_heal`, as in Ringpop, about `heal_share` nodes of the cluster try all hosts every
     `heal_period_s`, whatever the cluster's size.
 
-    With `fast_heal`, a try is of one random address, and each *side* of a split makes about
+    With `fast_heal`, a try covers one random address, and each *side* of a split makes about
     `heal_share` tries a turn, whatever its size. Turns come every `heal_fast_s` while a large part
     is gone, while we are alone, and for `RECENTLY_S` after a member became faulty; otherwise every
     `heal_period_s`. Which of the two applies is checked every `heal_fast_s`, so that the first try

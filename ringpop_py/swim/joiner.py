@@ -26,7 +26,7 @@ FATAL_REFUSALS: Final = frozenset({"ring-points"})
 
 
 class Joiner:
-    """Asks hosts in rounds until we are ready; `native` until each has answered or is a member.
+    """Asks hosts in rounds until we are ready; in `native`, until each has answered or is a member.
 
     When the first join is done, the protocol periods and healing begin. With `fast_heal`, healing
     handles the lists that arrive later: they may come from a side that considers some of our

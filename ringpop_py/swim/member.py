@@ -52,7 +52,7 @@ dropped; no implementation lets its own members have one."""
 
 
 class Status(IntEnum):
-    """What is believed about a member, in order of precedence."""
+    """The state that a member is believed to be in, in order of precedence."""
 
     ALIVE = 0
     SUSPECT = 1
@@ -193,7 +193,7 @@ def checked_labels(labels: Labels) -> Labels:
             same key.
     """
     if len({key for key, _ in labels}) != len(labels):
-        raise ConfigError("a label's key stands twice")
+        raise ConfigError("two labels have the same key")
     own = [(key, value) for key, value in labels if not key.startswith("__")]
     count = sum(key != DRAINING_LABEL for key, _ in own)
     if count > LABELS_MAX:
@@ -205,7 +205,7 @@ def checked_labels(labels: Labels) -> Labels:
                 f"a value {LABEL_VALUE_BYTES_MAX}"
             )
         if not (key + value).isprintable():
-            raise ConfigError(f"label {key!r}: {value!r} is not printable, or its key is not")
+            raise ConfigError(f"label {key!r}: its key or its value {value!r} is not printable")
     return tuple(sorted(labels))
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 QUIET_US: Final = 500_000
-"""How long a peer may owe answers and send nothing before it is probed: pauses of processes that
-are shorter cost nothing."""
+"""How long a peer may owe answers and send nothing before it is probed: shorter pauses of its
+process cost nothing."""
 
 
 class _Source(Protocol):
@@ -315,7 +315,7 @@ class Disconnected(Declared, frozen=True):
 class Quiet(Declared, frozen=True):
     """Input: the peer that listens at *address* owes us answers, and sent nothing for `QUIET_US`.
 
-    It is given again each time that this goes on for as long.
+    The input is repeated each time that the silence goes on for as long again.
     """
 
     address: Address

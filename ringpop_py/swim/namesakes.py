@@ -36,7 +36,7 @@ class Tenure(NamedTuple):
 
     A process that has joined precedes one that is joining, whatever the clocks say. Next, the
     process that has run for longer precedes. A process that was stopped, or suspended with its
-    machine, counts from when it went on, because it may have been replaced (`StallClock.since_ms`).
+    machine, counts from when it resumed, because it may have been replaced (`StallClock.since_ms`).
     If no clock shows a suspension (`gossip.suspended_us`), it counts as time in which it ran.
     """
 
@@ -51,7 +51,7 @@ def tenure_in(message: NameReq | NameAck) -> Tenure:
 
 
 class Hearsay(Enum):
-    """What a row of our name says.
+    """The meaning of a row of our name.
 
     NOTHING: nothing new. ACCUSATION: something untrue about us, or about an earlier process of
     our name; we refute it with a higher incarnation. NAMESAKE: a process at another address has
@@ -198,7 +198,7 @@ class Namesakes:
         return self._settle(inquiry)._replace(yields=True)
 
     def _ask_helpers(self, inquiry: _Inquiry, now: int) -> Settled | None:
-        # Only our own way to the namesake may be closed, for example by a firewall. No changes ride
+        # Perhaps only our own path to the namesake is closed, as by a firewall. No changes ride
         # on these requests: while we are joining, no member must learn of us.
         core, row = self._core, inquiry.row
         helpers = core.members.random_pingable(core.config.ping_req_size)

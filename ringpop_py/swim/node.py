@@ -120,7 +120,7 @@ class Node:
 
     @property
     def under_way(self) -> dict[str, int]:
-        """How much of each kind has begun and not ended; 0 each, some time after `stop_gossip`."""
+        """How much of each kind of work has not ended; all 0 some time after `stop_gossip`."""
         return {
             "calls": len(self._calls),
             **self._prober.under_way,
@@ -173,7 +173,7 @@ class Node:
 
     @property
     def health_score(self) -> int:
-        """How slow we take ourselves for; see `Health`."""
+        """Our local health: 0 is healthy, and more is slower; see `Health`."""
         return self._core.health.score
 
     def timing(self) -> dict[str, float]:
@@ -276,7 +276,7 @@ class Node:
         return self._core.take_effects()
 
     def doubt(self, name: str, now: int) -> list[Effect]:
-        """Probe *name* immediately, with helpers: something here depends on whether it is there."""
+        """Probe *name* immediately, with helpers, because work here depends on whether it lives."""
         now, member = self._core.enter(now), self.members.get(name)
         if member is not None and self._core.may_speak:
             self._prober.probe_soon(member.address, now, quiet=True)
@@ -406,7 +406,7 @@ class Node:
     # What involves several parts.
 
     def _hear_condemned(self, now: int) -> None:
-        """Tell members that were just said to be faulty, so that one that lives refutes at once."""
+        """Tell members that were just said to be faulty, so that one that lives can refute."""
         for name in self._rows.take_condemned():
             if self._core.may_speak:
                 self._prober.exchange(name, now)

@@ -34,7 +34,7 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class Probe:
-    """What a probe has found about *target*, a row as it was when the probe began.
+    """The findings about *target*, a row as it was when the probe began.
 
     A helper that answers no (a nack) says something about the target; a helper that does not answer
     says something about itself. So a probe without a nack is inconclusive, unless there was no
@@ -70,8 +70,8 @@ class Probe:
         """The number of signs in a failed probe that we ourselves are slow.
 
         As in memberlist (`probeNode` in its state.go), each silent helper is a sign, and without
-        helpers the target's silence. With helpers the target's silence is none: the nacks confirm
-        it. A refusal arrives immediately, so it is no sign of slowness.
+        helpers the target's silence. With helpers it is not a sign: the nacks confirm it. A refusal
+        arrives immediately, so it is not a sign of slowness either.
         """
         if self._said:
             return sum(said == SILENT for said in self._said.values())

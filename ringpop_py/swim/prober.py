@@ -26,8 +26,8 @@ URGENT_OPEN_MAX: Final = 3
 
 UNHEARD_MAX: Final = 3
 """How many probes in a row are inconclusive if no member answers us at all: the fault may be ours.
-From the next one on silence accuses; otherwise the only survivor of many members would consider the
-dead ones alive for ever, as in Ringpop. A lone accuser waits long anyway (Lifeguard)."""
+From the next one on, silence accuses; otherwise the only survivor of many members would consider
+the dead ones alive for ever, as in Ringpop. A lone accuser waits long anyway (Lifeguard)."""
 
 
 class Prober:
@@ -98,11 +98,11 @@ class Prober:
     def probe_soon(self, address: Address, now: int, *, quiet: bool = False) -> None:
         """Probe the members at *address* now: the connection to it broke, or it owes answers.
 
-        At most once a period, so that a peer that drops each connection is not called in a loop.
+        Do so at most once a period: a peer that drops each connection must not be called in a loop.
 
         Args:
-            quiet: whether it owes answers: that is as good as a ping without an answer, so helpers
-                are asked at the same time as it.
+            quiet: whether it owes answers: that counts as a ping without an answer, so helpers are
+                asked at the same time as the member.
         """
         members = self._core.members
         if not (self._core.dialect.pings_out_of_turn and self._periods.running):

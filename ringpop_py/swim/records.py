@@ -167,7 +167,7 @@ def _of_fields(fact: fx.Effect) -> Record:
 
 
 def _of_healing(fact: fx.Healed) -> Record:
-    # What merged nothing has another name, because operators look for merges.
+    # A run that merged nothing has another name, because operators look for merges.
     record: Record = {} if fact.merged else {"event": "heal-tried"}
     for name in ("targets", "merged", "failed"):
         record[name] = [str(address) for address in getattr(fact, name)]
@@ -206,7 +206,7 @@ def _text_of(record: Record) -> str:
     event = record["event"]
     if event in _TEXTS:
         return _TEXTS[event](record)
-    if "text" in record:  # of what stands above the protocol
+    if "text" in record:  # from a layer above the protocol
         return str(record["text"])
     rest = ", ".join(f"{key} {value}" for key, value in record.items() if key != "event")
     return f"{event}: {rest}" if rest else event

@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
 
 SILENT_US: Final = 10 * SECOND_US
-"""A host that has not answered for so long is told of, in microseconds; before, it may be starting.
-"""
+"""How long a host must be silent before it is reported, in microseconds: it may be starting."""
 
 
 @dataclass(slots=True)
 class Silence:
-    """A host that does not answer: why, since when, and for which reason that was told."""
+    """A host that does not answer: why, since when, and the reason that was last reported."""
 
     why: str
     since: int
@@ -119,9 +118,9 @@ class JoinRounds:
         self._silences.pop(host, None)
 
     def silent_for(self, host: Address, why: str, now: int) -> bool:
-        """Note that *host* gave no answer; return whether that is news to tell.
+        """Note that *host* gave no answer; return whether to report that.
 
-        It is once for each reason, after `SILENT_US`.
+        It is reported once for each reason, after `SILENT_US`.
         """
         if host not in self.hosts:
             return False

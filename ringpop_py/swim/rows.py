@@ -58,10 +58,10 @@ INDEPENDENT: Final[frozenset[Via]] = frozenset({"ping", "ack", "ping-req", "prob
 HEARSAY: Final[frozenset[Via]] = frozenset({"ping", "ack", "ping-req", "full-sync"})
 """Ways by which a verdict of others arrives."""
 CONDEMNED_MAX: Final = 16
-"""How many of the members that become faulty by one message are told so."""
+"""How many of the members that one message makes faulty are informed of it."""
 LOST_MAX: Final = 1_000
 UNHEARD_S: Final = 3600.0
-"""How long a member stays faulty of which this node has only ever read: it may not exist."""
+"""How long a member that this node has only ever read about stays faulty: it may not exist."""
 
 
 class LostMembers:
@@ -215,7 +215,7 @@ class Rows:
         return len(self._vouching)
 
     def take_condemned(self) -> list[str]:
-        """Return the members that have become faulty by hearsay since the last call of this."""
+        """Return the members that have become faulty by hearsay since the last such call."""
         condemned, self._condemned = list(self._condemned), {}
         return condemned
 
@@ -412,7 +412,7 @@ class Rows:
             core.judge_health(1, "accused")
         core.emit(Refuted(change.member, core.local, change.source))
 
-    # Rows that end by themselves.
+    # Rows that expire.
 
     def status_due(self, name: str, now: int) -> None:
         """Replace the status of *name*, whose time is up: by faulty, a tombstone, or no row."""

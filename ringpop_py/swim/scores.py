@@ -87,7 +87,7 @@ class Scores:
                 del self.flappers[name]
 
     def of(self, name: str, now: int) -> int:
-        """Return the score of *name*; 0 if it has not changed for long."""
+        """Return the score of *name*; 0 if it has not changed for a long time."""
         points, at = self._points_at.get(name, (0, now))
         return round(points * math.exp2((at - now) / self._half_life_us))
 

@@ -1,4 +1,4 @@
-"""Timers of statuses that end by themselves, and how long a suspicion lasts."""
+"""Timers of statuses that expire, and how long a suspicion lasts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def span_for(config: GossipConfig, member_count: int) -> Span:
 
     The shortest time grows with the cluster, as does the time in which a refutation spreads. We and
     the suspect cannot confirm. If fewer than *confirmations_max* others are left, all of them have
-    to confirm; memberlist uses the shortest time immediately then.
+    to confirm; memberlist then uses the shortest time immediately.
     """
     min_us = microseconds(config.suspect_s)
     if not config.confirmations:
@@ -99,14 +99,14 @@ class _Entry(NamedTuple):
 
 
 class StatusTimers:
-    """One timer for each member whose status ends by itself.
+    """One timer for each member whose status expires.
 
     A timer belongs to (status, incarnation, address): the same again changes nothing, but a
     suspicion of a higher incarnation starts a new one. An entry is removed when its timer fires;
     Ringpop keeps it, and then never times the same status again.
 
     Args:
-        after_us: how long each status lasts. A status that is missing does not end, apart from
+        after_us: how long each status lasts. A status that is missing does not expire, apart from
             suspect, which a `Suspicion` times.
     """
 
@@ -126,7 +126,7 @@ class StatusTimers:
         """Set, keep or cancel the timer of *member*, whose row was replaced at *now*.
 
         Args:
-            most_us: how long a status may last that is no suspicion.
+            most_us: how long a status other than suspect may last.
         """
         entry = self._entries.get(member.name)
         if entry and version_of(entry.member) == version_of(member):

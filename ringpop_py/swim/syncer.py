@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ringpop_py.swim.waits import Continuation
 
 DIFFERENCES_MAX: Final = 64
-"""After this many answers in a row with another checksum than ours, a sync begins in spite of news.
+"""After this many answers in a row whose checksum is not ours, a sync begins in spite of news.
 Otherwise, in a cluster that always has news, lists that differ would differ for ever."""
 
 
@@ -53,7 +53,7 @@ class _Run:
 
 
 class Syncer:
-    """Begins runs, by itself if a peer's checksum differs, and answers those of peers.
+    """Begins runs, automatically if a peer's checksum differs, and answers those of peers.
 
     It keeps no state of peers' runs from one round to the next.
     """

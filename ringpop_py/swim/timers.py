@@ -18,7 +18,7 @@ def microseconds(seconds: float) -> int:
 
 
 class Timers:
-    """What is due at which instant, in microseconds; equal instants in the order of setting.
+    """Deadlines by their instants, in microseconds; equal ones in the order of setting.
 
     A timer's token counts up from one; 0 is no token. Whenever the heap has doubled, cancelled
     timers are swept out, because those of a day (of faulty members that came back) would reach the
@@ -43,7 +43,7 @@ class Timers:
         return token
 
     def cancel(self, token: int) -> None:
-        """Cancel the timer of *token*; do nothing if there is none (any longer)."""
+        """Cancel the timer of *token*; do nothing if it has fired or was cancelled."""
         if self._due.pop(token, None) is not None:
             self._drop_cancelled()
 

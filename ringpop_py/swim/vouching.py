@@ -1,10 +1,10 @@
 """Rows that only their own process can vouch for: they raise an incarnation far, or move a member.
 
-Incarnations are milliseconds of some clock. One that is far ahead of ours comes from a wrong clock,
-or from nobody. And a row with another address sends what is meant for a member to another process.
-So we ask at the row's address: a process that answers in that name, with that incarnation, has said
-so itself; then we believe the row. So members need no clocks that agree, and a rumour alone raises
-no incarnation beyond reach, and moves nobody.
+Incarnations are milliseconds of some clock. One that is far ahead of our clock comes from a wrong
+clock, or is invented. A row with another address diverts a member's messages to another process.
+So we ask at the row's address, and believe the row only if a process answers there with that name
+and incarnation. Members' clocks therefore need not agree, and a rumour alone neither raises an
+incarnation beyond reach nor moves a member.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from ringpop_py.swim.member import Member
 
 ANSWERS: Final[frozenset[Via]] = frozenset({"ack", "full-sync"})
-"""Ways by which the word of a process comes that we have called."""
+"""Ways by which the word of a process that we called arrives."""
 AHEAD_MS_MAX: Final = 10 * 60 * 1000
-"""How far ahead of our clock an incarnation is believed as it comes."""
+"""How far ahead of our clock an incarnation may be to be believed as it comes."""
 ASKED_MAX: Final = 64
-"""How many processes at addresses that no member has are asked at a time. The rows of others are
-dropped, and come again."""
+"""How many processes at addresses that no member has are asked at a time. The rows of further
+ones are dropped; gossip brings them again."""
 
 
 class Unvouched(NamedTuple):
@@ -60,7 +60,7 @@ class Vouching:
 
         A node that joins takes the word of the hosts that it was given. Nobody could vouch for a
         member that is gone; if it is gone in our view, too, the row changes little. What a member
-        has answered us of itself is its word.
+        has answered us about itself is its word.
         """
         core, row = self._core, unvouched.change.member
         itself = unvouched.told_by == row.name and unvouched.via in ANSWERS

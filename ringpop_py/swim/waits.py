@@ -18,7 +18,7 @@ from ringpop_py.values.declared import Declared
 
 
 class Due(Enum):
-    """What is due, if that needs no further data."""
+    """A deadline that needs no further data."""
 
     PERIOD = auto()  # the next protocol period begins
     VOTE = auto()  # other members are asked about flappers
@@ -41,7 +41,7 @@ class SecondPingDue(Declared, frozen=True):
 
 
 class StatusDue(Declared, frozen=True):
-    """The status of a member ends by itself."""
+    """The status of a member expires."""
 
     name: str
 

@@ -40,8 +40,8 @@ class LinkEnd(NamedTuple):
 
     Attributes:
         broke: whether it was lost, and not closed on purpose by one of its ends.
-        unsent: of calls of which nothing was written.
-        sent: of calls that the peer may have received.
+        unsent: the error of calls of which nothing was written.
+        sent: the error of calls that the peer may have received.
     """
 
     reason: str

@@ -52,11 +52,11 @@ _CONNECT_ERRORS: Final[Mapping[int, type[ConnectFailed]]] = MappingProxyType(
     {errno.ECONNREFUSED: ConnectRefused, errno.ETIMEDOUT: ConnectTooSlow}
 )
 RESERVED: Final = 64
-"""How many connections there may be beyond `connections_max`, for whom `knows_host` names."""
+"""How many connections there may be beyond `connections_max`, for hosts that `knows_host` names."""
 IDLE_S: Final = 1.0
-"""For how long a connection must have been unused to make room for another."""
+"""For how many seconds a connection must have been unused to make room for another."""
 EVICTED_SHARE: Final = 64
-"""Once in `IDLE_S`, one in so many connections may make room."""
+"""Once in `IDLE_S`, one connection in this many may make room."""
 LINGER_S: Final = 0.25
 """For how many seconds `Channel.say_goodbye` waits for peers to close their ends, too. Some never
 do: a program that reads only when it calls finds the goodbye then."""
@@ -89,8 +89,8 @@ class Channel:
         on_handler_error: called with the endpoint and the exception when a handler failed.
         on_trouble: called with a peer's name, an endpoint and a sentence, when the peer sent
             something that cannot be read, or that is not served here.
-        owns: returns whether the member of that name, who has proved to be it, listens at an
-            address; by default if that is its name.
+        owns: returns whether the member that has proved to have that name listens at an address;
+            by default, if the address is its name.
         knows_host: returns whether a host, as the network knows it, may use the reserve; by default
             only this machine may.
         handlers: what answers which calls.
@@ -158,13 +158,13 @@ class Channel:
         return bound
 
     def close(self) -> None:
-        """Listen no more, if this never ran."""
+        """Stop listening, if this channel never ran."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
 
     def listen_at(self, listener: Listener) -> None:
-        """Accept connections from *listener*, too. Before `run`."""
+        """Accept connections from *listener*, too; call this before `run`."""
         self._listeners.append(listener)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -190,7 +190,7 @@ class Channel:
                 link.end()
 
     async def say_goodbye(self, reason: str) -> None:
-        """Accept and dial no more, and end all connections as in `PeerLink.say_goodbye`.
+        """Stop accepting and dialing, and end all connections as in `PeerLink.say_goodbye`.
 
         A call that crosses the goodbye does not run, and its caller knows that. This takes at most
         `LINGER_S`; what is not sent by then (`sending`) is lost.
@@ -251,15 +251,15 @@ class Channel:
         return outcome
 
     def identity_at(self, address: Address) -> Identity | None:
-        """Return who answers calls to *address*, if it had to prove that."""
+        """Return the identity that answers calls to *address*, if it had to be proved."""
         link = self.links.routes.get(address)
         return None if link is None else link.identity
 
     def give_up_calls(self, to: Address, which: Callable[[Call], bool], why: str) -> None:
         """End calls to *to*, which is believed to be gone, as if it had been silent for too long.
 
-        Its connection stays: it may be back. Only for calls that tasks wait for: what is called at
-        the end of another must not run inside of what made the peer believed to be gone.
+        Its connection stays: the peer may be back. *which* picks only calls for which tasks wait:
+        the callback of another must not run inside the code that believes the peer to be gone.
         """
         link = self.links.routes.get(to)
         if link is not None:
@@ -317,7 +317,7 @@ class Channel:
         work: Work | None = None,
         role: Role = Role.CLIENT,
     ) -> None:
-        """Have *handler* answer calls of *endpoint*, or of all without a handler (``"*"``).
+        """Have *handler* answer calls of *endpoint*, or of all that have no handler (``"*"``).
 
         A handler returns an `Answer`; or an awaitable of one, which runs in a task of its own
         until the caller stops waiting; or None, and answers later through the `IncomingCall`. The
@@ -443,7 +443,7 @@ class LinkTable:
         return not self.is_full(reserve) and same_host < self._limits.connections_per_address_max
 
     def evict_idle(self, now: float) -> None:
-        """End those accepted connections that have been unused for longest, once in `IDLE_S`."""
+        """End those accepted connections that have been unused the longest, once in `IDLE_S`."""
         if now < self._evicts_from:
             return  # going through all for each connection that comes would cost too much
         self._evicts_from = now + IDLE_S
@@ -455,7 +455,7 @@ class LinkTable:
         idle.sort(key=attrgetter("heard_at"))
         for link in idle[: len(self._links) // EVICTED_SHARE + 1]:
             link.stop("it was idle when all connections were in use")
-            link.end()  # at once, so that there is room
+            link.end()  # immediately, so that there is room
 
     def add(self, link: PeerLink) -> None:
         """Add a connection; calls use it if the peer's address is known."""

@@ -1,8 +1,8 @@
-"""TCP from which addresses can be cut off, to see what a cluster does when its network is.
+"""TCP from which addresses can be cut off, to see what a cluster does in a split.
 
 Nothing is refused and no connection breaks: what is sent to such an address waits, and so does what
 comes from there, as over a cable that was pulled. Only connections that this end has made are cut,
-so both sides have to be told.
+so both sides have to cut.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CutNetwork:
         self._changed = trio.Event()
 
     def cut(self, addresses: Collection[Address]) -> None:
-        """Have exactly *addresses* be cut off from now on."""
+        """Cut off exactly *addresses* from now on."""
         self._away = frozenset(addresses)
         self.wake()
 
@@ -39,7 +39,7 @@ class CutNetwork:
         return address in self._away
 
     def wake(self) -> None:
-        """Have all who wait look again."""
+        """Have all tasks that wait look again."""
         self._changed.set()
         self._changed = trio.Event()
 

@@ -92,8 +92,8 @@ class PeerLink:
     Attributes:
         address: where the peer listens; None if it does not, or before that is known.
         remote_host: the peer's host, as the network knows it.
-        heard_at: when the peer was last heard with a call or an answer; at first, when the
-            connection was made.
+        heard_at: when the peer last sent a call or an answer; at first, when the connection was
+            made.
         incoming: the peer's calls that wait for an answer.
     """
 
@@ -216,7 +216,7 @@ class PeerLink:
                 pending.finish(self._ended(pending, silence(why), why))
 
     def timed_out(self, pending: PendingCall) -> None:
-        """End a call whose time is over; the peer is not told, because it counts the ttl."""
+        """End a call whose time is over; the peer needs no message, because it counts the ttl."""
         if self._waiting.pop(pending, pending) is None:
             pending.finish(ConnectTooSlow(f"no connection to {self.address} in time"))
             return
@@ -339,7 +339,7 @@ class PeerLink:
     def say_goodbye(self, reason: str) -> None:
         """End the connection so that the peer knows that calls without an answer did not run.
 
-        Calls that are still being served are cancelled, and the peer is told so before. The
+        Calls that are still being served are cancelled, and the peer is informed first. The
         connection is over when the peer has closed its end, too; `end` does not wait for that.
         """
         if not self.ready:

@@ -114,7 +114,7 @@ class MemoryListener:
 
     def close(self) -> None:
         """See `Listener`."""
-        self._network.forget(self)  # first: nobody may connect from now on
+        self._network.forget(self)  # first, so that no new connection comes
         while True:
             try:
                 self._accepted.receive_nowait().close()
@@ -127,7 +127,7 @@ class MemoryNetwork:
     """A `Network` between the Channels that share it; addresses need not exist anywhere.
 
     Attributes:
-        hung: for each address that hangs what to wait for.
+        hung: for each address that hangs, the event that ends this.
     """
 
     def __init__(self) -> None:
@@ -199,6 +199,6 @@ class MemoryNetwork:
             hung.set()
 
     def forget(self, listener: MemoryListener) -> None:
-        """Free the address of *listener*, which accepts no more."""
+        """Free the address of *listener*, which no longer accepts connections."""
         if self._listeners.get(listener.address) is listener:
             del self._listeners[listener.address]

@@ -80,7 +80,7 @@ class Network(Protocol):
         """Return a stream to the listener at *to*; *origin* is where the caller itself listens.
 
         Raises:
-            ConnectionRefusedError: nobody listens there.
+            ConnectionRefusedError: no process listens there.
             OSError: there is no connection for another reason.
         """
         ...

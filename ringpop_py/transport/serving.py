@@ -193,14 +193,14 @@ class Served:
 
 
 class Handlers:
-    """What answers which calls, and which are declined.
+    """The handlers of calls, and which calls are declined.
 
     Attributes:
         on_unserved: called with the service and endpoint of a call that has no handler; it may
             `serve` the endpoint, and the call is then answered.
         served: by service and endpoint.
         usual: the same, while no calls are declined; then it is empty.
-        refused: how many calls no handler got, by why.
+        refused: how many calls reached no handler, by reason.
     """
 
     def __init__(self) -> None:
@@ -253,7 +253,7 @@ class Handlers:
 
 
 class ServingHost(Protocol):
-    """What serving needs of the Channel."""
+    """The part of the Channel that serving needs."""
 
     wheel: Wheel
     limits: WireLimits
@@ -303,7 +303,7 @@ class IncomingCalls:
         """Have a handler answer a call, immediately if it can."""
         head, host = event.head, self._host
         handlers = host.handlers
-        # In the usual case a call less.
+        # Saves a call in the usual case.
         served = handlers.usual.get((head.service, head.endpoint)) or handlers.find(
             head.service, head.endpoint
         )

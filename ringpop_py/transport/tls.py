@@ -66,8 +66,8 @@ class TlsStream:
         self._plain = False
         self._unsent = b""  # records that have not left
         self._draining = False  # whether a task waits until they can
-        # How many of the next plain bytes are in these records. The caller was told that they were
-        # not sent, so that it comes again.
+        # How many of the next plain bytes are in these records. They were reported as not sent, so
+        # that the caller sends them again.
         self._owed = 0
 
     async def shake_hands(self) -> None:
@@ -122,7 +122,7 @@ class TlsStream:
             self._answer_records()
             records = await self._inner.receive()
             if not records:
-                return b""  # frames have lengths: who cuts the stream short is found out by these
+                return b""  # frames have lengths, which reveal a stream that was cut short
             self._incoming.write(records)
         return data or b""
 

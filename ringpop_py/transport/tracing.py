@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _Incoming(Protocol):
-    """What a span says of a call that came."""
+    """What a span says about a call of a peer."""
 
     endpoint: str
 
@@ -48,7 +48,7 @@ class Tracing:
         self._tracer = trace.get_tracer("ringpop_py", version)
 
     def calling(self, call: Call, to: object) -> tuple[Call, Callable[[Answer | CallError], None]]:
-        """Return *call* with a span of its own, and what ends that; *call* if it has no trace."""
+        """Return *call* with its own span, and a function that ends it; untraced calls get none."""
         if not packed(self._trace.get_current_span().get_span_context()):
             return call, _nothing
         span = self._tracer.start_span(

@@ -28,7 +28,7 @@ PROBE_S: Final = 1.0
 class UnixListener(TcpListener):
     """Accepts connections at the socket *path*, and removes it when it is closed.
 
-    A file that a process has left there which is gone is replaced.
+    A socket file that a dead process left there is replaced.
 
     Raises:
         ConfigError: it cannot be bound: another process listens there, something else is there, or
@@ -78,9 +78,9 @@ def _remove_left(path: Path) -> None:
     try:
         mode = os.lstat(path).st_mode
     except (FileNotFoundError, ValueError):
-        return  # a path that cannot be one is told when it is bound
+        return  # an impossible path is reported when it is bound
     if not stat.S_ISSOCK(mode):
-        raise ConfigError(f"--socket: {path} is there, and is no socket; choose another path")
+        raise ConfigError(f"--socket: {path} exists, and is not a socket; choose another path")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(PROBE_S)
         try:
@@ -90,7 +90,7 @@ def _remove_left(path: Path) -> None:
             return
         except OSError as error:
             why = error.strerror or str(error)
-            raise ConfigError(f"--socket: {path} is of another process: {why}") from None
+            raise ConfigError(f"--socket: {path} belongs to another process: {why}") from None
     raise ConfigError(
         f"--socket: another process listens at {path}; end it, or choose another path"
     )

@@ -1,8 +1,8 @@
 """Values of msgpack, many at a time: NumPy steps through all rows together.
 
 Written bytes equal those of `ringpop_py.values.packed.encode_value`. A block has a place for every
-byte that a row may need. Reading has a cursor in each row, and raises no error: what is malformed,
-or of another kind than expected, is said to be so, and left to `decode_value`.
+byte that a row may need. Reading has a cursor in each row, and raises no error: a row that is
+malformed, or of another kind than expected, is reported as not sound, and left to `decode_value`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands in a store: a payload, with the version of its format and a checksum.
+"""The objects in a store: a payload, with the version of its format and a checksum.
 
 The checksum is bound to the key under which the object is put, so an object that was copied to
 another key is recognized like one with a flipped bit.

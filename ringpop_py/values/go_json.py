@@ -47,7 +47,7 @@ class GoObject(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def decode_go_json(data: bytes) -> Any:  # noqa: ANN401 - checked by `go_reader`
-    """The value in *data*; no bytes at all mean None, as null does.
+    """Return the value in *data*; no bytes at all mean None, as null does.
 
     Raises:
         BodyError: if *data* is not one well-formed value.
@@ -55,7 +55,7 @@ def decode_go_json(data: bytes) -> Any:  # noqa: ANN401 - checked by `go_reader`
     if not data:
         return None
     try:
-        # Go replaces each byte that is not UTF-8 by itself; escaped first, they can be told apart.
+        # Go replaces each byte that is not UTF-8 separately; escaped first, they can be told apart.
         text = data.decode("utf-8", "surrogateescape")
         value = json.loads(text, parse_constant=no_constant)
         if "\\ud" in text.lower() or _SURROGATES.search(text):

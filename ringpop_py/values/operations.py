@@ -10,7 +10,7 @@ from ringpop_py.errors import BodyError
 from ringpop_py.values.declared import Declared, Meta, Natural, Text
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
-"""What a key can hold: what msgpack can express. None is a value; an absent key has no value."""
+"""A value that a key can hold, as msgpack can express it. None is one; an absent key has none."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +60,7 @@ class Span(Declared, frozen=True):
     A source is a sequence of records, each at a position; positions rise from 1 on. The partition
     keeps how far it has come in each source: its mark, the offset ``mark:SOURCE``. It takes a write
     whose range begins at the mark or before, and ignores what it has already; so writes may be
-    repeated, doubled and reordered, by several senders at once, and each record counts once.
+    repeated, doubled and reordered, even by several senders, and each record counts once.
     The outcome of a write is the mark. A write without changes, after 0 and up to 0, asks for it.
 
     Attributes:

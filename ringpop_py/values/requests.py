@@ -48,7 +48,7 @@ _ERRORS: Final[dict[str, type[KeyspaceError]]] = {
 
 
 STALE_OWNER_S: Final = 0.5
-"""How many seconds the owner has for a stale read, before other members are asked, too."""
+"""The seconds that the owner has for a stale read, before other members are asked, too."""
 
 
 class Moved(Declared, frozen=True, tag=1):
@@ -264,7 +264,7 @@ class Scanned(Declared, frozen=True):
 
 
 def scanned_of(result: object) -> Scanned:
-    """The page of a part of a scan, of its result."""
+    """Return the page of a part of a scan, from its result."""
     page: Scanned = _scanned_in(result)
     # The next page starts after the last row, so there must be one.
     if page.more and not page.rows:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 HANDOVERS_KEPT: Final = 50
 SHOWN: Final = 20
-"""So many jobs are shown, and shuffles, and streams, and dataflows."""
+"""The most jobs that are shown, and likewise shuffles, streams and dataflows."""
 _LATER: Final = {"staging": 0, "aborted": 1, "committed": 2, "applied": 3}
-"""States of a job; of two, the one that follows."""
+"""The states of a job in their order: of two, the one with the greater number is later."""
 
 
 class Handovers:
-    """Which partitions have changed their owner, as far as somebody looked."""
+    """The partitions that have changed their owner, as far as tables were compared."""
 
     def __init__(self) -> None:
         self._owners: dict[str, tuple[str, ...]] = {}
@@ -41,7 +41,7 @@ class Handovers:
         del self._found[:-HANDOVERS_KEPT]
 
     def listed(self) -> list[dict[str, Any]]:
-        """Return those of late: when, of which keyspace, from whom to whom; the newest first."""
+        """Return the recent ones: when, of which keyspace, from whom to whom; the newest first."""
         return self._found[::-1]
 
 
@@ -59,9 +59,9 @@ def under_way(table: Iterable[TableRow]) -> list[dict[str, Any]]:
 
 
 def jobs_in(work: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the jobs that members have a part in, as one of each; the newest first.
+    """Return the jobs that members have a part in, each job once; the newest first.
 
-    Files are staged at several members; what follows is led by one, whose word is the latest.
+    Several members stage files; one member leads what follows, and its state is the latest.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for said in work.values():
@@ -80,7 +80,7 @@ def jobs_in(work: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def shuffles_in(work: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the shuffles of all members, each as the member sees it that knows most; by name."""
+    """Return the shuffles of all members by name, each as the best-informed member sees it."""
     found: dict[str, dict[str, Any]] = {}
     for said in work.values():
         for shuffle in said["shuffles"]:

@@ -1,4 +1,4 @@
-"""Who a request over HTTP comes from, if the cluster has keys.
+"""The identity of the caller of a request over HTTP, if the cluster has keys.
 
 A caller shows a certificate (TLS), or a token: as a bearer (RFC 6750), or as the password that a
 browser asks its user for (RFC 7617).
@@ -24,12 +24,12 @@ NO_PROOF: Final = (
     "say who you are: Authorization: Bearer TOKEN (ringpopctl keys token FILE), the token as "
     "password, or a certificate of the cluster"
 )
-NO_TOKENS: Final = "this node has a certificate in place of a key, and knows no tokens: show one"
+NO_TOKENS: Final = "this node has a certificate in place of a key, and accepts no tokens: show one"
 NEEDS_TLS: Final = "others than this machine may reach this port, so it needs TLS: https://"
 
 
 class Shown(NamedTuple):
-    """What a connection shows of its peer.
+    """The identity that a connection shows of its peer.
 
     Attributes:
         identity: whom its certificate names, if it has one.
@@ -40,17 +40,17 @@ class Shown(NamedTuple):
 
 
 SHOWN: Final[ContextVar[Shown]] = ContextVar("SHOWN")
-"""Of the connection that a request came over."""
+"""The `Shown` of the connection that a request came over."""
 
 
 class Callers:
     """See the module.
 
     Args:
-        credentials: None of a cluster without keys, where nobody is asked.
+        credentials: None in a cluster without keys, where no caller has to identify itself.
         cluster: the cluster's name.
         plain: whether requests without TLS are served.
-        anybody: whether requests of callers who do not say who they are are served, too.
+        anybody: whether requests of callers without an identity are served, too.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Callers:
         self._anybody = anybody
 
     def identify(self, request: Request) -> Identity | None:
-        """Return who sent *request*; None if nobody is asked. Raises HttpRefusal."""
+        """Return who sent *request*; None if no identity is needed. Raises HttpRefusal."""
         if self._credentials is None:
             return None
         shown = SHOWN.get()
@@ -117,7 +117,7 @@ def _token_in(header: str) -> str:
                 pair = base64.b64decode(rest.strip(), validate=True)
                 return pair.partition(b":")[2].decode("ascii")
             except (binascii.Error, ValueError):
-                raise _unknown("Authorization: this is no user and password") from None
+                raise _unknown("Authorization: this is not a user and a password") from None
         case _:
             return ""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def rule_of(config: Config) -> KeyRule | None:
-    """Return where the key of a request that comes in stands; None if none come in.
+    """Return the rule that finds the key of an incoming request; None if the node takes none.
 
     Raises:
         ConfigError: the settings do not fit together.
@@ -62,7 +62,7 @@ class EntryApp:
         self._rule = rule
         config = ringpop.config.proxy
         most = config.body_bytes_max
-        # As any reverse proxy: whoever reaches this port is believed.
+        # As any reverse proxy, believe whoever reaches this port.
         self._options = http.Options(body_bytes_max=most, keeps=True).checked()
 
     async def run(self) -> None:
@@ -105,7 +105,7 @@ class EntryApp:
 
     async def _forward(self, key: str | None, request: HttpRequest) -> HttpReply:
         seconds = self._options.timeout_s
-        # Also for what the application of this host answers.
+        # The limit also holds for answers of this host's application.
         with trio.move_on_after(seconds):
             if key is None:
                 reply = await self._ringpop.application.handle((), request)

@@ -89,9 +89,9 @@ class Wanted:
     ) -> None:
         accepted = ",".join(request.headers.getlist("accept"))
         weights = [(_weight(accepted, form), form) for form in offered]
-        weights.sort(key=itemgetter(0), reverse=True)  # which keeps the order of equal ones
+        weights.sort(key=itemgetter(0), reverse=True)  # stable: equal ones keep their order
         self._forms = [form for weight, form in weights if weight > 0]
-        # What is not the value of a key is read at a terminal, too; a value is sent as it is.
+        # Replies other than a key's value are read at a terminal, too; a value is sent as it is.
         self._line_end = b"" if BYTES in offered else LINE_END
         if not self._forms and otherwise is not None:
             self._forms = [otherwise]

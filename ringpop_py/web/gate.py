@@ -1,4 +1,4 @@
-"""Which requests are refused before any route sees them: those that a web page may have had sent.
+"""The gate before all routes: it refuses requests that a web page may have had a browser send.
 
 A browser reaches whatever its user reaches. A page can have it ask for a name of the page's own
 that resolves to this machine (DNS rebinding); the name then stands in `Host`. It can also have it
@@ -25,7 +25,7 @@ _ORIGIN: Final = re.compile(r"^https?://")
 
 
 def hosts_of(config: Config) -> frozenset[str]:
-    """Return the names in `Host` that are answered, besides addresses."""
+    """Return the names in `Host` for which requests are served, besides addresses."""
     own = (config.http, config.listen, config.advertise)
     names = (LOCAL, *config.http_hosts, *(address.host for address in own if address is not None))
     return frozenset(name.lower() for name in names)
@@ -36,15 +36,15 @@ def check_request(method: str, headers: Mapping[str, str], hosts: Collection[str
 
     Args:
         headers: by their names in lower case.
-        hosts: names in `Host` that are answered, in lower case.
+        hosts: names in `Host` that are served, in lower case.
 
     Raises:
-        HttpRefusal: it is refused.
+        HttpRefusal: the request is refused.
     """
     if "content-length" in headers and "transfer-encoding" in headers:
         # A proxy before us may have counted otherwise where this request ends.
         raise bad_request("a body has Content-Length or Transfer-Encoding, not both")
-    host = headers.get("host", "")  # HTTP/1.0 needs none, and is no browser's
+    host = headers.get("host", "")  # HTTP/1.0 needs none, and browsers do not use it
     name = _name_in(host)
     if host and not (name in hosts or is_numeric(name)):
         text = f"no requests are answered for the host {name!r:.100}; --http-host NAME permits one"

@@ -1,6 +1,6 @@
-"""What a node counts and times, for Prometheus: the names are in docs/monitoring.md.
+"""The metrics of a node, for Prometheus: their names are in docs/monitoring.md.
 
-Layers count in plain integers of their own. They are read when somebody asks, so counting costs
+Layers count in plain integers of their own. They are read on request, so counting costs
 calls next to nothing.
 """
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound=tuple[str, ...])
 KEYSPACES_MAX: Final = 100
 ENDPOINTS_MAX: Final = 300
-"""So many names of keyspaces and endpoints are shown, and the rest together as `REST`: somebody who
-makes thousands of them must not make thousands of series."""
+"""The most names of keyspaces and endpoints with their own series; the others are one, `REST`:
+thousands of names must not make thousands of series."""
 REST: Final = "(others)"
 CHECKSUM_BITS: Final = (1 << 48) - 1
-"""What is shown of a checksum: a float has no more than 53 bits."""
+"""The bits of a checksum that are shown: a float has no more than 53."""
 _THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
 
 
 class NodeMetrics:
-    """See the module. What is counted for the whole process, such as log lines, is so here, too."""
+    """See the module. Counts of the whole process, such as those of log lines, are here, too."""
 
     def __init__(self, ringpop: Ringpop) -> None:
         self._ringpop = ringpop
@@ -62,7 +62,7 @@ class NodeMetrics:
         return encode(self._registry), media_type
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: the names are not needed before somebody asks (`CollectorRegistry`)."""
+        """Return nothing: the names are not needed before a request (`CollectorRegistry`)."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -273,7 +273,7 @@ def _of_log() -> Iterator[Metric]:
 
 
 class _Slots:
-    """Gives the first *most* names that come a series of their own, for ever."""
+    """Slots that give the first *most* names a series of their own, permanently."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,6 +1,6 @@
 """The cluster as one page shows it: what this node sees, and what all members say of themselves.
 
-Members are asked while somebody looks, and not otherwise.
+Members are asked only while somebody looks.
 """
 
 from __future__ import annotations
@@ -41,31 +41,31 @@ if TYPE_CHECKING:
     from ringpop_py.swim.records import Record
 
 PERIOD_S: Final = 1.0
-"""How often members are asked while somebody looks."""
+"""The seconds between two rounds of questions to members, while somebody looks."""
 LARGE: Final = 40
-"""From more members on, less is done in one period: a node has better things to do."""
+"""The most members of a cluster that is not large: in a large one, a period does less."""
 ASKED_MAX: Final = 8
-"""So many members are asked in one period: in a larger cluster they take turns."""
+"""The most members that are asked in one period: in a large cluster they take turns."""
 LARGE_EVERY: Final = 5
-"""The members and the matrix of a large cluster are shown anew once in so many periods, and when a
-status changes."""
+"""The periods after which a large cluster's members and matrix are shown anew, if no status changes
+before."""
 REASONS_SHOWN: Final = 3
 TEXT_SHOWN: Final = 300
-"""So many characters of what another member says are shown."""
+"""The most characters of another member's text that are shown."""
 TOGETHER_MAX: Final = 16
-"""So many are asked at a time."""
+"""The most members that are asked at the same time."""
 TIMEOUT_S: Final = 1.0
 SETTINGS_S: Final = 30.0
-"""A member is asked for its settings so seldom: they hardly ever change."""
+"""The seconds between two questions for a member's settings, which hardly ever change."""
 DIFFER_FOR: Final = 2
-"""Views that differ in so many looks after each other are a problem, and not a change."""
+"""The looks in a row after which differing views are a problem, and not just a change."""
 CELLS_MAX: Final = 40
-"""The matrix has at most so many rows. In a larger cluster a row stands for several members."""
+"""The most rows of the matrix. In a larger cluster, a row stands for several members."""
 EVENTS_SHOWN: Final = 200
 MOVES_SHOWN: Final = 20
 KEYSPACES_SHOWN: Final = 100
 LATE_S: Final = 5.0
-"""A ping that failed so recently counts as failing."""
+"""The seconds for which a ping that failed counts as failing."""
 _SETTINGS: Final = "/admin/config/get"
 _KEYSPACES: Final = "/admin/keyspaces"
 READS: Final = endpoints.READS | keyspaces.READS
@@ -92,22 +92,22 @@ class Overview:
         self._round = 0
         self._shares: dict[str, float] = {}
         self._work: dict[str, dict[str, Any]] = {}
-        """What each member is busy with."""
+        """The current work of each member."""
         self._put_ms: dict[str, float] = {}
-        """How long puts into the store took, of late, by member."""
+        """How long recent puts into the store took, by member."""
         self._handovers = Handovers()
         self._moves: list[dict[str, Any]] = []
         self._watchers = 0
         self._wanted = trio.Event()
         self._changed = trio.Event()
         self.made_at = -1e9
-        """When it was made, by trio's clock."""
+        """When `sections` was made, by trio's clock."""
 
     # Who looks.
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Have members asked again and again during the block."""
+        """Keep asking members during the block."""
         self._watchers += 1
         self._wanted.set()
         try:
@@ -117,7 +117,7 @@ class Overview:
 
     @property
     def watchers(self) -> int:
-        """How many look."""
+        """The number of watchers."""
         return self._watchers
 
     async def fresh(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class Overview:
                 await self._wanted.wait()
             await self._look()
             shortest = PERIOD_S if len(self._seen.rows) > LARGE else PERIOD_S / 10
-            with trio.move_on_after(PERIOD_S):  # a change of a member is shown at once
+            with trio.move_on_after(PERIOD_S):  # a member's change is shown immediately
                 await self._ringpop.next_change()
                 await trio.sleep(shortest)  # with those that come with it
 
@@ -174,7 +174,7 @@ class Overview:
         name, seen = member.name, self._seen
         async with limiter:
             why = f"it has not answered within {TIMEOUT_S:g} s"
-            with trio.move_on_after(TIMEOUT_S):  # whatever it does, it holds nobody else up
+            with trio.move_on_after(TIMEOUT_S):  # whatever it does, it delays no other member
                 try:
                     await self._ask_all(name, member.address)
                 except (CallError, BodyError) as error:
@@ -211,7 +211,7 @@ class Overview:
             self._settings_at[name] = began
 
     async def _said_if_known(self, to: Address, endpoint: str) -> dict[str, Any] | None:
-        """As `_said`; None of a member of an older version, which does not know *endpoint*."""
+        """As `_said`; return None if the member is of an older version without *endpoint*."""
         try:
             return await self._said(to, endpoint)
         except BadRequest:
@@ -243,8 +243,8 @@ class Overview:
             for name in found.keys() - there:
                 del found[name]
 
-    # What is shown. No section has what changes by itself, such as a time since: one that is as it
-    # was is not sent again.
+    # The sections. None has a value that time alone changes, such as an age: a section that stays
+    # the same is not sent again.
 
     def _made(self, members: Sequence[Member]) -> dict[str, Any]:
         ringpop = self._ringpop
@@ -325,7 +325,7 @@ class Overview:
         }
 
     def _note_puts(self, name: str, work: dict[str, Any]) -> None:
-        """Note the mean of the puts since the last look; it stays while there are none."""
+        """Note the mean of the puts since the last look; without puts, it stays."""
         before = self._work.get(name, {"puts": 0, "puts_s": 0.0})
         count = work["puts"] - before["puts"]
         if count > 0:
@@ -352,8 +352,8 @@ class Overview:
     def _matrix(self, names: Sequence[str]) -> dict[str, Any]:
         """Return who pings whom: a row and a column for each member, or for some in a row.
 
-        A cell is its state, what it is of, and of how many pairs. The state is ``fails`` if pings
-        of late have failed, with the reasons; ``ok``, with the mean round trip in milliseconds;
+        A cell is its state, what it is of, and of how many pairs. The state is ``fails`` if
+        recent pings have failed, with the reasons; ``ok``, with the mean round trip in ms;
         ``none`` if there were no pings; or ``self``.
         """
         size = -(-len(names) // CELLS_MAX) or 1

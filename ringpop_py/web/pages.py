@@ -1,7 +1,7 @@
 """The console: a page that shows the cluster, live, at `/ui` of any node.
 
-The page is whole without its script, which brings it up to date and draws pictures. Nothing comes
-from other hosts, and no script but ours runs (`Content-Security-Policy`).
+The page is complete without its script, which updates it and draws pictures. Nothing comes from
+other hosts, and no script but ours runs (`Content-Security-Policy`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 WATCHERS_MAX: Final = 32
-"""So many pages are kept up to date at a time; further ones are asked to come again."""
+"""The most pages that are kept up to date at the same time; further ones are told to retry."""
 BEAT_S: Final = 15.0
-"""A page to which nothing is sent for so long gets a line that means nothing, so that both ends
-notice if the other has gone."""
+"""The seconds after which an idle page gets a line without meaning, so that both ends notice if the
+other has gone."""
 SUCCESSORS: Final = 3
 KEY_CHARACTERS_MAX: Final = 1 << 16
 ACT_S: Final = 30.0
@@ -52,9 +52,9 @@ ACTS: Final = {
     "join": "/admin/member/join",
     "heal": "/admin/healpartition/disco",
 }
-"""What a page can ask a member to do."""
+"""The acts that a page can ask of a member."""
 REBALANCE: Final = "rebalance"
-"""What it can ask this node to do with a keyspace."""
+"""The act that a page can ask of this node, on a keyspace."""
 HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -177,7 +177,7 @@ class ConsoleRoutes:
                     await send(b": still here\n\n")
 
     def _parts(self) -> dict[str, str]:
-        """Return the parts of the page as they are now; they are made once for all who look."""
+        """Return the present parts of the page; they are made once for all watchers."""
         if self._of != self._overview.made_at:
             self._of = self._overview.made_at
             before, sections = self._rendered_of, self._overview.sections

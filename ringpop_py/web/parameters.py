@@ -88,7 +88,7 @@ class Query:
         text = request.scope["query_string"].decode("latin-1")
         try:
             pairs = parse_qsl(text, True, errors="strict", max_num_fields=FIELDS_MAX)  # noqa: FBT003
-        except ValueError:  # too many fields, or no UTF-8
+        except ValueError:  # too many fields, or not UTF-8
             raise bad_request("the query is not NAME=TEXT&..., percent-encoded") from None
         self._values = dict(pairs)
         unknown = sorted(set(self._values) - set(allowed))
@@ -111,7 +111,7 @@ class Query:
     def number(self, name: str, *, default: int, maximum: int) -> int:
         """Return the whole number *name*, from 1 to *maximum*. Raises Refusal."""
         text = self._values.get(name, str(default))
-        # `int` takes other scripts' digits, too, and long texts of digits take it long.
+        # `int` accepts other scripts' digits, too, and is slow for long texts.
         short = text.isascii() and text.isdecimal() and len(text) <= len(str(maximum))
         if not short or not 1 <= int(text) <= maximum:
             raise bad_request(f"{name} is a whole number from 1 to {maximum}, not {text!r:.100}")

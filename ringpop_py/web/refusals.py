@@ -18,7 +18,7 @@ UNAVAILABLE: Final = 503
 
 
 class HttpRefusal(Exception):
-    """A request that is not served.
+    """The refusal of a request.
 
     Attributes:
         kind: the name by which programs recognise the error; *message* is for people.

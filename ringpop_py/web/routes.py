@@ -91,8 +91,8 @@ class HttpRoutes:
     async def _open(self, request: Request) -> Keyspace:
         return await self._ringpop.keyspaces.get_for_client(name_in(request, "keyspace"))
 
-    # The node. These accept any `Accept` and any parameter, which load balancers may add: a refused
-    # probe would have a healthy process restarted.
+    # The node. These accept any `Accept` and any parameter, as load balancers may add some: after a
+    # refused probe, a healthy process would be restarted.
 
     async def _alive(self, request: Request) -> Response:
         return Wanted(request, otherwise=JSON).answer({"alive": True})

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from ringpop_py.security.credentials import KeyCredentials
 
 REQUESTS_MAX: Final = 1_000
-"""Open requests at the same time. Further ones are refused with 503 `Busy`."""
+"""The most requests that are open at the same time; others are refused with 503 `Busy`."""
 HOW_IT_IS: Final = ("/alive", "/ready")
-"""These are answered whoever asks, and however many are open: they tell nothing, and a process that
-is healthy must not be taken for dead."""
+"""The paths that are answered for any caller, however many requests are open: they tell nothing,
+and a healthy process must not be taken for dead."""
 HANDSHAKE: Final = 0x16
 """The first byte of TLS, which no request begins with."""
 CLEARTEXT_REFUSED: Final = "2"
@@ -108,7 +108,7 @@ class App:
             if self._served_count >= REQUESTS_MAX and not asks_how_it_is:
                 message = f"{REQUESTS_MAX} requests are open here already"
                 return refused(HttpRefusal(503, "Busy", message))
-            self._served_count += 1  # without the sending: a caller that reads slowly blocks nobody
+            self._served_count += 1  # before it is sent: slow readers do not count
             try:
                 if not asks_how_it_is:
                     check_request(request.method, request.headers, self._hosts)
@@ -196,7 +196,7 @@ class HttpApp(Protocol):
     under_way: int
 
     async def run(self) -> None:
-        """Do what it does besides, until cancelled."""
+        """Do the application's background work, until cancelled."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI interface."""
@@ -223,7 +223,7 @@ class _Connection(TCPServer):
             log.debug("http-connection-failed", reason=repr(error))
 
     async def _looked(self, credentials: KeyCredentials) -> bool:
-        """Shake hands if the peer speaks TLS; return whether it is to be served."""
+        """Do the TLS handshake if the peer begins one; return whether to serve the connection."""
         plain = cast(trio.SocketStream, self.stream)
         with trio.move_on_after(self.config.keep_alive_timeout):
             first = await plain.socket.recv(1, socket.MSG_PEEK)
@@ -254,7 +254,7 @@ class HttpServer:
     """Serves HTTP; listens from its construction. Raises ConfigError if it cannot listen.
 
     Args:
-        flag: which asks for *address*, for errors.
+        flag: the flag that gave *address*, for errors.
 
     Attributes:
         credentials: the cluster's keys, if connections may use TLS.
@@ -282,7 +282,7 @@ class HttpServer:
         config.credentials = self.credentials
         config.bind = [f"fd://{self._socket.detach()}"]  # hypercorn's from here on
         config.backlog = BACKLOG
-        config.accesslog = config.errorlog = None  # what goes wrong, our application logs
+        config.accesslog = config.errorlog = None  # our application logs errors
         config.include_server_header = False
         config.graceful_timeout = FAREWELL_S
         self._app = app
@@ -314,7 +314,7 @@ class HttpServer:
         scope.cancel()
 
     async def end(self) -> None:
-        """Take no more requests. Return when open ones are done, or after `FAREWELL_S`."""
+        """Accept no more requests. Return when open ones are done, or after `FAREWELL_S`."""
         self._told_to_end.set()
         with trio.move_on_after(2 * FAREWELL_S):
             await self._ended.wait()

@@ -115,14 +115,14 @@ class CallReceived(NamedTuple):
 
 
 class CallUnreadable(NamedTuple):
-    """A call of the peer cannot be read; the peer has been told, and nothing is to be sent."""
+    """A call of the peer cannot be read; the peer was informed, so send nothing."""
 
     service: str
     why: str
 
 
 class CancelReceived(NamedTuple):
-    """The peer gave up its call *id*, and has been told that it ended; nothing is to be sent."""
+    """The peer gave up its call *id*, and was informed that it ended; send nothing."""
 
     id: int
     why: str

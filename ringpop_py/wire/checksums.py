@@ -37,7 +37,7 @@ _TABLE: Final = _crc32c_table()
 
 
 def crc32c_portable(data: bytes, value: int = 0) -> int:
-    """Return the CRC-32C, a byte at a time: for a peer that insists if no other is installed."""
+    """Return the CRC-32C, a byte at a time: for peers that insist on it, if no library is there."""
     table = _TABLE
     value ^= _ALL_ONES
     for byte in data:

@@ -175,7 +175,7 @@ def _members_in(message: Request | Response) -> Sequence[Member]:
 
 @functools.lru_cache(maxsize=4096)
 def _check_place(name: str, host: str) -> None:
-    # What no type can say. Cached, because the same rows come again and again.
+    # Types cannot express this. Cached, because the same rows come again and again.
     if not name.isprintable():
         raise BodyError(f"a member's name is not printable: {name!r:.100}")
     if not _is_host(host):

@@ -1,6 +1,6 @@
 """One end of a TChannel connection as a state machine: bytes in, events out, bytes to send.
 
-`Connection` is told what arrived and what the application wants; it never waits, reads a clock
+`Connection` gets what arrived and what the application wants; it never waits, reads a clock
 or touches a socket. Rules for this file: everything that a peer can send is answered here, with an
 event or an error frame for one call. If it breaks the protocol, the answer is a fatal error frame
 and `WireError`; after that nothing is received or sent.

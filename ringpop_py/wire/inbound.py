@@ -143,7 +143,7 @@ class InboundCalls:
         for key in (SCHEME_HEADER, CALLER_HEADER):
             if key not in headers:
                 return self._unreadable(call_id, service, f"no {key} header")
-        # Of calls in several frames only: one that is complete holds no memory for later.
+        # Only for calls in several frames: a call that is complete holds no memory for later.
         if more and len(self._arriving) >= self._limits.assembling_max:
             self._queue.put(error_frame(call_id, ErrorCode.BUSY, "too many unfinished messages"))
             return None

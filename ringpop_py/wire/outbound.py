@@ -89,7 +89,7 @@ _FAILURES: Final[dict[int, type[CallError]]] = {
     ErrorCode.UNEXPECTED: PeerFailed,
     ErrorCode.BAD_REQUEST: BadRequest,
     ErrorCode.NETWORK: ConnectionLost,
-    # Sent instead of an attempt, by a peer that considers its service failing: as if busy.
+    # A peer that considers its service failing sends this without an attempt, as if busy.
     ErrorCode.UNHEALTHY: PeerBusy,
 }
 

@@ -33,7 +33,7 @@ PING: Final = "/protocol/ping"
 PING_REQ: Final = "/protocol/ping-req"
 JOIN: Final = "/protocol/join"
 NANOSECONDS: Final = 1_000_000
-"""In a millisecond."""
+"""How many nanoseconds a millisecond has."""
 NATIVE_ONLY: Final = "the ringpop dialect has no such message"
 
 
@@ -78,7 +78,7 @@ class _ChangeRow(GoObject, frozen=True):
     status: Text = ""
     tombstone: bool = False
     labels: Texts | None = None
-    id: Any = None  # of no use either; Go sends it, and a name that is not known takes longer
+    id: Any = None  # of no use either; Go sends it, and to skip an unknown field takes longer
     timestamp: Int64 = 0  # of no use to us; but Go refuses one that is not a whole number
 
 

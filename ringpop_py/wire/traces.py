@@ -36,12 +36,12 @@ def packed(context: SpanContext) -> bytes:
 
 
 def unpacked(tracing: bytes) -> Traced:
-    """Return what `packed` has packed."""
+    """Return the trace in *tracing*, which `packed` wrote."""
     span_id, high, low, _ = _FIELDS.unpack(tracing)
     return Traced(high << 64 | low, span_id)
 
 
 def current() -> bytes:
-    """Return the span of this task or thread, as `packed`. It costs nothing where none can be."""
+    """Return the packed span of this task or thread, at no cost without OpenTelemetry."""
     trace = sys.modules.get(_LOADED)
     return b"" if trace is None else packed(trace.get_current_span().get_span_context())

@@ -244,8 +244,8 @@ async def test_what_makes_no_sense_as_a_rebalance_is_refused() -> None:
         undo = await ask(a, "/admin/keyspaces/rebalance", name="counts", to_version=1)
         number = await ask(a, "/admin/keyspaces/rebalance", name="counts", max_moves=-1)
 
-        assert "move by themselves" in automatic["note"]
-        assert "move by themselves" in undo["message"]
+        assert "move automatically" in automatic["note"]
+        assert "move automatically" in undo["message"]
         assert "max_moves is a whole number from 0" in number["message"]
 
 

@@ -296,7 +296,7 @@ def test_metadata_that_make_no_sense_are_refused(name: str, text: str | None) ->
 def test_what_a_checkpoint_builds_upon_comes_before_it_in_order(builds_on: str) -> None:
     batch = batch_of(["a"], [b"1"], deleted=pa.array([False]))
 
-    with pytest.raises(StateDamaged, match="go up"):
+    with pytest.raises(StateDamaged, match="ascending order"):
         decode_checkpoint(file_of(batch, {"builds_on": builds_on}))
 
 

@@ -53,7 +53,7 @@ def test_a_key_follows_another(file: str, capsys: pytest.CaptureFixture[str]) ->
         (["use", "FILE", "00000000", "--unseen"], "no key '00000000' is in the file: "),
         (["remove", "FILE", "FIRST", "--unseen"], "it is the only key"),
         (["list", "/not/there"], "No such file"),
-        (["issue", "FILE", "FILE", "--name", "x"], "is there already"),
+        (["issue", "FILE", "FILE", "--name", "x"], "exists already"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_changes_nothing(
@@ -74,7 +74,7 @@ def test_the_key_that_is_used_is_not_removed(file: str, capsys: pytest.CaptureFi
 
     assert main(["keys", "remove", file, first.id, "--unseen"]) == 2
 
-    assert "is the key that is used" in capsys.readouterr().err
+    assert "is in use: first use another key" in capsys.readouterr().err
     assert read_keys(file) == (first, second)
 
 

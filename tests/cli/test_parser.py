@@ -102,7 +102,7 @@ def test_did_you_mean_knows_when_to_be_silent() -> None:
     ("arguments", "said"),
     [
         (("keyspace", "create"), "create a keyspace, unless it exists with these settings"),
-        (("lookup",), "its partition in this keyspace, and who has that"),
+        (("lookup",), "the key's partition in this keyspace, and its owner"),
     ],
 )
 def test_the_help_of_a_command_says_what_it_comes_to(arguments: tuple[str, ...], said: str) -> None:

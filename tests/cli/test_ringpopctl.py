@@ -65,7 +65,7 @@ def test_a_node_that_does_not_damp_says_so() -> None:
         ),
         (
             ("checkpoint", "restore", "k", "epoch-x"),
-            "argument CHECKPOINT: 'epoch-x' is not epoch-N, nor latest",
+            "argument CHECKPOINT: 'epoch-x' is neither epoch-N nor latest",
         ),
     ],
 )

@@ -93,7 +93,7 @@ async def test_the_file_of_another_is_not_removed_at_the_end(path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("file", r"^--socket: \S+/file is there, and is no socket; choose another path$"),
+        ("file", r"^--socket: \S+/file exists, and is not a socket; choose another path$"),
         ("nowhere/node.sock", "No such file or directory"),
         ("x" * 200, "AF_UNIX path too long"),
         ("a\0b", "null"),

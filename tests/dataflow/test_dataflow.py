@@ -288,7 +288,7 @@ async def test_what_cannot_be_used_is_handed_out_or_stops_its_split(tmp_path: Pa
         assert goes_on.status()["trouble"] == ""
     assert sorted(why.partition(":")[0] for _, why in refused) == [
         "its time cannot be found",
-        "its time is 'noon', and no whole number of 64 bits",
+        "its time is 'noon', not a whole number of 64 bits",
         "not a json value",
     ]
 
@@ -460,7 +460,7 @@ def test_a_file_of_results_is_whole_and_written_once(tmp_path: Path) -> None:
         "other-000000000007-0002.jsonl",
     ]
     (tmp_path / "out" / "other-000000000009-0002.jsonl").mkdir()
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         FileSink(path)
 
 

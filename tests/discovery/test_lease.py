@@ -177,7 +177,7 @@ async def test_a_node_mirrors_the_owner_of_the_key(
 async def test_without_an_api_the_node_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(URL_VARIABLE, raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ConfigError, match="this is no pod"):
+    with pytest.raises(ConfigError, match="this is not a pod"):
         async with open_ringpop(Config(name="alone", lease="prod/words")):
             pass
 

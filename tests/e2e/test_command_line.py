@@ -174,7 +174,7 @@ def test_a_key_is_explained_and_traced(cluster: LocalCluster) -> None:
     assert traced.returncode == 0
     assert f"all of 3 say that {owner} owns it" in traced.stdout
     unknown = ctl(cluster, "trace", "user:42", "--keyspace", "none")
-    assert (unknown.returncode, unknown.stdout.splitlines()[-1]) == (3, "nobody names an owner")
+    assert (unknown.returncode, unknown.stdout.splitlines()[-1]) == (3, "no member names an owner")
 
 
 def test_what_is_watched_is_shown_again_until_ctrl_c(cluster: LocalCluster) -> None:

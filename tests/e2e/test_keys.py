@@ -109,7 +109,7 @@ def test_another_key_is_refused_and_says_so(key: str, tmp_path: Path) -> None:
         done = ctl("--peer", peer, "--cluster-key", other, "members")
 
     assert done.returncode == 4
-    assert "its certificate is of no key that is trusted here" in done.stderr
+    assert "its certificate is not of a key that is trusted here" in done.stderr
 
 
 @pytest.mark.usefixtures("_with_key")

@@ -43,7 +43,7 @@ def test_an_element_is_a_byte_and_json_and_perhaps_a_body(
     ("head", "has_body", "why"),
     [
         (b"", False, "at least one byte"),
-        (b"\x04{}", False, "0x04 is no kind of element"),
+        (b"\x04{}", False, "0x04 is not a kind of element"),
         (head_of(Data(b""), HOP), False, "records have no body"),
         (head_of(Barrier(1), HOP), True, "a barrier has a body"),
         (head_of(Watermark(1), HOP), True, "a watermark has a body"),

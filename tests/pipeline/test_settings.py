@@ -99,11 +99,11 @@ def test_daemons_are_named_or_listed_in_a_file(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("", "key: is missing: the column whose text is the key"),
-        ("", "source: is missing: a [source] with a format, or a table of Spark's"),
+        ("", "source: is missing: a [source] with a format, or with a table"),
         ("", "keyspace.name: is missing: the keyspace to write to"),
         ("source = 1", "source: is a table, not 1"),
-        ("[source]\nformat='x'\ntable='y'", "source.format: say either format or table"),
-        ("[source]\ntable='y'\npath='z'", "source.path: a table has none"),
+        ("[source]\nformat='x'\ntable='y'", "source.format: give either format or table"),
+        ("[source]\ntable='y'\npath='z'", "source.path: a table has no path"),
         ("[keyspace]\nname='n'\npartitions=0", "keyspace: partitions is"),
         (
             "[keyspace]\nname='n'\npartitons=8",
@@ -113,16 +113,16 @@ def test_daemons_are_named_or_listed_in_a_file(tmp_path: Path) -> None:
         ("[stream]\ncheckpoint='c'\ntrigger='soon'", "stream.trigger: is 'available now' or"),
         ("job='x'\n[stream]\ncheckpoint='c'", "job: a stream names its jobs itself"),
         ("on_null_key='drop'", "on_null_key: is 'fail', 'skip' or 'count', not 'drop'"),
-        ("hosts='h'\npeers=['a:1']", "hosts: peers and hosts both say"),
+        ("hosts='h'\npeers=['a:1']", "hosts: peers and hosts both list daemons"),
         ("hosts='/nowhere'", "hosts: hosts file /nowhere: No such file"),
         ("peers=['nonsense']", "peers: "),
         ("columns = 3", "columns: is a list of columns, or a table"),
         ("[columns]\na='ad'", "columns.a: there is no aggregation 'ad'; did you mean 'add'?"),
-        ("[columns]\na='x y'", "columns.a: 'x y' is no name of an aggregation"),
+        ("[columns]\na='x y'", "columns.a: 'x y' is not a name of an aggregation"),
         ("[columns]\na=1", "columns.a: is an aggregation such as"),
         ("[columns]\na={by='add', of='x'}", "columns.a.of: unknown; there are by, value"),
         ("value='x'\ncolumns=['y']", "value: value is all that a key has"),
-        ("operation='add'\ncolumns=['y']", "operation: each of the columns says its own"),
+        ("operation='add'\ncolumns=['y']", "operation: each of the columns has its own"),
         ("key='a'\ncolumns=['a']", "columns.a: is the key already"),
         ("key='value'\nvalue='x'", "key: a key column 'value' and a value: rename it"),
         ("[options]\nonNullKey='skip'", "options.onNullKey: is set by on_null_key here"),
@@ -150,7 +150,7 @@ def test_all_mistakes_are_told_at_once_each_with_the_name_of_the_file(tmp_path: 
     assert str(caught.value).splitlines() == [
         f"{path}: nmae: unknown; did you mean name?",
         f"{path}: source.fromat: unknown; did you mean source.format?",
-        f"{path}: source.format: say either format or table, which is one of Spark's catalog",
+        f"{path}: source.format: give either format or table (of Spark's catalog)",
     ]
 
 

@@ -30,7 +30,7 @@ def test_what_is_written_is_read_by_its_owner_alone(file: Path) -> None:
 
 def test_a_key_is_not_overwritten_unless_that_is_asked_for(file: Path) -> None:
     other = new_key()
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         write_keys(file, (other,), replace=False)
 
     assert read_keys(file) == (KEY,)
@@ -57,10 +57,10 @@ def test_a_file_that_others_may_read_is_refused_with_what_to_do(file: Path, mode
     [
         ("", "no key is in it"),
         ("# nothing\n\n", "no key is in it"),
-        ("# a\nsecret\n", "line 2 is no key"),
-        (f"{PREFIX}c2hvcnQ=\n", "line 1 is no key"),
-        (f"{KEY.line}x\n", "line 1 is no key"),
-        (f"{KEY.line[:-4]}é=\n", "line 1 is no key"),
+        ("# a\nsecret\n", "line 2 is not a key"),
+        (f"{PREFIX}c2hvcnQ=\n", "line 1 is not a key"),
+        (f"{KEY.line}x\n", "line 1 is not a key"),
+        (f"{KEY.line[:-4]}é=\n", "line 1 is not a key"),
         ("".join(f"{new_key().line}\n" for _ in range(KEYS_MAX + 1)), "more than 16 keys"),
     ],
     ids=("empty", "remarks", "word", "short", "long", "not base64", "many"),  # not the random keys

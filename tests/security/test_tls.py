@@ -127,8 +127,8 @@ async def test_nothing_of_a_call_can_be_read_on_its_way(keys: Keys) -> None:
 @pytest.mark.parametrize(
     ("of_a", "of_b", "reason"),
     [
-        ((KEY,), (OTHER,), "its certificate is of no key that is trusted here"),
-        ((KEY,), (OTHER, KEY), "its certificate is of no key that is trusted here"),
+        ((KEY,), (OTHER,), "its certificate is not of a key that is trusted here"),
+        ((KEY,), (OTHER, KEY), "its certificate is not of a key that is trusted here"),
         ((OTHER, KEY), (KEY,), "closed|does not trust"),
     ],
     ids=["another key", "it is not trusted here", "it is not trusted there"],
@@ -186,7 +186,7 @@ async def test_a_certificate_of_another_cluster_is_refused_though_the_key_is_the
 async def test_a_client_is_no_member_that_could_be_called(keys: Keys) -> None:
     client = keys.of("b", KEY, role=Role.CLIENT)
     async with pair(secured(keys.of("a", KEY)), secured(client)) as both:
-        with pytest.raises(ConnectFailed, match="a client answers there, and no member"):
+        with pytest.raises(ConnectFailed, match="a client answers there, not a member"):
             await both.a.call(B, call())
 
 
@@ -216,7 +216,7 @@ async def test_a_certificate_that_has_expired_is_refused(
         with pytest.raises(CallError):
             await both.a.call(B, call())
         assert both.told == [
-            "the connection was closed: its certificate is of no key that is trusted here"
+            "the connection was closed: its certificate is not of a key that is trusted here"
         ]
 
 

@@ -47,7 +47,7 @@ async def test_what_the_store_says_is_told(error: Exception, told: type[Exceptio
 
 
 async def test_a_node_without_a_store_that_others_can_open_refuses() -> None:
-    with pytest.raises(ShuffleRefused, match="memory: is none"):
+    with pytest.raises(ShuffleRefused, match="memory: is not"):
         await FrameStore(None, "main").put(FIRST, (1, 0), b"frame")
 
 

@@ -202,7 +202,7 @@ def test_labels_of_the_node_itself_do_not_count() -> None:
         ((("é" * 17, ""),), "a key has at most 32 bytes"),
         ((("k", "v" * 129),), "a value 128"),
         ((("draining", "v" * 129),), "a value 128"),
-        ((("k", "1"), ("k", "2")), "a label's key stands twice"),
+        ((("k", "1"), ("k", "2")), "two labels have the same key"),
     ],
 )
 def test_labels_beyond_a_limit_are_refused(labels: Labels, message: str) -> None:

@@ -100,13 +100,13 @@ async def test_a_token_is_a_bearer_or_a_password(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "why"),
     [
-        (f"Bearer {token(key=OTHER)}", "no key that is trusted"),
+        (f"Bearer {token(key=OTHER)}", "not signed by a key that is trusted"),
         (f"Bearer {token(cluster='d')}", "of another cluster"),
         (f"Bearer {issue_token(KEY, Identity('', Role.CLIENT, 'ann'), -HOUR)}", "has expired"),
-        (f"Bearer {token()[:-3]}abc", "no token of the cluster"),
+        (f"Bearer {token()[:-3]}abc", "not a token of the cluster"),
         (f"Bearer {'x' * 5_000}", "too long"),
-        ("Bearer x", "no token of the cluster"),
-        ("Basic %%%", "no user and password"),
+        ("Bearer x", "not a token of the cluster"),
+        ("Basic %%%", "not a user and a password"),
         ("Digest x", "say who you are"),
     ],
     # Tokens are made anew in each process, and several run these tests.
@@ -210,7 +210,7 @@ async def test_a_node_with_a_certificate_in_place_of_a_key_takes_certificates(
             assert (await http.get("/keyspaces")).is_success
         async with caller(node) as http:
             refused = await http.get("/keyspaces", headers=bearer(token()))
-            assert "knows no tokens" in refused.json()["message"]
+            assert "accepts no tokens" in refused.json()["message"]
 
 
 async def test_while_keys_are_rolled_out_nobody_has_to_say_who_they_are(tmp_path: Path) -> None:

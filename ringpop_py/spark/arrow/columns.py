@@ -1,6 +1,6 @@
 """Rows of Arrow as keys with packed values, and back, without a step of Python for each row.
 
-(Reading takes such steps if values are not alike, see `ringpop_py.columns.alike`.) How it is used:
+(Reading takes such steps if values are not alike, see `ringpop_py.columns.alike`.) Usage:
 
 - a write: `packed_puts` (operation ``put``), or `combined` for other operations; both return
   `Changes`, which `chunks_of` cuts by partition for `ringpop_py.jobs.stagefile`;
@@ -79,7 +79,7 @@ def key_column(rows: Rows, key: str) -> pa.Array:
 
 
 def argument_of(rows: Rows, key: str, value: str | None) -> pa.Array:
-    """Return the column *value* in the form that is kept; without one a map of all but the key."""
+    """Return column *value* in the form that is kept; by default a map of all columns but *key*."""
     if value is not None:
         return stored_column(rows.column(value), value)
     names = [name for name in rows.schema.names if name != key]
@@ -129,7 +129,7 @@ def last_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
 def gathered(
     batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int
 ) -> Iterator[list[pa.RecordBatch]]:
-    """Yield *batches*, several at a time: as soon as they have so many rows, or bytes."""
+    """Yield *batches* in lists, each as soon as it has *rows_max* rows or *bytes_max* bytes."""
     found: list[pa.RecordBatch] = []
     rows_count = size_bytes = 0
     for batch in batches:
@@ -203,7 +203,7 @@ def unpack_rows(
     *schema* does not name are ignored.
 
     Args:
-        key: the column of keys, which *schema* may leave out; None if there is none.
+        key: the column of keys, which *schema* may leave out; None to leave keys out.
         value: the column for the value as a whole; None if each column is an entry of a map.
 
     Raises:
@@ -233,7 +233,7 @@ def _unpacked(keys: pa.Array, packed: pa.LargeBinaryArray) -> list[Any]:
         return unpack_column(packed)
     except BodyError:
         for key, value in zip(keys.to_pylist(), packed.to_pylist(), strict=True):
-            value_of(key, value)  # raises StateDamaged for the first broken one
+            value_of(key, value)  # raises StateDamaged for the first broken value
         raise
 
 

@@ -1,6 +1,6 @@
 """Combine rows of one batch that change the same key: the owner's result stays the same.
 
-| operation | of the rows of a key is sent |
+| operation | what is sent for the rows of a key |
 |---|---|
 | put | the last one |
 | count | their number, as ``add`` |
@@ -78,7 +78,7 @@ class Given(NamedTuple):
         return self._replace(codes=self.codes[chosen], column=self.column.take(pa.array(chosen)))
 
     def refuse(self, code: int, why: str) -> BadOperation:
-        """Return the error that a key's rows cannot be combined."""
+        """Return the error for a key whose rows cannot be combined."""
         return BadOperation(f"column {self.name!r}, key {shown(self.keys[code].as_py())}: {why}")
 
 
@@ -91,7 +91,7 @@ def check_operation(operation: str, kind: pa.DataType, column: str) -> None:
 
 
 def _problem_of(operation: str, kind: pa.DataType, stored: pa.DataType) -> str | None:
-    """Return what *operation* takes, if that is not a *kind*, which is kept as *stored*."""
+    """Return what *operation* takes if it refuses a *kind*, which is kept as *stored*; or None."""
     if operation in _FIELDS_OF:
         return _problem_of_fields(operation, kind)
     is_decimal = _is_decimal(kind)
@@ -130,7 +130,7 @@ def combined(rows: Rows, key: str, operation: str, value: str | None = None) -> 
 
 
 def changes_of(sent: str, left: Given, keys: pa.Array) -> Changes:
-    """Return what is *left* as changes of *keys*. Raises BadOperation for values too large."""
+    """Return the arguments *left* as changes of *keys*. Raises BadOperation if one is too large."""
     packed = pack_column(left.column)
     return checked(Changes(sent, keys.take(pa.array(left.codes)), packed))
 
@@ -151,7 +151,7 @@ def combined_fields(rows: Rows, key: str, fields: Mapping[str, str]) -> Changes:
 
 
 def changes_of_fields(parts: Mapping[str, tuple[str, Given]], distinct: pa.Array) -> Changes:
-    """Return what is left of each field as changes of the keys *distinct*.
+    """Return the arguments that are left of each field as changes of the keys *distinct*.
 
     Raises:
         BadOperation: a value is too large.
@@ -226,7 +226,7 @@ def left_of(operation: str, given: Given) -> tuple[str, Given]:
 
 
 def present_of(operation: str, given: Given) -> Given:
-    """Return the arguments of *given* that are no NULL. Raises ConfigError."""
+    """Return the arguments of *given* that are not NULL. Raises ConfigError."""
     if operation != COUNT:
         check_operation(operation, given.kind, given.name)
     if operation in _KEEP_NULLS or not given.column.null_count:
@@ -235,7 +235,7 @@ def present_of(operation: str, given: Given) -> Given:
 
 
 def combined_again(sent: str, given: Given) -> Given:
-    """Return what is left of arguments by *sent*, some of which were left before."""
+    """Return the arguments that *sent* leaves of *given*, some of which it has left before."""
     if sent == "delete":
         return given.only(last_of_each(given.codes))
     combine = _COMBINE.get(sent)
@@ -315,7 +315,7 @@ def _of_decimals(how: str, given: Given) -> Given:
 
 
 def _last(given: Given, count: int) -> Given:
-    # Counted from the end, the first *n* of each key.
+    # The last *n* of each key are its first *n*, counted from the end.
     chosen = np.flatnonzero(_ranks(given.codes[::-1])[::-1] < count)
     return given.only(chosen)
 
@@ -393,7 +393,7 @@ _COMBINE: Final[dict[str, Callable[[Given], Given]]] = {
 
 def _present(given: Given) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return which keys have arguments, and the place among them of each argument's key."""
-    # As `np.unique` does, which sorts: but these are small numbers.
+    # As `np.unique`, but without sorting, because these numbers are small.
     there = np.zeros(len(given.keys), np.bool_)
     there[given.codes] = True
     present = np.flatnonzero(there)

@@ -1,4 +1,4 @@
-"""What rows are, as one number: whether a job that comes again under its name has the same ones."""
+"""Fingerprints of rows: they tell whether a job repeated under its name has the same rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHIFT: Final = np.uint64(29)
 
 
 def fingerprint(rows: pa.RecordBatch) -> int:
-    """Return a number of 64 bits that all *rows* have a part in, and their order none.
+    """Return a number of 64 bits that depends on all *rows*, but not on their order.
 
     Raises: as `ringpop_py.spark.arrow.stored.stored_column`.
     """
@@ -32,7 +32,7 @@ def fingerprint(rows: pa.RecordBatch) -> int:
     for name in rows.schema.names:
         hashes ^= _hashes(stored_column(rows.column(name), name))
         hashes += np.uint64(xxhash.xxh64_intdigest(name.encode()))
-        for _ in range(2):  # so that each bit of a column changes all, and columns have an order
+        for _ in range(2):  # so that each bit of a column affects all bits, and order counts
             hashes *= _PRIME
             hashes ^= hashes >> _SHIFT
     return int(np.add.reduce(hashes))  # which wraps around
@@ -45,7 +45,7 @@ def added(fingerprints: Iterable[int]) -> int:
 
 def _hashes(column: pa.Array) -> NDArray[np.uint64]:
     """Return a number for each value in *column*, which is in the form that is kept."""
-    # Of a row alone: whatever is in the other rows of its batch must not matter.
+    # A row's number depends on that row alone: the other rows of its batch must not matter.
     kind = column.type
     found: NDArray[np.uint64]
     if pa.types.is_float64(kind):

@@ -1,7 +1,7 @@
 """Rows of a task, combined as they come, so that each key is sent as seldom as memory permits.
 
 What `combined` and `combined_fields` make of a batch can be combined with the next one, for the
-operations of `MERGED`. Of the others, rows are gathered and combined once.
+operations of `MERGED`. For all other operations, rows are gathered and combined once.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 MERGED: Final = frozenset({"add", COUNT, "max", "min", "put", "delete", *OF_DECIMALS.values()})
 KEPT_MAX: Final = 0.5
-"""Rows of which a greater share is left are sent at once: more of them would be alike as little."""
+"""If combining leaves a greater share of the rows, they are sent: more rows would not help."""
 
 
 def changes_in(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[Changes]:
     """Yield the changes that the rows of *batches* make. Raises as `combined` does.
 
-    Rows are combined whenever so many are there as `flushRows`, or as are left of those before;
-    what is left is yielded when it has as many bytes as `flushBytes`.
+    Rows are combined whenever `flushRows` of them have come, or as many as are left of those
+    before; the rows that are left are yielded when they have `flushBytes` bytes.
 
     Args:
         options: the result of `fitted`.
@@ -79,7 +79,7 @@ class Merged:
     """Combined rows, by key.
 
     Attributes:
-        rows_count: how many keys have something.
+        rows_count: the number of keys that have rows.
     """
 
     def __init__(self, options: WriteOptions) -> None:
@@ -98,7 +98,7 @@ class Merged:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes the rows have in memory."""
+        """The size of the rows in memory."""
         columns = [int(given.column.nbytes) for _, given in self._parts.values()]
         return int(self._keys.nbytes) + sum(columns)
 

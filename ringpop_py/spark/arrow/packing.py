@@ -52,7 +52,7 @@ def packed(options: WriteOptions, rows: pa.Table) -> Changes:
 def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
     """Return *options* with the names of columns as *schema* has them, whatever their case.
 
-    The column of arguments is there, too, if there is only one that it can be.
+    The column of arguments is filled in if only one column can be meant.
 
     Raises:
         ConfigError: such rows cannot be packed; the message names the column.
@@ -77,7 +77,7 @@ def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
 def _named(options: WriteOptions, names: Sequence[str]) -> WriteOptions:
     value = None if options.value is None else column_named(options.value, names)
     columns = {name.lower(): name for name in names}
-    # Of an unknown one there is an error of its own.
+    # An unknown column has an error of its own.
     fields = {columns.get(name.lower(), name): how for name, how in options.fields.items()}
     if len(fields) < len(options.fields):
         raise ConfigError(f"operation names a column twice: {', '.join(options.fields)}")
@@ -106,7 +106,7 @@ def _argument(options: WriteOptions, arrow: pa.Schema) -> str | None:
     if options.operation in BUILT_IN and options.operation != "put_if_absent":
         raise ConfigError(
             f"operation {options.operation} takes one column, and there are"
-            f" {', '.join(map(repr, others)) or 'none'}: say option('value', COLUMN), or one"
+            f" {', '.join(map(repr, others)) or 'none'}: set option('value', COLUMN), or give an"
             " aggregation for each column: option('operation', 'COLUMN=AGGREGATION,…')"
         )
     return None
@@ -117,7 +117,7 @@ def _check_fields(fields: Mapping[str, str], arrow: pa.Schema, key: str) -> None
     unsaid = [name for name in columns if name not in fields]
     if unsaid:
         raise ConfigError(
-            f"operation says nothing of the columns {', '.join(map(repr, unsaid))}: name them, or"
+            f"operation does not name the columns {', '.join(map(repr, unsaid))}: name them, or"
             " leave them out of the DataFrame"
         )
     for name, operation in fields.items():

@@ -7,7 +7,7 @@ A type that msgpack does not have is kept as one that it has, and a schema turns
 | bool, integers, text, bytes | themselves |
 | float of any width | a double |
 | date | a number: days since 1970-01-01 |
-| timestamp, time, duration | a number: microseconds (since 1970-01-01 in UTC, or on the wall) |
+| timestamp, time, duration | a number: microseconds (since 1970-01-01 in UTC, or local time) |
 | decimal | text, such as ``"12.50"`` |
 | list, struct, map (keys: text) | a list, a map, a map |
 
@@ -206,7 +206,7 @@ def _check_maps(column: pa.Array, name: str) -> None:
         if len(twice):
             key = texts[int(twice[0]) % len(texts)].as_py()
             raise BadOperation(
-                f"column {name!r} has a map with key {key!r:.60} twice; make it anew, with"
+                f"column {name!r} has a map with key {key!r:.60} twice; rebuild it, with"
                 " map_from_entries(map_entries(…)) where spark.sql.mapKeyDedupPolicy is LAST_WIN"
             )
         _check_maps(values, name)

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Patience:
-    """Retries on a schedule what failed for a reason that passes; so it may run twice.
+    """Retries calls that failed for a reason that passes, on a schedule; a call may run twice.
 
     Attributes:
         retries_count: the number of attempts, besides the first of each call.

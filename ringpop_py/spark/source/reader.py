@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ringpop_py.spark.options import ReadOptions, Target
 
 CONNECT_S: Final = 3.0
-"""The time limit of each peer, except for the last, to describe the keyspace."""
+"""The time limit, in seconds, for each peer but the last to describe the keyspace."""
 ROUND_PARTS: Final = 16  # of PART_BYTES each: the most that a round holds in memory
 PART_BYTES: Final = 1 << 20
 ROUND_KEYS: Final = 65_536
@@ -134,7 +134,7 @@ class KeyspaceReader(Closing):
         deadline = time.monotonic() + self._timeout_s
         try:
             found = self._courier.ask_any(SCHEMAS, b"", body, deadline, changes_state=False)
-        except KeyspaceError:  # of a keyspace that no job can write, by an older daemon, damaged
+        except KeyspaceError:  # a keyspace without jobs, an older daemon, or damage
             return []
         return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 

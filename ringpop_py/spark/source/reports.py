@@ -26,7 +26,7 @@ _COUNTS: Final = ("rows", "null_keys", "staged_rows", "files", "size_bytes", "re
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """What a committed job wrote.
+    """The counts of a committed job.
 
     Attributes:
         job: its name; a successor's name, if the requested job was aborted.

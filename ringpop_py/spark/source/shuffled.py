@@ -125,7 +125,7 @@ class Put(WriterCommitMessage):
 
 
 class _Writer:
-    """What both writers do."""
+    """The common part of both writers."""
 
     def __init__(self, options: ShuffleOptions, schema: StructType) -> None:
         self._options = options

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """Counts milliseconds by what they were for, one thing at a time; first for *what*."""
+    """Counts milliseconds by purpose, for one purpose at a time; first for *what*."""
 
     def __init__(self, what: str, now: Callable[[], float] = time.perf_counter) -> None:
         self._what = what
@@ -27,14 +27,14 @@ class Stopwatch:
         self._seconds: dict[str, float] = {}
 
     def turn(self, what: str) -> str:
-        """Count for *what* from now on; return what was counted until now."""
+        """Count for *what* from now on; return the purpose until now."""
         before, now = self._what, self._now()
         self._seconds[before] = self._seconds.get(before, 0.0) + now - self._since
         self._what, self._since = what, now
         return before
 
     def timed(self, what: str, items: Iterable[T]) -> Iterator[T]:
-        """Yield *items*; the time until each is there is counted for *what*."""
+        """Yield *items*; count the time until each of them is there for *what*."""
         before = self.turn(what)
         for item in items:
             self.turn(before)

@@ -5,7 +5,7 @@ for each partition, and passes their results to the driver, whose commit names t
 commit is one record, put if absent; so a repeated task, a speculative one, or a stage that is
 computed again only leave files that do not count.
 
-The job of a stream is its query and its batch, so if Spark sends a batch again, the job is found
+A stream's job is named by query and batch, so if Spark sends a batch again, its job is found to be
 committed. Such a job is never aborted, nor is one that the user named: the name of an aborted job
 cannot be used again for the same rows. The cluster cleans up what its tasks have staged.
 """
@@ -116,7 +116,7 @@ class BatchWriter(DataSourceArrowWriter):
                 if not client.abort():  # a commit that failed may have been decided
                     _log.warning("job %r is committed, so its rows will be there", self._job)
         except RingpopError as error:
-            # Spark raises the error that matters; the cluster cleans up by itself.
+            # Spark raises the error that matters; the cluster cleans up in any case.
             _log.warning("job %r could not be aborted: %s", self._job, error)
 
 
@@ -301,7 +301,7 @@ def settle(
 
 
 def _keep_schema(client: JobClient, schema: str, patience: Patience) -> None:
-    # Before rows are applied. Without it they can be read, too, so no job fails because of it.
+    # Done before rows are applied. They can be read without it, so it never fails a job.
     if not schema:
         return
     try:
@@ -329,7 +329,7 @@ def _check_same(job: str, counts: Mapping[str, int], note: object) -> None:
     """Raise OperationIdReused if the rows of *counts* are not those that *job* was committed with.
 
     Args:
-        note: the counts of that time; an older version has left less of them.
+        note: the counts of that time; an older version has kept fewer of them.
     """
     if FINGERPRINT not in counts or not isinstance(note, dict) or FINGERPRINT not in note:
         return
@@ -337,8 +337,8 @@ def _check_same(job: str, counts: Mapping[str, int], note: object) -> None:
     if (then, note[FINGERPRINT]) != (now, counts[FINGERPRINT]):
         rows = f"{then:,} rows, and these are {now:,}" if then != now else f"{then:,} other rows"
         raise OperationIdReused(
-            f"job {job!r} was committed before with {rows}. Nothing was written: rows of their own"
-            " need a job name of their own"
+            f"job {job!r} was committed before with {rows}. Nothing was written: other rows need"
+            " another job name"
         )
 
 

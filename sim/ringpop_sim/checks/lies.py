@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 OUT_US: Final = 2 * s
 """For how long a lie may keep a member out: a ping that is lost, and the next one."""
 HEALTHY_US: Final = 30 * s
-"""Who has been started, or left alone by other faults, for as long is healthy."""
+"""A member is healthy if it has run, or other faults have left it alone, for this long."""
 
 
 class LiarsRemoveNobody(Check):
     """L11: while a member lies, healthy members have each other in their rings, and in their place.
 
-    A lie may take a member out of the ring of those that hear it, but no longer than `OUT_US`: who
-    hears that a member is faulty tells it so, and it refutes.
+    A lie may take a member out of the rings of its receivers, but no longer than `OUT_US`: a node
+    that learns that a member is faulty tells that member, which refutes.
 
     Exempt: the liar. Members that other faults touch, or did `HEALTHY_US` ago, in any part of the
     cluster. Networks that lose messages. Members that are damped: a lie counts as a change. The
-    ringpop dialect, which believes what it hears.
+    ringpop dialect, which believes all that it receives.
     """
 
     invariants: ClassVar = ("L11",)

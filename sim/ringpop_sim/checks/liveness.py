@@ -100,7 +100,7 @@ def agree(processes: Iterable[Process], *, wholly: bool) -> bool:
         others = len(names) - (process.name in names)  # a process that left is not in *names*
         if not process.node.ready or members.pingable_count != others:
             return False
-        # In any order, because nothing but yes or no comes of it.
+        # In any order, because the result is only yes or no.
         for name in names:
             row = members.get(name)
             if row is None or not row.status.reachable:

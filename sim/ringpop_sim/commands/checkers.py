@@ -1,4 +1,4 @@
-"""What the subcommands of checkers share: many random schedules, and what broke in them."""
+"""The common part of checkers' subcommands: many random schedules, and what broke in them."""
 
 from __future__ import annotations
 

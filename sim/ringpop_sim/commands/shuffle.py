@@ -40,7 +40,7 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     parser.add_argument(
         "--store",
         action="store_true",
-        help="with frames in the store, instead of at a replica; all members may die at once",
+        help="with frames in the store, instead of at a replica; all members may die together",
     )
     return parser
 

@@ -40,12 +40,12 @@ WORKERS_MAX: Final = 4
 TICKS_A_SECOND: Final = 10
 EVERY_S: Final = 4.0
 OF_LEADERS: Final = {"x": "w0", "y": "w1"}
-"""On which side of a cut a leader is: on that of this worker."""
+"""For each leader, the worker that is on the same side of a cut."""
 LATENESS: Final = 5
 FAULTY_UNTIL: Final = 1_200
 GROWS_UNTIL: Final = 1_400
 OVER: Final = 12_000
-"""When everything has long been sent on."""
+"""The instant by which everything has long been sent on."""
 
 
 class Row(NamedTuple):
@@ -95,11 +95,11 @@ class SimulatedWorker:
         return Said(self.worker.life, record.run, epoch, aligned, self._failure)
 
     def fail(self) -> None:
-        """Have it say that it cannot go on in its run."""
+        """Have the worker report that it cannot go on in its run."""
         self._failure = "its stage has failed"
 
     def told(self, tell: Tell) -> None:
-        """Take what a leader says."""
+        """Act on what a leader says."""
         self.see()
         run = self.run
         if run is not None and self._is_loaded and not self.gone and tell.epoch is not None:
@@ -412,7 +412,7 @@ class DataflowSchedule(Heap):
         self.counts[record.why if record.why == "complete" else "changes"] += 1
         self.note("store", record)
 
-    # What goes between workers, and to sinks.
+    # The traffic between workers, and to sinks.
 
     def send(self, run: int, sender: Worker, name: str, element: Element[Any]) -> None:
         """Bring *element* to the worker *name*, behind what was sent on the same channel."""

@@ -1,4 +1,4 @@
-"""What a dataflow promises."""
+"""The promises of a dataflow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INVARIANTS: Final[dict[str, str]] = {
 
 
 class Delivered:
-    """What sinks have got, by id, as one that drops repeated ids sees it."""
+    """The deliveries to sinks, by id, as a sink that drops repeated ids sees them."""
 
     def __init__(self) -> None:
         self._by_id: dict[tuple[int, int], tuple[str, ...]] = {}
@@ -49,7 +49,7 @@ class Delivered:
 
     @property
     def count(self) -> int:
-        """How many records have come."""
+        """The number of records that have come."""
         return len(self._records)
 
 

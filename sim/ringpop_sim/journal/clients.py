@@ -40,12 +40,12 @@ class Habits:
     back_off: int = PAUSE
 
     def as_reader(self, todo: int = 30) -> Habits:
-        """Return those of a client that only reads."""
+        """Return the habits of a client that only reads."""
         return replace(self, todo=todo, fickle=0.1, writes=False, pause=PAUSE)
 
 
 class Server(Protocol):
-    """What serves the requests for one partition at one node."""
+    """A server of the requests for one partition at one node."""
 
     def write(self, op: Op, done: Done) -> None:
         """Accept the write *op* of a client."""

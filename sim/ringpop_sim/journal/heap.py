@@ -45,7 +45,7 @@ class Heap:
 
     @property
     def last_at(self) -> int:
-        """When the last of the actions is due that are known by now."""
+        """When the last of the actions known by now is due."""
         return max((at for at, _, _ in self._heap), default=0)
 
     def step(self) -> None:

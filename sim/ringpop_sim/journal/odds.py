@@ -82,7 +82,7 @@ class Odds:
 
 
 def drawing(rng: random.Random) -> Callable[[float], float]:
-    """Draw whether a schedule is a hard one; return what draws its probabilities."""
+    """Draw whether a schedule is hard; return the function that draws its probabilities."""
     hard = rng.random() < 0.35  # noqa: PLR2004 - a share
 
     def some(most: float) -> float:

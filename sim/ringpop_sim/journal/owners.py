@@ -61,7 +61,7 @@ class OwnerRequests:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of all requests."""
         waiting = len(self.writes) + len(self.reads)
         return waiting + len(self.batch) + len(self.riding) + len(self.asking)
 
@@ -71,7 +71,7 @@ class OwnerRequests:
         return tuple(dict.fromkeys(op for op, _ in self.batch if op not in fold.seen))
 
     def end_batch(self, said: str) -> None:
-        """Say to the clients of the commit how it has ended."""
+        """Tell the clients of the commit how it has ended."""
         batch, self.batch = self.batch, []
         for _, done in batch:
             done(said)

@@ -119,12 +119,12 @@ class Part:
 
     @property
     def position(self) -> Slot:
-        """Where a checkpoint of what is held would stand."""
+        """The slot at which a checkpoint of the present state would stand."""
         return self._process.journal.position(self.number)
 
     @property
     def truth(self) -> PartitionTruth:
-        """What is really in the log of the partition."""
+        """The true content of the partition's log."""
         return self._process.world.truth.partitions[self.number]
 
     # Decisions of the driver.
@@ -473,7 +473,7 @@ class JournalProcess:
             riding, requests.riding = requests.riding, []
             part.answer(riding)
             if part.holds and not part.online:
-                part.epoch_ended()  # the readers who are asking are told in a moment
+                part.epoch_ended()  # the readers that are asking are answered in a moment
                 requests.refuse_waiting()
 
     def _not_committed(self) -> None:

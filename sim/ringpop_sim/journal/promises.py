@@ -1,4 +1,4 @@
-"""What clients of a log were promised, whatever the log consists of.
+"""The promises to clients of a log, whatever the log consists of.
 
 Each invariant is checked as soon as it can be known, so a trace ends where it broke.
 """

@@ -32,7 +32,7 @@ LONG_PAUSES: Final = 0.05
 
 
 class Sender(Protocol):
-    """What sends requests, and is answered."""
+    """A sender of requests, which is answered."""
 
     @property
     def label(self) -> str:
@@ -146,16 +146,16 @@ class Road:
                 after(delay, lambda: reply(self.shelf.get(request)))
 
     def _chance(self, request: fx.Request) -> float:
-        """Draw what happens to a request: the less, the worse.
+        """Draw what happens to a request: the lower the number, the worse.
 
-        A late seal is the worst that can happen, so there are more of them.
+        A late seal is the worst that can happen, so late seals are drawn more often.
         """
         chance = self.world.rng.random()
         seals = isinstance(request, fx.PutSlot) and isinstance(request.record, Seal)
         return chance / 4 if seals else chance
 
     def _delay(self, sender: Sender, request: fx.Request) -> int:
-        """Draw how long *request* takes to the store."""
+        """Draw how long *request* takes to reach the store."""
         rng, odds = self.world.rng, self.world.odds
         delay = 1 + int(rng.random() * 4)
         # A driver waits before it repeats a request.
@@ -182,7 +182,7 @@ class Road:
             sender.answered(request, reply)
 
     def _reply(self, sender: Sender | None, request: fx.Request, reply: object) -> None:
-        """Send *reply*, what the store says to *request*, to *sender*."""
+        """Send *reply*, the store's answer to *request*, to *sender*."""
         world = self.world
         whose = sender.label if sender is not None else "nobody"
         world.note("store", (request, reply, f"to {whose}"))
@@ -195,7 +195,7 @@ class Road:
     def _lag(self, sender: Sender, request: fx.Request) -> int:
         """Draw how much later than usual the reply to *request* arrives.
 
-        Much can happen before an owner learns what it has done, or seen.
+        Much can happen before an owner learns the outcome of its request.
         """
         owns = sender.online and isinstance(request, fx.PutSlot | fx.GetSlot)
         return self.world.lag(sender) if owns else 0

@@ -81,7 +81,7 @@ class Schedule(JournalWorld):
             for part in process.parts:
                 self.act(part)
         if self.calm and rng.random() < 0.8:  # noqa: PLR2004 - a share
-            return  # what nothing waits for takes most of the time
+            return  # things that nothing waits for take most of the time
         for part in process.parts:
             part.put_checkpoint()
             self._do_more(process, part)
@@ -128,7 +128,7 @@ class Schedule(JournalWorld):
             super().act(part)
 
     def _do_more(self, process: JournalProcess, part: Part) -> None:
-        """Do what is of use, or may happen, but that nothing waits for."""
+        """Do things that are useful, or may happen, but that nothing waits for."""
         rng, odds = self.rng, self.odds
         if part.online:
             if rng.random() < odds.checkpoint:
@@ -163,7 +163,7 @@ class Schedule(JournalWorld):
         )
 
     def ask(self, line: Line, request: fx.Request, body: Checkpoint | None) -> None:
-        """See `JournalWorld`. A driver may answer by what it found before."""
+        """See `JournalWorld`. A driver may answer with what it found before."""
         known = line.process.known(request)
         if known is None or self.rng.random() >= self.odds.recall:
             super().ask(line, request, body)

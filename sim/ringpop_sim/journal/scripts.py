@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 NODES: Final = 2
 PARTITIONS: Final = 2
 WAIT_EVENTS_MAX: Final = 3000
-"""Within this many events, what a scene waits for has to happen."""
+"""The number of events within which a scene's condition has to come true."""
 TRY_EVENTS_MAX: Final = 60
 PAUSE_EVENTS: Final = 20
 AWAY: Final = 150
-"""How long a node is away that handles no event."""
+"""How long a node that is sent away handles no event."""
 CLIENT: Final = 9
 
 Scene = Callable[["Script"], None]
@@ -51,7 +51,7 @@ class Gate:
         return self.matches(request)
 
     def keep(self, go_on: Callable[[], None], fail: Callable[[], None]) -> None:
-        """Hold up what goes on with *go_on*, and can be reported as failed with *fail*."""
+        """Hold up a call, which *go_on* carries out, and which *fail* reports as failed."""
         self._go_on, self._fail = go_on, fail
 
     def has(self) -> bool:
@@ -59,12 +59,12 @@ class Gate:
         return self._go_on is not None
 
     def open(self) -> None:
-        """Let go on what is held up."""
+        """Carry out the call that is held up."""
         assert self._go_on is not None
         self._go_on()
 
     def fail(self) -> None:
-        """Report what is held up as failed."""
+        """Report the call that is held up as failed."""
         assert self._fail is not None
         self._fail()
 
@@ -161,7 +161,7 @@ class Script(JournalWorld):
         return True
 
     def needs(self, condition: Callable[[], bool]) -> None:
-        """Go on until *condition* holds, as it has to."""
+        """Go on until *condition* holds; it must."""
         if not self.until(condition):
             self.truth.breaks(LIVE, f"the scene waits in vain after {self.event_count} events")
 

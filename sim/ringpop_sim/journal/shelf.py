@@ -40,9 +40,9 @@ class Shelf:
         self._truth = truth
         self._rng = rng
         self._unreadable: dict[tuple[int, Any], str] = {}
-        """Why what is kept somewhere, by its identity and key, cannot be read."""
+        """Why an object, by the identity of its mapping and its key, cannot be read."""
         self._whole: dict[tuple[int, Any], tuple[Kept, Any]] = {}
-        """What was lost, or is damaged, as it was before; by the same."""
+        """Objects that were lost or are damaged, as they were before; by the same."""
 
     def put(self, request: Any) -> fx.StoreAnswer:  # noqa: ANN401 - of several kinds
         """Carry out a put of anything but a checkpoint."""
@@ -62,7 +62,7 @@ class Shelf:
         return fx.StoreAnswer.WON
 
     def _place(self, request: Any) -> tuple[Kept, Any]:  # noqa: ANN401 - of several kinds
-        """Return where the thing is kept that *request* puts or gets."""
+        """Return the mapping and the key of the object that *request* puts or gets."""
         match request:
             case fx.PutSlot() | fx.GetSlot():
                 return self.slots[request.journal], request.slot
@@ -158,7 +158,7 @@ class Shelf:
         place = self._rng.randrange(8 * len(value))
         value[place // 8] ^= 1 << place % 8
         try:
-            # Unless the checksum is not looked at, which is one of the broken variants, this fails.
+            # This fails unless nothing looks at the checksum, as in one of the broken variants.
             self._harm(kept, key)
             kept[key] = _unpacked(unwrap(bytes(value), name))
         except (RingpopError, ValueError, TypeError) as error:
@@ -196,7 +196,7 @@ class Shelf:
 
     def lose(self) -> None:
         """Lose a group that others follow, if there is one."""
-        # Without claims and seals nobody is fenced, and a lost mark is only missed with what it
+        # Without claims and seals no node is fenced, and a lost mark is only missed with what it
         # covers; so everything relies on a store that keeps these. The loss of the last record
         # would leave no trace.
         followed = [

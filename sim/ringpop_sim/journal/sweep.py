@@ -47,7 +47,7 @@ class RunSchedule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """What is checked: schedules, and what must hold in each."""
+    """The schedules that are checked, and the invariants that must hold in each."""
 
     run: RunSchedule
     invariants: Mapping[str, str]
@@ -110,7 +110,7 @@ class SweepSummary:
             self.failures.append(outcome)
 
     def as_counts(self) -> dict[str, int]:
-        """Return how often what happened, by name."""
+        """Return how often each thing happened, by name."""
         return {"events": self.event_count, **self.counts}
 
     def as_json(self) -> dict[str, Any]:

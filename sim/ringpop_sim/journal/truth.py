@@ -1,4 +1,4 @@
-"""What is really in the journals, and what must hold for all that read, write and own partitions.
+"""The true content of the journals, and what must hold for all that read, write or own partitions.
 
 The truth is the first record that was ever put at each slot of a journal, and the first claim of
 each epoch, whatever was deleted or put again since. A journal ends with the first slot whose first

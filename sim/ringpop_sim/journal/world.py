@@ -35,7 +35,7 @@ READS: Final = 20
 BACK_OFF: Final = 40
 """How long a client waits after a refusal; it takes many steps until a partition has an owner."""
 CALM_EVENTS_MAX: Final = 6000
-"""Within this many events after the faults, the nodes that should own the partitions own them."""
+"""The number of events after the faults within which the right nodes own the partitions."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +114,7 @@ class JournalWorld(Heap):
         raise NotImplementedError
 
     def act(self, part: Part) -> None:
-        """Do what a node does by itself for *part* when nothing fails."""
+        """Do what a node does for *part* on its own when nothing fails."""
         if part.reclaiming:
             return
         if part.online:
@@ -146,7 +146,7 @@ class JournalWorld(Heap):
         self._rest()
 
     def _rest(self) -> None:
-        """Let nobody begin anything any more: all that has begun has to end, and soon."""
+        """Let nothing new begin: all that has begun has to end, and soon."""
         self._resting = True
         end = self.event_count + CALM_EVENTS_MAX
         while self.truth.broken is None and not self.is_over:
@@ -234,7 +234,7 @@ class JournalWorld(Heap):
         self.after(1 + int(self.rng.random() * 6), partial(self._tick, node, node.process))
 
     def _tick(self, node: Node, process: JournalProcess) -> None:
-        """Do what *process* does by itself from time to time."""
+        """Do what *process* does on its own from time to time."""
         if self._resting:
             return
         self.when_awake(process, partial(self.live, node, process))
@@ -287,7 +287,7 @@ class JournalWorld(Heap):
         )
 
     def some_partition(self, client: int) -> int:
-        """See `ClientSurroundings`. Readers are true to one, where they find replaced owners."""
+        """See `ClientSurroundings`. Readers keep to one, where they find replaced owners."""
         loyal = client < READERS and self.rng.random() < 0.8  # noqa: PLR2004 - a share
         return 0 if loyal else int(self.rng.random() * len(self.heirs))
 

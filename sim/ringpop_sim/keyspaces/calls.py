@@ -90,12 +90,12 @@ class HomeCalls:
             world.transmit(machine, process.machine, self._refused, call)
         else:
             world.transmit(process.machine, machine, self._arrived, call)
-        if caller is self._home_of(process):  # what a client waits for no member knows
+        if caller is self._home_of(process):  # no member knows what a client waits for
             # On average: a node looks each `QUIET_US`, whenever the call was begun.
             world.push(world.now + QUIET_US * 3 // 2, self._look_at_owed, (call, row.address))
 
     def ended(self, process: Process) -> None:
-        """*process* has ended: those whom it has not answered learn of it."""
+        """End the calls that *process*, which has ended, has not answered."""
         for call in self._answering.pop(process, {}):
             self._world.transmit(process.machine, call.caller.process.machine, self._lost, call)
 

@@ -1,4 +1,4 @@
-"""Clients of a simulated keyspace: requests for several keys, and what came of them."""
+"""Clients of a simulated keyspace: requests for several keys, and their outcomes."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class KeyRequest:
 
 
 class Outsider:
-    """A client beside the daemon of *home*. It is no member, and goes on when the daemon ends.
+    """A client beside the daemon of *home*. It is not a member, and outlives the daemon.
 
-    It knows only the owners that answers have named. The daemon relays what those leave over.
+    It knows only the owners that answers have named. The daemon relays all other requests.
     """
 
     def __init__(self, home: Home) -> None:
@@ -165,10 +165,10 @@ class Clients:
         self._sequences[partition] = sequence + 1
         return Write("client", sequence, (Change(key, "append", self._numbers),))
 
-    # What came of them.
+    # Outcomes.
 
     def ended(self, request: KeyRequest) -> None:
-        """Record what came of *request*."""
+        """Record the outcome of *request*."""
         del self.open[request]
         self.ended_count += 1
         for number, keys in request.keys.items():
@@ -195,7 +195,7 @@ class Clients:
             elif one.took_effect == "unknown":
                 self._add(request, key, "append", argument, ANY, None)
             # An error that says that nothing took effect is left out: if something did, a read
-            # or a later append sees an item that nobody appended.
+            # or a later append sees an item that no client appended.
 
     def _add(
         self, request: KeyRequest, key: str, name: str, argument: Any, seen: Any, end: int | None

@@ -24,7 +24,7 @@ NAME: Final = "state"
 GENERATION: Final = 1
 STEP_US: Final = 5 * s
 PART_BYTES: Final = 200
-"""So little that most transfers have several parts."""
+"""The bytes of a part: so few that most transfers have several parts."""
 PACK: Final = make_packer()
 AGGREGATIONS: Final = Aggregations()
 
@@ -39,7 +39,7 @@ class CopyHome(Protocol):
 
     @property
     def now(self) -> int:
-        """What the clock of the process shows."""
+        """The time on the clock of the process."""
 
     def nonce(self) -> str:
         """Return a text that no process has used before."""

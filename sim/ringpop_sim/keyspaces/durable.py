@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 RELEASE_US: Final = 5 * s
 SMALL_GROUPS: Final = StateConfig(group_writes_max=3)
-"""So that some wait for the next group."""
+"""The limit is low, so that some wait for the next group."""
 
 
 class ReleaseRequest(NamedTuple):
@@ -70,7 +70,7 @@ class DurableHome(StoreAsker, Protocol):
 
     @property
     def now(self) -> int:
-        """What the clock of the process shows."""
+        """The time on the clock of the process."""
 
     def nonce(self) -> str:
         """Return a text that no process has used before."""
@@ -85,7 +85,7 @@ class DurableHome(StoreAsker, Protocol):
         """Return whether there is no room for the states of partitions."""
 
     def settled(self) -> None:
-        """All is carried out that there was to do now."""
+        """Note that all that was due has been carried out."""
 
     def call(self, to: str, what: str, argument: Any, ttl_us: int, end: End, /) -> None:
         """Call the member *to*."""
@@ -96,23 +96,23 @@ class DurableHome(StoreAsker, Protocol):
     # For oracles.
 
     def serves(self, number: int, epoch: int, /) -> None:
-        """A partition is served from now on."""
+        """Note that a partition is served from now on."""
 
     def serves_again(self, number: int, epoch: int, /) -> None:
-        """A partition is served again, which was claimed again after a fence."""
+        """Note that a partition, claimed again after a fence, is served again."""
 
     def acknowledges(self, number: int, epoch: int, /) -> None:
-        """Writes of a partition are about to be acknowledged in *epoch*."""
+        """Note that writes of a partition are about to be acknowledged in *epoch*."""
 
     def replaces(self, number: int, claim: Claim, /) -> None:
-        """The owner that made *claim* of a partition is about to be replaced."""
+        """Note that the owner that made *claim* of a partition is about to be replaced."""
 
     def told(self, fact: fx.Fact, /) -> None:
-        """The journal has reported *fact*, or an heir a seal."""
+        """Note that the journal has reported *fact*, or an heir a seal."""
 
 
 class CheckpointEnd(Protocol):
-    """What is called at the end of a checkpoint."""
+    """A function that is called at the end of a checkpoint."""
 
     def __call__(self, *, durable: bool) -> None:
         """Go on; *durable*: the checkpoint is known to be in the store."""
@@ -152,7 +152,7 @@ def settle(
 
 
 class EntriesOnDisk(MemoryEntries):
-    """Those of a partition whose node keeps them on a disk."""
+    """The entries of a partition whose node keeps them on a disk."""
 
     def __init__(self, is_full: Callable[[], bool]) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class DurableDriver:
         state = KeyedState(PACK, AGGREGATIONS, entries=entries)
         return LocalPartition(number, state, self.journal, self.ownership.failed)
 
-    # What there is to do.
+    # Tasks.
 
     def carry_out(self, tasks: Iterable[duties.Task]) -> None:
         """Carry out *tasks* of the steward."""

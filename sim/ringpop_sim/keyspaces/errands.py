@@ -31,7 +31,7 @@ class Requester(LearningRoutes[int], Caller, Protocol):
 
     @property
     def now(self) -> int:
-        """What its clock shows."""
+        """The time on its clock."""
 
     def ask(self, ask: Ask[int], what: str, parts: Parts, end: End, /) -> None:
         """Carry out *ask*; *end* gets the results of *parts*, or an error."""

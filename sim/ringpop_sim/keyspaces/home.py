@@ -54,15 +54,15 @@ if TYPE_CHECKING:
     from ringpop_sim.world.world import World
 
 PAUSED_US: Final = 50 * ms
-"""How often what waits for a paused process looks whether it runs again."""
+"""Microseconds between two looks whether a paused process runs again."""
 
 FORGOTTEN_US: Final = 2 * s
-"""So long after it could have gone, a partition that is asked for is busy once more."""
+"""A request this long after the partition could have gone may find it busy once more."""
 _THERE: Final = (Status.ALIVE, Status.SUSPECT, Status.LEAVE)
 
 
 class Street(Protocol):
-    """What all homes of a keyspace share."""
+    """The surroundings that all homes of a keyspace share."""
 
     world: World
     plan: KeyspacePlan
@@ -73,19 +73,19 @@ class Street(Protocol):
     duties: Counter[tuple[str, str, int | None]]
 
     def serves(self, home: Home, number: int, epoch: int) -> None:
-        """*home* serves a partition from now on."""
+        """Note that *home* serves a partition from now on."""
 
     def serves_again(self, home: Home, number: int, epoch: int) -> None:
-        """*home* serves a partition again, which it has claimed again after a fence."""
+        """Note that *home* serves a partition again that it claimed again after a fence."""
 
     def acknowledged(self, home: Home, number: int, epoch: int) -> None:
-        """*home* is about to acknowledge writes of a partition in *epoch*."""
+        """Note that *home* is about to acknowledge writes of a partition in *epoch*."""
 
     def replaces(self, home: Home, number: int, claim: Claim) -> None:
-        """*home* is about to replace the owner that made *claim* of a partition."""
+        """Note that *home* is about to replace the owner that made *claim* of a partition."""
 
     def told(self, home: Home, fact: fx.Fact) -> None:
-        """The journal of *home* has reported *fact*."""
+        """Note that the journal of *home* has reported *fact*."""
 
 
 class Home:
@@ -157,7 +157,7 @@ class Home:
 
     @property
     def journal(self) -> Journal:
-        """What the process writes for all its durable partitions."""
+        """The journal of the process, for all its durable partitions."""
         return self.durable.journal
 
     # As `Sight`.
@@ -186,7 +186,7 @@ class Home:
         return self.homes.plan.mode == "durable" and self.is_silent(name)
 
     def suspected(self, name: str) -> None:
-        """Find out whether the member *name*, which is suspect, is there, if it matters here."""
+        """Check whether the member *name*, which is suspect, is there, if that matters here."""
         online = PartitionStatus.ONLINE
         if self.homes.plan.mode != "durable" or not any(
             row.owner == name and row.status is online for row in self.table
@@ -238,7 +238,7 @@ class Home:
         }
 
     def learn_keyspace(self, _definition: Definition, _generation: int, *, dropped: bool) -> None:
-        """Everybody knows the only keyspace."""
+        """Do nothing: all members know the only keyspace."""
 
     def learn_rows(self, _name: str, rows: list[TableRow]) -> None:
         """See `GossipTarget`."""
@@ -257,7 +257,7 @@ class Home:
         return name
 
     def why_nobody(self, part: int) -> KeyspaceError:
-        """Return why there is none."""
+        """Return why there is no such member."""
         error: KeyspaceError = self.steward.why_nobody(part)
         return error
 
@@ -278,7 +278,7 @@ class Home:
 
     @property
     def now(self) -> int:
-        """What the clock of the process shows."""
+        """The time on the clock of the process."""
         return self.process.time(self.homes.world.now)
 
     def nonce(self) -> str:
@@ -374,7 +374,7 @@ class Home:
         self.settled()
 
     def settled(self) -> None:
-        """All is carried out that there was to do now."""
+        """Note that all that was due has been carried out."""
         self._publish()
         self.keep_time()
 
@@ -483,23 +483,23 @@ class Home:
         )
 
     def serves(self, number: int, epoch: int) -> None:
-        """A partition is served from now on."""
+        """Note that a partition is served from now on."""
         self.homes.serves(self, number, epoch)
 
     def serves_again(self, number: int, epoch: int) -> None:
-        """A partition is served again, which was claimed again after a fence."""
+        """Note that a partition, claimed again after a fence, is served again."""
         self.homes.serves_again(self, number, epoch)
 
     def acknowledges(self, number: int, epoch: int) -> None:
-        """Writes of a partition are about to be acknowledged in *epoch*."""
+        """Note that writes of a partition are about to be acknowledged in *epoch*."""
         self.homes.acknowledged(self, number, epoch)
 
     def replaces(self, number: int, claim: Claim) -> None:
-        """The owner that made *claim* of a partition is about to be replaced."""
+        """Note that the owner that made *claim* of a partition is about to be replaced."""
         self.homes.replaces(self, number, claim)
 
     def told(self, fact: fx.Fact) -> None:
-        """The journal has reported *fact*, or the heir of a partition a seal."""
+        """Note that the journal has reported *fact*, or the heir of a partition a seal."""
         world = self.homes.world
         world.trace.note(world.now, self.process.serial, fact)
         self.homes.told(self, fact)

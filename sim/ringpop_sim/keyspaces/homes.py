@@ -187,7 +187,7 @@ class Homes(Check):
 
 
 class HomeWatcher:
-    """What an oracle of keyspaces is told besides the facts of membership."""
+    """The hooks of an oracle of keyspaces, besides the facts of membership."""
 
     def serves(self, home: Home, number: int, epoch: int) -> None:
         """*home* serves a partition from now on."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ringpop_sim.world.world import World
 
 BACK_US: Final = 1 * s
-"""How long a node takes at most to claim its partitions again, after its journal was sealed."""
+"""The most time that a node takes to claim its partitions again after its journal was sealed."""
 TRIMMED_US: Final = INTERVAL_US + 2 * LOOK_US + TRIM_US + 2 * s
 """After this time a slot is deleted. The last owner of each partition has written a checkpoint, one
 after the other, and then the journal is trimmed."""
@@ -91,7 +91,7 @@ class FencedComeBack(KeyspaceOracle):
 class JournalsStayShort(KeyspaceOracle):
     """K11: durable: in calm no journal keeps a slot for longer than checkpoints take to cover it.
 
-    That is, while each partition is served. Of the journals that no process writes any more, at
+    That is, while each partition is served. Of the journals that no process writes any longer, at
     most the seal is left.
     """
 
@@ -101,7 +101,7 @@ class JournalsStayShort(KeyspaceOracle):
         super().__init__(world, homes, clients)
         self._calm_since = 0
         self._lengths: dict[str, deque[tuple[int, int]]] = {}
-        """By journal, when it had how many slots."""
+        """By journal, instants and the number of slots that it had then."""
 
     def fault_ended(self, _operation: Operation, _nodes: Sequence[int]) -> None:
         self._calm_since = self.world.now
@@ -184,9 +184,9 @@ def _contents(state: KeyedState) -> tuple[object, ...]:
 
 
 class OwnersStay(KeyspaceOracle):
-    """K13: durable: nobody seals the journal of a member that it sees, and that owns the partition.
+    """K13: durable: no node seals the journal of a member that it sees and that owns the partition.
 
-    A member that left is no longer probed, so nobody sees it. The verdict is looked at when it is
+    A member that left is no longer probed, so no node sees it. The verdict is checked when it is
     made: until the seal is there, it may change.
     """
 

@@ -1,4 +1,4 @@
-"""What the oracles of keyspaces are told, and what they look at."""
+"""The base class of the oracles of keyspaces, and which nodes are hindered."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Hindered:
     """Which nodes of *world* cannot act in time at present, and since when the others can.
 
     Args:
-        by_store: whether a store that fails hinders those whom it fails.
+        by_store: whether a store that fails hinders the nodes for which it fails.
     """
 
     def __init__(self, world: World, *, by_store: bool) -> None:
@@ -50,7 +50,7 @@ class Hindered:
             self._active[node] += 1
 
     def ended(self, operation: Operation, nodes: Sequence[int]) -> None:
-        """Note that it does so no longer."""
+        """Note that *operation* no longer affects *nodes*."""
         for node in self._concerned(operation, nodes):
             self._active[node] -= 1
             self._well_since[node] = self._world.now

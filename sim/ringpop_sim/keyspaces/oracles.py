@@ -98,7 +98,7 @@ class HistoriesHold(KeyspaceOracle):
             for violation in check(operations, places_max=PLACES_MAX):
                 self.broke("K1", str(violation))
         except TooManyOrders as error:
-            self.broke("K1", str(error))  # what nobody has checked does not hold
+            self.broke("K1", str(error))  # an unchecked history does not count as correct
 
 
 def _orderly(world: World) -> bool:
@@ -109,7 +109,7 @@ def _orderly(world: World) -> bool:
     ends = [n for o in plan.operations if isinstance(o, Start | Stop) for n in o.nodes]
     if len(set(ends)) < len(ends):
         return False
-    # With no other member in the ring, there is none to hand anything over to.
+    # Without another member in the ring, nothing can be handed over.
     if len({n for o in plan.operations for n in o.nodes_named()}) >= plan.nodes:
         return False
     return all(
@@ -121,7 +121,7 @@ def _orderly(world: World) -> bool:
 class MergesKeep(KeyspaceOracle):
     """K3: memory mode: after the last fault one copy is left, by the rule of merging.
 
-    Nothing is in it that nobody wrote, and each item once. If members came and went
+    It has only items that a client wrote, and each of them once. If members came and went
     in order, everything that was acknowledged is in it.
     """
 

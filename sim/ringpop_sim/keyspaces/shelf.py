@@ -51,7 +51,7 @@ class PartitionObjects:
 
 
 class SharedStore:
-    """What all nodes keep in one store. Calls take time, and fail as faults of the plan say."""
+    """The store that all nodes share. Calls take time, and fail as the plan's faults say."""
 
     def __init__(self, world: World) -> None:
         self.journals: defaultdict[str, JournalObjects] = defaultdict(JournalObjects)

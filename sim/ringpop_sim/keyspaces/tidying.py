@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOOK_US: Final = 500 * ms
 SLOTS_MAX: Final = 24
-"""A checkpoint is due if the oldest change that none covers is so many slots back."""
+"""A checkpoint is due if the oldest change without one is so many slots back."""
 INTERVAL_US: Final = 4 * s
 TRIM_US: Final = 1 * s
 AGAIN_US: Final = 1 * s
@@ -30,13 +30,13 @@ SWEEP_US: Final = 5 * s
 
 
 class TidyHome(StoreAsker, Protocol):
-    """What tidying needs of the process that it is in."""
+    """The part of a process's home that tidying needs."""
 
     partitions: dict[int, Any]
 
     @property
     def now(self) -> int:
-        """What the clock of the process shows."""
+        """The time on the clock of the process."""
 
     def acts(self) -> bool:
         """Return whether this member does what one does for all."""
@@ -45,7 +45,7 @@ class TidyHome(StoreAsker, Protocol):
         """Ask the store for the names of the journals with slots; *answer* gets them, or FAILED."""
 
     def told(self, fact: fx.Fact, /) -> None:
-        """The journal has reported *fact*."""
+        """Note that the journal has reported *fact*."""
 
 
 class Tidier:
@@ -139,7 +139,7 @@ class Tidier:
         self._sweep_next([] if isinstance(names, fx.StoreAnswer) else list(names))
 
     def _sweep_next(self, names: list[str]) -> None:
-        """Sweep the journals *names*, one after the other, but for the own one."""
+        """Sweep the journals *names*, one after the other, except the node's own."""
         while names and names[0] == self._writer.journal.name:
             names.pop(0)
         if not names:

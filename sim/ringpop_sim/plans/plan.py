@@ -108,7 +108,7 @@ class Traffic:
         from_us: when the requests begin.
         service_us: how long an owner's handler takes.
         idempotent: whether a request that may have run is tried again.
-        each_for_us: how long each key is tried by itself, as in requests to keyspaces, which may
+        each_for_us: how long each key is tried separately, as in requests to keyspaces, which may
             run twice; 0: the keys of one owner are one request, on the retry schedule.
         failover: how many members may handle a request (of one key): see `RequestOptions`.
     """
@@ -427,9 +427,9 @@ class Rumour(Operation):
 class Lie(Operation):
     """Have the member *about* tell *nodes* lies about all others, five times a second.
 
-    ``claim``: they have moved, to the liar or to where nobody is. ``raise``: they are faulty, in
-    incarnations ahead of theirs. ``invent``: there are members whom nobody has seen. ``accuse``:
-    they are suspect, or faulty. ``replay``: what was true once.
+    ``claim``: they have moved, to the liar or to an address without a process. ``raise``: they are
+    faulty, in incarnations ahead of theirs. ``invent``: there are members that no node has seen.
+    ``accuse``: they are suspect, or faulty. ``replay``: rows that were true once.
     """
 
     kind: ClassVar[str] = "lie"

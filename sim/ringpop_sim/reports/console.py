@@ -38,9 +38,9 @@ class NodeView:
         self._rows: dict[str, Line] = {}
         self._left_out: frozenset[str] = frozenset()
         self._checksums: dict[str, str] = {}
-        """Of all nodes that run."""
+        """The checksums of all nodes that run."""
         self._rings: list[tuple[float, frozenset[str]]] = []
-        """Who was in the ring, from when on."""
+        """The members of the ring, with the instant from which on they were in it."""
         self._broken: list[Line] = []
         self._events: list[Line] = []
         self._ran = False
@@ -63,11 +63,11 @@ class NodeView:
             self._own(line)
 
     def _own(self, line: Line) -> None:
-        """Add what the node itself tells."""
+        """Add what the node reports about itself."""
         event, at = line["event"], line["time"]
         if event == "process-started":
             self._ran = True
-            # A process that was started anew knows nobody.
+            # A process that was started anew knows no other member.
             own = {"status": "alive", "address": line["observer_address"], "incarnation": None}
             self._rows, self._left_out = {self.observer: own}, frozenset()
         elif event == "member-changed":
@@ -107,7 +107,7 @@ class NodeView:
             if row["status"] in ("alive", "suspect") and "draining" not in row.get("marks", ())
         )
         ring = there - self._left_out
-        if self._rings and self._rings[-1][0] == at:  # what changes at once is one move
+        if self._rings and self._rings[-1][0] == at:  # changes at one instant are one move
             self._rings.pop()
         if not self._rings or self._rings[-1][1] != ring:
             self._rings.append((at, ring))
@@ -137,7 +137,7 @@ class NodeView:
         }
 
     def _problems(self) -> list[list[str]]:
-        """Return what breaks an invariant of the simulator, and what a console would find."""
+        """Return the simulator's broken invariants, and the problems that a console would find."""
         rows = [
             {
                 "name": name,

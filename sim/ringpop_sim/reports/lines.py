@@ -1,4 +1,4 @@
-"""Reading a trace: a file that may be damaged, cut short, or none at all."""
+"""Reading a trace: a file that may be damaged, cut short, or not a trace at all."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ CODES: Final = ("off", "unknown", "alive", "damped", "suspect", "faulty", "leave
 """The states in which an observer may see a member; the page relies on this order."""
 UNKNOWN, ALIVE, DAMPED, SUSPECT = 1, 2, 3, 4
 OWN: Final = ("local", "probe", "timer", "reap")
-"""The sources of changes that a node finds by itself; all others are hearsay."""
+"""The sources of changes that a node finds on its own; all others are hearsay."""
 _WHOSE: Final = ("time", "observer", "process", "observer_address")
 
 

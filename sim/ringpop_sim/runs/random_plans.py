@@ -390,7 +390,7 @@ def _drain(draw: _Draw) -> list[Operation]:
 
 def _store(draw: _Draw) -> list[Operation]:
     """Make the store fail, for all or for a few, in one way."""
-    troubles: tuple[p.StoreTrouble, ...] = get_args(p.StoreTrouble)[:-1]  # but that of disks
+    troubles: tuple[p.StoreTrouble, ...] = get_args(p.StoreTrouble)[:-1]  # except that of disks
     how = draw.rng.choice(("unknown", *troubles))
     nodes = () if draw.chance(0.4) else draw.some(2)
     return [p.FailStore(at_us=draw.at(), for_us=draw.lasting(), nodes=nodes, how=how)]

@@ -1,11 +1,11 @@
-"""What is left at rest: after a run nothing begins any more, and all that has begun has to end.
+"""The oracles of rest: after a run nothing new begins, and all that has begun has to end.
 
 - L8: calls, probes, votes and all else that a node counts as under way end.
-- L9: what homes of partitions count as under way ends, and all that waits for it.
-- L10: where the partitions are settled, nobody is given the same duty again and again.
+- L9: all that homes of partitions count as under way ends, and all that waits for it.
+- L10: where the partitions are settled, no home is given the same duty again and again.
 
-Wrong answers are found by other oracles while they are given. These find what waits for ever, what
-is never given back, and what is done again and again.
+Other oracles find wrong answers while they are given. These find waits without end, resources that
+are never given back, and work that is done again and again.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 REST_US: Final = 7 * s
 REST_US_MAX: Final = 17 * s
-"""Longer than any call of a node or a home lasts."""
+"""A time that is longer than any call of a node or a home."""
 LOOK_US: Final = 50 * ms
-"""What is done from time to time is under way at some looks, and not at all of them."""
+"""The pause between looks: periodic work is under way at some of them, but not at all."""
 AGAIN_MAX: Final = 5
-"""How often a duty may be tried again: messages that were lost before the rest are made up for."""
+"""How often a duty may be tried again, to make up for messages that were lost before the rest."""
 NO_DUTIES: Final = frozenset({duties.ReadAssignment.__name__, duties.Changed.__name__})
-"""What is done again and again whether or not something has changed, and what is no work."""
+"""Duties that are repeated whether or not something has changed, and duties that are not work."""
 
 
 def left_at_rest(world: World, homes: Homes | None, *, settled: bool) -> list[Broken]:
-    """Let *world* rest, and return what does not end or does not stop.
+    """Let *world* rest, and return a violation for all that does not end or is repeated.
 
     Args:
         settled: whether the partitions of *homes* are where they belong, and have been for a while.

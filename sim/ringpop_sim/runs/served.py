@@ -1,4 +1,4 @@
-"""How long partitions are served by nobody, in simulated clusters: to be compared with processes.
+"""How long partitions are not served, in simulated clusters: to be compared with processes.
 
 The members have the timing of a LAN, and all else as a daemon has it by default.
 """
@@ -33,7 +33,7 @@ LAST: Final = (NODES - 1,)
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """How long calls take, in microseconds: three kinds to the store, and one to a member."""
+    """The durations of calls, in microseconds: three kinds to the store, and one to a member."""
 
     store_read_us: int
     store_list_us: int
@@ -50,12 +50,12 @@ def hand_over_s(latencies: Latencies) -> float:
 
 
 def crash_s(latencies: Latencies) -> float:
-    """Return how long after one of three members is killed all that it had is served again."""
+    """Return how long after the death of one of three members all that it had is served again."""
     return _served_again_s(latencies, Crash)
 
 
 def silence_s(latencies: Latencies) -> float:
-    """Return how long after one of three members stops all that it had is served again."""
+    """Return how long after one of three members falls silent all that it had is served again."""
     return _served_again_s(latencies, partial(Pause, for_us=1 * minutes))
 
 
@@ -65,7 +65,7 @@ def _served_again_s(latencies: Latencies, fault: Callable[..., Operation]) -> fl
 
 
 def _moments() -> range:
-    """When faults happen: at moments that are spread over the rotation of pings."""
+    """Return the moments of faults, which are spread over the rotation of pings."""
     return range(AT_US, AT_US + ROTATION_US, ROTATION_US // RUNS)
 
 

@@ -36,7 +36,7 @@ _CONTEXT: Final = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What all random plans of a swarm have in common."""
+    """The parameters that all random plans of a swarm have in common."""
 
     nodes: int = NODES_DEFAULT
     faults: int = FAULTS_DEFAULT

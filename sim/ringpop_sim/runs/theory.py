@@ -46,7 +46,7 @@ PLAIN: Final = (
     ("damping", False),
     ("fast_heal", False),
 )
-"""Settings without the extensions, because the laws are SWIM's; extensions are measured apart."""
+"""Settings without extensions: the laws are SWIM's, and extensions are measured separately."""
 PERIOD_S: Final = 1.0
 PERIOD_US: Final = int(PERIOD_S * s)
 TIMING: Final = (
@@ -280,7 +280,7 @@ def spread(
             while not _all_know(run.world, teller.name, labels):
                 run.advance(run.world.now + PERIOD_US // 20)
             lasted.append((run.world.now - began) / PERIOD_US)
-            # 30 periods, after which nobody repeats the change; and a tenth more each time, so that
+            # 30 periods, after which no node repeats the change; a tenth more each time, so that
             # changes begin in different phases of a period.
             run.advance(run.world.now + (30 * 10 + index) * PERIOD_US // 10)
         theory = 0.88 * math.log(nodes) + 0.38

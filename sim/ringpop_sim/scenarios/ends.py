@@ -148,7 +148,7 @@ def moved_back(nodes: int | None) -> Plan:
     """A node moves immediately, its clock an hour behind: it still gets its name back."""
     count = at_least(3, nodes, 8)
     restart = Crash(
-        # So soon that all lists have the former life alive, whose silent machine answers nobody.
+        # So soon that all lists have the former life alive, whose silent machine does not answer.
         # The clock makes the new row the lower one.
         at_us=10 * s,
         for_us=100 * ms,
@@ -237,7 +237,7 @@ def missed_news(nodes: int | None) -> Plan:
         nodes=count,
         until_us=25 * s,
         # A change is repeated so rarely that the node behind the cut misses it. The time-out is
-        # longer than the cut, so that helpers then reach the node and nobody suspects it.
+        # longer than the cut, so that helpers then reach the node and no member suspects it.
         settings=(("piggyback_factor", 1), ("ping_timeout_s", 1.0)),
         expect=("suspects == 0", "left_out 1 == 1", "views == 1"),
         operations=(

@@ -77,8 +77,8 @@ def partitions_sealed(nodes: int | None) -> Plan:
     """A member that lives is declared faulty: its journal is sealed, and it claims again."""
     count = at_least(3, nodes, 4)
     first, others = everybody(count)[:1], everybody(count)[1:]
-    # What it hears it cannot answer, and the store answers it. Others take few partitions at a
-    # time, so each time their seal hits partitions that nobody else is about to claim.
+    # It receives messages and cannot answer, but the store answers it. Others take few partitions
+    # at a time, so each time their seal hits partitions that no other node is about to claim.
     deaf = Cut(at_us=6 * s, for_us=8 * s, left=first, right=others, one_way=True)
     keyspace = _busy(partitions=24, takeovers_max=1, keys=12, per_second=60.0)
     return _served("partitions-sealed", count, keyspace, deaf)

@@ -1,4 +1,4 @@
-"""What processes and clients live in: chance, time, the register, and messages between them."""
+"""The surroundings of processes and clients: chance, time, the register, and messages."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from ringpop_py.shuffle.record import MemberId, Record, Winner
 
 TIMEOUTS: Final = (40, 250)
-"""After so long, a call has no answer any more."""
+"""After so long, a call no longer gets an answer."""
 PACES: Final = (12, 12, 60)
-"""A client puts a frame within so long after the one before."""
+"""The most time from one frame of a client to the next."""
 
 
 class Callee(Protocol):
-    """Who can be called.
+    """A process that can be called.
 
     Attributes:
         up: whether it runs.
-        silenced: whether what it has sent, and is on its way, does not arrive any more.
+        silenced: whether its messages that are on their way no longer arrive.
     """
 
     up: bool
@@ -61,7 +61,7 @@ class Around(Heap, Generic[P]):
     Attributes:
         pace: how long a client takes from one frame to the next, at most.
         lossy: whether messages get lost, or arrive twice or late, and reads fail.
-        changed: whether there may be less than before of what has to be somewhere.
+        changed: whether copies may have been lost that have to be somewhere.
         store: what is in the store, of the present shuffle.
         receipts: by frame, those in it.
     """

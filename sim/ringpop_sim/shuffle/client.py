@@ -21,7 +21,7 @@ class Client:
     """See the module.
 
     Attributes:
-        stopped: whether it has died, or was told that there is nothing to do any more.
+        stopped: whether it has died, or has learned that nothing is left to do.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Client:
 
     @property
     def receipt(self) -> Winner:
-        """What it puts, in numbers."""
+        """The numbers of its frames and rows."""
         return Winner(len(self._frames), sum(map(len, self._frames)))
 
     def stop(self) -> None:

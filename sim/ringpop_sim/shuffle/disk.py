@@ -1,4 +1,4 @@
-"""What one process has on its disk."""
+"""The disk of one process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Disk:
                 del self.intervals[number]
 
     def slice_of(self, record: Record, number: int, interval: int) -> Rows:
-        """Return what segment *number* has of winners in *interval*."""
+        """Return the rows of winners that segment *number* has in *interval*."""
         cuts = cuts_of(record)
         return tuple(
             row

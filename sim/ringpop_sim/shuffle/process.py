@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 WRITE: Final = 3
 """A write to the disk takes less than this."""
 SLOW_WRITE: Final = 250
-"""Some take as long as this."""
+"""Some writes take as long as this."""
 DONE: Final = "done"
 """The reply to what was stored; None otherwise."""
 
@@ -55,7 +55,7 @@ class Process:
 
     Attributes:
         up: whether it runs.
-        silenced: whether what it has sent, and is on its way, does not arrive any more.
+        silenced: whether its messages that are on their way no longer arrive.
         cut_off: whether it cannot read the record.
     """
 
@@ -336,7 +336,7 @@ class Process:
 
     @property
     def joining(self) -> tuple[MemberId, ...]:
-        """This process, if it is no member and may become one."""
+        """This process, if it is not a member and may become one."""
         record = self.member.record
         return () if record is None or self.member.is_member else (self.member.me,)
 

@@ -34,9 +34,9 @@ MODES: Final = (
         "stale",
     ),
 )
-"""What happens to members. With `twice` the second dies when nothing is under repair any more."""
+"""What happens to members. With `twice` the second dies when nothing is under repair any longer."""
 STORED_MODES: Final = (*MODES, "all", "all", "all")
-"""The same if frames are in the store: then all members may die, as long as rows are put."""
+"""What happens if frames are in the store: then all members may die, as long as rows are put."""
 
 
 class Schedule(ShuffleWorld):

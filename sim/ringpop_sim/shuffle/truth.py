@@ -1,4 +1,4 @@
-"""What clients and readers of a shuffle were promised, checked as soon as it can be known."""
+"""The promises to clients and readers of a shuffle, each checked as soon as it can be known."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Rows = tuple[Row, ...]
 
 
 class Has(Protocol):
-    """What is checked of a disk."""
+    """The part of a disk that is checked."""
 
     segments: dict[int, dict[FrameId, Rows]]
     intervals: dict[int, Rows]
@@ -144,7 +144,7 @@ class Truth:
                 if self.is_single and not all(each.holders for each in record.intervals):
                     self.breaks(AUTHORITY, "an interval has no holder")
             case State.DAMAGED if self.is_single and not (self.lies and self._has_lost()):
-                # What a lie names may be at the one that was lost alone: nobody acknowledged it.
+                # What a lie names may be at the lost member alone: it was never acknowledged.
                 self.breaks(DAMAGE, record.why)
             case State.DELETED:
                 self._deleted(record, now)

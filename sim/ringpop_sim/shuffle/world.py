@@ -86,7 +86,7 @@ class ShuffleWorld(Around[Process]):
             for member in self.register.record.members
             if member not in present or (member in self.suspected and member != process.member.me)
         )
-        # What others learn soon, one may learn late.
+        # One process may learn late what others learn soon.
         gone = frozenset(each for each in missing if self.calm or self.rng.random() < 0.5)  # noqa: PLR2004
         return View(gone, process.joining)
 
@@ -115,7 +115,7 @@ class ShuffleWorld(Around[Process]):
         self.suspected.add(process.member.me)
         self.truth.tally["suspected"] += 1
 
-    # What goes on by itself.
+    # In the background.
 
     def tick(self, process: Process) -> None:
         """Have *process* do what it does from time to time."""
@@ -231,7 +231,7 @@ class ShuffleWorld(Around[Process]):
                 self.truth.check(self.live())
 
     def live(self) -> dict[MemberId, Disk]:
-        """Return what live processes have, and the store, by who they are in the record."""
+        """Return what live processes have, and the store, by their ids in the record."""
         there = {each.member.me: each.disk for each in self.processes.values() if each.up}
         return {**there, STORE: self.store} if self.register.record.is_stored else there
 

@@ -1,4 +1,4 @@
-"""One schedule: sources, their readers, and partitions behind a network that does what it likes."""
+"""One schedule: sources, their readers, and partitions behind an unreliable network."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ DELAY_MAX: Final = 30
 TIMEOUT: Final = 40
 FAULTY_UNTIL: Final = 400
 OVER: Final = 3_000
-"""When everything has long been read."""
+"""The instant by which everything has long been read."""
 WEIRD: Final = 0.25
 """The share of messages that are lost, late or doubled."""
 
 
 class Partition:
-    """The state of one partition; who owns it does not matter, as its writes follow each other."""
+    """The state of one partition; its owner does not matter, as its writes follow each other."""
 
     def __init__(self) -> None:
         self.state = KeyedState(lambda value: encode_value("msgpack", value), Aggregations())

@@ -1,4 +1,4 @@
-"""What a stream promises, checked after each change of a partition."""
+"""The promises of a stream, checked after each change of a partition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def key_of(source: str, position: int) -> str:
 
 
 class StreamTruth:
-    """Which records there are, by source and partition, in the order of their positions."""
+    """The existing records, by source and partition, in the order of their positions."""
 
     def __init__(self, records: Mapping[str, Sequence[tuple[int, int]]]) -> None:
         self._of: dict[tuple[str, int], list[int]] = {}

@@ -64,8 +64,8 @@ class Exchange:
     def call(self, process: Process, effect: fx.CallPeer) -> None:
         """Send the request of *effect*."""
         world, network = self._world, self._network
-        # Before the network decides: oracles judge what the node did, whether the message arrives
-        # or not.
+        # Before the network decides: oracles judge what the node did, whether or not the message
+        # arrives.
         for check in world.checks.duties:
             check.duty(process, effect)
         machine = network.machine_of(effect.to)
@@ -80,7 +80,7 @@ class Exchange:
 
     def answer(self, process: Process, effect: fx.AnswerPeer) -> None:
         """Send the response of *effect* to the process that waits for it."""
-        # Before the call is forgotten: `NamesKept` looks up here to whom the process answers.
+        # Before the call is forgotten: `NamesKept` looks up here which process is answered.
         for check in self._world.checks.duties:
             check.duty(process, effect)
         call = process.answering.pop(effect.token, None)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ringpop_sim.world.world import World
 
 SOURCE: Final = "rumour"
-"""Who is said to have said what is forged, here and in a `plan.Rumour`."""
+"""The alleged source of forged rows, here and in a `plan.Rumour`."""
 EVERY_US: Final = 200 * ms
 NEAR_MS: Final = 60_000
-"""So far ahead a forged incarnation is believed as it comes."""
+"""A forged incarnation that is only so far ahead is believed immediately."""
 FAR_MS: Final = 3_600_000
-"""So far ahead it is not."""
+"""A forged incarnation that is so far ahead is not believed immediately."""
 INVENTED: Final = 20
 """How many members a liar invents."""
 
@@ -40,7 +40,7 @@ class Liar:
         self._tell(None)
 
     def stop(self) -> None:
-        """Lie no more."""
+        """Stop lying."""
         self._stopped = True
 
     def _tell(self, _argument: object) -> None:
@@ -62,7 +62,7 @@ class Liar:
     # What is forged; rows of others as they are now.
 
     def _claim(self, liar: Process, others: Sequence[Process]) -> list[Member]:
-        """Say that the others have moved: to the liar, or to where nobody is."""
+        """Say that the others have moved: to the liar, or to an address without a process."""
         nowhere = address_of(STRANGERS)
         rows = []
         for process in others:
@@ -86,7 +86,7 @@ class Liar:
         return rows
 
     def _invent(self, _liar: Process, _others: Sequence[Process]) -> list[Member]:
-        """Say that there are members whom nobody has seen."""
+        """Say that there are members that no node has seen."""
         rows = []
         for number in range(INVENTED):
             address = address_of(STRANGERS + number)

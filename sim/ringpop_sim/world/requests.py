@@ -47,7 +47,7 @@ class WholeRequest:
         return step if isinstance(step, int) else [step]
 
     def answered(self, ask: Ask[str], results: Sequence[Any], _routes: KeyRoutes) -> None:
-        """Report the answer to *ask*. After another attempt has begun nobody waits for it."""
+        """Report the answer to *ask*. Ignore it if another attempt has begun since."""
         if ask is self._retry.under_way:
             self._retry.under_way = None
             self.results = dict(zip(self._keys, results, strict=True))

@@ -48,7 +48,7 @@ class Trace:
 
     def fact(self, now: int, process: Process, effect: Effect) -> None:
         """Add a fact that a node reported to the digest and, if they are kept, to the records."""
-        # Also if facts are not kept: the digest must not depend on whether somebody looks.
+        # Also if facts are not kept: the digest must not depend on whether they are read.
         self._hash.update(_brief(effect).encode())
         if self._keep:
             self.records.append((now, process, effect))

@@ -91,7 +91,7 @@ def test_rows_are_put_and_read_over_http(http: httpx.Client) -> None:
             "seed is a whole number",
         ),
         ("PUT", "", b'{"schema": {"key": "int64"}, "by": ["a"]}', "there is no column 'a'"),
-        ("PUT", "/attempts/0/0", b"what", "the body is no stream of Arrow"),
+        ("PUT", "/attempts/0/0", b"what", "the body is not a stream of Arrow"),
         ("PUT", "/attempts/x/0", b"", "the attempt in the path is a number"),
         ("POST", "/end", b"{}", "the body is a map with 'receipts'"),
         ("POST", "/attempts/0/finish", b'{"frames": -1, "rows": 0}', "frames is a whole number"),

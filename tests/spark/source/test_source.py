@@ -438,7 +438,7 @@ def test_a_report_tells_what_was_refused_and_what_is_to_come() -> None:
         ({"key": "distance"}, "key column 'distance'"),
         ({"value": "distances"}, "no column 'distances'"),
         ({"operation": "add"}, "add takes one column, and there are 'delay', 'distance'"),
-        ({"operation": "delay=add"}, "says nothing of the columns 'distance'"),
+        ({"operation": "delay=add"}, "does not name the columns 'distance'"),
         ({"operation": "delay=add,distance=add,x=max"}, "operation names column 'x'"),
         ({"operation": "delay=add,distance=add,tailnum=max"}, "is the key"),
         ({"peers": "127.0.0.1:1", "maxRetries": 0}, "no daemon answers"),
