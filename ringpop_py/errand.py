@@ -271,6 +271,18 @@ class Errand(Generic[P]):
     _troubled: bool = field(default=False, init=False)
     _hurries: bool = field(default=False, init=False)
 
+    @classmethod
+    def after(
+        cls, part: P, to: str, error: RingpopError, policy: DeadlinePolicy, deadline: int
+    ) -> Errand[P]:
+        """Return the errand about *part* whose first attempt, at the member *to*, has failed."""
+        errand = cls((part,), policy, deadline)
+        errand._asks_count = 1
+        ask = Ask(to, errand.open, 1, 0)
+        errand.under_way.append(ask)
+        errand.failed(ask, error)
+        return errand
+
     def __repr__(self) -> str:
         asks = ", ".join(f"{ask.parts} at {ask.to or 'the relay'}" for ask in self.under_way)
         tried = {part: self._tried[part] for part in self.open if part in self._tried}

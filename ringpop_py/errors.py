@@ -400,7 +400,7 @@ class StoreFull(StoreRefused, code="store-full", http_status=507):
 
 
 class OutcomeUnknown(KeyspaceError, code="outcome-unknown", passes=True, http_status=504):
-    """The write may or may not have taken effect. Repeating it with its operation id is safe."""
+    """The write may have taken effect, or not. Repeating it with its operation id is safe."""
 
 
 class StateDamaged(KeyspaceError, code="state-damaged", took_effect="no"):

@@ -320,6 +320,33 @@ def test_outcomes_in_a_list_are_as_open_as_the_part() -> None:
     assert [type(each) for each in found] == [OutcomeUnknown, BadOperation, int]
 
 
+@pytest.mark.parametrize(
+    ("first", "ends_with"),
+    [
+        (OutcomeUnknown("late"), OutcomeUnknown),
+        (PartitionUnavailable("left"), PartitionUnavailable),
+    ],
+)
+def test_what_was_served_before_the_errand_began_stays_as_open_as_it_was(
+    first: KeyspaceError, ends_with: type[RingpopError]
+) -> None:
+    errand, routes = Errand.after(0, "a", first, WRITE, 10 * s), Partitions({0: "b"})
+
+    pause_us = pause_of(errand, routes)
+    assert pause_us > 0
+    errand.failed(ask_of(errand, routes, pause_us), PartitionUnavailable("gone"))
+
+    assert type(ended(errand, routes, 10 * s)) is ends_with
+
+
+def test_what_settles_before_the_errand_has_begun_is_its_result() -> None:
+    damaged = StateDamaged("damaged")
+
+    errand = Errand.after(0, "a", damaged, WRITE, 10 * s)
+
+    assert ended(errand, Partitions({0: "b"})) is damaged
+
+
 # Through a relay.
 
 

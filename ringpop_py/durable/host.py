@@ -85,7 +85,7 @@ class DurableHost(OwningHost[DurableDriver]):
         stores = JournalStore(self.keys, worker), JournalStore(self.keys, worker)
         make_name = stores[0].make_name
         self.ownership = Ownership(node.name, make_name, state, steward, self._make_partition)
-        self.writer = Writer(self.ownership, *stores, spawn)
+        self.writer = Writer(self.ownership, *stores, spawn, node.channel.wheel)
         driver = DurableDriver(
             steward,
             Keeper(self.assignments, peers.members, self._acts),

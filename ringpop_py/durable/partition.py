@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -74,19 +75,24 @@ class Partition(LocalPartition):
         """Whether a checkpoint is under way. The partition is held."""
         return self._writer.journal.checkpointing(self.number)
 
-    async def write(self, writes: Sequence[Write | PackedWrite]) -> list[Outcome | KeyspaceError]:
+    async def write(
+        self, writes: Sequence[Write | PackedWrite], deadline: float = inf
+    ) -> list[Outcome | KeyspaceError]:
         """Commit *writes*, in order, together with those of other callers and partitions.
 
         Raises:
             PartitionUnavailable: if this node is not, or no longer, the owner; none took effect.
             StoreUnavailable: if the store fails; none was begun.
+            OutcomeUnknown: if *deadline* passes.
         """
         writer = self._writer
         job = writer.ownership.write(self, writes)
-        await writer.wait(job)
+        await writer.wait(job, deadline)
         return job.outcomes
 
-    async def read(self, look: Callable[[KeyedState], F], *, stale: bool = False) -> F:
+    async def read(
+        self, look: Callable[[KeyedState], F], deadline: float = inf, *, stale: bool = False
+    ) -> F:
         """Return what *look* finds in the state: the whole state at a moment during this call.
 
         Args:
@@ -95,6 +101,7 @@ class Partition(LocalPartition):
         Raises:
             PartitionUnavailable: if this node is not, or no longer, the owner.
             StoreUnavailable: if the store does not answer, so that ownership is not known.
+            OutcomeUnknown: if *deadline* passes.
         """
         if stale and self.presence is _OWNED:
             return look(self.state)
@@ -111,7 +118,7 @@ class Partition(LocalPartition):
             finally:
                 writer.readers_count -= 1
             return found
-        await writer.wait(job)
+        await writer.wait(job, deadline)
         if self.presence in GIVEN_UP:  # since the job finished; the state is gone
             raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")
         return look(self.state)

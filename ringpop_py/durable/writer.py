@@ -8,24 +8,63 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from ringpop_py.durable.settle import pause_before, settle
-from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.errors import OutcomeUnknown, PartitionUnavailable
 from ringpop_py.journal import effects as fx
-from ringpop_py.transport.deadlines import now_us
+from ringpop_py.transport.deadlines import Timed, now_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.catalog.journalstore import JournalStore
-    from ringpop_py.journal.desk import Job
+    from ringpop_py.journal.desk import Desk, Job
     from ringpop_py.journal.records import Slot
     from ringpop_py.owning.local import LocalPartition, Perform
     from ringpop_py.owning.ownership import Ownership
     from ringpop_py.tasks import Spawn
+    from ringpop_py.transport.deadlines import Wheel
+
+
+class _Waiting(Timed):
+    """A task that waits for *job*, perhaps with a deadline: a cancel scope would cost more."""
+
+    __slots__ = ("_desk", "_job", "_task")
+
+    def __init__(self, job: Job, desk: Desk, task: trio.lowlevel.Task) -> None:
+        self.bucket = None
+        self._job = job
+        self._desk = desk
+        self._task = task
+        job.wake = self.wake
+
+    def wake(self) -> None:
+        """Have the task go on: its job has ended."""
+        if self.bucket is not None:
+            del self.bucket[self]
+            self.bucket = None
+        trio.lowlevel.reschedule(self._task)
+
+    def expire(self) -> None:
+        """See `Timed`."""
+        self._give_up()
+        trio.lowlevel.reschedule(self._task)
+
+    def abandon(self, _: object) -> trio.lowlevel.Abort:
+        """Give the job up, as the task is cancelled."""
+        if self.bucket is not None:
+            del self.bucket[self]
+            self.bucket = None
+        self._give_up()
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _give_up(self) -> None:
+        self._job.wake = None
+        self._desk.forget(self._job)
 
 
 def _nobody_carries_out() -> None:
@@ -39,6 +78,7 @@ class Writer:
         store: only for the requests of commits and reads: its failures fail them.
         beside: for all other requests, which run beside them.
         spawn: runs a function in a task of its own.
+        wheel: for the deadlines of callers.
 
     Attributes:
         carry_out: does what `Ownership` has left in `out`; set by the driver of the partitions.
@@ -52,6 +92,7 @@ class Writer:
         store: JournalStore,
         beside: JournalStore,
         spawn: Spawn,
+        wheel: Wheel,
     ) -> None:
         self.ownership = ownership
         self.journal = ownership.journal
@@ -62,6 +103,7 @@ class Writer:
         self.working = False
         self.readers_count = 0
         self._spawn = spawn
+        self._wheel = wheel
 
     def begin_work(self) -> None:
         """Start the task that does steps, if it does not run. Raises PartitionUnavailable."""
@@ -69,20 +111,23 @@ class Writer:
             self._spawn(self._work)  # it may raise, and then nothing works
             self.working = True
 
-    async def wait(self, job: Job) -> None:
-        """Return when *job* is done; raise its error if it failed."""
-        self.begin_work()
+    async def wait(self, job: Job, deadline: float = inf) -> None:
+        """Return when *job* is done; raise its error if it failed.
+
+        Raises:
+            OutcomeUnknown: if *deadline* passes; a write may still take effect.
+        """
+        if not self.working:
+            self.begin_work()
         if job.ended:
             await trio.lowlevel.checkpoint()  # a job without waiting still lets other tasks run
         else:
-            job.wake = partial(trio.lowlevel.reschedule, trio.lowlevel.current_task())
-
-            def abandon(_: Any) -> trio.lowlevel.Abort:  # noqa: ANN401 - as trio has it
-                job.wake = None
-                self.desk.forget(job)
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            await trio.lowlevel.wait_task_rescheduled(abandon)
+            waiting = _Waiting(job, self.desk, trio.lowlevel.current_task())
+            if deadline != inf:
+                self._wheel.add(waiting, deadline)
+            await trio.lowlevel.wait_task_rescheduled(waiting.abandon)
+            if not job.ended:
+                raise OutcomeUnknown("the deadline passed while this node served the request")
         if job.error is not None:
             raise job.error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -80,7 +81,9 @@ _ARRAY: Final = b"\xdd"
 class Partition(Held, Protocol):
     """A partition of a durable keyspace."""
 
-    async def write(self, writes: Sequence[Write | PackedWrite]) -> list[Outcome | KeyspaceError]:
+    async def write(
+        self, writes: Sequence[Write | PackedWrite], deadline: float = inf
+    ) -> list[Outcome | KeyspaceError]:
         """Commit *writes*, in order; return the outcome of each. Raises KeyspaceError."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeGuard, cast
 
 from ringpop_py.errors import (
     BadOperation,
@@ -22,7 +22,7 @@ from ringpop_py.errors import (
     SpanRefused,
 )
 from ringpop_py.keyed.aggregations import ABSENT, SCALARS, check_value
-from ringpop_py.keyed.bodies import Group, is_digest
+from ringpop_py.keyed.bodies import Body, Group, Ids, is_digest
 from ringpop_py.keyed.sessions import SEQUENCE_MAX, after, check_id, digest_in
 from ringpop_py.values.operations import (
     DIGEST_BYTES,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ringpop_py.keyed.aggregations import Aggregations
-    from ringpop_py.keyed.bodies import Body
     from ringpop_py.keyed.entries import Entries
     from ringpop_py.keyed.joins import Pack
     from ringpop_py.keyed.sessions import Sessions
@@ -54,6 +53,19 @@ OFFSETS_MAX: Final = 4_096
 OFFSET_BYTES_MAX: Final = 4_096
 MARK_PREFIX: Final = "mark:"
 """The prefix of the names of offsets that are marks of sources; only spans set these."""
+
+
+def _malformed(error: Exception) -> BadOperation:
+    return BadOperation(f"the write is malformed: {type(error).__name__}: {error}")
+
+
+def _is_plain(write: Write | PackedWrite) -> TypeGuard[Write]:
+    """Return whether *write* has one change, and nothing besides."""
+    return (
+        type(write) is Write
+        and len(write.changes) == 1
+        and not (write.offsets or write.digest or write.span)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,15 @@ class Evaluator:
         outcome of a refused write is its error; it leaves no trace in the body. The body is None if
         there is nothing to log.
         """
+        if len(writes) == 1 and not self.mergeable and _is_plain(writes[0]):
+            try:
+                alone = self._stage_alone(writes[0])
+            except KeyspaceError as error:
+                return None, [error]
+            except (TypeError, ValueError, AttributeError) as error:
+                return None, [_malformed(error)]
+            if alone is not None:
+                return alone
         group = Group()
         outcomes: list[Outcome | KeyspaceError] = []
         for write in writes:
@@ -94,10 +115,36 @@ class Evaluator:
                 outcomes.append(error)
             except (TypeError, ValueError, AttributeError) as error:
                 # Perhaps a name is not text. The other writes of the group must not fail with it.
-                message = f"the write is malformed: {type(error).__name__}: {error}"
-                outcomes.append(BadOperation(message))
+                outcomes.append(_malformed(error))
         is_any = group.ids or group.offsets
         return (group.body(mergeable=self.mergeable) if is_any else None), outcomes
+
+    def _stage_alone(self, write: Write) -> tuple[Body, list[Outcome | KeyspaceError]] | None:
+        """Do what `stage` does with one plain write, in half the time; None if it is not usual.
+
+        A usual write is the next one of a source that is known.
+        """
+        source, sequence = write.source, write.sequence
+        before = self.sessions.get(source)
+        if before is None or sequence != before[0] + 1 or type(sequence) is not int:
+            return None
+        ((key, name, argument),) = write.changes
+        packed = self.entries.get(key)
+        if packed is None:
+            _check_text(key, "a key", KEY_BYTES_MAX)
+        function, reads = self.aggregations.get(name) or self.aggregations.find(name)
+        if type(argument) not in SCALARS:
+            check_value(argument)
+        there = self._value_of(key, packed) if reads and packed is not None else ABSENT
+        value = function(there, argument)
+        ids: dict[str, Ids] = {source: [sequence]}
+        if value is ABSENT:
+            deleted = [] if packed is None else [key]
+            return Body({}, deleted, ids, {}), [Outcome((None,))]
+        if packed is None:
+            self._check_room(1)
+        changed = {key: self._packed(value, VALUE_BYTES_MAX)}
+        return Body(changed, [], ids, {}), [Outcome((value,))]
 
     def _stage_write(self, write: Write | PackedWrite, group: Group) -> Outcome:
         source, sequence = write.source, write.sequence

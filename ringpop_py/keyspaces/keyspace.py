@@ -212,10 +212,21 @@ class Keyspace:
                 a second, this node also reads from the store; `get_stale` returns that value's age.
         """
         number = partition_of(key, self._partitions_count)
-        request = ReadsOf(self._name, self._generation, {number: (key,)}, stale, self._host)
-        results, _ = await self._read(request, (number,), timeout_s)
-        for _, packed in request.rows(results):
-            return messages.value_of(key, packed)
+        deadline = self._deadline(timeout_s)
+        partition, failed, keys = self._host.served(number), None, (key,)
+        if partition is not None:  # the usual case: it needs no errand
+            try:
+                (packed,) = await partition.read(
+                    lambda state: state.packed(keys), deadline, stale=stale
+                )
+            except KeyspaceError as error:
+                failed = error
+            else:
+                return default if packed is None else messages.value_of(key, packed)
+        request = ReadsOf(self._name, self._generation, {number: keys}, stale, self._host)
+        results, _ = await self._read(request, (number,), deadline, failed)
+        for _, found in request.rows(results):
+            return messages.value_of(key, found)
         return default
 
     async def get_many(
@@ -245,7 +256,7 @@ class Keyspace:
             stale=stale,
             host=self._host,
         )
-        results, age_s = await self._read(request, tuple(request.parts), timeout_s)
+        results, age_s = await self._read(request, tuple(request.parts), self._deadline(timeout_s))
         return PackedRows(request.rows(results), None, age_s)
 
     async def scan(
@@ -301,7 +312,9 @@ class Keyspace:
             self._name, prefix, start, end, wanted, generation=self._generation, stale=stale
         )
         request = ScansOf(bounds, self._host)
-        results, age_s = await self._read(request, range(partitions_count), timeout_s)
+        results, age_s = await self._read(
+            request, range(partitions_count), self._deadline(timeout_s)
+        )
         rows, following = messages.merged_page(all_of(results).values(), limit)
         return PackedRows(rows, following, age_s)
 
@@ -373,12 +386,20 @@ class Keyspace:
         """
         number = partition_of(key, self._partitions_count)
         change = change_of(key, operation, argument, if_tag, if_absent=if_absent)
-        parts = {number: self._writer.writes(number, (change,), operation_id)}
-        request = WritesOf(self._name, self._generation, parts, self._host)
-        results = await self._courier.ask(request, (number,), self._deadline(timeout_s))
-        result: Any = results[number]
-        outcome: Outcome | KeyspaceError
-        outcome = result if isinstance(result, KeyspaceError) else result[0]
+        writes = self._writer.writes(number, (change,), operation_id)
+        deadline = self._deadline(timeout_s)
+        partition, failed, outcome = self._host.served(number), None, None
+        if partition is not None:  # the usual case: it needs no errand
+            try:
+                (outcome,) = await partition.write(writes, deadline)
+            except KeyspaceError as error:
+                failed = error
+        if outcome is None:
+            # With the same id, so that it takes effect once.
+            request = WritesOf(self._name, self._generation, {number: writes}, self._host)
+            results = await self._courier.ask(request, (number,), deadline, failed)
+            result: Any = results[number]
+            outcome = result if isinstance(result, KeyspaceError) else result[0]
         if isinstance(outcome, KeyspaceError):
             raise outcome
         value: Value = outcome.values[0]
@@ -435,7 +456,7 @@ class Keyspace:
     ) -> dict[int, object]:
         """Return for each part the packed values of its keys, in their order, or its error."""
         request = ReadsOf(self._name, self._generation, parts, stale, self._host)
-        results, _ = await self._read(request, tuple(parts), timeout_s)
+        results, _ = await self._read(request, tuple(parts), self._deadline(timeout_s))
         return results
 
     async def scan_packed(
@@ -443,7 +464,7 @@ class Keyspace:
     ) -> dict[int, object]:
         """Return for each partition in *request* a `Scanned`, or its error."""
         scans = ScansOf(request, self._host)
-        results, _ = await self._read(scans, request.partitions, timeout_s)
+        results, _ = await self._read(scans, request.partitions, self._deadline(timeout_s))
         return results
 
     async def read_columns(
@@ -544,13 +565,16 @@ class Keyspace:
         return all_of(await self._results(request, numbers, timeout_s))
 
     async def _read(
-        self, request: StaleRequest, numbers: Sequence[int], timeout_s: float | None
+        self,
+        request: StaleRequest,
+        numbers: Sequence[int],
+        deadline: float,
+        failed: KeyspaceError | None = None,
     ) -> tuple[dict[int, object], float | None]:
         # The age is that of the oldest part that was read from the store.
-        deadline = self._deadline(timeout_s)
         if request.stale:
             return await self._stale_reader.ask(request, numbers, deadline)
-        return await self._courier.ask(request, numbers, deadline), None
+        return await self._courier.ask(request, numbers, deadline, failed), None
 
     async def _results(
         self, request: MemberRequest, numbers: Iterable[int], timeout_s: float | None

@@ -10,7 +10,8 @@ import random
 import secrets
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Unpack, cast
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 import trio
 
@@ -24,6 +25,7 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
     PartitionUnavailable,
 )
+from ringpop_py.journal.desk import Presence
 from ringpop_py.keyspaces.keyspace import Keyspace
 from ringpop_py.keyspaces.states import States
 from ringpop_py.placing.definition import Definition, Settings
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.columns.pages import ColumnsRequest
     from ringpop_py.keyed.aggregations import Aggregation
+    from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.proxy.request import Handler
     from ringpop_py.ring.hashring import HashRing
     from ringpop_py.shares.host import Host
@@ -48,8 +51,11 @@ if TYPE_CHECKING:
     from ringpop_py.stores.store import Store
     from ringpop_py.swim.member import Member, Status
     from ringpop_py.transport.channel import Channel
+    from ringpop_py.transport.deadlines import Wheel
     from ringpop_py.values.operations import Value
     from ringpop_py.values.requests import ScanRequest
+
+F = TypeVar("F")
 
 NAME: Final = "local"
 _GENERATION: Final = 1
@@ -149,10 +155,14 @@ class LocalKeyspaces:
         from ringpop_py.durable.host import DurableHost  # noqa: PLC0415
         from ringpop_py.shares.driver import Peers  # noqa: PLC0415
         from ringpop_py.tasks import Worker  # noqa: PLC0415
+        from ringpop_py.transport.deadlines import Wheel  # noqa: PLC0415
 
         if definition.mode != "durable":
             raise ConfigError(f"keyspace {definition.name!r}: with a store, keyspaces are durable")
-        config = self._node.config
+        config, channel = self._node.config, self._node.channel
+        if not hasattr(channel, "wheel"):
+            channel.wheel = Wheel()
+            self._spawn(channel.wheel.run)
         worker = Worker(store, config.state.store_threads)
         catalog = Catalog(store, config.cluster)
         if create:
@@ -178,6 +188,38 @@ class LocalKeyspaces:
         return host
 
 
+class _LocalPartition:
+    """A partition that is always here. See `ringpop_py.shares.server.Held`."""
+
+    presence = Presence.OWNED
+
+    def __init__(self, number: int, state: KeyedState) -> None:
+        self.number = number
+        self.state = state
+
+    async def write(
+        self, writes: Sequence[Write], _deadline: float = inf
+    ) -> list[Outcome | KeyspaceError]:
+        await trio.lowlevel.checkpoint()
+        return self.write_now(writes)
+
+    def write_now(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
+        body, outcomes = self.state.stage(writes)
+        if body is not None:
+            self.state.apply(body)
+        return outcomes
+
+    async def read(
+        self,
+        look: Callable[[KeyedState], F],
+        _deadline: float = inf,
+        *,
+        stale: bool = False,  # noqa: ARG002 - nothing here ever is
+    ) -> F:
+        await trio.lowlevel.checkpoint()
+        return look(self.state)
+
+
 class _LocalHost:
     """All partitions of a keyspace, in memory. See `ringpop_py.shares.host.Host`."""
 
@@ -193,13 +235,16 @@ class _LocalHost:
         for row in self.table:
             self.table.put(row.claimed(NAME, _EPOCH))
         self._sequence = count()
-        self._states = [states.keyed(definition) for _ in range(definition.partitions)]
+        self._parts = [
+            _LocalPartition(number, states.keyed(definition))
+            for number in range(definition.partitions)
+        ]
 
     def members(self) -> Sequence[str]:
         return [NAME]
 
     def already(self) -> list[RescaleEvent]:
-        return [Gained(n, _EPOCH, state.offsets) for n, state in enumerate(self._states)]
+        return [Gained(part.number, _EPOCH, part.state.offsets) for part in self._parts]
 
     def destination(self, _partition: int) -> str:
         return NAME
@@ -210,22 +255,18 @@ class _LocalHost:
     def learn(self, _row: list[Any]) -> None:
         pass
 
+    def served(self, partition: int) -> _LocalPartition:
+        return self._parts[partition]
+
     async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
         await trio.lowlevel.checkpoint()
-        results: list[Any] = []
-        for number, writes in parts:
-            state = self._states[number]
-            body, outcomes = state.stage(writes)
-            if body is not None:
-                state.apply(body)
-            results.append(outcomes)
-        return results
+        return [self._parts[number].write_now(writes) for number, writes in parts]
 
     def change(
         self, number: int, changes: Sequence[Change], offsets: Mapping[str, Value] | None
     ) -> list[Outcome | KeyspaceError]:
         """Make *changes* independently, without a yield point; nobody will ever repeat them."""
-        state = self._states[number]
+        state = self._parts[number].state
         # As one write, which is faster; it takes effect as a whole or not at all.
         body, (outcome,) = state.stage([Write(*self._new_id(), tuple(changes), offsets)])
         if body is not None:  # all of them fit
@@ -234,10 +275,7 @@ class _LocalHost:
             return [Outcome((value,)) for value in outcome.values]
         # One of them was refused, and so all of them: now each by itself.
         writes = [Write(*self._new_id(), (change,), offsets) for change in changes]
-        body, outcomes = state.stage(writes)
-        if body is not None:
-            state.apply(body)
-        return outcomes
+        return self._parts[number].write_now(writes)
 
     def _new_id(self) -> OperationId:
         return OperationId(NAME, next(self._sequence))
@@ -249,16 +287,17 @@ class _LocalHost:
         stale: bool = False,  # noqa: ARG002 - nothing here ever is
     ) -> list[Any]:
         await trio.lowlevel.checkpoint()
-        return [self._states[number].packed(keys) for number, keys in parts]
+        return [self._parts[number].state.packed(keys) for number, keys in parts]
 
     async def scan(self, request: ScanRequest) -> list[Any]:
         await trio.lowlevel.checkpoint()
-        return [self._states[number].page(request) for number in request.partitions]
+        return [self._parts[number].state.page(request) for number in request.partitions]
 
     async def columns(self, request: ColumnsRequest) -> list[Any]:
         await trio.lowlevel.checkpoint()
         room = Room(request.bytes_max)
-        return [room.columns_of(self._states[number], wanted) for number, wanted in request.parts]
+        states = [(self._parts[number].state, wanted) for number, wanted in request.parts]
+        return [room.columns_of(state, wanted) for state, wanted in states]
 
 
 class _LocalKeyspace(Keyspace):
@@ -355,6 +394,8 @@ class _LocalNode:
 
 class _NoChannel:
     host_port = None
+
+    wheel: Wheel  # for the deadlines of writes to a store; set with the first durable keyspace
 
     async def call(self, to: object, _call: object) -> None:
         # As an unreachable peer: callers know that nothing was sent.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -49,8 +50,10 @@ class MemoryPartition:
         """Whether its content would change no other copy."""
         return self._mergeable.empty
 
-    async def write(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
-        """Apply *writes*, in order.
+    async def write(
+        self, writes: Sequence[Write], _deadline: float = inf
+    ) -> list[Outcome | KeyspaceError]:
+        """Apply *writes*, in order. It never waits.
 
         Raises:
             PartitionUnavailable: if it is not served here; none took effect.
@@ -59,7 +62,9 @@ class MemoryPartition:
         self._refuse_unless_online()
         return self._mergeable.write(writes, self._now_ms())
 
-    async def read(self, look: Callable[[KeyedState], F], *, stale: bool = False) -> F:
+    async def read(
+        self, look: Callable[[KeyedState], F], _deadline: float = inf, *, stale: bool = False
+    ) -> F:
         """Return what *look* finds in this node's copy; the other side of a cut has another one.
 
         Raises:

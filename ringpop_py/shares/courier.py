@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.errand import Ask
+    from ringpop_py.errors import KeyspaceError
     from ringpop_py.transport.channel import Channel
 
 
@@ -76,16 +77,28 @@ class Courier:
         )
 
     async def ask(
-        self, request: MemberRequest, numbers: Sequence[int], deadline: float
+        self,
+        request: MemberRequest,
+        numbers: Sequence[int],
+        deadline: float,
+        failed: KeyspaceError | None = None,
     ) -> dict[int, object]:
-        """Return the result of each part: what *request* decodes, or a `KeyspaceError`."""
+        """Return the result of each part: what *request* decodes, or a `KeyspaceError`.
+
+        Args:
+            failed: how the first attempt at the only part has ended, which this node has served.
+        """
         policy, destinations = (
             self._write if request.changes_state else self._read,
             self._destinations,
         )
-        errand = Errand(numbers, policy, instant_us(deadline))
         changed: trio.Event | None = None
-        now = 0  # the first round needs no clock: it is over in time, or its calls say so
+        if failed is None:
+            errand = Errand(numbers, policy, instant_us(deadline))
+            now = 0  # the first round needs no clock: it is over in time, or its calls say so
+        else:
+            errand = Errand.after(numbers[0], self._name, failed, policy, instant_us(deadline))
+            now = round(trio.current_time() * MICROSECONDS)
         while (step := errand.next(destinations, now)) is not None:
             if isinstance(step, int):
                 changed = destinations.changed if changed is None else changed

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ringpop_py.placing.table import Table
     from ringpop_py.shares.driver import Peers, StewardDriver
     from ringpop_py.shares.rescale_events import RescaleEvent, RescaleEvents
+    from ringpop_py.shares.server import Held
     from ringpop_py.shares.stale import CopiesHere
     from ringpop_py.shares.view import NodeView
     from ringpop_py.values.operations import Write
@@ -63,6 +64,9 @@ class Host(Protocol):
     def learn(self, row: list[Any]) -> None:
         """Merge a row that another node sent. Raises BodyError."""
 
+    def served(self, partition: int) -> Held | None:
+        """Return *partition* if this node serves it now: its requests need no errand then."""
+
     async def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> list[Any]:
         """Write here; return for each part its outcomes, or a `PartResult`."""
 
@@ -96,6 +100,7 @@ class OwningHost(Generic[DriverT]):
         self.read = self._server.read
         self.scan = self._server.scan
         self.columns = self._server.columns
+        self.served = self._server.served
         self.destination = driver.steward.destination
         self.why_nobody = driver.steward.why_nobody
         self.learn = driver.learn

@@ -6,6 +6,7 @@ a partition at another node is answered with the row of the table that names its
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import trio
@@ -42,10 +43,14 @@ class Held(Protocol):
     def presence(self) -> Presence:
         """Whether it is served here."""
 
-    async def write(self, writes: Sequence[Write]) -> list[Outcome | KeyspaceError]:
+    async def write(
+        self, writes: Sequence[Write], deadline: float = inf
+    ) -> list[Outcome | KeyspaceError]:
         """Return the outcome of each of *writes*. Raises KeyspaceError."""
 
-    async def read(self, look: Callable[[KeyedState], F], *, stale: bool = False) -> F:
+    async def read(
+        self, look: Callable[[KeyedState], F], deadline: float = inf, *, stale: bool = False
+    ) -> F:
         """Return what *look* finds in the state. Raises KeyspaceError."""
 
 
@@ -84,6 +89,13 @@ class PartitionServer(Generic[H]):
         self._holder = holder
         self._name = name
         self._wait_s = wait_s
+
+    def served(self, number: int) -> H | None:
+        """Return partition *number* if it is served here now; None otherwise."""
+        partition = self._holder.partitions.get(number)
+        if partition is None or partition.presence is not ONLINE or self._holder.failure:
+            return None
+        return partition
 
     def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> Coroutine[Any, Any, list[Any]]:
         """Commit writes; return for each part its outcomes, or a `PartResult` as elsewhere here."""

@@ -123,7 +123,7 @@ async def test_elements_come_from_any_client_of_flight() -> None:
 async def test_what_is_no_element_ends_its_own_call_alone() -> None:
     good = [(head_of(Watermark(5), hop(0)), None)]
     bad = {
-        "no kind of element": [(b"\x09{}", None)],
+        "not a kind of element": [(b"\x09{}", None)],
         "barrier has a body": [(head_of(Barrier(1), hop(0)), a_batch(1))],
         "records have no body": [(head_of(Data(b""), hop(0)), None)],
         "not a json value": [(b"\x02{", None)],

@@ -25,7 +25,7 @@ from ringpop_py.owning.ownership import Ownership
 from ringpop_py.placing import duties as do
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.tasks import Worker
-from ringpop_py.transport.deadlines import now_us
+from ringpop_py.transport.deadlines import Wheel, now_us
 from ringpop_py.values.operations import Change, Value, Write
 from ringpop_py.values.packed import encode_value
 from tests.keyed.reading import value_in
@@ -155,9 +155,11 @@ class BenchNode:
             self.steward,  # type: ignore[arg-type]
             self.partition,
         )
-        self.writer = Writer(self.ownership, self._logs(), self._logs(), self._spawn)
+        wheel = Wheel()
+        self.writer = Writer(self.ownership, self._logs(), self._logs(), self._spawn, wheel)
         self.writer.carry_out = self.carry_out
         nursery.start_soon(self._keep_time)
+        nursery.start_soon(wheel.run)
 
     async def _keep_time(self) -> None:
         while True:

@@ -442,6 +442,36 @@ async def test_readers_that_have_gone_leave_nothing_though_the_store_is_silent()
         assert await total(partition) == 1
 
 
+async def test_at_its_deadline_a_write_is_waited_for_no_longer_and_may_take_effect_later() -> None:
+    store = SilentStore()
+    async with a_bench(store) as bench:
+        partition = await bench.online("a")
+        store.answers.clear()
+        began_at = trio.current_time()
+
+        with pytest.raises(OutcomeUnknown, match="the deadline passed"):
+            await partition.write([add(1)], began_at + 2)
+        assert 2 <= trio.current_time() - began_at < 2.1
+
+        store.answers.set()
+        assert await total(partition) == 1
+
+
+async def test_at_its_deadline_a_read_is_forgotten() -> None:
+    store = SilentStore()
+    async with a_bench(store) as bench:
+        partition = await bench.online("a")
+        store.answers.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partition.write, [add(1)])
+            await trio.testing.wait_all_tasks_blocked()
+
+            with pytest.raises(OutcomeUnknown, match="the deadline passed"):
+                await partition.read(lambda state: state.packed(["k"]), trio.current_time() + 2)
+            assert bench.node("a").writer.desk.empty
+            store.answers.set()
+
+
 class WithoutCheckpoints(MemoryStore):
     """As one that takes no large objects."""
 

@@ -158,7 +158,7 @@ async def test_a_tag_is_of_the_value_however_it_was_packed() -> None:
     half = b"\xca\x3f\x00\x00\x00"  # 0.5 in 32 bits, as no packer of ours does
     async with open_local_keyspaces() as local:
         keyspace = await local.open_keyspace("k", partitions=1)
-        keyspace._host._states[0].apply([{"x": half}, [], {"job/x": [0]}, {}])  # type: ignore[attr-defined]
+        keyspace._host._parts[0].state.apply([{"x": half}, [], {"job/x": [0]}, {}])  # type: ignore[attr-defined]
 
         await keyspace.put("x", "new", if_tag=tag_of(0.5))
 

@@ -582,6 +582,34 @@ def test_any_course_of_writes_and_repetitions_is_what_the_model_says(
     assert state.offsets == model.offsets
 
 
+ARGUMENTS = st.one_of(
+    *(st.integers(0, 3), st.text(max_size=2), st.none(), st.just({1: 2}), st.just("x" * 2**20)),
+)
+ALONE = st.builds(
+    Change,
+    KEYS | st.sampled_from(["", "k" * 1_025, None, 5]),
+    st.sampled_from(["put", "add", "append", "delete", "put_if_absent", "unknown", None]),
+    ARGUMENTS,
+)
+
+
+@given(st.lists(ALONE, max_size=12))
+def test_a_write_alone_does_what_it_does_in_a_group(changes: list[Change]) -> None:
+    alone, grouped = make_state(keys_max=KEYS_MAX), make_state(keys_max=KEYS_MAX)
+
+    for sequence, change in enumerate(changes):
+        mine = Write("x", sequence, (change,))
+        body, (outcome,) = alone.stage([mine])
+        (other,) = commit(grouped, mine, write(sequence, source="other"))[:1]
+        if body is not None:
+            alone.apply(body)
+
+        assert (type(outcome), str(outcome)) == (type(other), str(other))
+        assert rows_in(alone) == rows_in(grouped)
+        session = dict(alone.sessions).get("x")
+        assert session == dict(grouped.sessions).get("x")
+
+
 def of_two_sources() -> KeyedState:
     state = make_state(keys_max=KEYS_MAX)
     state._sessions._sources_max = 2

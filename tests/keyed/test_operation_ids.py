@@ -135,7 +135,7 @@ async def test_ids_that_the_keyspace_makes_up_cost_no_digest(keyspace: Keyspace)
     states = (
         [partition.state for partition in host.driver.online()]
         if hasattr(host, "driver")
-        else host._states
+        else [part.state for part in host._parts]
     )
 
     sessions = [session for state in states for _, session in state.sessions]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.errand import RELAY, Errand, RelayPolicy
-from ringpop_py.errors import PartitionUnavailable, RingpopError
+from ringpop_py.errors import KeyspaceError, OutcomeUnknown, PartitionUnavailable, RingpopError
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.placing.table import from_rows
 from ringpop_py.values.operations import Change, Outcome, Write
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 READ_SHARE: Final = 0.35
 OUTSIDE_SHARE: Final = 0.33
 """The share of requests from clients that are not members."""
+ALONE_SHARE: Final = 0.4
+"""The share of requests for one key, which a member serves without an errand if it can."""
 ANSWER_US_MAX: Final = 200 * ms
 """The most of a relay's time that is kept back, so that an error arrives in time."""
 
@@ -118,6 +120,7 @@ class Clients:
         self._world = homes.world
         self._rng = random.Random(f"clients {homes.world.seed}")
         self._outside_rng = rng = random.Random(f"outsiders {homes.world.seed}")
+        self._alone_rng = random.Random(f"requests for one key {homes.world.seed}")
         self._outsiders: dict[Home, Outsider] = {}
         # As those of `ClientCourier`, whose longest wait for an owner no request here reaches.
         self._policies = {
@@ -140,6 +143,8 @@ class Clients:
     def _begin(self, home: Home) -> None:
         plan, rng = self.plan, self._rng
         chosen = rng.sample(range(plan.keys), min(plan.keys_each, plan.keys))
+        if self._alone_rng.random() < ALONE_SHARE:
+            chosen = chosen[:1]
         keys: dict[int, list[str]] = {}
         for number in chosen:
             key = f"key-{number}"
@@ -156,8 +161,33 @@ class Clients:
         errand = Errand(tuple(keys), policies[what], requester.now + plan.timeout_us)
         request = KeyRequest(home, keys, writes, self._world.now, errand, outside)
         self.open[request] = None
+        if len(keys) == 1 and not outside and home.parts.serves(*keys):
+            self._go_straight(request, what, wanted)
+            return
         driver = ErrandDriver(requester, errand, what, wanted, lambda: self.ended(request))
         requester.after(0, driver.go)
+
+    def _go_straight(self, request: KeyRequest, what: str, wanted: Mapping[int, Any]) -> None:
+        """Serve the only part of *request* where it began, as `Keyspace` does."""
+        home, first, over = request.home, request.errand, False
+        ((number, _),) = wanted.items()
+
+        def end(result: Any) -> None:
+            nonlocal over
+            if over:
+                return
+            over = True
+            if not isinstance(result, KeyspaceError):
+                first.results[number] = result
+                self.ended(request)
+                return
+            policy, deadline = first.policy, first.deadline
+            request.errand = Errand.after(number, home.name, result, policy, deadline)
+            ErrandDriver(home, request.errand, what, wanted, lambda: self.ended(request)).go()
+
+        late = OutcomeUnknown("the deadline passed while this node served the request")
+        home.after(self.plan.timeout_us, lambda: end(late))
+        home.parts.serve(what, list(wanted.items()), lambda results: end(results[0]))
 
     def _write(self, partition: int, key: str) -> Write:
         self._numbers += 1

@@ -122,6 +122,11 @@ class PartServer:
         self._home = home
         self._wait_us = wait_us
 
+    def serves(self, number: int) -> bool:
+        """Return whether partition *number* is served here now."""
+        partition = self._home.partitions.get(number)
+        return partition is not None and partition.presence is Presence.OWNED
+
     def serve(self, what: str, parts: Parts, answer: End) -> None:
         """Serve each part; *answer* gets the results: values, `Moved` or errors."""
         results: list[Any] = [None] * len(parts)
@@ -158,8 +163,8 @@ class PartServer:
     def _serve_now(self, what: str, number: int, wanted: Any, end: End) -> bool:
         """Return whether the part need not wait for its partition."""
         home = self._home
-        partition = home.partitions.get(number)
-        if partition is not None and partition.presence is Presence.OWNED:
+        if self.serves(number):
+            partition = home.partitions[number]
             if isinstance(partition, LocalPartition):
                 serve = home.durable.write if what == "write" else home.durable.read
                 serve(partition, wanted, end)

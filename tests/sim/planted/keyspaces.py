@@ -308,8 +308,8 @@ KEYSPACE_BUGS: Final = (
         "  # a group has one entry for each partition\n",
         "",
         "K4",
-        "partitions-drained:0:4",
-        "partitions-drained:0:9",
+        "partitions-drained:0:6",
+        "partitions-drained:0:18",
     ),
     _bug(
         "the store has no room for a group, and it counts",
@@ -479,8 +479,8 @@ KEYSPACE_BUGS: Final = (
         "sends = going is not None and going.step is Giving.SENDS",
         "sends = going is not None",
         "K1 K3",
-        "copies-leaving:0:11",
-        "copies-leaving:0:12",
+        "copies-leaving:0:14",
+        "copies-leaving:0:28",
     ),
     _bug(
         "nobody waits for the copy of the former owner",
@@ -514,6 +514,14 @@ KEYSPACE_BUGS: Final = (
         "",
         "K1",
         "requests-lost",
+    ),
+    _bug(
+        "what was left open where a request began is taken for what did not take effect",
+        ERRAND,
+        "        errand.failed(ask, error)\n        return errand\n",
+        "        errand.under_way.clear()\n        return errand\n",
+        "K1",
+        "store-failing",
     ),
     _bug(
         "the end of a call that failed is not noticed",

@@ -1,0 +1,141 @@
+"""Requests for one key whose partition is here: they need no errand, unless something fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+import trio
+
+from ringpop_py.errors import (
+    BadOperation,
+    ConfigError,
+    KeyspaceError,
+    OutcomeUnknown,
+    PartitionUnavailable,
+)
+from ringpop_py.shares.courier import Courier
+from ringpop_py.shares.server import PartitionServer
+from tests.durable.benches import until
+from tests.keyspaces.clusters import a_cluster, all_online
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.values.operations import Write
+
+pytestmark = pytest.mark.virtual_time
+
+
+class Losing:
+    """A partition whose answers are lost: of a write, after it has taken effect."""
+
+    def __init__(self, partition: Any, error: KeyspaceError) -> None:  # noqa: ANN401 - a `Held`
+        self._partition = partition
+        self._error = error
+
+    async def write(self, writes: Sequence[Write], deadline: float) -> None:
+        await self._partition.write(writes, deadline)
+        raise self._error
+
+    async def read(self, _look: object, _deadline: float, *, stale: bool) -> None:
+        del stale
+        raise self._error
+
+
+def lose(monkeypatch: pytest.MonkeyPatch, error: KeyspaceError) -> None:
+    """Have the first answer of each request that is served here be lost."""
+    served = PartitionServer.served
+
+    def losing(server: PartitionServer[Any], number: int) -> Any:  # noqa: ANN401 - a `Held`
+        partition = served(server, number)
+        return partition and Losing(partition, error)
+
+    monkeypatch.setattr(PartitionServer, "served", losing)
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+async def test_what_is_served_here_needs_no_errand(
+    mode: Any,  # noqa: ANN401 - one of two texts
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster() as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=4, mode=mode)
+        await all_online(keyspace, "a")
+        monkeypatch.delattr(Courier, "ask")
+
+        assert await keyspace.update("key", "add", 2) == 2
+        await keyspace.put("other", "text")
+        assert await keyspace.get("key") == 2
+        assert await keyspace.get("other", stale=True) == "text"
+        assert await keyspace.get("absent", "default") == "default"
+        with pytest.raises(BadOperation):
+            await keyspace.update("other", "add", 1)
+
+
+@pytest.mark.parametrize(
+    "error", [OutcomeUnknown("late"), PartitionUnavailable("it left")], ids=lambda e: e.code
+)
+async def test_a_write_goes_on_as_an_errand_with_the_same_id(
+    error: KeyspaceError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_cluster() as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=4)
+        await all_online(keyspace, "a")
+        lose(monkeypatch, error)
+
+        assert await keyspace.update("key", "add", 1) == 1
+        assert await keyspace.get("key") == 1
+
+
+async def test_writes_follow_their_partitions_to_another_node_and_count_once() -> None:
+    async with trio.open_nursery() as nursery, a_cluster() as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=8)
+        await all_online(keyspace, "a")
+        keys = [f"key-{number}" for number in range(16)]
+        counts, has_moved, ended = dict.fromkeys(keys, 0), False, 0
+
+        async def count(key: str) -> None:
+            nonlocal ended
+            while not has_moved:
+                counts[key] = cast("int", await keyspace.update(key, "add", 1))
+                await trio.sleep(0.005)
+            ended += 1
+
+        for key in keys:
+            nursery.start_soon(count, key)
+        await cluster.start("b")
+        await all_online(keyspace, "a", "b")
+        has_moved = True
+        await until(lambda: ended == len(keys))
+
+        assert {keyspace.owner_of(key) for key in keys} == {"a", "b"}
+        assert await keyspace.get_many(keys) == counts
+        assert min(counts.values()) > 1
+
+
+async def test_a_write_that_is_left_open_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_cluster() as cluster:
+
+        async def late(*_: object) -> None:
+            await trio.sleep(10)
+
+        monkeypatch.setattr(PartitionServer, "apply", late)
+        lose(monkeypatch, OutcomeUnknown("the deadline passed"))
+        keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=4)
+        await all_online(keyspace, "a")
+
+        with pytest.raises(OutcomeUnknown):
+            await keyspace.update("key", "add", 1, timeout_s=1)
+
+
+async def test_a_time_out_has_to_be_a_time() -> None:
+    async with a_cluster() as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=4)
+        await all_online(keyspace, "a")
+
+        for timeout_s in (0, -1, "1"):
+            with pytest.raises(ConfigError, match="timeout_s"):
+                await keyspace.update("key", "add", 1, timeout_s=timeout_s)  # type: ignore[arg-type]
+        assert await keyspace.get("key") is None
+        assert await keyspace.update("key", "add", 1, timeout_s=float("inf")) == 1
