@@ -319,7 +319,7 @@ def test_the_page_about_security_does_what_it_says(run: Callable[[list[Block]], 
     assert output.count("a client: refused") == 1
     assert output.count("of the old key: refused") == 1
     assert "/admin/member/leave is for the role admin, not ringpop:///client/spark-job" in output
-    assert output.count("is not trusted any more") == 1
+    assert output.count("is no longer trusted") == 1
 
 
 @pytest.mark.e2e
