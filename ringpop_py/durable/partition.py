@@ -104,7 +104,9 @@ class Partition(LocalPartition):
             OutcomeUnknown: if *deadline* passes.
         """
         if stale and self.presence is _OWNED:
-            return look(self.state)
+            found = look(self.state)
+            await trio.lowlevel.checkpoint()  # whoever reads in a loop lets other tasks run
+            return found
         writer = self._writer
         job = writer.ownership.read(self)
         if writer.store.quick and not writer.working and not writer.readers_count:
