@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from ringpop_py.shares.server import PartitionServer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
     import trio
 
@@ -99,7 +99,6 @@ class OwningHost(Generic[DriverT]):
         self.apply = self._server.apply
         self.read = self._server.read
         self.scan = self._server.scan
-        self.columns = self._server.columns
         self.served = self._server.served
         self.destination = driver.steward.destination
         self.why_nobody = driver.steward.why_nobody
@@ -112,6 +111,10 @@ class OwningHost(Generic[DriverT]):
     def changed(self) -> trio.Event:
         """See `Host`."""
         return self.driver.changed
+
+    def columns(self, request: ColumnsRequest) -> Coroutine[Any, Any, list[Any]]:
+        """See `Host`."""
+        return self._server.columns(request)
 
     async def end(self) -> None:
         """Give up all partitions: the keyspace was dropped."""
