@@ -44,6 +44,7 @@ class _Waiting(Timed):
 
     def wake(self) -> None:
         """Have the task go on: its job has ended."""
+        self._job.wake = None  # otherwise the two would hold each other
         if self.bucket is not None:
             del self.bucket[self]
             self.bucket = None

@@ -94,9 +94,9 @@ class Evaluator:
         outcome of a refused write is its error; it leaves no trace in the body. The body is None if
         there is nothing to log.
         """
-        if len(writes) == 1 and not self.mergeable and _is_plain(writes[0]):
+        if len(writes) == 1 and not self.mergeable:
             try:
-                alone = self._stage_alone(writes[0])
+                alone = self._stage_alone(writes[0]) if _is_plain(writes[0]) else None
             except KeyspaceError as error:
                 return None, [error]
             except (TypeError, ValueError, AttributeError) as error:
@@ -127,6 +127,8 @@ class Evaluator:
         source, sequence = write.source, write.sequence
         before = self.sessions.get(source)
         if before is None or sequence != before[0] + 1 or type(sequence) is not int:
+            return None
+        if sequence > SEQUENCE_MAX:
             return None
         ((key, name, argument),) = write.changes
         packed = self.entries.get(key)

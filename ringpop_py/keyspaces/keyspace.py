@@ -6,7 +6,7 @@ call for each owner. Every write has an id, so it takes effect once however ofte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Unpack
 
 import trio
 
@@ -52,6 +52,10 @@ if TYPE_CHECKING:
     from ringpop_py.tasks import Spawn
     from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
     from ringpop_py.values.requests import ScanRequest
+
+SERVED_S_MAX: Final = 60.0
+"""The most seconds of a request that this node serves without an errand: the wheel of deadlines has
+a place for each tick until the last one."""
 
 
 class PackedRows(NamedTuple):
@@ -213,7 +217,9 @@ class Keyspace:
         """
         number = partition_of(key, self._partitions_count)
         deadline = self._deadline(timeout_s)
-        partition, failed, keys = self._host.served(number), None, (key,)
+        is_short = (timeout_s or self._timeout_s) <= SERVED_S_MAX
+        partition = self._host.served(number) if is_short else None
+        failed, keys = None, (key,)
         if partition is not None:  # the usual case: it needs no errand
             try:
                 (packed,) = await partition.read(
@@ -388,7 +394,9 @@ class Keyspace:
         change = change_of(key, operation, argument, if_tag, if_absent=if_absent)
         writes = self._writer.writes(number, (change,), operation_id)
         deadline = self._deadline(timeout_s)
-        partition, failed, outcome = self._host.served(number), None, None
+        is_short = (timeout_s or self._timeout_s) <= SERVED_S_MAX
+        partition = self._host.served(number) if is_short else None
+        failed = outcome = None
         if partition is not None:  # the usual case: it needs no errand
             try:
                 (outcome,) = await partition.write(writes, deadline)

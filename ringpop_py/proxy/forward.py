@@ -191,7 +191,9 @@ class Proxy:
             try:
                 head = owners.head(keys)
                 return await self._send(owner, head, request, ask.wait_us, policy)
-            except TooManyInFlight:  # back-pressure is for the caller
+            except TooManyInFlight as error:  # back-pressure is for the caller
+                if retry is not None:
+                    error.took_effect = retry.took_effect
                 raise
             except CallError as error:
                 failure = error

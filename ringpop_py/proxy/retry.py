@@ -162,7 +162,8 @@ class Retry:
             self._passed_over.append(ask.to)
 
     @property
-    def _took_effect(self) -> TookEffect:
+    def took_effect(self) -> TookEffect:
+        """As that of an error: "no" only if it is certain that no attempt took effect."""
         return "unknown" if self._may_have_run else "no"
 
     def _pause_us(self) -> int:
@@ -183,7 +184,7 @@ class Retry:
     def _without_owner(self, error: RingpopError) -> RingpopError:
         if isinstance(error, KeysDiverged):
             return self._ended(KeysDiverged, str(error))
-        error.took_effect = self._took_effect  # it alone would say that nothing was sent
+        error.took_effect = self.took_effect  # it alone would say that nothing was sent
         return error
 
     def _end(self, now: int) -> ProxyError | None:
@@ -210,4 +211,4 @@ class Retry:
         return end
 
     def _ended(self, kind: type[ProxyError], message: str) -> ProxyError:
-        return kind(message, self._history, self._took_effect)
+        return kind(message, self._history, self.took_effect)

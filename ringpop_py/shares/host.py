@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from ringpop_py.shares.server import PartitionServer
+from ringpop_py.shares.server import ONLINE, PartitionServer
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Sequence
 
     import trio
 
@@ -99,7 +99,7 @@ class OwningHost(Generic[DriverT]):
         self.apply = self._server.apply
         self.read = self._server.read
         self.scan = self._server.scan
-        self.served = self._server.served
+        self.columns = self._server.columns
         self.destination = driver.steward.destination
         self.why_nobody = driver.steward.why_nobody
         self.learn = driver.learn
@@ -112,9 +112,13 @@ class OwningHost(Generic[DriverT]):
         """See `Host`."""
         return self.driver.changed
 
-    def columns(self, request: ColumnsRequest) -> Coroutine[Any, Any, list[Any]]:
+    def served(self, partition: int) -> Held | None:
         """See `Host`."""
-        return self._server.columns(request)
+        driver = self.driver
+        found: Held | None = driver.partitions.get(partition)
+        if found is None or found.presence is not ONLINE or driver.failure:
+            return None
+        return found
 
     async def end(self) -> None:
         """Give up all partitions: the keyspace was dropped."""

@@ -90,13 +90,6 @@ class PartitionServer(Generic[H]):
         self._name = name
         self._wait_s = wait_s
 
-    def served(self, number: int) -> H | None:
-        """Return partition *number* if it is served here now; None otherwise."""
-        partition = self._holder.partitions.get(number)
-        if partition is None or partition.presence is not ONLINE or self._holder.failure:
-            return None
-        return partition
-
     def apply(self, parts: Sequence[tuple[int, Sequence[Write]]]) -> Coroutine[Any, Any, list[Any]]:
         """Commit writes; return for each part its outcomes, or a `PartResult` as elsewhere here."""
         return self._each(parts, lambda partition, writes: partition.write(writes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import trio.testing
 
 from ringpop_py.errors import OutcomeUnknown, PartitionUnavailable, StoreFull, StoreUnavailable
 from ringpop_py.journal import codec
-from ringpop_py.journal.desk import Presence
+from ringpop_py.journal.desk import Presence, WriteJob
 from ringpop_py.journal.effects import Trimmed
 from ringpop_py.journal.records import Mark, Seal, Slot
 from ringpop_py.placing.duties import Taken
@@ -455,6 +456,21 @@ async def test_at_its_deadline_a_write_is_waited_for_no_longer_and_may_take_effe
 
         store.answers.set()
         assert await total(partition) == 1
+
+
+async def test_a_request_that_is_done_leaves_nothing_that_only_a_collector_finds() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(1, 21):
+                await partition.write([add(number)], trio.current_time() + 2)
+            jobs = [each for each in gc.get_objects() if isinstance(each, WriteJob)]
+        finally:
+            gc.enable()
+
+        assert len(jobs) <= 1  # that of the last group
 
 
 async def test_at_its_deadline_a_read_is_forgotten() -> None:

@@ -21,7 +21,7 @@ from ringpop_py.keyed import evaluator, keyed
 from ringpop_py.keyed.aggregations import ABSENT, Aggregations
 from ringpop_py.keyed.bodies import Body
 from ringpop_py.keyed.keyed import KeyedState, Snapshot
-from ringpop_py.keyed.sessions import WINDOW
+from ringpop_py.keyed.sessions import SEQUENCE_MAX, WINDOW
 from ringpop_py.values.operations import (
     Change,
     Outcome,
@@ -608,6 +608,16 @@ def test_a_write_alone_does_what_it_does_in_a_group(changes: list[Change]) -> No
         assert rows_in(alone) == rows_in(grouped)
         session = dict(alone.sessions).get("x")
         assert session == dict(grouped.sessions).get("x")
+
+
+def test_no_sequence_is_beyond_those_that_can_be_stored() -> None:
+    state = make_state()
+
+    for sequence in (SEQUENCE_MAX, SEQUENCE_MAX + 1):
+        (outcome,) = commit(state, write(sequence, ("a", "add", 1)))
+
+    assert isinstance(outcome, BadOperation)
+    assert value_in(state, "a") == 1
 
 
 def of_two_sources() -> KeyedState:

@@ -14,15 +14,16 @@ from ringpop_py.errors import (
     OutcomeUnknown,
     PartitionUnavailable,
 )
+from ringpop_py.journal.desk import Presence
 from ringpop_py.shares.courier import Courier
+from ringpop_py.shares.host import OwningHost
 from ringpop_py.shares.server import PartitionServer
+from ringpop_py.values.operations import Write
 from tests.durable.benches import until
 from tests.keyspaces.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from ringpop_py.values.operations import Write
 
 pytestmark = pytest.mark.virtual_time
 
@@ -45,13 +46,13 @@ class Losing:
 
 def lose(monkeypatch: pytest.MonkeyPatch, error: KeyspaceError) -> None:
     """Have the first answer of each request that is served here be lost."""
-    served = PartitionServer.served
+    served = OwningHost.served
 
-    def losing(server: PartitionServer[Any], number: int) -> Any:  # noqa: ANN401 - a `Held`
-        partition = served(server, number)
+    def losing(host: OwningHost[Any], number: int) -> Any:  # noqa: ANN401 - a `Held`
+        partition = served(host, number)
         return partition and Losing(partition, error)
 
-    monkeypatch.setattr(PartitionServer, "served", losing)
+    monkeypatch.setattr(OwningHost, "served", losing)
 
 
 @pytest.mark.parametrize("mode", ["durable", "memory"])
@@ -127,6 +128,49 @@ async def test_a_write_that_is_left_open_says_so(monkeypatch: pytest.MonkeyPatch
 
         with pytest.raises(OutcomeUnknown):
             await keyspace.update("key", "add", 1, timeout_s=1)
+
+
+async def test_after_a_cut_a_copy_whose_owner_is_elsewhere_takes_no_writes_of_its_own_node() -> (
+    None
+):
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await cluster.start("b")
+        keyspace = await a.open_keyspace("k", partitions=8, mode="memory")
+        await all_online(keyspace, "a", "b")
+        host: Any = keyspace._host
+        number = next(row.partition for row in keyspace.table if row.owner == "a")
+        assert host.served(number) is not None
+
+        row = keyspace.table[number]
+        keyspace.table.put(row.claimed("b", row.epoch + 1))
+
+        assert host.driver.partitions[number].presence is Presence.OWNED
+        assert host.served(number) is None
+
+
+async def test_a_request_with_much_time_is_an_errand(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_cluster() as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=4)
+        await all_online(keyspace, "a")
+        lose(monkeypatch, PartitionUnavailable("nobody comes here"))
+
+        for timeout_s in (61, 1e9, 1e308, float("inf")):
+            await keyspace.put("key", timeout_s, timeout_s=timeout_s)
+            assert await keyspace.get("key", timeout_s=timeout_s) == timeout_s
+
+
+async def test_a_malformed_write_is_refused_alone() -> None:
+    async with a_cluster() as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=1)
+        await all_online(keyspace, "a")
+        await keyspace.put("key", 1)
+
+        malformed: Any = Write("s", 0, None)  # type: ignore[arg-type]
+        outcomes = await keyspace.write({0: [malformed]})
+
+        assert isinstance(outcomes[0][0], BadOperation)
+        assert await keyspace.get("key") == 1
 
 
 async def test_a_time_out_has_to_be_a_time() -> None:
