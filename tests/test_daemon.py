@@ -532,6 +532,35 @@ async def test_too_many_requests_are_pushed_back(autojump_clock: trio.testing.Mo
             release.set()
 
 
+async def test_back_pressure_says_that_an_attempt_before_it_may_have_run(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    async with cluster(2, proxy=ProxyConfig(in_flight_max=1, timeout_s=2)) as ((a, b), _):
+        runs = 0
+
+        @b.handler("/wait")
+        async def wait(_call: AppCall) -> bytes:
+            nonlocal runs
+            runs += 1
+            await trio.sleep(9)
+            return b""
+
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                options: RequestOptions = {"idempotent": True, "retry_schedule": [1.0]}
+                with pytest.raises(TooManyInFlight) as raised:
+                    await a.handle_or_proxy(key_of(b), Request("/wait"), **options)
+                assert raised.value.took_effect == "unknown"
+
+            nursery.start_soon(ask)
+            await trio.sleep(2.5)  # the first attempt has ended, and the second has not begun
+            with pytest.raises(RingpopError):
+                await a.handle_or_proxy(key_of(b), Request("/wait"), max_retries=0)
+        assert runs == 2
+
+
 @pytest.mark.parametrize("route", [False, True])
 async def test_a_burst_of_a_clients_calls_is_pushed_back_beyond_the_limit(
     autojump_clock: trio.testing.MockClock,

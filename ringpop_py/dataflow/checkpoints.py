@@ -85,7 +85,7 @@ class Checkpoints:
         unnamed = [
             key for key in listed if key < end and key.removeprefix(self._objects) not in named
         ]
-        # Records first: whoever finds one finds its objects, too.
+        # Records first: where a record is found, its objects are there, too.
         for left in (old, unnamed):
             for start in range(0, len(left), DELETED_AT_ONCE):
                 self._store.delete(left[start : start + DELETED_AT_ONCE])

@@ -53,7 +53,8 @@ class Context:
 
     Attributes:
         key: the key of the state.
-        watermark: no later record is earlier, except late ones; None if there is none.
+        watermark: records that come later have later times, unless they are late; None before the
+            first one.
         late_count: how many records have come too late; a stage counts them with `late`.
     """
 

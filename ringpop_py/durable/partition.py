@@ -105,7 +105,7 @@ class Partition(LocalPartition):
         """
         if stale and self.presence is _OWNED:
             found = look(self.state)
-            await trio.lowlevel.checkpoint()  # whoever reads in a loop lets other tasks run
+            await trio.lowlevel.checkpoint()  # a loop of reads lets other tasks run
             return found
         writer = self._writer
         job = writer.ownership.read(self)

@@ -54,7 +54,7 @@ class EpochRecord(Declared, frozen=True):
     """The end of an epoch: a consistent cut through all workers, and the workers that go on.
 
     The records of a dataflow have the numbers 0, 1, 2 and so on, and a number is put once. So two
-    leaders, or workers of a former run, cannot both go on: whoever puts the next one decides.
+    leaders, or workers of a former run, cannot both go on: the one that puts the next record does.
 
     Attributes:
         epoch: its number.
@@ -65,7 +65,7 @@ class EpochRecord(Declared, frozen=True):
         offsets: how far each split was read.
         times: the watermark of each split that has one: otherwise a split without new records
             would hold up the workers that begin from here.
-        watermark: the time of records that the workers had reached; None if there was none.
+        watermark: the time of records that the workers had reached; None without one.
         outputs: the results of this epoch, or of the one from which the run begins again.
         cut: the epoch whose end this is: *epoch* itself, or an earlier one from which the workers
             begin again.

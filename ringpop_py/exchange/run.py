@@ -99,7 +99,7 @@ class WorkerRun(Generic[R]):
 
     @property
     def watermark(self) -> int | None:
-        """The watermark of this worker's stage; None if there is none."""
+        """The watermark of this worker's stage; None before the first one."""
         return self._tracker.time
 
     @property

@@ -17,10 +17,10 @@ class WatermarkTracker:
 
     Args:
         idle_after: in the unit of the instants that methods are given.
-        time: the least watermark; None if there is none yet.
+        time: the least watermark; None before the first one.
 
     Attributes:
-        time: the watermark; None if there is none yet.
+        time: the watermark; None before the first one.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class Authority(NamedTuple):
     """The authority that signs the certificates of one cluster.
 
     Attributes:
-        certificate: the authority's own, in PEM: whoever trusts it trusts what it issues.
+        certificate: the authority's own, in PEM; a process that trusts it trusts what it issues.
     """
 
     private_key: ec.EllipticCurvePrivateKey

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import trio
 
+from ringpop_py.client.requests import ReadsOf
 from ringpop_py.errors import (
     BadOperation,
     ConfigError,
@@ -149,11 +150,31 @@ async def test_after_a_cut_a_copy_whose_owner_is_elsewhere_takes_no_writes_of_it
         assert host.served(number) is None
 
 
+async def test_an_errand_that_follows_needs_no_pause_if_the_partition_is_elsewhere() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await cluster.start("b")
+        keyspace = await a.open_keyspace("k", partitions=8)
+        await all_online(keyspace, "a", "b")
+        number = next(row.partition for row in keyspace.table if row.owner == "b")
+        key = next(key for key in map(str, range(1_000)) if keyspace.partition_of(key) == number)
+        host: Any = keyspace._host
+        request = ReadsOf("k", keyspace.generation, {number: (key,)}, stale=False, host=host)
+        await keyspace.put(key, 1)
+        began_at = trio.current_time()
+
+        left = PartitionUnavailable("it has left")
+        found = await keyspace._courier.ask(request, (number,), began_at + 5, left)
+
+        assert not isinstance(found[number], KeyspaceError)
+        assert trio.current_time() == began_at
+
+
 async def test_a_request_with_much_time_is_an_errand(monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_cluster() as cluster:
         keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=4)
         await all_online(keyspace, "a")
-        lose(monkeypatch, PartitionUnavailable("nobody comes here"))
+        lose(monkeypatch, BadOperation("an answer of the partition itself, which is the result"))
 
         for timeout_s in (61, 1e9, 1e308, float("inf")):
             await keyspace.put("key", timeout_s, timeout_s=timeout_s)
