@@ -9,7 +9,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
+from itertools import count, islice, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.arguments import (
@@ -26,7 +27,7 @@ from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import encode, replace
-from ringpop_py.values.operations import Change, Outcome, Value, Write
+from ringpop_py.values.operations import Change, Outcome, Value, Write, WriteRun
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.values.operations import OperationId
 
+_WHOLE: Final = {len(Change._fields)}
+_as_change: Final = partial(tuple.__new__, Change)  # of a tuple of three, without a call in Python
 PAGE_ROWS: Final = 1_000  # a page asks all partitions, whatever its size
 
 
@@ -66,7 +69,7 @@ class Writer:
         changes: Sequence[Change],
         operation_id: str | OperationId | None,
         offsets: Mapping[str, Value] | None = None,
-    ) -> list[Write]:
+    ) -> Sequence[Write]:
         """Return the writes of *changes* to partition *number*. Raises BadOperation."""
         if operation_id is not None:
             # One id can name one write only, so the changes of a partition become one.
@@ -78,14 +81,22 @@ class Writer:
             identity = self._identity = self._new_identity()
         source, sequences = identity.source, identity.sequences
         sequence = sequences.get(number) or sequences.setdefault(number, count())
-        return [Write(source, next(sequence), (change,), offsets) for change in changes]
+        if len(changes) == 1:
+            return [Write(source, next(sequence), tuple(changes), offsets)]
+        numbers = list(islice(sequence, len(changes)))
+        # No other thread comes between: all of it happens in one call in C.
+        assert numbers[-1] - numbers[0] == len(numbers) - 1
+        return WriteRun(source, numbers[0], changes, offsets)
 
 
 def grouped(keys: Iterable[str], partitions_count: int) -> dict[int, list[int]]:
     """Return the places of *keys* by partition."""
     groups: dict[int, list[int]] = {}
-    for place, key in enumerate(keys):
-        groups.setdefault(partition_of(key, partitions_count), []).append(place)
+    for place, number in enumerate(map(partition_of, keys, repeat(partitions_count))):
+        if number in groups:
+            groups[number].append(place)
+        else:
+            groups[number] = [place]
     return groups
 
 
@@ -128,12 +139,17 @@ def changes_in(
     checked_kind(changes, Iterable, "changes", "a list")
     given = list(changes)
     try:
-        wanted = [each if type(each) is Change else Change(*each) for each in given]
+        if {tuple}.issuperset(map(type, given)) and _WHOLE.issuperset(map(len, given)):
+            wanted = list(map(_as_change, given))  # mostly, and there can be thousands
+        else:
+            wanted = [each if type(each) is Change else Change(*each) for each in given]
     except TypeError:
         for change in given:
             if not isinstance(change, Sequence) or not 2 <= len(change) <= 3:  # noqa: PLR2004
                 raise wrong("change", "(key, operation, argument)", change) from None
         raise
+    if {str}.issuperset([type(change.aggregation) for change in wanted]):
+        return wanted
     for change in wanted:
         if not isinstance(change.aggregation, str):
             raise wrong("operation", "text", change.aggregation)

@@ -26,14 +26,14 @@ from ringpop_py.errors import (
 )
 from ringpop_py.journal import effects as fx
 from ringpop_py.journal.records import Release
-from ringpop_py.values.operations import ArgumentRows, PackedWrite
+from ringpop_py.values.operations import ArgumentRows, PackedWrite, WriteRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.config.settings import StateConfig
     from ringpop_py.journal.journal import Journal
-    from ringpop_py.values.operations import Outcome, Write
+    from ringpop_py.values.operations import Change, Outcome, Write
 
 CHANGE_BYTES: Final = 64
 """The approximate bytes of a change besides its argument, for the size limit of a group."""
@@ -62,7 +62,9 @@ class Staging(Protocol):
     @property
     def stage(
         self,
-    ) -> Callable[[Sequence[Write | PackedWrite]], tuple[object, list[Outcome | KeyspaceError]]]:
+    ) -> Callable[
+        [Sequence[Write | PackedWrite | WriteRun]], tuple[object, list[Outcome | KeyspaceError]]
+    ]:
         """Return what writes would do, as the body of an entry, and the outcome of each."""
 
 
@@ -370,7 +372,13 @@ def _staged(state: Staging, jobs: Sequence[WriteJob]) -> object:
     if len(jobs) == 1:  # mostly: callers write to many partitions
         body, jobs[0].outcomes = state.stage(jobs[0].writes)
         return body
-    body, outcomes = state.stage([write for job in jobs for write in job.writes])
+    writes: list[Write | PackedWrite | WriteRun] = []
+    for job in jobs:
+        if isinstance(job.writes, WriteRun):
+            writes.append(job.writes)
+        else:
+            writes += job.writes
+    body, outcomes = state.stage(writes)
     at = 0
     for job in jobs:
         job.outcomes = outcomes[at : at + len(job.writes)]
@@ -379,6 +387,8 @@ def _staged(state: Staging, jobs: Sequence[WriteJob]) -> object:
 
 
 def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
+    if isinstance(writes, WriteRun):
+        return _bytes_of_changes(writes.changes)
     size = 0  # an estimate: packing the writes only to measure them would cost more
     for write in writes:
         if isinstance(write, PackedWrite):
@@ -388,8 +398,13 @@ def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
             elif not isinstance(write.arguments, ArgumentRows):  # which are numbers
                 size += sum(len(each) for each in write.arguments if isinstance(each, (str, bytes)))
             continue
-        for _, _, argument in write.changes:
-            size += CHANGE_BYTES
-            if isinstance(argument, (str, bytes)):  # a union would be made anew for each change
-                size += len(argument)
+        size += _bytes_of_changes(write.changes)
+    return size
+
+
+def _bytes_of_changes(changes: Sequence[Change]) -> int:
+    size = CHANGE_BYTES * len(changes)
+    for _, _, argument in changes:
+        if isinstance(argument, (str, bytes)):  # a union would be made anew for each change
+            size += len(argument)
     return size

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from ringpop_py.errors import OperationTooOld, StateDamaged
-from ringpop_py.keyed.sessions import SEQUENCE_MAX, after, record_of, with_records
+from ringpop_py.keyed.sessions import SEQUENCE_MAX, after, after_run, record_of, with_records
 from ringpop_py.values.operations import DIGEST_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ringpop_py.keyed.sessions import Session
 
@@ -52,6 +52,21 @@ class Group:
         self.sessions: dict[str, Session] = {}
         self.ids: dict[str, Ids] = {}
         self.offsets: dict[str, bytes] = {}
+
+    def add(
+        self,
+        changed: Mapping[str, bytes | None],
+        deleted: Sequence[str],
+        growth: int,
+        offsets: Mapping[str, bytes] | None,
+    ) -> None:
+        """Add the effects of a write."""
+        self.changed.update(changed)
+        if deleted:
+            self.deleted.update(dict.fromkeys(deleted))
+        self.growth += growth
+        if offsets:
+            self.offsets.update(offsets)
 
     def digest_of(self, source: str, sequence: int) -> bytes:
         """Return the digest of a write of this group; empty if it has none or is not known."""
@@ -101,6 +116,13 @@ def session_after(session: Session | None, ids: Ids) -> Session:
     Raises:
         StateDamaged: if one of them is so old that no owner can have logged it.
     """
+    first = ids[0]
+    if (
+        type(first) is int
+        and (session is None or first > session[0])
+        and ids == list(range(first, first + len(ids)))  # mostly, and there can be thousands
+    ):
+        return after_run(session, first, len(ids))
     records: list[bytes] = []
     sequence = 0
     try:

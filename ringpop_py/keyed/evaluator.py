@@ -23,7 +23,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.keyed.aggregations import ABSENT, SCALARS, check_value
 from ringpop_py.keyed.bodies import Body, Group, Ids, is_digest
-from ringpop_py.keyed.sessions import SEQUENCE_MAX, after, check_id, digest_in
+from ringpop_py.keyed.sessions import SEQUENCE_MAX, after, after_run, check_id, digest_in
 from ringpop_py.values.operations import (
     DIGEST_BYTES,
     ArgumentRows,
@@ -33,6 +33,7 @@ from ringpop_py.values.operations import (
     Span,
     Value,
     Write,
+    WriteRun,
 )
 from ringpop_py.values.packed import decode_value
 
@@ -59,7 +60,7 @@ def _malformed(error: Exception) -> BadOperation:
     return BadOperation(f"the write is malformed: {type(error).__name__}: {error}")
 
 
-def _is_plain(write: Write | PackedWrite) -> TypeGuard[Write]:
+def _is_plain(write: Write | PackedWrite | WriteRun) -> TypeGuard[Write]:
     """Return whether *write* has one change, and nothing besides."""
     return (
         type(write) is Write
@@ -86,15 +87,19 @@ class Evaluator:
     mergeable: bool
 
     def stage(
-        self, writes: Sequence[Write | PackedWrite]
+        self, writes: Sequence[Write | PackedWrite | WriteRun] | WriteRun
     ) -> tuple[Body | None, list[Outcome | KeyspaceError]]:
         """Return what *writes* do, one after the other: a body for the log, and their outcomes.
+
+        A run among them stands for its writes, each of which has an outcome.
 
         Nothing changes: the outcomes hold once the body is applied to the present state. The
         outcome of a refused write is its error; it leaves no trace in the body. The body is None if
         there is nothing to log.
         """
-        if len(writes) == 1 and not self.mergeable:
+        if isinstance(writes, WriteRun):
+            writes = (writes,)
+        elif len(writes) == 1 and not self.mergeable:
             try:
                 alone = self._stage_alone(writes[0]) if _is_plain(writes[0]) else None
             except KeyspaceError as error:
@@ -106,18 +111,50 @@ class Evaluator:
         group = Group()
         outcomes: list[Outcome | KeyspaceError] = []
         for write in writes:
-            try:
-                if isinstance(write, PackedWrite) or write.span is None:
-                    outcomes.append(self._stage_write(write, group))
-                else:
-                    outcomes.append(self._stage_span(write, write.span, group))
-            except KeyspaceError as error:
-                outcomes.append(error)
-            except (TypeError, ValueError, AttributeError) as error:
-                # Perhaps a name is not text. The other writes of the group must not fail with it.
-                outcomes.append(_malformed(error))
+            if not isinstance(write, WriteRun):
+                outcomes.append(self._outcome_of(write, group))
+                continue
+            values = self._stage_run(write, group)
+            if values is not None:
+                outcomes += [Outcome((value,)) for value in values]
+            else:
+                outcomes += [self._outcome_of(each, group) for each in write]
         is_any = group.ids or group.offsets
         return (group.body(mergeable=self.mergeable) if is_any else None), outcomes
+
+    def _outcome_of(self, write: Write | PackedWrite, group: Group) -> Outcome | KeyspaceError:
+        try:
+            if isinstance(write, PackedWrite) or write.span is None:
+                return self._stage_write(write, group)
+            return self._stage_span(write, write.span, group)
+        except KeyspaceError as error:
+            return error
+        except (TypeError, ValueError, AttributeError) as error:
+            # Perhaps a name is not text. The other writes of the group must not fail with it.
+            return _malformed(error)
+
+    def _stage_run(self, run: WriteRun, group: Group) -> Sequence[Value] | None:
+        """Stage the writes of *run* as one, in a fourth of the time; return the new values.
+
+        None if they are not new, or one of them is refused: then nothing was staged.
+        """
+        source, first, count = run.source, run.first, len(run)
+        before = group.sessions.get(source) or self.sessions.get(source)
+        if type(first) is not int or (before is not None and first <= before[0]):
+            return None
+        changed: dict[str, bytes | None] = {}
+        deleted: list[str] = []
+        try:
+            check_id(source, first)
+            check_id(source, first + count - 1)
+            values, growth = self._evaluate_run(run, group, changed, deleted)
+            offsets = self._packed_offsets(run.offsets, group) if run.offsets else {}
+        except (KeyspaceError, TypeError, ValueError, AttributeError):
+            return None
+        group.add(changed, deleted, growth, offsets)
+        group.sessions[source] = after_run(before, first, count)
+        group.ids.setdefault(source, []).extend(range(first, first + count))
+        return values
 
     def _stage_alone(self, write: Write) -> tuple[Body, list[Outcome | KeyspaceError]] | None:
         """Do what `stage` does with one plain write, in half the time; None if it is not usual.
@@ -178,17 +215,12 @@ class Evaluator:
             offsets = self._packed_offsets(write.offsets, group) if write.offsets else None
             digest = write.digest
         # From here on nothing raises, so the group has a write as a whole or not at all.
-        group.changed.update(changed)
-        if deleted:
-            group.deleted.update(dict.fromkeys(deleted))
-        group.growth += growth
+        group.add(changed, deleted, growth, offsets)
         group.sessions[source] = session
         ids = group.ids.setdefault(source, [])
         ids.append(sequence)
         if digest:
             ids.append(digest)
-        if offsets:
-            group.offsets.update(offsets)
         return Outcome(tuple(values))
 
     def _stage_span(self, write: Write, span: Span, group: Group) -> Outcome:
@@ -218,11 +250,7 @@ class Evaluator:
             raise RecordRefused(str(error)) from None
         offsets = self._packed_offsets(write.offsets or {}, group)
         offsets |= self._packed_offsets({mark_name(span.source): span.upto}, group, marks=True)
-        group.changed.update(changed)
-        if deleted:
-            group.deleted.update(dict.fromkeys(deleted))
-        group.growth += growth
-        group.offsets.update(offsets)
+        group.add(changed, deleted, growth, offsets)
         return Outcome((span.upto,))
 
     def _mark_of(self, source: str, group: Group) -> int:
@@ -281,6 +309,24 @@ class Evaluator:
             changed[key] = self._packed(value, VALUE_BYTES_MAX)
             values.append(value)
         return values, growth
+
+    def _evaluate_run(
+        self,
+        run: WriteRun,
+        group: Group,
+        changed: dict[str, bytes | None],
+        deleted: list[str],
+    ) -> tuple[Sequence[Value], int]:
+        """Do what `_evaluate` does; if all changes are puts, in a third of the time."""
+        keys, names, arguments = zip(*run.changes, strict=True)
+        if self.mergeable or names.count("put") < len(names):
+            return self._evaluate(run.changes, group, changed, deleted)
+        if not SCALARS.issuperset(map(type, arguments)):
+            for argument in arguments:
+                check_value(argument)
+        packed = list(map(self.pack, arguments))
+        write = PackedWrite(run.source, run.first, "put", keys, packed)
+        return arguments, self._evaluate_packed(write, group, changed, deleted)
 
     def _evaluate_packed(
         self,

@@ -66,6 +66,15 @@ def after(session: Session | None, sequence: int) -> Session | None:
     return (highest, missing ^ bit, digests) if missing & bit else None
 
 
+def after_run(session: Session | None, first: int, count: int) -> Session:
+    """Return *session* with *count* sequences from *first* on, which all are above its highest."""
+    session = after(session, first)
+    assert session is not None, "they are new"
+    highest, missing, digests = session
+    ahead = count - 1
+    return highest + ahead, missing << ahead & _WINDOW_BITS if missing else 0, digests
+
+
 def record_of(sequence: int, digest: bytes) -> bytes:
     """Return the record of a write with a *digest*."""
     return sequence.to_bytes(_SEQUENCE_BYTES, "big") + digest

@@ -12,6 +12,7 @@ from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailab
 from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import Text, decode
+from ringpop_py.values.operations import WriteRun
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.wire.calls import Answer
 
@@ -91,7 +92,7 @@ class ClientServer:
 
     async def _apply(self, incoming: IncomingCall) -> Answer:
         request = ApplyRequest.decode(incoming.arg3)
-        parts = dict(request.parts)
+        parts = {number: WriteRun.gathered(writes) for number, writes in request.parts}
 
         def write(keyspace: Keyspace) -> Awaitable[Mapping[int, object]]:
             return keyspace.write(parts, timeout_s=_time_left_s(incoming))

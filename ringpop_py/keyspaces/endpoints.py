@@ -28,11 +28,12 @@ from ringpop_py.memory.hand_over import HAND_OVER, HandOver
 from ringpop_py.memory.host import MemoryHost
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import decode, encode
+from ringpop_py.values.operations import WriteRun
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.wire.calls import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ringpop_py.jobs.jobs import Jobs
     from ringpop_py.keyspaces.gossip import GossipDriver
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ringpop_py.shares.host import Host
     from ringpop_py.transport.channel import IncomingCall
     from ringpop_py.transport.serving import Handler
+    from ringpop_py.values.operations import Write
     from ringpop_py.values.requests import KeyspaceRequest
 
 MISSED_S: Final = 1.0
@@ -105,7 +107,10 @@ class KeyspaceServer:
 
     def _apply(self, incoming: IncomingCall) -> Awaitable[Answer]:
         request = ApplyRequest.decode(incoming.arg3)
-        return self._at_host(request, lambda host: host.apply(request.parts))
+        parts: Sequence[tuple[int, Sequence[Write]]] = request.parts
+        if len(parts) != 1 or len(parts[0][1]) > 1:  # mostly there is one write
+            parts = [(number, WriteRun.gathered(writes)) for number, writes in parts]
+        return self._at_host(request, lambda host: host.apply(parts))
 
     async def _read(self, incoming: IncomingCall) -> Answer:
         request = decode(ReadRequest, incoming.arg3)

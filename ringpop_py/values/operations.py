@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, overload
 
 from ringpop_py.errors import BodyError
 from ringpop_py.values.declared import Declared, Meta, Natural, Text
@@ -13,7 +13,7 @@ Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Val
 """A value that a key can hold, as msgpack can express it. None is one; an absent key has none."""
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     AnyValue = Value
     Argument = Value
@@ -94,6 +94,65 @@ class Write(Declared, frozen=True):
     offsets: Mapping[str, Argument] | None = None
     digest: bytes = b""
     span: Span | None = None
+
+
+class WriteRun(Sequence[Write]):
+    """Writes of one change each, independent of one another, whose ids follow one another.
+
+    A caller that makes many changes has no use for an object each.
+
+    Attributes:
+        first: the sequence of the first one.
+        offsets: of each.
+    """
+
+    __slots__ = ("changes", "first", "offsets", "source")
+
+    @classmethod
+    def gathered(cls, writes: Sequence[Write]) -> Sequence[Write]:
+        """Return *writes*, as a run if they are one."""
+        if len(writes) <= 1:
+            return writes
+        source, first, offsets = writes[0].source, writes[0].sequence, writes[0].offsets
+        changes: list[Change] = []
+        for sequence, write in enumerate(writes, first):
+            if write.sequence != sequence or write.source != source or len(write.changes) != 1:
+                return writes
+            if write.digest or write.span or write.offsets != offsets:
+                return writes
+            changes += write.changes
+        return cls(source, first, changes, offsets)
+
+    def __init__(
+        self,
+        source: str,
+        first: int,
+        changes: Sequence[Change],
+        offsets: Mapping[str, Value] | None = None,
+    ) -> None:
+        self.source = source
+        self.first = first
+        self.changes = changes
+        self.offsets = offsets
+
+    def __repr__(self) -> str:
+        return f"<WriteRun of {len(self)} from {self.source!r} {self.first} on>"
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def __iter__(self) -> Iterator[Write]:
+        for sequence, change in enumerate(self.changes, self.first):
+            yield Write(self.source, sequence, (change,), self.offsets)
+
+    @overload
+    def __getitem__(self, at: int) -> Write: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Write]: ...
+
+    def __getitem__(self, at: int | slice) -> Write | Sequence[Write]:
+        return tuple(self)[at]
 
 
 class ArgumentRows(Sequence[Value]):

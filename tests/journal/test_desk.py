@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,7 @@ from ringpop_py.journal import effects as fx
 from ringpop_py.journal.desk import CHANGE_BYTES, Desk, Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.journal.effects import StoreAnswer
 from ringpop_py.journal.records import Group, Mark, Release, Seal
-from ringpop_py.values.operations import Change, Outcome, PackedWrite, Write
+from ringpop_py.values.operations import Change, Outcome, PackedWrite, Write, WriteRun
 from tests.journal.journals import Node, Store, group, only
 
 if TYPE_CHECKING:
@@ -35,11 +36,12 @@ class Sequences:
     """A state in which a write does nothing but leave its sequence."""
 
     def stage(
-        self, writes: Sequence[Write | PackedWrite]
+        self, writes: Sequence[Write | PackedWrite | WriteRun]
     ) -> tuple[object, list[Outcome | KeyspaceError]]:
         outcomes: list[Outcome | KeyspaceError] = []
         done = []
-        for write in writes:
+        each = [tuple(item) if isinstance(item, WriteRun) else (item,) for item in writes]
+        for write in chain.from_iterable(each):
             if isinstance(write, Write) and write.changes[0].aggregation == REFUSED:
                 outcomes.append(BadOperation("no"))
             else:
@@ -74,6 +76,9 @@ class Office:
         self.places = [Place(number) for number in range(count)]
 
     def write(self, number: int, *writes: Write) -> WriteJob:
+        return self.add(number, writes)
+
+    def add(self, number: int, writes: Sequence[Write]) -> WriteJob:
         job = WriteJob(self.places[number], writes)
         self.desk.add_write(job)
         return job
@@ -149,6 +154,24 @@ def test_what_waits_goes_in_one_group_whatever_its_partitions() -> None:
         [Outcome((4,))],
     ]
     assert errors_of(*jobs) == [None] * 3
+
+
+def test_a_run_is_staged_as_such_and_each_job_has_its_own_outcomes() -> None:
+    office = Office(group_bytes_max=6 * CHANGE_BYTES)
+    run = WriteRun("s", 2, [Change("k", "add", 1), Change("k", REFUSED, "x" * CHANGE_BYTES)])
+    jobs = [office.write(0, add(1)), office.add(0, run), office.write(0, add(4), add(5))]
+    too_much = office.write(0, add(6), add(7))
+
+    facts = office.step()
+
+    assert facts == [fx.Committed(1)]
+    assert office.slots() == [group((0, 1, [1, 2, 4, 5]))]
+    assert [[type(each) for each in job.outcomes] for job in jobs] == [
+        [Outcome],
+        [Outcome, BadOperation],
+        [Outcome, Outcome],
+    ]
+    assert not too_much.ended
 
 
 def test_where_nothing_waits_there_is_no_step() -> None:

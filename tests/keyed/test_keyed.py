@@ -21,6 +21,7 @@ from ringpop_py.keyed import evaluator, keyed
 from ringpop_py.keyed.aggregations import ABSENT, Aggregations
 from ringpop_py.keyed.bodies import Body
 from ringpop_py.keyed.keyed import KeyedState, Snapshot
+from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.keyed.sessions import SEQUENCE_MAX, WINDOW
 from ringpop_py.values.operations import (
     Change,
@@ -28,6 +29,7 @@ from ringpop_py.values.operations import (
     PackedWrite,
     Value,
     Write,
+    WriteRun,
 )
 from tests.keyed.reading import rows_in, value_in, values_in
 
@@ -585,6 +587,7 @@ def test_any_course_of_writes_and_repetitions_is_what_the_model_says(
 ARGUMENTS = st.one_of(
     *(st.integers(0, 3), st.text(max_size=2), st.none(), st.just({1: 2}), st.just("x" * 2**20)),
 )
+PUTS = st.builds(Change, KEYS, st.just("put"), ARGUMENTS | st.just([1, "x"]))
 ALONE = st.builds(
     Change,
     KEYS | st.sampled_from(["", "k" * 1_025, None, 5]),
@@ -608,6 +611,57 @@ def test_a_write_alone_does_what_it_does_in_a_group(changes: list[Change]) -> No
         assert rows_in(alone) == rows_in(grouped)
         session = dict(alone.sessions).get("x")
         assert session == dict(grouped.sessions).get("x")
+
+
+RUNS = st.builds(
+    WriteRun,
+    st.sampled_from(["x", "y"]),
+    st.integers(0, 12),
+    st.lists(ALONE, min_size=2, max_size=6) | st.lists(PUTS, min_size=2, max_size=6),
+    st.none() | st.just({"f": 1}),
+)
+
+
+@given(groups=st.lists(st.lists(RUNS, max_size=3), max_size=6), mergeable=st.booleans())
+def test_a_run_does_what_its_writes_do(groups: list[list[WriteRun]], *, mergeable: bool) -> None:
+    keys_max = None if mergeable else KEYS_MAX
+    as_runs, one_by_one = (make_state(keys_max=keys_max, mergeable=mergeable) for _ in range(2))
+
+    for group in groups:
+        body, outcomes = as_runs.stage(group)
+        same, expected = one_by_one.stage([write for run in group for write in run])
+        assert body == same
+        assert list(map(repr, outcomes)) == list(map(repr, expected))
+        if body is not None:
+            as_runs.apply(body)
+            one_by_one.apply(same)
+
+    assert rows_in(as_runs) == rows_in(one_by_one)
+    assert as_runs.sessions == one_by_one.sessions
+    assert as_runs.packed_offsets == one_by_one.packed_offsets
+
+
+@given(st.lists(ALONE, min_size=2, max_size=5), st.none() | st.just({"f": 1}))
+def test_writes_that_came_as_a_run_are_one(
+    changes: list[Change], offsets: dict[str, Value] | None
+) -> None:
+    run = WriteRun("x", 3, changes, offsets)
+    writes = tuple(run)
+
+    found = WriteRun.gathered(writes)
+
+    assert isinstance(found, WriteRun)
+    assert (tuple(found), found[1], found[1:]) == (writes, writes[1], writes[1:])
+    (other,) = WriteRun("y", 3, changes[:1], offsets)
+    for there in (
+        writes[0],
+        other,
+        write(5),
+        write(3 + len(writes), ("a", "add", 1), ("b", "add", 1)),
+    ):
+        assert WriteRun.gathered((*writes, there)) == (*writes, there)
+    named = named_write("id", tuple(changes[:1]), offsets)
+    assert WriteRun.gathered((named, named)) == (named, named)
 
 
 def test_no_sequence_is_beyond_those_that_can_be_stored() -> None:

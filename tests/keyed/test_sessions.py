@@ -15,6 +15,7 @@ from ringpop_py.keyed.sessions import (
     Session,
     Sessions,
     after,
+    after_run,
     check_id,
     digest_in,
     joined,
@@ -39,6 +40,24 @@ def test_a_write_in_order_is_new_once() -> None:
     assert after(session, 2) is None
     assert after(session, 0) is None
     assert after(session, 3) == (3, 0, b"")
+
+
+@given(
+    st.sets(st.integers(0, 20) | st.integers(WINDOW, WINDOW + 20), max_size=6).map(sorted),
+    st.integers(1, 20) | st.integers(WINDOW, WINDOW + 5),
+    st.sampled_from([1, 2, 7, WINDOW + 1]),
+)
+def test_a_run_of_writes_is_as_one_after_the_other(
+    before: list[int], ahead: int, count: int
+) -> None:
+    session = session_of(*before) if before else None
+    first = ahead if session is None else session[0] + ahead
+
+    expected = session
+    for sequence in range(first, first + count):
+        expected = after(expected, sequence)
+
+    assert after_run(session, first, count) == expected
 
 
 def test_a_write_that_was_overtaken_is_new_once() -> None:
