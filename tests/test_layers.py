@@ -162,7 +162,12 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
         *("texts", "transport", "values", "version", "wire"),
     )
     heavy = {"pyarrow", "pandas", "httpx", "hypercorn", "asyncio", "rich", "statistics", "tomllib"}
-    heavy |= {"cryptography", "ringpop_py.transport.tls", "ringpop_py.security.credentials"}
+    heavy |= {
+        "numpy",
+        "cryptography",
+        "ringpop_py.transport.tls",
+        "ringpop_py.security.credentials",
+    }
     ours = {name for name in loaded if name.startswith("ringpop_py.")}
     assert {name for name in ours if name.split(".")[1] not in needed} == {
         "ringpop_py.keyspaces",

@@ -10,6 +10,9 @@ nearly answers it: with eight slots or more a point, most slots hold no point, a
 such a slot have one owner. Building the table takes longer than many rings live while members come
 and go. So a ring searches until there were enough lookups to pay for a table.
 
+A ring knows its members at once, and its points once it is asked about keys: many rings never are,
+and a node that is asked nothing does without NumPy.
+
 Rules for this file: a `HashRing` never changes. It only caches results about its own contents; each
 cache is replaced in one assignment, and a lost race merely repeats work. So tasks and threads can
 share a ring freely.
@@ -18,30 +21,31 @@ share a ring freely.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import numpy as np
-
 from ringpop_py.arguments import checked_kind, checked_text, checked_texts, wrong
 from ringpop_py.dialect import NATIVE, Dialect, dialect_named
 from ringpop_py.errors import NoOwner
-from ringpop_py.ring.points import Points, RadixIndex, index_of, points_of, shares_of, slots_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
+
+    from ringpop_py.ring.points import Points, RadixIndex
 
 POINTS_COUNT: Final = 100
 """Points of each member. The busiest of many members then has about 1.3 times the mean."""
 SLOTS_MAX: Final = 1 << 20
 """The largest table a ring builds for itself: 8 MB of references, 4 MB of indexes."""
-_SLOTS_PER_SEARCH: Final = 64
-"""The table is built after one search for each 64 slots: then searching has cost as much."""
+_SEARCHES_PER_POINT: Final = 1 / 4
+"""The table is built after so many searches: then they have cost as much as it will."""
 
 
 class HashRing:
@@ -71,37 +75,49 @@ class HashRing:
         points_count: int = POINTS_COUNT,
     ) -> None:
         assert points_count > 0
-        identities = _identities(members)
-        points = points_of(sorted(identities), identities, dialect, points_count)
-        self._hold(identities, points, dialect, points_count)
+        self._hold(_identities(members), None, dialect, points_count)
 
     @classmethod
     def _of(
-        cls, identities: dict[str, str], points: Points, dialect: Dialect | str, points_count: int
+        cls,
+        identities: dict[str, str],
+        points: Points | None,
+        dialect: Dialect | str,
+        points_count: int,
     ) -> HashRing:
-        """Make a ring from known points."""
+        """Make a ring, perhaps from known points."""
         ring = cls.__new__(cls)
         found = dialect_named(dialect) if isinstance(dialect, str) else dialect
+        if points is not None:
+            points = points.of(*points)  # unpickled arrays can be written
         ring._hold(identities, points, found, points_count)  # noqa: SLF001 - its own class
         return ring
 
     def _hold(
-        self, identities: dict[str, str], points: Points, dialect: Dialect, points_count: int
+        self, identities: dict[str, str], points: Points | None, dialect: Dialect, points_count: int
     ) -> None:
-        points.hashes.flags.writeable = points.owners_at.flags.writeable = False
         self.owners = tuple(sorted(identities))
         self.dialect = dialect
         self.points_count = points_count
         self._identities = identities
-        self._points = points
+        self._known_points = points
         # While the ring is cold, one slot takes every position and has no owner: so lookups search.
         self._table = dialect.hash_bytes, dialect.hash_bits, [None]
-        self._cold_count = slots_for(len(points.hashes), SLOTS_MAX) // _SLOTS_PER_SEARCH
+        self._cold_count = int(len(identities) * points_count * _SEARCHES_PER_POINT)
 
     @property
     def members(self) -> Mapping[str, str]:
         """The identity behind each owner."""
         return MappingProxyType(self._identities)
+
+    @property
+    def _points(self) -> Points:
+        if self._known_points is None:
+            from ringpop_py.ring.points import points_of  # noqa: PLC0415 - loads NumPy
+
+            found = points_of(self.owners, self._identities, self.dialect, self.points_count)
+            self._known_points = found
+        return self._known_points
 
     # -- one key ---------------------------------------------------------------------------
 
@@ -141,7 +157,9 @@ class HashRing:
         """
         checked_text(key, "key")
         checked_kind(n, int, "n", "a whole number")
-        start = self._point(self.dialect.hash_key(key))
+        if not self.owners:
+            raise _empty()
+        start = self._points.following(self.dialect.hash_key(key))
         found: dict[int, None] = {}
         owners_at = self._points.owners_at
         for part in (owners_at[start:], owners_at[:start]):
@@ -158,7 +176,7 @@ class HashRing:
         """
         if not self.owners:
             return None
-        start = self._point(self.dialect.hash_key(key))
+        start = self._points.following(self.dialect.hash_key(key))
         wanted, owners_at = frozenset(names), self._points.owners_at
         for part in (owners_at[start:], owners_at[:start]):
             for owner in _view(part):
@@ -181,23 +199,21 @@ class HashRing:
         self._cold_count -= 1
         if self._cold_count < 0 and self.owners:
             self._warm()
-        return self.owners[int(self._points.owners_at[self._point(position)])]
-
-    def _point(self, position: int) -> int:
         if not self.owners:
             raise _empty()
-        hashes = self._points.hashes
-        return int(hashes.searchsorted(np.uint64(position))) % len(hashes)
+        points = self._points
+        return self.owners[int(points.owners_at[points.following(position)])]
 
     # -- many keys -------------------------------------------------------------------------
 
     def hashes_of(self, keys: Sequence[str]) -> NDArray[np.uint64]:
         """Return the position of each key on the ring."""
+        from ringpop_py.ring.points import array_of  # noqa: PLC0415 - loads NumPy
+
         try:
-            hashes = self.dialect.hash_each(map(str.encode, keys))
-            return np.fromiter(hashes, np.uint64, len(keys))
+            return array_of(self.dialect.hash_each(map(str.encode, keys)), len(keys))
         except UnicodeEncodeError:
-            return np.fromiter(map(self.dialect.hash_key, keys), np.uint64, len(keys))
+            return array_of(map(self.dialect.hash_key, keys), len(keys))
         except TypeError:
             checked_texts(keys, "keys", "key")
             raise
@@ -233,11 +249,10 @@ class HashRing:
         Raises:
             NoOwner: if the ring is empty.
         """
+        from ringpop_py.ring.points import places_by  # noqa: PLC0415 - loads NumPy
+
         indexes = self.owner_indexes(keys)
-        order = np.argsort(indexes, kind="stable")
-        ends = np.flatnonzero(np.diff(indexes[order], append=-1)) + 1
-        places = np.split(order, ends[:-1])
-        groups = sorted((part.tolist() for part in places if len(part)), key=itemgetter(0))
+        groups = sorted(places_by(indexes), key=itemgetter(0))
         return {self.owners[indexes[group[0]]]: group for group in groups}
 
     def radix_index(self, slots_max: int = SLOTS_MAX) -> RadixIndex:
@@ -248,6 +263,8 @@ class HashRing:
         """
         if not self.owners:
             raise _empty()
+        from ringpop_py.ring.points import index_of  # noqa: PLC0415 - loads NumPy
+
         return index_of(self._points, self.owners, self.dialect.hash_bits, slots_max)
 
     @cached_property
@@ -262,12 +279,7 @@ class HashRing:
 
     def _warm(self) -> None:
         """Build the table for single lookups."""
-        names = np.array([*self.owners, None], dtype=object)  # index -1 takes the last: no owner
-        self._table = (
-            self.dialect.hash_bytes,
-            self._radix.shift,
-            names[self._radix.settled].tolist(),
-        )
+        self._table = self.dialect.hash_bytes, self._radix.shift, self._radix.owners_of_slots()
 
     # -- changes ---------------------------------------------------------------------------
 
@@ -289,12 +301,13 @@ class HashRing:
         for owner in leaving:
             if owner not in joining:
                 del identities[owner]
-        owners = sorted(identities)
-        names = sorted(joining)
-        new = points_of(names, joining, self.dialect, self.points_count)
-        index_of_owner = np.array([bisect_left(owners, name) for name in names], np.int32)
-        kept = self._points.without(leaving, self.owners, names)
-        points = kept.merged(Points(new.hashes, index_of_owner[new.owners_at]))
+        points = None
+        if self._known_points is not None:
+            from ringpop_py.ring.points import points_of  # noqa: PLC0415 - loads NumPy
+
+            new = points_of(sorted(joining), joining, self.dialect, self.points_count)
+            kept = self._known_points.without(leaving, self.owners, sorted(joining))
+            points = kept.merged(new.renumbered(sorted(joining), sorted(identities)))
         return HashRing._of(identities, points, self.dialect, self.points_count)
 
     # -- the whole -------------------------------------------------------------------------
@@ -318,6 +331,8 @@ class HashRing:
 
     def weights(self) -> dict[str, float]:
         """Return the share of all positions that each member owns; they add up to 1."""
+        from ringpop_py.ring.points import shares_of  # noqa: PLC0415 - loads NumPy
+
         hashes, owners_at = self._points
         shares = shares_of(hashes, owners_at, len(self.owners), self.dialect.hash_bits)
         return dict(zip(self.owners, shares, strict=True))
@@ -328,8 +343,8 @@ class HashRing:
         Raises:
             NoOwner: if the ring is empty.
         """
-        counts = np.bincount(self.owner_indexes(keys), minlength=len(self.owners))
-        return dict(zip(self.owners, counts.tolist(), strict=True))
+        counts = Counter(self.owner_indexes(keys).tolist())
+        return {owner: counts[index] for index, owner in enumerate(self.owners)}
 
     def __len__(self) -> int:
         return len(self.owners)
@@ -371,8 +386,9 @@ class HashRing:
         placed = list(self.points())
         assert placed == sorted(placed)
         assert all(0 <= position < 1 << self.dialect.hash_bits for position, _ in placed)
-        counts = np.bincount(owners_at, minlength=len(self.owners))
-        assert (counts == self.points_count).all()
+        assert Counter(owners_at.tolist()) == dict.fromkeys(
+            range(len(self.owners)), self.points_count
+        )
         fresh = HashRing(self._identities, dialect=self.dialect, points_count=self.points_count)
         assert placed == list(fresh.points())
         if self.owners:
@@ -390,14 +406,14 @@ def moved(before: HashRing, after: HashRing) -> float:
     assert before.dialect == after.dialect
     if not before.owners or not after.owners:
         return float(before.owners != after.owners)
-    old, new = before._points, after._points  # noqa: SLF001 - `HashRing` is of this module
-    edges = np.union1d(old.hashes, new.hashes)
+    from ringpop_py.ring.points import share_moved  # noqa: PLC0415 - loads NumPy
+
     names = sorted({*before.owners, *after.owners})
-    owner_before, owner_after = (
-        np.array([bisect_left(names, owner) for owner in ring.owners])[points.owners_ending(edges)]
-        for ring, points in ((before, old), (after, new))
+    old, new = (
+        ring._points.renumbered(ring.owners, names)  # noqa: SLF001 - `HashRing` is of this module
+        for ring in (before, after)
     )
-    return shares_of(edges, owner_before != owner_after, 2, before.dialect.hash_bits)[1]
+    return share_moved(old, new, before.dialect.hash_bits)
 
 
 def _empty() -> NoOwner:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -23,14 +23,32 @@ _SPLIT: Final = -1
 
 
 class Points(NamedTuple):
-    """Points ordered by hash, then by the index of their owner among all owners, sorted."""
+    """Points ordered by hash, then by the index of their owner among all owners, sorted.
+
+    The arrays are read-only.
+    """
 
     hashes: NDArray[np.uint64]
     owners_at: NDArray[np.int32]
 
+    @classmethod
+    def of(cls, hashes: NDArray[np.uint64], owners_at: NDArray[np.int32]) -> Points:
+        """Return points with those arrays, which become read-only."""
+        hashes.flags.writeable = owners_at.flags.writeable = False
+        return cls(hashes, owners_at)
+
+    def following(self, position: int) -> int:
+        """Return the number of the first point at or after *position*; there is one at least."""
+        return int(self.hashes.searchsorted(np.uint64(position))) % len(self.hashes)
+
     def owners_ending(self, edges: NDArray[np.uint64]) -> NDArray[np.int32]:
         """Return the index of the owner at each of *edges*; quick if they ascend."""
         return self.owners_at.take(self.hashes.searchsorted(edges), mode="wrap")
+
+    def renumbered(self, owners: Sequence[str], among: Sequence[str]) -> Points:
+        """Return these points of *owners* with the indexes that these have *among* others."""
+        indexes = np.array([bisect_left(among, owner) for owner in owners], np.int32)
+        return Points.of(self.hashes, indexes[self.owners_at])
 
     def without(
         self, leaving: Sequence[str], owners: Sequence[str], joining: Sequence[str]
@@ -53,7 +71,7 @@ class Points(NamedTuple):
         if leaving:
             kept = stays[owners_at]
             hashes, owners_at = hashes[kept], owners_at[kept]
-        return Points(hashes, renumbered.astype(np.int32)[owners_at])
+        return Points.of(hashes, renumbered.astype(np.int32)[owners_at])
 
     def merged(self, added: Points) -> Points:
         """Return these points and those *added*, whose owners have the same indexes."""
@@ -65,7 +83,7 @@ class Points(NamedTuple):
         if len(tied):
             tied = np.union1d(tied, tied + 1)
             owners_at[tied] = owners_at[tied[np.lexsort((owners_at[tied], hashes[tied]))]]
-        return Points(hashes, owners_at)
+        return Points.of(hashes, owners_at)
 
 
 def points_of(
@@ -83,7 +101,26 @@ def points_of(
         len(owners) * points_count,
     )
     order = np.argsort(hashes, kind="stable")  # stable: equal hashes keep the order of owners
-    return Points(hashes[order], (order // points_count).astype(np.int32))
+    return Points.of(hashes[order], (order // points_count).astype(np.int32))
+
+
+def array_of(hashes: Iterable[int], count: int) -> NDArray[np.uint64]:
+    """Return *count* hashes as an array."""
+    return np.fromiter(hashes, np.uint64, count)
+
+
+def places_by(indexes: NDArray[np.int32]) -> list[list[int]]:
+    """Return the places of each of the *indexes*, in their order."""
+    order = np.argsort(indexes, kind="stable")
+    ends = np.flatnonzero(np.diff(indexes[order], append=-1)) + 1
+    return [part.tolist() for part in np.split(order, ends[:-1]) if len(part)]
+
+
+def share_moved(before: Points, after: Points, hash_bits: int) -> float:
+    """Return the share of all positions whose owners have other indexes in *after*."""
+    edges = np.union1d(before.hashes, after.hashes)
+    have_moved = before.owners_ending(edges) != after.owners_ending(edges)
+    return shares_of(edges, have_moved, 2, hash_bits)[1]
 
 
 def shares_of(
@@ -139,6 +176,11 @@ class RadixIndex:
     owners_at: NDArray[np.int32]
     scan_max: int
     owners: tuple[str, ...]
+
+    def owners_of_slots(self) -> list[str | None]:
+        """Return the owner of each slot; None for one that points split."""
+        names = np.array([*self.owners, None], dtype=object)  # index -1 takes the last
+        return cast("list[str | None]", names[self.settled].tolist())
 
     def owner_indexes_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int32]:
         """Return the index of the owner of each hash; it takes a few nanoseconds each."""
