@@ -201,7 +201,7 @@ class HashRing:
             self._warm()
         if not self.owners:
             raise _empty()
-        points = self._points
+        points = self._known_points or self._points
         return self.owners[int(points.owners_at[points.following(position)])]
 
     # -- many keys -------------------------------------------------------------------------
