@@ -125,6 +125,56 @@ class Partition(LocalPartition):
             raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")
         return look(self.state)
 
+    # The same for callers without a task of their own.
+
+    def begin_write(
+        self, writes: Sequence[Write | PackedWrite], done: Callable[[object], None]
+    ) -> object | None:
+        """See `ServedPartition`."""
+        writer = self._writer
+        try:
+            job = writer.ownership.write(self, writes)
+            writer.begin_work()
+        except KeyspaceError as error:
+            return error
+
+        def wake() -> None:
+            job.wake = None  # otherwise the two would hold each other
+            done(job.error or job.outcomes)
+
+        job.wake = wake
+        return None
+
+    def begin_read(
+        self, look: Callable[[KeyedState], F], done: Callable[[object], None], *, stale: bool
+    ) -> object | None:
+        """See `ServedPartition`."""
+        writer = self._writer
+        try:
+            if stale:
+                return look(self.state)
+            job = writer.ownership.read(self)
+            writer.begin_work()
+        except KeyspaceError as error:
+            return error
+
+        def wake() -> None:
+            job.wake = None
+            done(job.error or self._found(look))
+
+        job.wake = wake
+        return None
+
+    def _found(self, look: Callable[[KeyedState], F]) -> F | Exception:
+        # Unlike a task, a caller of `begin_read` looks before a partition whose state could not
+        # apply what was committed is given up.
+        if self.presence in GIVEN_UP or self.failed is not None:
+            return PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")
+        try:
+            return look(self.state)
+        except Exception as error:  # noqa: BLE001 - it is this caller's: others go on
+            return error
+
     async def checkpoint(self, slot: Slot, file: bytes, builds_on: Sequence[Slot]) -> bool:
         """Put *file*, the state at *slot*, into the store, and delete the older ones.
 

@@ -118,7 +118,8 @@ def session_after(session: Session | None, ids: Ids) -> Session:
     """
     first = ids[0]
     if (
-        type(first) is int
+        len(ids) > 1
+        and type(first) is int
         and (session is None or first > session[0])
         and ids == list(range(first, first + len(ids)))  # mostly, and there can be thousands
     ):

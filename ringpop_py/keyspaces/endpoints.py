@@ -1,7 +1,8 @@
-"""Endpoints between nodes: partitions, actors and tables of keyspaces, and their jobs."""
+"""Endpoints between nodes: partitions, actors and tables of keyspaces."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -13,16 +14,8 @@ from ringpop_py.durable.driver import ReleaseRequest
 from ringpop_py.durable.host import DurableHost
 from ringpop_py.durable.snapshots import SNAPSHOT, SnapshotRequest
 from ringpop_py.errors import BadOperation, BadRequest, ConfigError, KeyspaceError, KeyspaceUnknown
-from ringpop_py.jobs import messages as job_messages
-from ringpop_py.jobs.jobs import SETTLE_S
-from ringpop_py.jobs.messages import (
-    ApplyJobRequest,
-    DecideRequest,
-    FinishRequest,
-    JobId,
-    SchemasRequest,
-    StageHead,
-)
+from ringpop_py.jobs.messages import APPLY_JOB
+from ringpop_py.jobs.server import JobServer
 from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
 from ringpop_py.memory.hand_over import HAND_OVER, HandOver
 from ringpop_py.memory.host import MemoryHost
@@ -39,6 +32,7 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.gossip import GossipDriver
     from ringpop_py.keyspaces.shares import Share
     from ringpop_py.shares.host import Host
+    from ringpop_py.shares.server import ServedPartition
     from ringpop_py.transport.channel import IncomingCall
     from ringpop_py.transport.serving import Handler
     from ringpop_py.values.operations import Write
@@ -63,9 +57,23 @@ class ShareFinder(Protocol):
         """Raise PartitionUnavailable if only other members can serve the keyspace."""
 
 
-MEMBERS_ONLY: Final = frozenset(
-    {SNAPSHOT, job_messages.APPLY_JOB, messages.RELEASE, HAND_OVER, messages.GOSSIP}
-)
+def _answer_of(result: object) -> Answer:
+    """Return the answer with the *result* of the only part."""
+    return Answer(ok=True, arg3=encode_results((result,)))
+
+
+def _answer(incoming: IncomingCall, result: object) -> None:
+    """Answer *incoming* later, with the *result* of the only part."""
+    if isinstance(result, Exception) and not isinstance(result, KeyspaceError):
+        incoming.fail(result)
+        return
+    try:
+        incoming.answer(_answer_of(result))
+    except Exception as error:  # noqa: BLE001 - as in a task: it ends this call only
+        incoming.fail(error)
+
+
+MEMBERS_ONLY: Final = frozenset({SNAPSHOT, APPLY_JOB, messages.RELEASE, HAND_OVER, messages.GOSSIP})
 """What no client calls: who could, could take partitions away."""
 
 
@@ -88,15 +96,7 @@ class KeyspaceServer:
                 SNAPSHOT: self._snapshot,
             },
             Work.ACTOR_MESSAGES: {ACTOR: self._ask_actor},
-            Work.JOB_REQUESTS: {
-                job_messages.STAGE: self._stage,
-                job_messages.FINISH: self._finish,
-                job_messages.DECIDE: self._decide,
-                job_messages.STATUS: self._status,
-                job_messages.SCHEMAS: self._schemas,
-                job_messages.SETTLE: self._settle,
-                job_messages.APPLY_JOB: self._apply_job,
-            },
+            Work.JOB_REQUESTS: JobServer(self._jobs_of).endpoints(),
             # No work that an end waits for: a node that ends hands over by these very calls.
             None: {
                 messages.RELEASE: self._release,
@@ -105,17 +105,38 @@ class KeyspaceServer:
             },
         }
 
-    def _apply(self, incoming: IncomingCall) -> Awaitable[Answer]:
+    def _apply(self, incoming: IncomingCall) -> Answer | Awaitable[Answer] | None:
         request = ApplyRequest.decode(incoming.arg3)
         parts: Sequence[tuple[int, Sequence[Write]]] = request.parts
         if len(parts) != 1 or len(parts[0][1]) > 1:  # mostly there is one write
             parts = [(number, WriteRun.gathered(writes)) for number, writes in parts]
-        return self._at_host(request, lambda host: host.apply(parts))
+        partition = self._served(request)
+        if partition is None:
+            return self._at_host(request, lambda host: host.apply(parts))
+        result = partition.begin_write(parts[0][1], partial(_answer, incoming))
+        return None if result is None else _answer_of(result)
 
-    async def _read(self, incoming: IncomingCall) -> Answer:
+    def _read(self, incoming: IncomingCall) -> Answer | Awaitable[Answer] | None:
         request = decode(ReadRequest, incoming.arg3)
         parts, stale = request.parts, request.stale
-        return await self._at_host(request, lambda host: host.read(parts, stale=stale))
+        partition = self._served(request)
+        if partition is None:
+            return self._at_host(request, lambda host: host.read(parts, stale=stale))
+        keys = parts[0][1]
+        result = partition.begin_read(
+            lambda state: state.packed(keys), partial(_answer, incoming), stale=stale
+        )
+        return None if result is None else _answer_of(result)
+
+    def _served(self, request: ApplyRequest | ReadRequest) -> ServedPartition | None:
+        """Return the partition of a request for one that is served here: it needs no task."""
+        if len(request.parts) != 1:
+            return None
+        try:
+            host = self._finder.here(request.keyspace).host
+        except KeyspaceUnknown:
+            return None
+        return host.served(request.parts[0][0]) if host.generation == request.generation else None
 
     async def _scan(self, incoming: IncomingCall) -> Answer:
         request = decode(ScanRequest, incoming.arg3)
@@ -207,53 +228,7 @@ class KeyspaceServer:
 
     # Jobs.
 
-    async def _stage(self, incoming: IncomingCall) -> Answer:
-        head = decode(StageHead, incoming.arg2)
-        return await self._at_jobs(head, lambda jobs: jobs.stage(head, incoming.arg3))
-
-    async def _finish(self, incoming: IncomingCall) -> Answer:
-        request = decode(FinishRequest, incoming.arg3)
-        return await self._at_jobs(request, lambda jobs: jobs.finish(request))
-
-    async def _decide(self, incoming: IncomingCall) -> Answer:
-        request = decode(DecideRequest, incoming.arg3)
-        return await self._at_jobs(request, lambda jobs: jobs.decide(request))
-
-    async def _status(self, incoming: IncomingCall) -> Answer:
-        job = decode(JobId, incoming.arg3)
-        return await self._at_jobs(job, lambda jobs: jobs.decision(job.job))
-
-    async def _schemas(self, incoming: IncomingCall) -> Answer:
-        request = decode(SchemasRequest, incoming.arg3)
-        return await self._at_jobs(request, lambda jobs: jobs.schemas(request.schema))
-
-    async def _settle(self, incoming: IncomingCall) -> Answer:
-        job = decode(JobId, incoming.arg3)
-        # Half of the time that is left, so that the answer arrives in the other half.
-        timeout_s = min(SETTLE_S, max(incoming.deadline - trio.current_time(), 0.0) / 2)
-        return await self._at_jobs(job, lambda jobs: jobs.settle(job.job, timeout_s))
-
-    async def _apply_job(self, incoming: IncomingCall) -> Answer:
-        request = decode(ApplyJobRequest, incoming.arg3)
-        try:
-            host = await self._job_host(request)
-        except KeyspaceError as error:
-            # One for each part, which is where the errand of the job looks for errors.
-            return Answer(ok=True, arg3=encode_results([error] * len(request.partitions)))
-        results = await host.jobs.apply(request.job, request.token, request.partitions)
-        return Answer(ok=True, arg3=encode_results(results))
-
-    async def _at_jobs(
-        self, job: KeyspaceRequest, serve: Callable[[Jobs], Awaitable[object]]
-    ) -> Answer:
-        result: object
-        try:
-            result = await serve((await self._job_host(job)).jobs)
-        except KeyspaceError as error:
-            result = error
-        return Answer(ok=True, arg3=encode_results([result]))
-
-    async def _job_host(self, job: KeyspaceRequest) -> DurableHost:
+    async def _jobs_of(self, job: KeyspaceRequest) -> Jobs:
         try:
             host = (await self._share(job.keyspace, job.generation)).host
         except KeyspaceUnknown:
@@ -266,4 +241,4 @@ class KeyspaceServer:
                 f"keyspace {job.keyspace!r} is in memory mode, so no job can be staged for it:"
                 " write with route(), or create a durable keyspace, which needs a store"
             )
-        return host
+        return host.jobs

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ringpop_py.memory.mergeable import MergeableState
     from ringpop_py.placing.definition import Definition
     from ringpop_py.shares.driver import Peers
-    from ringpop_py.shares.server import Held
+    from ringpop_py.shares.server import ServedPartition
     from ringpop_py.shares.view import NodeView
     from ringpop_py.tasks import Spawn
 
@@ -80,7 +80,7 @@ class MemoryHost(OwningHost[MemoryDriver]):
         )
         super().__init__(node, entry, peers, driver)
 
-    def served(self, partition: int) -> Held | None:
+    def served(self, partition: int) -> ServedPartition | None:
         """See `Host`. After a cut, a copy may be here whose owner, by the table, is elsewhere."""
         is_here = self.destination(partition) == self.node.name
         return super().served(partition) if is_here else None

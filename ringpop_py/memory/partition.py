@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from ringpop_py.errors import PartitionUnavailable
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.journal.desk import Presence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ringpop_py.errors import KeyspaceError
     from ringpop_py.keyed.joins import Rule
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.memory.mergeable import Content, MergeableState, Part
@@ -74,6 +73,29 @@ class MemoryPartition:
         await trio.lowlevel.checkpoint()
         self._refuse_unless_online()
         return look(self.state)
+
+    def begin_write(self, writes: Sequence[Write], _done: Callable[[object], None]) -> object:
+        """See `ServedPartition`."""
+        try:
+            self._refuse_unless_online()
+            return self._mergeable.write(writes, self._now_ms())
+        except KeyspaceError as error:
+            return error
+
+    def begin_read(
+        self,
+        look: Callable[[KeyedState], F],
+        _done: Callable[[object], None],
+        *,
+        stale: bool,
+    ) -> object:
+        """See `ServedPartition`."""
+        del stale  # see `read`
+        try:
+            self._refuse_unless_online()
+            return look(self.state)
+        except KeyspaceError as error:
+            return error
 
     def parts(self) -> Iterator[Part]:
         """Yield its content in parts; it must not change until the last part was taken."""

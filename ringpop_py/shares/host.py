@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ringpop_py.placing.table import Table
     from ringpop_py.shares.driver import Peers, StewardDriver
     from ringpop_py.shares.rescale_events import RescaleEvent, RescaleEvents
-    from ringpop_py.shares.server import Held
+    from ringpop_py.shares.server import Held, ServedPartition
     from ringpop_py.shares.stale import CopiesHere
     from ringpop_py.shares.view import NodeView
     from ringpop_py.values.operations import Write
@@ -112,10 +112,10 @@ class OwningHost(Generic[DriverT]):
         """See `Host`."""
         return self.driver.changed
 
-    def served(self, partition: int) -> Held | None:
+    def served(self, partition: int) -> ServedPartition | None:
         """See `Host`."""
         driver = self.driver
-        found: Held | None = driver.partitions.get(partition)
+        found: ServedPartition | None = driver.partitions.get(partition)
         if found is None or found.presence is not ONLINE or driver.failure:
             return None
         return found

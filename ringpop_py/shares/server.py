@@ -54,6 +54,24 @@ class Held(Protocol):
         """Return what *look* finds in the state. Raises KeyspaceError."""
 
 
+class ServedPartition(Held, Protocol):
+    """A partition at this node for callers without a task of their own: requests of others.
+
+    A result is what `write` or `read` returns or, where they raise it, an error.
+    """
+
+    def begin_write(self, writes: Sequence[Write], done: Callable[[object], None]) -> object | None:
+        """Begin to commit *writes*; return the result if it is there now.
+
+        Otherwise return None, and call *done* with the result later. It must not raise.
+        """
+
+    def begin_read(
+        self, look: Callable[[KeyedState], F], done: Callable[[object], None], *, stale: bool
+    ) -> object | None:
+        """Begin to read, as `begin_write` does."""
+
+
 ONLINE: Final = Presence.OWNED  # looked up once: each request asks
 
 H = TypeVar("H", bound=Held)

@@ -1009,6 +1009,78 @@ async def test_what_waits_for_a_partition_whose_state_has_failed_is_refused() ->
         assert sorted(ended) == ["PartitionUnavailable", "PartitionUnavailable", "write"]
 
 
+# Callers without a task of their own.
+
+
+async def result_of(begin: Callable[..., object], asked: object, **options: bool) -> object:
+    """The result that *begin* returns, or that comes later."""
+    results: list[object] = []
+    now = begin(asked, results.append, **options)
+    if now is not None:
+        return now
+    await until(lambda: bool(results))
+    (result,) = results
+    return result
+
+
+async def test_who_has_no_task_has_the_results_of_those_who_have() -> None:
+    async with a_bench(DistantStore()) as bench:
+        partition = await bench.online("a")
+
+        assert await result_of(partition.begin_write, [add(1), add(2)]) == [
+            Outcome((1,)),
+            Outcome((2,)),
+        ]
+        assert await result_of(partition.begin_read, len, stale=False) == 1
+        assert partition.begin_read(len, fail, stale=True) == 1
+        await release(partition, "b")
+        for refused in (
+            partition.begin_write([add(3)], fail),
+            partition.begin_read(len, fail, stale=False),
+        ):
+            assert isinstance(refused, PartitionUnavailable)
+
+
+def fail(_: object) -> None:
+    pytest.fail("the result was there")
+
+
+async def test_who_has_no_task_hears_that_the_store_fails() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.FAILS, verb="get")
+
+        assert isinstance(await result_of(partition.begin_read, len, stale=False), StoreUnavailable)
+        assert await result_of(partition.begin_read, len, stale=False) == 0
+
+
+async def test_a_reader_that_fails_harms_no_other() -> None:
+    async with a_bench(DistantStore()) as bench:
+        partition = await bench.online("a")
+        results: list[object] = []
+        for look in (len, lambda _: 1 / 0, len):
+            assert partition.begin_read(look, results.append, stale=False) is None
+
+        await until(lambda: len(results) == 3)
+
+        assert (results[0], type(results[1]), results[2]) == (0, ZeroDivisionError, 0)
+
+
+async def test_nothing_is_read_from_a_state_that_has_failed() -> None:
+    async with a_bench(DistantStore()) as bench:
+        disk = Disk(full=False)
+        partition = await bench.node("a").online(0, EntriesOn(disk))
+        disk.full = True
+        results: list[object] = []
+
+        partition.begin_write([add(1)], results.append)
+        partition.begin_read(len, results.append, stale=False)  # it rides with the commit
+        await until(lambda: len(results) == 2)
+
+        assert results[0] == [Outcome((1,))]
+        assert isinstance(results[1], PartitionUnavailable)
+
+
 # Copies.
 
 

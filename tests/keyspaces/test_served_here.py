@@ -14,14 +14,17 @@ from ringpop_py.errors import (
     KeyspaceError,
     OutcomeUnknown,
     PartitionUnavailable,
+    StoreUnavailable,
 )
 from ringpop_py.journal.desk import Presence
+from ringpop_py.keyspaces.endpoints import KeyspaceServer
 from ringpop_py.shares.courier import Courier
 from ringpop_py.shares.host import OwningHost
 from ringpop_py.shares.server import PartitionServer
+from ringpop_py.stores.memory import StoreFault
 from ringpop_py.values.operations import Write
 from tests.durable.benches import until
-from tests.keyspaces.clusters import a_cluster, all_online
+from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +76,46 @@ async def test_what_is_served_here_needs_no_errand(
         assert await keyspace.get("absent", "default") == "default"
         with pytest.raises(BadOperation):
             await keyspace.update("other", "add", 1)
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+async def test_what_another_member_asks_about_one_partition_needs_no_task(
+    mode: Any,  # noqa: ANN401 - one of two texts
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await cluster.start("b")
+        keyspace = await a.open_keyspace("k", partitions=8, mode=mode)
+        await all_online(keyspace, "a", "b")
+        key = key_at(keyspace, "b")
+        monkeypatch.delattr(KeyspaceServer, "_at_host")
+
+        assert await keyspace.update(key, "add", 2) == 2
+        assert await keyspace.get(key) == 2
+        assert await keyspace.get(key, stale=True) == 2
+        (outcome, _) = await keyspace.update_many([(key, "append", 1), (key, "add", 1)])
+        assert isinstance(outcome, BadOperation)
+        with pytest.raises(BadOperation):
+            await keyspace.update(key, "append", 1)
+        assert await keyspace.get(key) == 3
+
+
+async def test_a_caller_that_is_gone_is_not_answered_and_what_it_wrote_stays() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await cluster.start("b")
+        keyspace = await a.open_keyspace("k", partitions=8)
+        await all_online(keyspace, "a", "b")
+        key = key_at(keyspace, "b")
+        cluster.store.inject(StoreFault.FAILS, count=1_000)
+
+        with pytest.raises((OutcomeUnknown, StoreUnavailable)):
+            await keyspace.put(key, 1, timeout_s=0.1)
+        cluster.store.heal()
+        await trio.sleep(10)
+
+        assert await keyspace.get(key) == 1
 
 
 @pytest.mark.parametrize(

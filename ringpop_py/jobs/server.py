@@ -1,0 +1,98 @@
+"""The endpoints of jobs: what their clients, and other members, ask of the keyspaces here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ringpop_py.errors import KeyspaceError
+from ringpop_py.jobs import messages
+from ringpop_py.jobs.jobs import SETTLE_S
+from ringpop_py.jobs.messages import (
+    ApplyJobRequest,
+    DecideRequest,
+    FinishRequest,
+    JobId,
+    SchemasRequest,
+    StageHead,
+)
+from ringpop_py.values.declared import decode
+from ringpop_py.values.requests import encode_results
+from ringpop_py.wire.calls import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringpop_py.jobs.jobs import Jobs
+    from ringpop_py.transport.serving import Handler, IncomingCall
+    from ringpop_py.values.requests import KeyspaceRequest
+
+
+class JobServer:
+    """Serves the requests of jobs.
+
+    Args:
+        jobs_of: returns the jobs of the keyspace of a request. Raises KeyspaceError.
+    """
+
+    def __init__(self, jobs_of: Callable[[KeyspaceRequest], Awaitable[Jobs]]) -> None:
+        self._jobs_of = jobs_of
+
+    def endpoints(self) -> dict[str, Handler]:
+        """Return the handlers by endpoint."""
+        return {
+            messages.STAGE: self._stage,
+            messages.FINISH: self._finish,
+            messages.DECIDE: self._decide,
+            messages.STATUS: self._status,
+            messages.SCHEMAS: self._schemas,
+            messages.SETTLE: self._settle,
+            messages.APPLY_JOB: self._apply,
+        }
+
+    async def _stage(self, incoming: IncomingCall) -> Answer:
+        head = decode(StageHead, incoming.arg2)
+        return await self._answered(head, lambda jobs: jobs.stage(head, incoming.arg3))
+
+    async def _finish(self, incoming: IncomingCall) -> Answer:
+        request = decode(FinishRequest, incoming.arg3)
+        return await self._answered(request, lambda jobs: jobs.finish(request))
+
+    async def _decide(self, incoming: IncomingCall) -> Answer:
+        request = decode(DecideRequest, incoming.arg3)
+        return await self._answered(request, lambda jobs: jobs.decide(request))
+
+    async def _status(self, incoming: IncomingCall) -> Answer:
+        job = decode(JobId, incoming.arg3)
+        return await self._answered(job, lambda jobs: jobs.decision(job.job))
+
+    async def _schemas(self, incoming: IncomingCall) -> Answer:
+        request = decode(SchemasRequest, incoming.arg3)
+        return await self._answered(request, lambda jobs: jobs.schemas(request.schema))
+
+    async def _settle(self, incoming: IncomingCall) -> Answer:
+        job = decode(JobId, incoming.arg3)
+        # Half of the time that is left, so that the answer arrives in the other half.
+        timeout_s = min(SETTLE_S, max(incoming.deadline - trio.current_time(), 0.0) / 2)
+        return await self._answered(job, lambda jobs: jobs.settle(job.job, timeout_s))
+
+    async def _apply(self, incoming: IncomingCall) -> Answer:
+        request = decode(ApplyJobRequest, incoming.arg3)
+        try:
+            jobs = await self._jobs_of(request)
+        except KeyspaceError as error:
+            # One for each part, which is where the errand of the job looks for errors.
+            return Answer(ok=True, arg3=encode_results([error] * len(request.partitions)))
+        results = await jobs.apply(request.job, request.token, request.partitions)
+        return Answer(ok=True, arg3=encode_results(results))
+
+    async def _answered(
+        self, job: KeyspaceRequest, serve: Callable[[Jobs], Awaitable[object]]
+    ) -> Answer:
+        result: object
+        try:
+            result = await serve(await self._jobs_of(job))
+        except KeyspaceError as error:
+            result = error
+        return Answer(ok=True, arg3=encode_results([result]))
