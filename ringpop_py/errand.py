@@ -272,16 +272,15 @@ class Errand(Generic[P]):
     _hurries: bool = field(default=False, init=False)
 
     @classmethod
-    def after(
-        cls, part: P, to: str, error: RingpopError, policy: DeadlinePolicy, deadline: int
-    ) -> Errand[P]:
-        """Return the errand about *part* whose first attempt, at the member *to*, has failed."""
+    def begun(
+        cls, part: P, to: str, policy: DeadlinePolicy, deadline: int
+    ) -> tuple[Errand[P], Ask[P]]:
+        """Return the errand about *part* whose first ask, of the member *to*, is under way."""
         errand = cls((part,), policy, deadline)
         errand._asks_count = 1
         ask = Ask(to, errand.open, 1, 0)
         errand.under_way.append(ask)
-        errand.failed(ask, error)
-        return errand
+        return errand, ask
 
     def __repr__(self) -> str:
         asks = ", ".join(f"{ask.parts} at {ask.to or 'the relay'}" for ask in self.under_way)

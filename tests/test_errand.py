@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given
@@ -40,6 +40,9 @@ from ringpop_py.errors import (
     StoreUnavailable,
 )
 from ringpop_py.values.requests import Moved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 s: Final = 1_000_000
 RNG: Final = random.Random(1)
@@ -330,7 +333,9 @@ def test_outcomes_in_a_list_are_as_open_as_the_part() -> None:
 def test_what_was_served_before_the_errand_began_stays_as_open_as_it_was(
     first: KeyspaceError, ends_with: type[RingpopError]
 ) -> None:
-    errand, routes = Errand.after(0, "a", first, WRITE, 10 * s), Partitions({0: "b"})
+    routes = Partitions({0: "b"})
+    errand, ask = Errand.begun(0, "a", WRITE, 10 * s)
+    errand.failed(ask, first)
 
     pause_us = pause_of(errand, routes)
     assert pause_us > 0
@@ -342,9 +347,34 @@ def test_what_was_served_before_the_errand_began_stays_as_open_as_it_was(
 def test_what_settles_before_the_errand_has_begun_is_its_result() -> None:
     damaged = StateDamaged("damaged")
 
-    errand = Errand.after(0, "a", damaged, WRITE, 10 * s)
+    errand, ask = Errand.begun(0, "a", WRITE, 10 * s)
+    errand.failed(ask, damaged)
 
     assert ended(errand, Partitions({0: "b"})) is damaged
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda errand, ask, _: errand.failed(ask, PartitionUnavailable("gone")),
+        lambda errand, ask, routes: errand.answered(ask, [StateDamaged("damaged")], routes),
+        lambda errand, ask, routes: errand.answered(ask, ["done"], routes),
+    ],
+)
+def test_an_errand_that_was_begun_is_as_after_its_first_step(
+    end: Callable[[Errand[int], Ask[int], Partitions], None],
+) -> None:
+    routes = Partitions({0: "b"})
+    begun, first = Errand.begun(0, "b", WRITE, 10 * s)
+    stepped = Errand((0,), WRITE, 10 * s)
+    ask = ask_of(stepped, routes)
+
+    assert (first.to, list(first.parts), first.number) == (ask.to, ask.parts, ask.number)
+    end(begun, first, routes)
+    end(stepped, ask, routes)
+    assert repr(begun) == repr(stepped)
+    assert begun.results == stepped.results
+    assert type(begun.next(routes, 1)) is type(stepped.next(routes, 1))
 
 
 # Through a relay.

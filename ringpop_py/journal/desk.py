@@ -374,7 +374,7 @@ def _staged(state: Staging, jobs: Sequence[WriteJob]) -> object:
         return body
     writes: list[Write | PackedWrite | WriteRun] = []
     for job in jobs:
-        if isinstance(job.writes, WriteRun):
+        if type(job.writes) is WriteRun:
             writes.append(job.writes)
         else:
             writes += job.writes
@@ -387,7 +387,7 @@ def _staged(state: Staging, jobs: Sequence[WriteJob]) -> object:
 
 
 def _bytes_about(writes: Sequence[Write | PackedWrite]) -> int:
-    if isinstance(writes, WriteRun):
+    if type(writes) is WriteRun:
         return _bytes_of_changes(writes.changes)
     size = 0  # an estimate: packing the writes only to measure them would cost more
     for write in writes:

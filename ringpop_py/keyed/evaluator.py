@@ -97,7 +97,7 @@ class Evaluator:
         outcome of a refused write is its error; it leaves no trace in the body. The body is None if
         there is nothing to log.
         """
-        if isinstance(writes, WriteRun):
+        if type(writes) is WriteRun:
             writes = (writes,)
         elif len(writes) == 1 and not self.mergeable:
             try:
@@ -111,7 +111,7 @@ class Evaluator:
         group = Group()
         outcomes: list[Outcome | KeyspaceError] = []
         for write in writes:
-            if not isinstance(write, WriteRun):
+            if type(write) is not WriteRun:
                 outcomes.append(self._outcome_of(write, group))
                 continue
             values = self._stage_run(write, group)

@@ -230,10 +230,14 @@ class Keyspace:
             else:
                 return default if packed is None else messages.value_of(key, packed)
         request = ReadsOf(self._name, self._generation, {number: keys}, stale, self._host)
-        results, _ = await self._read(request, (number,), deadline, failed)
-        for _, found in request.rows(results):
-            return messages.value_of(key, found)
-        return default
+        if stale:
+            results, _ = await self._stale_reader.ask(request, (number,), deadline)
+            found: Any = results[number]
+        else:
+            found = await self._courier.ask_one(request, number, deadline, failed)
+        if isinstance(found, KeyspaceError):
+            raise found
+        return default if found[0] is None else messages.value_of(key, found[0])
 
     async def get_many(
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
@@ -405,8 +409,7 @@ class Keyspace:
         if outcome is None:
             # With the same id, so that it takes effect once.
             request = WritesOf(self._name, self._generation, {number: writes}, self._host)
-            results = await self._courier.ask(request, (number,), deadline, failed)
-            result: Any = results[number]
+            result: Any = await self._courier.ask_one(request, number, deadline, failed)
             outcome = result if isinstance(result, KeyspaceError) else result[0]
         if isinstance(outcome, KeyspaceError):
             raise outcome
@@ -573,16 +576,12 @@ class Keyspace:
         return all_of(await self._results(request, numbers, timeout_s))
 
     async def _read(
-        self,
-        request: StaleRequest,
-        numbers: Sequence[int],
-        deadline: float,
-        failed: KeyspaceError | None = None,
+        self, request: StaleRequest, numbers: Sequence[int], deadline: float
     ) -> tuple[dict[int, object], float | None]:
         # The age is that of the oldest part that was read from the store.
         if request.stale:
             return await self._stale_reader.ask(request, numbers, deadline)
-        return await self._courier.ask(request, numbers, deadline, failed), None
+        return await self._courier.ask(request, numbers, deadline), None
 
     async def _results(
         self, request: MemberRequest, numbers: Iterable[int], timeout_s: float | None

@@ -5,7 +5,7 @@ What happens to a request is decided by `ringpop_py.errand`; here it becomes cal
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -21,10 +21,12 @@ from ringpop_py.errors import (
     BadOperation,
     BodyError,
     CallError,
+    KeyspaceError,
     OutcomeUnknown,
     PartitionUnavailable,
+    RingpopError,
 )
-from ringpop_py.values.requests import decode_results
+from ringpop_py.values.requests import Moved, decode_results
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
@@ -33,8 +35,10 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.errand import Ask
-    from ringpop_py.errors import KeyspaceError
     from ringpop_py.transport.channel import Channel
+
+
+_UNUSUAL: Final = (Moved, KeyspaceError)
 
 
 class CourierHome(Protocol):
@@ -97,11 +101,49 @@ class Courier:
             errand = Errand(numbers, policy, instant_us(deadline))
             now = 0  # the first round needs no clock: it is over in time, or its calls say so
         else:
-            errand = Errand.after(numbers[0], self._name, failed, policy, instant_us(deadline))
+            errand, ask = Errand.begun(numbers[0], self._name, policy, instant_us(deadline))
+            errand.failed(ask, failed)
             if destinations.destination(numbers[0]) != self._name:  # so no pause is needed
                 changed = trio.Event()
                 changed.set()
             now = round(trio.current_time() * MICROSECONDS)
+        return await self._go_on(request, errand, deadline, now, changed)
+
+    async def ask_one(
+        self,
+        request: MemberRequest,
+        number: int,
+        deadline: float,
+        failed: KeyspaceError | None = None,
+    ) -> Any:  # noqa: ANN401 - as *request* decodes it
+        """As `ask` for one partition: an owner that answers at once needs no errand."""
+        destinations = self._destinations
+        to = destinations.destination(number)
+        if failed is not None or not to or to == self._name:
+            return (await self.ask(request, (number,), deadline, failed))[number]
+        changed = destinations.changed  # from before the attempt, as in a round
+        results = await self._call(request, to, (number,), deadline)
+        if isinstance(results, list) and not isinstance(results[0], _UNUSUAL):
+            try:
+                return request.decode(number, results[0])
+            except BodyError:
+                pass  # the errand says what it means
+        policy = self._write if request.changes_state else self._read
+        errand, ask = Errand.begun(number, to, policy, instant_us(deadline))
+        self._report(request, errand, ask, results)
+        now = round(trio.current_time() * MICROSECONDS)
+        return (await self._go_on(request, errand, deadline, now, changed))[number]
+
+    async def _go_on(
+        self,
+        request: MemberRequest,
+        errand: Errand[int],
+        deadline: float,
+        now: int,
+        changed: trio.Event | None,
+    ) -> dict[int, object]:
+        """Carry out *errand*; return its results. A change since before it began is *changed*."""
+        destinations = self._destinations
         while (step := errand.next(destinations, now)) is not None:
             if isinstance(step, int):
                 changed = destinations.changed if changed is None else changed
@@ -134,26 +176,38 @@ class Courier:
             late = OutcomeUnknown("the deadline passed while this node served the request")
             errand.failed(ask, late)
             return
-        address = self._node.address_of(ask.to)
+        self._report(request, errand, ask, await self._call(request, ask.to, ask.parts, deadline))
+
+    def _report(
+        self,
+        request: MemberRequest,
+        errand: Errand[int],
+        ask: Ask[int],
+        results: list[Any] | RingpopError,
+    ) -> None:
+        if isinstance(results, RingpopError):
+            errand.failed(ask, results)
+        else:
+            errand.answered(ask, results, self._destinations, request.decode)
+
+    async def _call(
+        self, request: MemberRequest, to: str, numbers: Sequence[int], deadline: float
+    ) -> list[Any] | RingpopError:
+        """Return the results of the member *to* as they came, or why there are none."""
+        address = self._node.address_of(to)
         if address is None:
-            errand.failed(ask, PartitionUnavailable(f"its owner {ask.to} is no longer a member"))
-            return
+            return PartitionUnavailable(f"its owner {to} is no longer a member")
         try:
-            body = request.encode(ask.parts)
+            body = request.encode(numbers)
         # All that packing can raise: the values are the caller's, of any type and depth.
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            why = f"a key or value in the request cannot be sent: {error}"
-            errand.failed(ask, BadOperation(why))
-            return
+            return BadOperation(f"a key or value in the request cannot be sent: {error}")
         ttl_s = deadline - trio.current_time()
         if ttl_s <= 0:
-            errand.failed(ask, PartitionUnavailable("no time was left"))  # so nothing was sent
-            return
+            return PartitionUnavailable("no time was left")  # so nothing was sent
         call = Call(NODE_SERVICE, request.endpoint, b"", body, ttl_s=ttl_s)
         try:
             answer = await self._node.channel.call(address, call)
-            results = decode_results(answer.arg3, len(ask.parts))
+            return decode_results(answer.arg3, len(numbers))
         except (CallError, BodyError) as error:
-            errand.failed(ask, error)
-        else:
-            errand.answered(ask, results, self._destinations, request.decode)
+            return error

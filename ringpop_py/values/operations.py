@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, final, overload
 
 from ringpop_py.errors import BodyError
 from ringpop_py.values.declared import Declared, Meta, Natural, Text
@@ -96,6 +96,7 @@ class Write(Declared, frozen=True):
     span: Span | None = None
 
 
+@final
 class WriteRun(Sequence[Write]):
     """Writes of one change each, independent of one another, whose ids follow one another.
 

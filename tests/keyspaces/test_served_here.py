@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from ringpop_py.client.requests import ReadsOf
+from ringpop_py.errand import Errand
 from ringpop_py.errors import (
     BadOperation,
     ConfigError,
@@ -17,12 +18,14 @@ from ringpop_py.errors import (
     StoreUnavailable,
 )
 from ringpop_py.journal.desk import Presence
+from ringpop_py.keyspaces import endpoints
 from ringpop_py.keyspaces.endpoints import KeyspaceServer
 from ringpop_py.shares.courier import Courier
 from ringpop_py.shares.host import OwningHost
 from ringpop_py.shares.server import PartitionServer
 from ringpop_py.stores.memory import StoreFault
 from ringpop_py.values.operations import Write
+from ringpop_py.values.requests import encode_results
 from tests.durable.benches import until
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
@@ -99,6 +102,41 @@ async def test_what_another_member_asks_about_one_partition_needs_no_task(
         with pytest.raises(BadOperation):
             await keyspace.update(key, "append", 1)
         assert await keyspace.get(key) == 3
+
+
+async def test_what_an_owner_elsewhere_answers_at_once_needs_no_errand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await cluster.start("b")
+        keyspace = await a.open_keyspace("k", partitions=8)
+        await all_online(keyspace, "a", "b")
+        key = key_at(keyspace, "b")
+
+        with monkeypatch.context() as patch:
+            patch.delattr(Errand, "__init__")
+            assert await keyspace.update(key, "add", 2) == 2
+            assert await keyspace.get(key) == 2
+            assert await keyspace.get(key_at(keyspace, "b", "other"), "none") == "none"
+
+
+async def test_an_answer_that_cannot_be_read_leaves_a_write_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await cluster.start("b")
+        keyspace = await a.open_keyspace("k", partitions=8)
+        await all_online(keyspace, "a", "b")
+        key = key_at(keyspace, "b")
+        monkeypatch.setattr(endpoints, "encode_results", lambda _: encode_results(["nonsense"]))
+
+        with pytest.raises(OutcomeUnknown, match="cannot be read"):
+            await keyspace.put(key, 1, timeout_s=0.5)
+        monkeypatch.undo()
+
+        assert await keyspace.get(key) == 1
 
 
 async def test_a_caller_that_is_gone_is_not_answered_and_what_it_wrote_stays() -> None:

@@ -182,7 +182,8 @@ class Clients:
                 self.ended(request)
                 return
             policy, deadline = first.policy, first.deadline
-            request.errand = Errand.after(number, home.name, result, policy, deadline)
+            request.errand, ask = Errand.begun(number, home.name, policy, deadline)
+            request.errand.failed(ask, result)
             ErrandDriver(home, request.errand, what, wanted, lambda: self.ended(request)).go()
 
         late = OutcomeUnknown("the deadline passed while this node served the request")

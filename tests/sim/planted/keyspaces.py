@@ -518,8 +518,8 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "what was left open where a request began is taken for what did not take effect",
         ERRAND,
-        "        errand.failed(ask, error)\n        return errand\n",
-        "        errand.under_way.clear()\n        return errand\n",
+        "        errand.under_way.append(ask)\n        return errand, ask\n",
+        "        return errand, ask\n",
         "K1",
         "store-failing",
     ),

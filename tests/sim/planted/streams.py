@@ -58,8 +58,10 @@ STREAM_BUGS: Final = (
         HUNT,
         (
             (
-                "        group.growth += growth\n        group.offsets.update(offsets)\n",
-                "        group.growth += growth\n",
+                "        group.add(changed, deleted, growth, offsets)\n"
+                "        return Outcome((span.upto,))\n",
+                "        group.add(changed, deleted, growth, None)\n"
+                "        return Outcome((span.upto,))\n",
             ),
         ),
     ),
