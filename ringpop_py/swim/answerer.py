@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 OTHER_CLUSTER: Final = "this is another cluster"
+_RINGLESS: Final = (PingReq, DampReq, NameReq)
 RECEIVED_COUNTS: Final[dict[type[Request], str]] = {
     Ping: "pings_received",
     PingReq: "ping_reqs_received",
@@ -106,7 +107,7 @@ class Answerer:
             core.emit(StrangerRefused(request.source_address, theirs, core.cluster))
             named = f"the app here is {core.cluster!r}, not {theirs!r}"
             return Refusal("wrong-cluster", OTHER_CLUSTER if core.dialect.extends else named)
-        if isinstance(request, PingReq | DampReq | NameReq):
+        if isinstance(request, _RINGLESS):
             return None
         if request.ring_points not in (None, core.ring_points):
             message = (
@@ -141,7 +142,8 @@ class Answerer:
         self._rows.update(ping.changes, now, via="ping", told_by=ping.source)
         news = self._news_of_its_name(ping, now)
         changes, is_full_sync = self._changes_for(ping)
-        changes += tuple(change for change in news if change not in changes)
+        if news:
+            changes += tuple(change for change in news if change not in changes)
         ack = Ack(core.name, core.local.incarnation, core.members.checksum, changes)
         core.emit(AnswerPeer(token, ack))
         if is_full_sync and ping.source_address != NOWHERE:
@@ -152,10 +154,12 @@ class Answerer:
     def _news_of_its_name(self, ping: Ping, now: int) -> tuple[MemberChange, ...]:
         # If our row of its name overrides its own and has another address, the pinger must receive
         # it, to ask there. If the name is ours, we may have to ask, too.
-        pinger = Member(ping.source, *ping.source_address, ping.source_incarnation)
-        row = self._core.members.get(pinger.name)
-        if row is None or row.address == pinger.address or not self._core.dialect.extends:
+        row = self._core.members.get(ping.source)
+        if row is None or not self._core.dialect.extends:
             return ()
+        if row.port == ping.source_port and row.host == ping.source_host:
+            return ()
+        pinger = Member(ping.source, *ping.source_address, ping.source_incarnation)
         if row.name == self._core.name and self._namesakes.pinged_by(pinger, now):
             self._rows.hear_of_namesake(pinger, now)
         claimed = row.status.reachable and overrides(row, pinger)

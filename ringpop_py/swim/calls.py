@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ringpop_py.swim.effects import CallPeer
 from ringpop_py.swim.messages import Failure, Refusal, Request, Response
@@ -17,18 +17,12 @@ Outcome = Response | Failure
 """How a call ended: its response, or why there was no response."""
 
 
-class _OpenCall(NamedTuple):
-    to: Address
-    timeout: int
-    then: Continuation
-
-
 class Calls:
     """The open calls by id; ids count up from one."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._open: dict[int, _OpenCall] = {}
+        self._open: dict[int, tuple[int, Continuation]] = {}  # with the tokens of their timers
         self._call_count = 0
 
     def open(
@@ -38,7 +32,7 @@ class Calls:
         self._call_count = call_id = self._call_count + 1
         # The node times its calls itself, because only its own clock leaves out stalls.
         timeout = self._core.timers.set(now + timeout_us, CallDue(call_id))
-        self._open[call_id] = _OpenCall(to, timeout, then)
+        self._open[call_id] = timeout, then
         self._core.emit(CallPeer(call_id, to, request, timeout_us))
 
     def close(self, call_id: int) -> Continuation | None:
@@ -46,8 +40,9 @@ class Calls:
         call = self._open.pop(call_id, None)
         if call is None:
             return None  # it timed out; a late answer changes nothing
-        self._core.timers.cancel(call.timeout)
-        return call.then
+        timeout, then = call
+        self._core.timers.cancel(timeout)
+        return then
 
     def __len__(self) -> int:
         return len(self._open)

@@ -147,8 +147,8 @@ class Core:
     @property
     def sender(self) -> tuple[str, str, int, int]:
         """Our name, host, port and incarnation, as our requests carry them."""
-        host, port = self.address
-        return self.name, host, port, self.members.local.incarnation
+        local = self.members.local
+        return local.name, local.host, local.port, local.incarnation
 
     @property
     def stopped(self) -> bool:
@@ -196,7 +196,7 @@ class Core:
         clock = self.clock
         clock.now = now = clock.instant(now)
         due_at, config = self.timers.next_at, self._config
-        if due_at is None:
+        if due_at is None or now <= due_at:
             return now
         late_us, stall_us = now - due_at, microseconds(config.stall_s)
         self._count_interruption(late_us, now)

@@ -55,11 +55,15 @@ class Dissemination:
 
     def pending(self) -> tuple[MemberChange, ...]:
         """Return the changes for the next message, without counting them as sent."""
+        if not self._riders:
+            return ()
         changes = (rider.change for rider in self._in_order())
         return tuple(islice(changes, self._changes_max))
 
     def for_peer(self, name: str, incarnation: int) -> tuple[MemberChange, ...]:
         """Return the changes for an answer to that peer, without those that it said first."""
+        if not self._riders:
+            return ()
         changes = (
             rider.change
             for rider in self._in_order()

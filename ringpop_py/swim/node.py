@@ -469,6 +469,8 @@ class Node:
                 ended = self._asker.pinged(then, outcome, now)
                 if ended is not None:
                     self._end(then.then, ended, now)
+            case waits.ProbePing(probe):
+                self._prober.pinged(probe, outcome, now)
             case waits.PingReqCall():
                 self._asker.pinged_through(then, outcome, now)
                 self._end(then.then, outcome, now)
@@ -478,8 +480,6 @@ class Node:
                 run_ended = self._syncer.answered(run, outcome, now)
                 if run_ended is not None:
                     self._end(*run_ended, now)
-            case waits.ProbePing(probe):
-                self._prober.pinged(probe, outcome, now)
             case waits.ProbeHelp(probe, helper):
                 self._prober.helped(probe, helper, outcome, now)
             case waits.PeerPing():

@@ -152,6 +152,8 @@ class Rows:
         Returns: the applied changes, as they ride on. A change that was not merged with anything
             is the same object as in *changes*; callers rely on that.
         """
+        if not changes:  # mostly
+            return []
         core = self._core
         applied = []
         horizon_ms = self._vouching.horizon_ms(now)
@@ -216,6 +218,8 @@ class Rows:
 
     def take_condemned(self) -> list[str]:
         """Return the members that have become faulty by hearsay since the last such call."""
+        if not self._condemned:  # mostly
+            return []
         condemned, self._condemned = list(self._condemned), {}
         return condemned
 

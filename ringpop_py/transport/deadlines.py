@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.swim.messages import QUIET_US
-from ringpop_py.swim.timers import microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +35,7 @@ def now_us() -> int:
     """Return the time of the clock that drives state machines: trio's, in microseconds."""
     # Rounded, not cut off: a deadline that was converted to seconds must come back as itself.
     # Otherwise the clock would reach it and nothing would be due.
-    return microseconds(trio.current_time())
+    return round(trio.current_time() * MICROSECONDS)
 
 
 @dataclass(slots=True, eq=False)

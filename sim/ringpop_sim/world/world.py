@@ -225,9 +225,11 @@ class World(VirtualTime):
 
     def give(self, process: Process, message: Input) -> None:
         """Deliver *message* to *process*: late if it is slow, after its pause if it is paused."""
-        if not process.running:
+        if process.life is Life.RUNNING and not process.slow_us:  # mostly
+            self._receive(process, message)
+        elif not process.running:
             return
-        if process.slow_us:
+        elif process.slow_us:
             self.push(self.now + process.slow_us, self._given_late, (process, message))
         else:
             self._take(process, message)

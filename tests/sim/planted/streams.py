@@ -58,10 +58,8 @@ STREAM_BUGS: Final = (
         HUNT,
         (
             (
-                "        group.add(changed, deleted, growth, offsets)\n"
-                "        return Outcome((span.upto,))\n",
-                "        group.add(changed, deleted, growth, None)\n"
-                "        return Outcome((span.upto,))\n",
+                "growth, offsets)\n        return Outcome((span.upto,))\n",
+                "growth, None)\n        return Outcome((span.upto,))\n",
             ),
         ),
     ),
