@@ -78,7 +78,8 @@ class Asker:
         if isinstance(outcome, Ack):
             self._rows.dissemination.count_sent(call.sent)
             told_by = outcome.source or target.name
-            self._rows.update(outcome.changes, now, via="ack", told_by=told_by)
+            if outcome.changes:  # mostly there are none
+                self._rows.update(outcome.changes, now, via="ack", told_by=told_by)
             if outcome.source not in ("", target.name):
                 # Another member listens there now: our target did not answer, and may be gone.
                 return Failure("replaced", f"answered by {outcome.source}")

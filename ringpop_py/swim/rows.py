@@ -152,8 +152,6 @@ class Rows:
         Returns: the applied changes, as they ride on. A change that was not merged with anything
             is the same object as in *changes*; callers rely on that.
         """
-        if not changes:  # mostly
-            return []
         core = self._core
         applied = []
         horizon_ms = self._vouching.horizon_ms(now)

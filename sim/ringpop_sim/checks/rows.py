@@ -10,18 +10,15 @@ import math
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from ringpop_py.swim import effects as fx
-from ringpop_py.swim.buckets import SUM_MASK
-from ringpop_py.swim.checksum import checksum_for
 from ringpop_py.swim.member import Member, Status, overrides
 from ringpop_py.swim.messages import Asked, Ping, PingReq
 from ringpop_py.swim.timers import microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
+from ringpop_sim.world.checksums import ReferenceChecksum
 from ringpop_sim.world.liar import SOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ringpop_py.address import Address
     from ringpop_py.config.settings import GossipConfig
     from ringpop_py.swim.effects import Effect, StatusChanged
@@ -69,7 +66,7 @@ class RowsRise(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._rows: dict[Process, dict[str, Member]] = {}
-        self._shares: dict[Member, int] = {}
+        self._reference = ReferenceChecksum(world.dialect)
         world.push(SWEEP_US, self._sweep)
 
     def started(self, process: Process) -> None:
@@ -126,26 +123,8 @@ class RowsRise(Check):
                     self.broke("S1", f"{detail} {_text(told.get(name))}")
                     break
             self._rows[process] = rows  # so that one row is reported once, not at every sweep
-        if self._checksum_of(held) != process.node.members.checksum:
+        if self._reference.of(held) != process.node.members.checksum:
             self.broke("S1", f"the checksum of {process.name} is not that of its rows")
-
-    def _checksum_of(self, rows: Sequence[Member]) -> int:
-        dialect, shares = self.world.dialect, self._shares
-        if dialect.ordered_checksum:
-            checksum = checksum_for(dialect)
-            for row in rows:
-                checksum.replace(row.name, row)
-            return checksum.value
-        # Most processes have the same rows, so the share of each is computed once for all.
-        total = 0
-        for row in rows:
-            share = shares.get(row)
-            if share is None:
-                alone = checksum_for(dialect)
-                alone.replace(row.name, row)
-                share = shares[row] = alone.value
-            total += share
-        return total & SUM_MASK
 
     def finish(self) -> None:
         for process in self.world.running:
