@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ringpop_sim.checks import Check
 
 LIMIT_S: Final = 300.0
-EVENTS_GOALS: Final = {20: 300_000.0, 1000: 200_000.0}
+EVENTS_GOALS: Final = {20: 110_000.0, 1000: 55_000.0}
 EVENTS_COUNTED: Final = {20: 600_000, 1000: 600_000, 10_000: 200_000}
 PLANS: Final = 300
 PLANS_GOAL: Final = 50.0
