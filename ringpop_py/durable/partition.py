@@ -133,8 +133,8 @@ class Partition(LocalPartition):
         """See `ServedPartition`."""
         writer = self._writer
         try:
+            writer.begin_work()  # first: what was refused must not stay queued
             job = writer.ownership.write(self, writes)
-            writer.begin_work()
         except KeyspaceError as error:
             return error
 
@@ -153,8 +153,8 @@ class Partition(LocalPartition):
         try:
             if stale:
                 return look(self.state)
-            job = writer.ownership.read(self)
             writer.begin_work()
+            job = writer.ownership.read(self)
         except KeyspaceError as error:
             return error
 

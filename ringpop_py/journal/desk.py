@@ -215,7 +215,8 @@ class Desk:
 
     def _group(self) -> dict[int, object]:
         """Take the jobs for the next step, and return what they do in each partition."""
-        taken = self._take()
+        # First, so that if staging fails by a bug, the jobs still end (`stop`).
+        self._in_hand = taken = self._take()
         writes: dict[Served, list[WriteJob]] = {}
         bodies: dict[int, object] = {}
         for job in taken:
@@ -227,7 +228,6 @@ class Desk:
             body = _staged(partition.state, jobs)
             if body is not None:
                 bodies[partition.number] = body
-        self._in_hand = taken
         return bodies
 
     def _take(self) -> list[WriteJob | ReleaseJob]:

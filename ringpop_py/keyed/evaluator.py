@@ -149,7 +149,7 @@ class Evaluator:
             check_id(source, first + count - 1)
             values, growth = self._evaluate_run(run, group, changed, deleted)
             offsets = self._packed_offsets(run.offsets, group) if run.offsets else {}
-        except (KeyspaceError, TypeError, ValueError, AttributeError):
+        except (KeyspaceError, TypeError, ValueError, AttributeError, OverflowError):
             return None
         group.add(changed, deleted, growth, offsets)
         group.sessions[source] = after_run(before, first, count)

@@ -586,6 +586,7 @@ def test_any_course_of_writes_and_repetitions_is_what_the_model_says(
 
 ARGUMENTS = st.one_of(
     *(st.integers(0, 3), st.text(max_size=2), st.none(), st.just({1: 2}), st.just("x" * 2**20)),
+    *(st.just(1 << 64), st.just([1 << 64]), st.just("\ud800")),
 )
 PUTS = st.builds(Change, KEYS, st.just("put"), ARGUMENTS | st.just([1, "x"]))
 ALONE = st.builds(
