@@ -22,7 +22,8 @@ class Calls:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._open: dict[int, tuple[int, Continuation]] = {}  # with the tokens of their timers
+        # Whom it calls, the token of its timer, and what for.
+        self._open: dict[int, tuple[Address, int, Continuation]] = {}
         self._call_count = 0
 
     def open(
@@ -32,7 +33,7 @@ class Calls:
         self._call_count = call_id = self._call_count + 1
         # The node times its calls itself, because only its own clock leaves out stalls.
         timeout = self._core.timers.set(now + timeout_us, CallDue(call_id))
-        self._open[call_id] = timeout, then
+        self._open[call_id] = to, timeout, then
         self._core.emit(CallPeer(call_id, to, request, timeout_us))
 
     def close(self, call_id: int) -> Continuation | None:
@@ -40,7 +41,7 @@ class Calls:
         call = self._open.pop(call_id, None)
         if call is None:
             return None  # it timed out; a late answer changes nothing
-        timeout, then = call
+        _, timeout, then = call
         self._core.timers.cancel(timeout)
         return then
 
