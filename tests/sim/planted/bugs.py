@@ -577,8 +577,8 @@ BUGS: Final = (
     _bug(
         "answers that come too late count",
         "swim/calls.py",
-        "        self._open[call_id] = to, timeout, then\n",
-        "        self._open[call_id] = to, timeout, then\n        self._core.timers.cancel(timeout)\n",
+        "[call_id] = to, timeout, then\n",
+        "[call_id] = to, timeout, then\n        self._core.timers.cancel(timeout)\n",
         "L2 E S6",
         "power-loss:6:1",
     ),
