@@ -86,6 +86,8 @@ class Partition(LocalPartition):
             OutcomeUnknown: if *deadline* passes.
         """
         writer = self._writer
+        if not writer.working:
+            writer.begin_work()  # first: what is refused must not stay queued
         job = writer.ownership.write(self, writes)
         await writer.wait(job, deadline)
         return job.outcomes
@@ -108,8 +110,8 @@ class Partition(LocalPartition):
             await trio.lowlevel.checkpoint()  # a loop of reads lets other tasks run
             return found
         writer = self._writer
-        job = writer.ownership.read(self)
         if writer.store.quick and not writer.working and not writer.readers_count:
+            job = writer.ownership.read(self)
             # Nothing else is under way, and no other task runs before the state was looked at. If
             # others read at the same time, one look for all takes less than one for each.
             writer.look_now(job)
@@ -120,6 +122,9 @@ class Partition(LocalPartition):
             finally:
                 writer.readers_count -= 1
             return found
+        if not writer.working:
+            writer.begin_work()
+        job = writer.ownership.read(self)
         await writer.wait(job, deadline)
         if self.presence in GIVEN_UP:  # since the job finished; the state is gone
             raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")
@@ -133,7 +138,7 @@ class Partition(LocalPartition):
         """See `ServedPartition`."""
         writer = self._writer
         try:
-            writer.begin_work()  # first: what was refused must not stay queued
+            writer.begin_work()
             job = writer.ownership.write(self, writes)
         except KeyspaceError as error:
             return error

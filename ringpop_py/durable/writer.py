@@ -113,13 +113,11 @@ class Writer:
             self.working = True
 
     async def wait(self, job: Job, deadline: float = inf) -> None:
-        """Return when *job* is done; raise its error if it failed.
+        """Return when *job* is done, by the task at work; raise its error if it failed.
 
         Raises:
             OutcomeUnknown: if *deadline* passes; a write may still take effect.
         """
-        if not self.working:
-            self.begin_work()
         if job.ended:
             await trio.lowlevel.checkpoint()  # a job without waiting still lets other tasks run
         else:

@@ -1054,6 +1054,32 @@ async def test_who_has_no_task_hears_that_the_store_fails() -> None:
         assert await result_of(partition.begin_read, len, stale=False) == 0
 
 
+async def test_what_no_task_will_do_is_refused_and_not_queued(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_bench() as bench:
+        partition, writer = await bench.online("a"), bench.node("a").writer
+        await until(lambda: not writer.working)
+
+        def ended(*_: object) -> None:
+            raise PartitionUnavailable("the share has ended")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "_spawn", ended)
+            for refused in (
+                partition.begin_write([add(1)], fail),
+                partition.begin_read(len, fail, stale=False),
+            ):
+                assert isinstance(refused, PartitionUnavailable)
+            patch.setattr(writer.store, "quick", False)
+            for ask in (partition.write([add(1)]), partition.read(len)):
+                with pytest.raises(PartitionUnavailable):
+                    await ask
+
+        assert writer.desk.empty
+        assert await partition.read(len) == 0
+
+
 async def test_a_reader_that_fails_harms_no_other() -> None:
     async with a_bench(DistantStore()) as bench:
         partition = await bench.online("a")

@@ -174,6 +174,20 @@ def test_a_run_is_staged_as_such_and_each_job_has_its_own_outcomes() -> None:
     assert not too_much.ended
 
 
+def test_jobs_of_a_group_that_a_bug_keeps_from_being_staged_end_with_the_desk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    office = Office()
+    job = office.write(0, add(1))
+    monkeypatch.setattr(Sequences, "stage", lambda _self, _writes: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        office.desk.begin()
+    office.desk.stop()
+
+    assert job.error is not None
+
+
 def test_where_nothing_waits_there_is_no_step() -> None:
     office = Office()
 
