@@ -110,7 +110,7 @@ class KeyspaceServer:
         parts: Sequence[tuple[int, Sequence[Write]]] = request.parts
         if len(parts) != 1 or len(parts[0][1]) > 1:  # mostly there is one write
             parts = [(number, WriteRun.gathered(writes)) for number, writes in parts]
-        partition = self._served(request)
+        partition = self._served(request, incoming)
         if partition is None:
             return self._at_host(request, lambda host: host.apply(parts))
         result = partition.begin_write(parts[0][1], partial(_answer, incoming))
@@ -119,7 +119,7 @@ class KeyspaceServer:
     def _read(self, incoming: IncomingCall) -> Answer | Awaitable[Answer] | None:
         request = decode(ReadRequest, incoming.arg3)
         parts, stale = request.parts, request.stale
-        partition = self._served(request)
+        partition = self._served(request, incoming)
         if partition is None:
             return self._at_host(request, lambda host: host.read(parts, stale=stale))
         keys = parts[0][1]
@@ -128,9 +128,11 @@ class KeyspaceServer:
         )
         return None if result is None else _answer_of(result)
 
-    def _served(self, request: ApplyRequest | ReadRequest) -> ServedPartition | None:
+    def _served(
+        self, request: ApplyRequest | ReadRequest, incoming: IncomingCall
+    ) -> ServedPartition | None:
         """Return the partition of a request for one that is served here: it needs no task."""
-        if len(request.parts) != 1:
+        if len(request.parts) != 1 or incoming.event.tracing:  # a span lasts as long as its task
             return None
         try:
             host = self._finder.here(request.keyspace).host

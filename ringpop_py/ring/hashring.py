@@ -10,8 +10,8 @@ nearly answers it: with eight slots or more a point, most slots hold no point, a
 such a slot have one owner. Building the table takes longer than many rings live while members come
 and go. So a ring searches until there were enough lookups to pay for a table.
 
-A ring knows its members at once, and its points once it is asked about keys: many rings never are,
-and a node that is asked nothing does without NumPy.
+A ring makes its points with the first question about a key. Many rings are asked about none, and so
+a node that nobody asks does without NumPy.
 
 Rules for this file: a `HashRing` never changes. It only caches results about its own contents; each
 cache is replaced in one assignment, and a lost race merely repeats work. So tasks and threads can

@@ -81,33 +81,12 @@ class Courier:
         )
 
     async def ask(
-        self,
-        request: MemberRequest,
-        numbers: Sequence[int],
-        deadline: float,
-        failed: KeyspaceError | None = None,
+        self, request: MemberRequest, numbers: Sequence[int], deadline: float
     ) -> dict[int, object]:
-        """Return the result of each part: what *request* decodes, or a `KeyspaceError`.
-
-        Args:
-            failed: how the first attempt at the only part has ended, which this node has served.
-        """
-        policy, destinations = (
-            self._write if request.changes_state else self._read,
-            self._destinations,
-        )
-        changed: trio.Event | None = None
-        if failed is None:
-            errand = Errand(numbers, policy, instant_us(deadline))
-            now = 0  # the first round needs no clock: it is over in time, or its calls say so
-        else:
-            errand, ask = Errand.begun(numbers[0], self._name, policy, instant_us(deadline))
-            errand.failed(ask, failed)
-            if destinations.destination(numbers[0]) != self._name:  # so no pause is needed
-                changed = trio.Event()
-                changed.set()
-            now = round(trio.current_time() * MICROSECONDS)
-        return await self._go_on(request, errand, deadline, now, changed)
+        """Return the result of each part: what *request* decodes, or a `KeyspaceError`."""
+        errand = Errand(numbers, self._policy_of(request), instant_us(deadline))
+        # The first round needs no clock: it is over in time, or its calls say so.
+        return await self._go_on(request, errand, deadline, 0, None)
 
     async def ask_one(
         self,
@@ -116,23 +95,37 @@ class Courier:
         deadline: float,
         failed: KeyspaceError | None = None,
     ) -> Any:  # noqa: ANN401 - as *request* decodes it
-        """As `ask` for one partition: an owner that answers at once needs no errand."""
+        """As `ask` for one partition. If its owner serves the first attempt, there is no errand.
+
+        Args:
+            failed: how the first attempt has ended, which this node has served.
+        """
         destinations = self._destinations
-        to = destinations.destination(number)
-        if failed is not None or not to or to == self._name:
-            return (await self.ask(request, (number,), deadline, failed))[number]
         changed = destinations.changed  # from before the attempt, as in a round
-        results = await self._call(request, to, (number,), deadline)
-        if isinstance(results, list) and not isinstance(results[0], _UNUSUAL):
-            try:
-                return request.decode(number, results[0])
-            except BodyError:
-                pass  # the errand says what it means
-        policy = self._write if request.changes_state else self._read
-        errand, ask = Errand.begun(number, to, policy, instant_us(deadline))
+        to = destinations.destination(number)
+        results: list[Any] | RingpopError
+        if failed is not None:
+            results = failed
+            if to != self._name:  # so no pause is needed
+                changed = trio.Event()
+                changed.set()
+            to = self._name
+        elif not to or to == self._name:
+            return (await self.ask(request, (number,), deadline))[number]
+        else:
+            results = await self._call(request, to, (number,), deadline)
+            if isinstance(results, list) and not isinstance(results[0], _UNUSUAL):
+                try:
+                    return request.decode(number, results[0])
+                except BodyError:
+                    pass  # the errand says what it means
+        errand, ask = Errand.begun(number, to, self._policy_of(request), instant_us(deadline))
         self._report(request, errand, ask, results)
         now = round(trio.current_time() * MICROSECONDS)
         return (await self._go_on(request, errand, deadline, now, changed))[number]
+
+    def _policy_of(self, request: MemberRequest) -> DeadlinePolicy:
+        return self._write if request.changes_state else self._read
 
     async def _go_on(
         self,
@@ -193,7 +186,7 @@ class Courier:
     async def _call(
         self, request: MemberRequest, to: str, numbers: Sequence[int], deadline: float
     ) -> list[Any] | RingpopError:
-        """Return the results of the member *to* as they came, or why there are none."""
+        """Return the results of the member *to* as they came, or the error of the call."""
         address = self._node.address_of(to)
         if address is None:
             return PartitionUnavailable(f"its owner {to} is no longer a member")

@@ -139,7 +139,7 @@ class Answerer:
     def _pinged(self, ping: Ping, token: int, now: int) -> None:
         core = self._core
         # Its news comes first, so that our checksum in the answer counts it.
-        if ping.changes:  # mostly there are none
+        if ping.changes:  # few pings have any
             self._rows.update(ping.changes, now, via="ping", told_by=ping.source)
         news = self._news_of_its_name(ping, now)
         changes, is_full_sync = self._changes_for(ping)

@@ -78,7 +78,7 @@ class Asker:
         if isinstance(outcome, Ack):
             self._rows.dissemination.count_sent(call.sent)
             told_by = outcome.source or target.name
-            if outcome.changes:  # mostly there are none
+            if outcome.changes:  # few answers have any
                 self._rows.update(outcome.changes, now, via="ack", told_by=told_by)
             if outcome.source not in ("", target.name):
                 # Another member listens there now: our target did not answer, and may be gone.

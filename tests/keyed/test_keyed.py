@@ -21,12 +21,13 @@ from ringpop_py.keyed import evaluator, keyed
 from ringpop_py.keyed.aggregations import ABSENT, Aggregations
 from ringpop_py.keyed.bodies import Body
 from ringpop_py.keyed.keyed import KeyedState, Snapshot
-from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.keyed.sessions import SEQUENCE_MAX, WINDOW
+from ringpop_py.values.declared import replace
 from ringpop_py.values.operations import (
     Change,
     Outcome,
     PackedWrite,
+    Span,
     Value,
     Write,
     WriteRun,
@@ -661,8 +662,13 @@ def test_writes_that_came_as_a_run_are_one(
         write(3 + len(writes), ("a", "add", 1), ("b", "add", 1)),
     ):
         assert WriteRun.gathered((*writes, there)) == (*writes, there)
-    named = named_write("id", tuple(changes[:1]), offsets)
-    assert WriteRun.gathered((named, named)) == (named, named)
+    for other_kind in (
+        replace(writes[1], digest=b"8 bytes."),
+        replace(writes[1], span=Span("topic", 0, 1)),
+        replace(writes[1], offsets={"g": 2}),
+    ):
+        assert WriteRun.gathered((writes[0], other_kind)) == (writes[0], other_kind)
+    assert WriteRun.gathered(writes[:1]) == writes[:1]
 
 
 def test_no_sequence_is_beyond_those_that_can_be_stored() -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
 import trio
 
-from ringpop_py.client.requests import ReadsOf
+from ringpop_py.client.requests import ReadsOf, WritesOf
 from ringpop_py.errand import Errand
 from ringpop_py.errors import (
     BadOperation,
     ConfigError,
     KeyspaceError,
+    KeyspaceUnknown,
     OutcomeUnknown,
     PartitionUnavailable,
     StoreUnavailable,
@@ -24,13 +26,19 @@ from ringpop_py.shares.courier import Courier
 from ringpop_py.shares.host import OwningHost
 from ringpop_py.shares.server import PartitionServer
 from ringpop_py.stores.memory import StoreFault
-from ringpop_py.values.operations import Write
+from ringpop_py.transport.serving import IncomingCalls
+from ringpop_py.values.operations import Change, Write
 from ringpop_py.values.requests import encode_results
 from tests.durable.benches import until
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
+
+    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.transport.serving import IncomingCall
+    from ringpop_py.wire.calls import Answer
+    from tests.keyspaces.clusters import Cluster
 
 pytestmark = pytest.mark.virtual_time
 
@@ -62,6 +70,19 @@ def lose(monkeypatch: pytest.MonkeyPatch, error: KeyspaceError) -> None:
     monkeypatch.setattr(OwningHost, "served", losing)
 
 
+@asynccontextmanager
+async def two_members(
+    mode: Literal["durable", "memory"] = "durable",
+) -> AsyncIterator[tuple[Cluster, Keyspace]]:
+    """Nodes a and b with a keyspace, as a sees it."""
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await cluster.start("b")
+        keyspace = await a.open_keyspace("k", partitions=8, mode=mode)
+        await all_online(keyspace, "a", "b")
+        yield cluster, keyspace
+
+
 @pytest.mark.parametrize("mode", ["durable", "memory"])
 async def test_what_is_served_here_needs_no_errand(
     mode: Any,  # noqa: ANN401 - one of two texts
@@ -86,11 +107,7 @@ async def test_what_another_member_asks_about_one_partition_needs_no_task(
     mode: Any,  # noqa: ANN401 - one of two texts
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        await cluster.start("b")
-        keyspace = await a.open_keyspace("k", partitions=8, mode=mode)
-        await all_online(keyspace, "a", "b")
+    async with two_members(mode) as (_, keyspace):
         key = key_at(keyspace, "b")
         monkeypatch.delattr(KeyspaceServer, "_at_host")
 
@@ -104,14 +121,28 @@ async def test_what_another_member_asks_about_one_partition_needs_no_task(
         assert await keyspace.get(key) == 3
 
 
+async def test_a_request_to_another_generation_of_a_keyspace_is_refused() -> None:
+    async with two_members() as (_, keyspace):
+        key = key_at(keyspace, "b")
+        number, other = keyspace.partition_of(key), keyspace.generation + 1
+        host: Any = keyspace._host
+        await keyspace.put(key, 1)
+        writes = [Write("s", 0, (Change(key, "put", 2),))]
+
+        for request in (
+            WritesOf("k", other, {number: writes}, host),
+            ReadsOf("k", other, {number: (key,)}, stale=False, host=host),
+        ):
+            found = await keyspace._courier.ask_one(request, number, trio.current_time() + 1)
+            assert isinstance(found, KeyspaceUnknown)
+
+        assert await keyspace.get(key) == 1
+
+
 async def test_what_an_owner_elsewhere_answers_at_once_needs_no_errand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        await cluster.start("b")
-        keyspace = await a.open_keyspace("k", partitions=8)
-        await all_online(keyspace, "a", "b")
+    async with two_members() as (_, keyspace):
         key = key_at(keyspace, "b")
 
         with monkeypatch.context() as patch:
@@ -124,11 +155,7 @@ async def test_what_an_owner_elsewhere_answers_at_once_needs_no_errand(
 async def test_an_answer_that_cannot_be_read_leaves_a_write_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        await cluster.start("b")
-        keyspace = await a.open_keyspace("k", partitions=8)
-        await all_online(keyspace, "a", "b")
+    async with two_members() as (_, keyspace):
         key = key_at(keyspace, "b")
         monkeypatch.setattr(endpoints, "encode_results", lambda _: encode_results(["nonsense"]))
 
@@ -151,13 +178,18 @@ async def test_a_number_beyond_msgpack_harms_no_other_change() -> None:
         assert await keyspace.get_many(["a", "b"]) == {"b": 1}
 
 
-async def test_a_caller_that_is_gone_is_not_answered_and_what_it_wrote_stays() -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        await cluster.start("b")
-        keyspace = await a.open_keyspace("k", partitions=8)
-        await all_online(keyspace, "a", "b")
+async def test_a_caller_that_is_gone_is_not_answered_and_what_it_wrote_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with two_members() as (cluster, keyspace):
         key = key_at(keyspace, "b")
+        answer, were_over = IncomingCalls.answer, list[bool]()
+
+        def answering(calls: IncomingCalls, incoming: IncomingCall, given: Answer) -> None:
+            were_over.append(incoming.ended)
+            answer(calls, incoming, given)
+
+        monkeypatch.setattr(IncomingCalls, "answer", answering)
         cluster.store.inject(StoreFault.FAILS, count=1_000)
 
         with pytest.raises((OutcomeUnknown, StoreUnavailable)):
@@ -166,6 +198,7 @@ async def test_a_caller_that_is_gone_is_not_answered_and_what_it_wrote_stays() -
         await trio.sleep(10)
 
         assert await keyspace.get(key) == 1
+        assert not any(were_over)
 
 
 @pytest.mark.parametrize(
@@ -227,11 +260,7 @@ async def test_a_write_that_is_left_open_says_so(monkeypatch: pytest.MonkeyPatch
 async def test_after_a_cut_a_copy_whose_owner_is_elsewhere_takes_no_writes_of_its_own_node() -> (
     None
 ):
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        await cluster.start("b")
-        keyspace = await a.open_keyspace("k", partitions=8, mode="memory")
-        await all_online(keyspace, "a", "b")
+    async with two_members("memory") as (_, keyspace):
         host: Any = keyspace._host
         number = next(row.partition for row in keyspace.table if row.owner == "a")
         assert host.served(number) is not None
@@ -244,11 +273,7 @@ async def test_after_a_cut_a_copy_whose_owner_is_elsewhere_takes_no_writes_of_it
 
 
 async def test_an_errand_that_follows_needs_no_pause_if_the_partition_is_elsewhere() -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        await cluster.start("b")
-        keyspace = await a.open_keyspace("k", partitions=8)
-        await all_online(keyspace, "a", "b")
+    async with two_members() as (_, keyspace):
         number = next(row.partition for row in keyspace.table if row.owner == "b")
         key = next(key for key in map(str, range(1_000)) if keyspace.partition_of(key) == number)
         host: Any = keyspace._host
@@ -257,9 +282,9 @@ async def test_an_errand_that_follows_needs_no_pause_if_the_partition_is_elsewhe
         began_at = trio.current_time()
 
         left = PartitionUnavailable("it has left")
-        found = await keyspace._courier.ask(request, (number,), began_at + 5, left)
+        found = await keyspace._courier.ask_one(request, number, began_at + 5, left)
 
-        assert not isinstance(found[number], KeyspaceError)
+        assert not isinstance(found, KeyspaceError)
         assert trio.current_time() == began_at
 
 

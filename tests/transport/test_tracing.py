@@ -15,10 +15,11 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from ringpop_py import Address, Client, Config, Reply, Request, open_ringpop
 from ringpop_py.client.aio import AsyncClient
 from ringpop_py.errors import ApplicationError
-from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.frames import TRACING_BYTES
 from ringpop_py.wire.traces import Traced, current, packed, unpacked
+from tests.durable.benches import until
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -146,6 +147,27 @@ async def test_keyspaces_belong_to_it_and_what_has_no_trace_has_no_spans(
             span.get_span_context().trace_id == root.get_span_context().trace_id  # type: ignore[union-attr]
             for span in servers
         )
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.virtual_time
+async def test_the_span_of_a_write_lasts_until_it_is_committed(spans: InMemorySpanExporter) -> None:
+    store, served = MemoryStore(), "ringpop /keyspace/apply SERVER"
+    async with trio.open_nursery() as nursery:
+        a, b = await members(nursery, 2, MemoryNetwork(), store)
+        keyspace = await a.open_keyspace("k", partitions=8)
+        await b.open_keyspace("k", partitions=8)
+        await a.wait_until(lambda _: len(keyspace.table.counts()) == 2)
+        key = next(key for key in map(str, range(1_000)) if keyspace.owner_of(key) == b.name)
+        await keyspace.put(key, 0)
+        store.inject(StoreFault.FAILS, count=1_000)
+
+        with TRACER.start_as_current_span("root"):
+            nursery.start_soon(keyspace.put, key, 1)
+            await trio.sleep(0.01)
+            assert served not in by_name(spans)
+            store.heal()
+            await until(lambda: served in by_name(spans))
         nursery.cancel_scope.cancel()
 
 
