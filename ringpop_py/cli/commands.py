@@ -197,6 +197,8 @@ class Parser(argparse.ArgumentParser):
             known: Iterable[str] = re.findall(r"[^\s',]+", found["choices"])
         elif found := _BAD_FLAG.search(message):
             known = _flags_of(self)
+            if found["word"] in known:
+                return "; it is an option of another command"
         else:
             return ""
         return did_you_mean(found["word"], known)

@@ -57,6 +57,15 @@ def test_a_word_that_is_nearly_right_is_answered_with_the_right_one(
     assert done.stderr.endswith(f"; did you mean {suggested}?\n")
 
 
+def test_an_option_of_another_command_is_not_suggested_to_itself() -> None:
+    done = run("ringpop-sim", "journal", "--for", "3")
+
+    assert done.returncode == 2
+    assert done.stderr.endswith(
+        "unrecognized arguments: --for 3; it is an option of another command\n"
+    )
+
+
 def test_a_word_that_is_far_from_all_is_not_guessed_at() -> None:
     assert "did you mean" not in run("ringpopctl", "frobnicate").stderr
 
