@@ -87,8 +87,7 @@ async def open_ringpop(
     An exception that leaves the block, or a cancellation, cuts open requests.
 
     Args:
-        network: where to listen and connect; TCP by default (tests use
-            `ringpop_py.transport.memory`).
+        network: where to listen and connect; TCP by default (tests use `ringpop_py.testing`).
         store: used instead of the one that `Config.store` names; the caller closes it.
         wait_ready: enter the block only when the first join is done.
         signals: SIGTERM or SIGINT cancels the block, and the node ends gracefully; a second one

@@ -53,8 +53,8 @@ from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.effects import AnswerPeer, Healed, NameTaken, StatusChanged, StrangerRefused
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Asked, MemberChange, Ping
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
-from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.values.declared import encode, replace
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call

@@ -34,7 +34,7 @@ from ringpop_py.keyed.evaluator import VALUE_BYTES_MAX
 from ringpop_py.logs import NAME
 from ringpop_py.proxy.request import Request
 from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 from tests.keyspaces.memory_clusters import a_cluster, serving
 from tests.logged import events_in
 

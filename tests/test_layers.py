@@ -118,11 +118,9 @@ def test_clients_and_rings_load_neither_trio_nor_the_daemon(code: str) -> None:
 BARE_NODE = """
 import ringpop_py.cli.ringpopd, trio
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.transport.memory import MemoryNetwork
 
 async def start() -> None:
-    address = Address("10.0.0.1", 3000)
-    async with open_ringpop(Config(listen=address), network=MemoryNetwork()):
+    async with open_ringpop(Config(listen=Address("127.0.0.1", 0))):
         pass
 
 trio.run(start)

@@ -17,8 +17,8 @@ from ringpop_py.errors import ConfigError
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import STORE_LABEL, Member, Status, checked_labels
 from ringpop_py.swim.messages import Ack, MemberChange, Ping
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
-from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.values.declared import replace
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 from ringpop_py.wire.codec import PING, codec_for

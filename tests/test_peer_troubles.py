@@ -14,8 +14,8 @@ from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config.settings import PRESETS
 from ringpop_py.errors import BadRequest, CallError, PeerDeclined, PeerFailed
 from ringpop_py.logs import LogEvent
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
-from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.values.packed import encode_value
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.frames import frame

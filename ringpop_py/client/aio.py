@@ -9,7 +9,6 @@ from __future__ import annotations
 import select
 import socket
 from collections import deque
-from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
@@ -44,6 +43,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.proxy.many import KEYS_MAX
 from ringpop_py.proxy.request import Reply
+from ringpop_py.wire.calls import replace
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
 from ringpop_py.wire.traces import current

@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import RLock, local
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
@@ -51,7 +51,7 @@ from ringpop_py.proxy.many import KEYS_MAX
 from ringpop_py.proxy.request import Reply, Request
 from ringpop_py.values.declared import Named, Natural, Text, convert, encode
 from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
+from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call, replace
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
 from ringpop_py.wire.traces import current

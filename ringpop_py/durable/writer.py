@@ -16,7 +16,7 @@ import trio
 from ringpop_py.durable.settle import pause_before, settle
 from ringpop_py.errors import OutcomeUnknown, PartitionUnavailable
 from ringpop_py.journal import effects as fx
-from ringpop_py.transport.deadlines import Timed, now_us
+from ringpop_py.transport.deadlines import now_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,16 +27,19 @@ if TYPE_CHECKING:
     from ringpop_py.owning.local import LocalPartition, Perform
     from ringpop_py.owning.ownership import Ownership
     from ringpop_py.tasks import Spawn
-    from ringpop_py.transport.deadlines import Wheel
+    from ringpop_py.transport.deadlines import Timed, Wheel
 
 
-class _Waiting(Timed):
-    """A task that waits for *job*, perhaps with a deadline: a cancel scope would cost more."""
+class _Waiting:
+    """A task that waits for *job*, perhaps with a deadline: a cancel scope would cost more.
 
-    __slots__ = ("_desk", "_job", "_task")
+    See `Timed`.
+    """
+
+    __slots__ = ("_desk", "_job", "_task", "bucket")
 
     def __init__(self, job: Job, desk: Desk, task: trio.lowlevel.Task) -> None:
-        self.bucket = None
+        self.bucket: dict[Timed, None] | None = None
         self._job = job
         self._desk = desk
         self._task = task

@@ -1,15 +1,16 @@
 """Our calls in flight, and how they end with their connection.
 
-Rules for this file: one slotted object for each call, and no task, lock, event or cancel scope.
-Each call ends exactly once.
+Rules for this file: one struct for each call, and no task, lock, event or cancel scope; nor is it
+on the wheel of deadlines by itself (`CallDeadlines`). Each call ends exactly once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
+from msgspec import Struct
 
 from ringpop_py.errors import (
     CallError,
@@ -18,12 +19,12 @@ from ringpop_py.errors import (
     ConnectTooSlow,
     PeerSilent,
 )
-from ringpop_py.transport.deadlines import Timed
 from ringpop_py.wire.calls import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from ringpop_py.transport.deadlines import Timed, Wheel
     from ringpop_py.wire.calls import Call
 
 Outcome = Answer | CallError
@@ -32,7 +33,6 @@ NOT_SENT: Final = -1
 
 class _CallingLink(Protocol):
     def give_up(self, pending: PendingCall, why: str) -> None: ...
-    def timed_out(self, pending: PendingCall) -> None: ...
 
 
 class LinkEnd(NamedTuple):
@@ -56,23 +56,23 @@ def silence(reason: str) -> LinkEnd:
     return LinkEnd(reason, unsent=ConnectTooSlow, sent=PeerSilent)
 
 
-@dataclass(slots=True, eq=False)
-class PendingCall(Timed):
+class PendingCall(Struct, eq=False):
     """A call of ours.
 
     Attributes:
         done: called with how it ended.
         id: on its connection, or `NOT_SENT`.
         queued_at: how many bytes the connection had queued before it.
+        deadline: when it ends without an answer, on the scale of `trio.current_time`.
     """
 
     call: Call
     done: Callable[[Outcome], None] | None = None
-    id: int = field(default=NOT_SENT, init=False)
-    queued_at: int = field(default=0, init=False)
-    deadline: float = field(default=0.0, init=False)
-    link: _CallingLink | None = field(default=None, init=False)
-    ended: bool = field(default=False, init=False)
+    id: int = NOT_SENT
+    queued_at: int = 0
+    deadline: float = inf
+    link: _CallingLink | None = None
+    ended: bool = False
 
     def finish(self, outcome: Outcome) -> None:
         """End the call with *outcome*; only the first time counts."""
@@ -81,35 +81,31 @@ class PendingCall(Timed):
             assert self.done is not None
             self.done(outcome)
 
-    def expire(self) -> None:
-        """See `Timed`."""
-        assert self.link is not None
-        self.link.timed_out(self)
 
+class ParkedCall(PendingCall, eq=False):
+    """A call for which the task that makes it is parked.
 
-@dataclass(slots=True, eq=False)
-class ParkedCall(PendingCall):
-    """A call for which the task that makes it is parked."""
+    Attributes:
+        task: the one that waits for it.
+    """
 
-    outcome: Outcome | None = field(default=None, init=False)
-    _task: trio.lowlevel.Task = field(default_factory=trio.lowlevel.current_task, init=False)
-    _parked: bool = field(default=False, init=False)
+    outcome: Outcome | None = None
+    task: trio.lowlevel.Task | None = None
 
     def finish(self, outcome: Outcome) -> None:
         """Wake the task."""
         if not self.ended:
             self.ended = True
             self.outcome = outcome
-            if self._parked:
-                self._parked = False
-                trio.lowlevel.reschedule(self._task)
+            if self.task is not None:
+                trio.lowlevel.reschedule(self.task)
 
     async def wait(self) -> Answer:
         """Wait for the answer and return it. Raises CallError."""
         if self.ended:  # immediately, for example at a limit; a call must still be a checkpoint
             await trio.lowlevel.checkpoint()
         else:
-            self._parked = True
+            self.task = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._abort)
         outcome = self.outcome
         if isinstance(outcome, Answer):
@@ -118,8 +114,60 @@ class ParkedCall(PendingCall):
         raise outcome
 
     def _abort(self, _: object) -> trio.lowlevel.Abort:
-        self._parked = False
         self.ended = True  # an answer that comes now must not wake the task a second time
         if self.link is not None:
             self.link.give_up(self, "the caller was cancelled")
         return trio.lowlevel.Abort.SUCCEEDED
+
+
+class CallDeadlines:
+    """The deadlines of all calls on one connection, as one entry of the wheel: the earliest.
+
+    Hardly any call runs out of time, so each but the first costs one comparison and no entry. When
+    the entry is due, all calls are looked at, and the earliest deadline of those that are left is
+    the next. See `Timed`.
+
+    Args:
+        calls: returns those that have not ended.
+        end: ends one whose time is over.
+
+    Attributes:
+        next_at: for when it is on the wheel; calls with an earlier deadline must `watch` it.
+    """
+
+    __slots__ = ("_calls", "_end", "_wheel", "bucket", "next_at")
+
+    def __init__(
+        self,
+        wheel: Wheel,
+        calls: Callable[[], Iterable[PendingCall]],
+        end: Callable[[PendingCall], None],
+    ) -> None:
+        self.bucket: dict[Timed, None] | None = None
+        self.next_at = inf
+        self._wheel = wheel
+        self._calls = calls
+        self._end = end
+
+    def watch(self, deadline: float) -> None:
+        """Look at the calls at *deadline*."""
+        self._wheel.discard(self)
+        self.next_at = deadline
+        self._wheel.add(self, deadline)
+
+    def expire(self) -> None:
+        """See `Timed`."""
+        now = trio.current_time()
+        late: list[PendingCall] = []
+        next_at = inf
+        for pending in self._calls():
+            if pending.deadline <= now:
+                late.append(pending)
+            else:
+                next_at = min(next_at, pending.deadline)
+        self.next_at = inf
+        if next_at != inf:
+            self.watch(next_at)
+        for pending in late:
+            if not pending.ended:  # the end of one may end others
+                self._end(pending)

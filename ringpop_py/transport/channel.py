@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
@@ -34,6 +33,7 @@ from ringpop_py.transport.serving import Handlers
 from ringpop_py.transport.serving import IncomingCall as IncomingCall
 from ringpop_py.transport.tcp import TcpNetwork
 from ringpop_py.transport.writer import Flusher
+from ringpop_py.wire.calls import replace
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.fragments import Budget
 from ringpop_py.wire.init import NO_LISTENER
@@ -76,7 +76,7 @@ class Channel:
         host_port: where others reach this node; by default what `listen` binds.
         process_name: this node's name in the tools of peers.
         limits: what a peer may make this node hold.
-        network: TCP by default; see `ringpop_py.transport.memory` for tests.
+        network: TCP by default; see `ringpop_py.testing` for tests.
         init_headers: returns the headers for a peer when a connection starts.
         accept: gets a peer's init headers and returns None, or why the peer is refused.
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -38,24 +37,27 @@ def now_us() -> int:
     return round(trio.current_time() * MICROSECONDS)
 
 
-@dataclass(slots=True, eq=False)
-class Timed:
-    """An entry of a wheel; it is on one wheel at a time at most."""
+class Timed(Protocol):
+    """An entry of a wheel.
 
-    bucket: dict[Timed, None] | None = field(default=None, init=False)
+    Attributes:
+        bucket: where it is; None while it is on no wheel.
+    """
+
+    bucket: dict[Timed, None] | None
 
     def expire(self) -> None:
         """Act on the deadline; called once, by the wheel's task."""
-        raise NotImplementedError
+        ...
 
 
-class Alarm(Timed):
-    """Calls *action* at its deadline."""
+class Alarm:
+    """Calls *action* at its deadline. See `Timed`."""
 
-    __slots__ = ("_action",)
+    __slots__ = ("_action", "bucket")
 
     def __init__(self, action: Callable[[], None]) -> None:
-        self.bucket = None
+        self.bucket: dict[Timed, None] | None = None
         self._action = action
 
     def expire(self) -> None:
@@ -116,8 +118,10 @@ class Wheel:
                 timed.expire()
 
 
-class OwedWatch(Timed):
+class OwedWatch:
     """Whether a peer that owes us answers sends anything; on the wheel while it is watched.
+
+    See `Timed`.
 
     Args:
         owed: returns whether the peer owes us answers.
@@ -127,10 +131,10 @@ class OwedWatch(Timed):
         spoke: whether bytes have arrived; set from outside.
     """
 
-    __slots__ = ("_owed", "_quiet", "_wheel", "spoke")
+    __slots__ = ("_owed", "_quiet", "_wheel", "bucket", "spoke")
 
     def __init__(self, wheel: Wheel, owed: Callable[[], bool], quiet: Callable[[], None]) -> None:
-        self.bucket = None
+        self.bucket: dict[Timed, None] | None = None
         self.spoke = False
         self._wheel = wheel
         self._owed = owed
@@ -157,6 +161,7 @@ class PeerWatch:
         busy: returns whether calls are under way, so that the connection is not idle.
         silent: ends the connection because the peer is silent, for the given reason.
         idle: ends the connection because it is not used, for the given reason.
+        owed: watches whether the peer speaks while it owes answers.
     """
 
     def __init__(
@@ -168,6 +173,7 @@ class PeerWatch:
         busy: Callable[[], bool],
         silent: Callable[[str], None],
         idle: Callable[[str], None],
+        owed: OwedWatch,
     ) -> None:
         self._wheel = wheel
         self._limits = limits
@@ -175,6 +181,7 @@ class PeerWatch:
         self._busy = busy
         self._silent = silent
         self._end_idle = idle
+        self.owed = owed
         self._heard = False
         self._timeouts = 0  # in a row
         self._late_init = Alarm(lambda: silent("no init frame came in time"))
@@ -193,12 +200,12 @@ class PeerWatch:
 
     def end(self) -> None:
         """Stop watching."""
-        for alarm in (self._late_init, self._late_frame, self._idle):
+        for alarm in (self._late_init, self._late_frame, self._idle, self.owed):
             self._wheel.discard(alarm)
 
     def heard(self) -> None:
         """Note that bytes arrived."""
-        self._heard = True
+        self._heard = self.owed.spoke = True
         self._timeouts = 0
         if self._reader.partial or self._late_frame.bucket is not None:
             self._watch_frame()

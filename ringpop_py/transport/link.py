@@ -1,7 +1,8 @@
 """One connection at work: reads, lets handlers answer, and sends, with one task for all of it.
 
-Everything in one receive is handled before anything is sent, and then all answers leave in one
-send that does not wait. Only a stream that accepts no more gets a second task (`LinkWriter`).
+What one receive brings is handled at once, and the answers leave together, `PIECE_FRAMES` at a
+time, in sends that do not wait. Only a stream that accepts no more gets a second task
+(`LinkWriter`).
 Reading goes on meanwhile, because two ends that wait for each other to read would wait for ever. A
 peer that does not read gets *busy* errors, then is no longer read, and then is disconnected.
 
@@ -10,7 +11,6 @@ A link has one state, which only moves on, and one reason for its end (`LinkEnd`
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -26,11 +26,11 @@ from ringpop_py.errors import (
     TooManyInFlight,
     WireError,
 )
-from ringpop_py.transport.calls import NOT_SENT, LinkEnd, silence
+from ringpop_py.transport.calls import NOT_SENT, CallDeadlines, LinkEnd, silence
 from ringpop_py.transport.deadlines import OwedWatch, PeerWatch
 from ringpop_py.transport.network import StreamRefused
 from ringpop_py.transport.serving import IncomingCalls, ServingHost
-from ringpop_py.transport.writer import LinkWriter
+from ringpop_py.transport.writer import PIECE_FRAMES, LinkWriter
 from ringpop_py.wire.calls import (
     AnswerReceived,
     CallFailed,
@@ -39,6 +39,7 @@ from ringpop_py.wire.calls import (
     CancelReceived,
     Ended,
     Initialised,
+    replace,
 )
 from ringpop_py.wire.connection import CLOSED
 from ringpop_py.wire.init import NO_LISTENER
@@ -117,9 +118,12 @@ class PeerLink:
             busy=lambda: self.busy,
             silent=lambda reason: self._stop(silence(reason)),
             idle=self.stop,
+            owed=OwedWatch(
+                host.wheel, lambda: bool(self._pending), lambda: host.link_is_quiet(self)
+            ),
         )
-        self._owed = OwedWatch(
-            host.wheel, lambda: bool(self._pending), lambda: host.link_is_quiet(self)
+        self._deadlines = CallDeadlines(
+            host.wheel, lambda: (*self._waiting, *self._pending.values()), self._timed_out
         )
         self._scope = trio.CancelScope()
         self._state = _CONNECTING
@@ -179,13 +183,15 @@ class PeerLink:
         pending.id = call_id
         pending.link = self
         self._pending[call_id] = pending
-        host.wheel.add(pending, now + pending.call.ttl_s)
-        if self._owed.bucket is None:  # here, since each call would pay for a call
-            self._owed.begin(now)
+        if pending.deadline < self._deadlines.next_at:
+            self._deadlines.watch(pending.deadline)
+        owed = self._watch.owed
+        if owed.bucket is None:  # here, since each call would pay for a call
+            owed.begin(now)
         # A call alone leaves now; one of several waits for what other woken tasks will send.
         if quiet and self._answers_at_once <= 1:
             writer.flush()
-        elif not writer.dirty:
+        elif not writer.dirty or len(queue.chunks) >= writer.piece:
             host.flusher.flush_soon(writer)
 
     def _keep(self, pending: PendingCall) -> None:
@@ -197,11 +203,11 @@ class PeerLink:
         else:
             pending.link = self
             self._waiting[pending] = None
-            self._host.wheel.add(pending, pending.deadline)
+            if pending.deadline < self._deadlines.next_at:
+                self._deadlines.watch(pending.deadline)
 
     def give_up(self, pending: PendingCall, why: str) -> None:
         """End a call whose caller is gone, and tell the peer if it was sent."""
-        self._host.wheel.discard(pending)
         if self._waiting.pop(pending, pending) is None:
             return
         if self._pending.pop(pending.id, None) is not None:
@@ -215,8 +221,8 @@ class PeerLink:
                 self.give_up(pending, why)
                 pending.finish(self._ended(pending, silence(why), why))
 
-    def timed_out(self, pending: PendingCall) -> None:
-        """End a call whose time is over; the peer needs no message, because it counts the ttl."""
+    def _timed_out(self, pending: PendingCall) -> None:
+        # The peer needs no message, because it counts the ttl.
         if self._waiting.pop(pending, pending) is None:
             pending.finish(ConnectTooSlow(f"no connection to {self.address} in time"))
             return
@@ -274,24 +280,29 @@ class PeerLink:
         if events:
             self.heard_at = now = trio.current_time()
             answers = 0
+            piece = PIECE_FRAMES
+            chunks = self.connection.queue.chunks
             for event in events:
-                if isinstance(event, CallReceived):
-                    self.incoming.serve(event, now)
-                elif isinstance(event, AnswerReceived):
+                if isinstance(event, AnswerReceived):
                     answers += 1
-                    self._finish(event.id, event.answer)
+                    pending = self._pending.pop(event.id, None)
+                    if pending is not None:
+                        pending.finish(event.answer)
+                elif isinstance(event, CallReceived):
+                    self.incoming.serve(event, now)
+                    if len(chunks) >= piece:
+                        self.writer.flush()
+                        piece *= 2
                 else:
                     self._other(event, now)
             self._answers_at_once = answers
         if self.connection.queue.chunks:
             self.writer.flush()
         self._watch.heard()
-        self._owed.spoke = True
 
     def _finish(self, call_id: int, outcome: Answer | CallError) -> None:
         pending = self._pending.pop(call_id, None)
         if pending is not None:
-            self._host.wheel.discard(pending)
             pending.finish(outcome)
 
     def _other(self, event: _OtherEvent, now: float) -> None:
@@ -323,7 +334,6 @@ class PeerLink:
         self._host.link_is_up(self, headers)
         waiting, self._waiting = self._waiting, {}
         for pending in waiting:
-            self._host.wheel.discard(pending)
             left_s = pending.deadline - now
             if left_s > 0:
                 # The peer counts from here: the time that the connection took is gone.
@@ -363,7 +373,7 @@ class PeerLink:
         end = self._because(LinkEnd("closed"))
         self._state = _OVER  # before anything is called that may begin a call here
         self._watch.end()
-        self._host.wheel.discard(self._owed)
+        self._host.wheel.discard(self._deadlines)
         self.writer.close()
         self.connection.close()
         self._host.link_is_down(self, broke=end.broke)
@@ -390,7 +400,6 @@ class PeerLink:
         self._waiting.clear()
         self._pending.clear()
         for pending in calls:
-            self._host.wheel.discard(pending)
             pending.finish(self._ended(pending, end, reason))
 
     def _ended(self, pending: PendingCall, end: LinkEnd, reason: str) -> CallError:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 import trio
+from msgspec import Struct
 
 from ringpop_py.errors import (
     BadRequest,
@@ -23,7 +24,6 @@ from ringpop_py.errors import (
 )
 from ringpop_py.metering import Histogram
 from ringpop_py.security.identity import Role
-from ringpop_py.transport.deadlines import Timed
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.frames import ErrorCode
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import WireLimits
     from ringpop_py.drain import Work
     from ringpop_py.security.identity import Identity
-    from ringpop_py.transport.deadlines import Wheel
+    from ringpop_py.transport.deadlines import Timed, Wheel
     from ringpop_py.transport.tracing import Tracing
     from ringpop_py.transport.writer import Flusher, LinkWriter
     from ringpop_py.wire.calls import CallReceived
@@ -44,10 +44,11 @@ TIMED_MASK: Final = 15
 """One of 16 calls of an endpoint is timed; all are counted."""
 
 
-class IncomingCall(Timed):
-    """A call of a peer. Answer it once; a second or late answer is dropped.
+class IncomingCall(Struct, eq=False):
+    """A call of a peer. Answer it once; a second or late answer is dropped. See `Timed`.
 
     Attributes:
+        calls: those of its connection.
         event: the call as it came, with its id and its head.
         endpoint: the endpoint of the service.
         arg2: the application's headers.
@@ -57,33 +58,17 @@ class IncomingCall(Timed):
         timed_from: since when it is timed, on the same scale; None if it is not.
     """
 
-    __slots__ = (
-        "_calls",
-        "arg2",
-        "arg3",
-        "deadline",
-        "ended",
-        "endpoint",
-        "event",
-        "scope",
-        "served",
-        "timed_from",
-    )
-
-    def __init__(
-        self, calls: IncomingCalls, event: CallReceived, now: float, served: Served
-    ) -> None:
-        self.bucket = None
-        self.served = served
-        self.timed_from = None if served.count & TIMED_MASK != 1 else now
-        self.deadline = now + event.ttl_ms / 1_000
-        self.ended = False
-        self.scope: trio.CancelScope | None = None
-        self._calls = calls
-        self.event = event
-        self.endpoint = event.head.endpoint
-        self.arg2 = event.arg2
-        self.arg3 = event.arg3
+    calls: IncomingCalls
+    event: CallReceived
+    endpoint: str
+    arg2: bytes
+    arg3: bytes
+    deadline: float
+    served: Served
+    timed_from: float | None
+    ended: bool = False
+    scope: trio.CancelScope | None = None
+    bucket: dict[Timed, None] | None = None
 
     def __repr__(self) -> str:
         return f"<IncomingCall {self.service} {self.endpoint} from {self.caller}>"
@@ -101,22 +86,22 @@ class IncomingCall(Timed):
     @property
     def identity(self) -> Identity | None:
         """Who the caller has proved to be; None if it did not have to."""
-        return self._calls.identity
+        return self.calls.identity
 
     @property
     def remote_host(self) -> str:
         """The caller's host, as the network knows it; empty by a Unix socket."""
-        return self._calls.remote_host
+        return self.calls.remote_host
 
     @property
     def caller(self) -> str:
         """The caller's name for people: where it listens, or else its host."""
-        return self._calls.peer_name()
+        return self.calls.peer_name()
 
     def answer(self, answer: Answer) -> None:
         """Answer the call."""
         if not self.ended:
-            self._calls.answer(self, answer)
+            self.calls.answer(self, answer)
 
     def fail(self, error: Exception) -> None:
         """End the call with the error code of *error* (`failure_code`).
@@ -125,11 +110,11 @@ class IncomingCall(Timed):
         `PeerFailed` is meant for the caller.
         """
         if not self.ended:
-            self._calls.fail(self, error)
+            self.calls.fail(self, error)
 
     def expire(self) -> None:
         """See `Timed`."""
-        self._calls.refuse(self, ErrorCode.TIMEOUT, "the time given to the call ran out")
+        self.calls.refuse(self, ErrorCode.TIMEOUT, "the time given to the call ran out")
         self.stop()
 
     def stop(self) -> None:
@@ -148,7 +133,7 @@ class IncomingCall(Timed):
                 self.fail(error)
             else:
                 if answer is not None and not self.ended:
-                    self._calls.answer(self, answer)
+                    self.calls.answer(self, answer)
 
 
 Handler = Callable[[IncomingCall], Answer | Awaitable[Answer | None] | None]
@@ -311,11 +296,22 @@ class IncomingCalls:
             self._refuse_unserved(event, served)
             return
         served.count += 1
-        if self._writer.unsent_bytes > host.limits.outgoing_bytes_max:
+        # `unsent_bytes`, for which each call would pay a call.
+        unsent_bytes = self._connection.queue.byte_count - self._writer.written_bytes
+        if unsent_bytes > host.limits.outgoing_bytes_max:
             served.failed[ErrorCode.BUSY] += 1
             self._connection.send_error(event.id, ErrorCode.BUSY, "earlier answers were not read")
             return
-        incoming = IncomingCall(self, event, now, served)
+        incoming = IncomingCall(
+            self,
+            event,
+            head.endpoint,
+            event.arg2,
+            event.arg3,
+            now + event.ttl_ms / 1_000,
+            served,
+            None if served.count & TIMED_MASK != 1 else now,
+        )
         try:
             if event.tracing and host.tracing is not None:
                 result = host.tracing.serve(served.handler, incoming, event.tracing)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ringpop_py.wire.calls import Answer
+from ringpop_py.wire.calls import Answer, replace
 from ringpop_py.wire.traces import SAMPLED, packed, unpacked
 
 if TYPE_CHECKING:

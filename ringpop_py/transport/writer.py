@@ -1,12 +1,12 @@
 """What leaves on a connection: without waiting, until the stream accepts no more.
 
 Then a task waits for the stream until everything queued is sent. What many tasks queue in one tick
-leaves together (`Flusher`).
+leaves together, in pieces of `PIECE_FRAMES` (`Flusher`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from ringpop_py.wire.frames import FrameQueue
 
 
+PIECE_FRAMES: Final = 8
+"""When so many frames are queued, they leave without waiting for what the same tick may add; the
+next piece of the tick has twice as many. With all of a tick in one send, the two ends would compute
+in turns: each would wait for the whole of the other's work. Doubling keeps the sends few."""
+
+
 class LinkWriter:
     """Writes what a connection has queued to its stream.
 
@@ -29,7 +35,9 @@ class LinkWriter:
 
     Attributes:
         stream: None until the connection is made.
+        chunks: what is queued.
         dirty: whether a `Flusher` will flush it.
+        piece: how many frames the next piece of this tick has.
         in_hand: what the draining task sends; None if there is no such task.
     """
 
@@ -44,6 +52,8 @@ class LinkWriter:
         self.stream: Stream | None = None
         self.dirty = False
         self.written_bytes = 0
+        self.chunks = queue.chunks
+        self.piece = PIECE_FRAMES
         self._queue = queue
         self._patience_s = patience_s
         self._spawn = spawn
@@ -59,7 +69,7 @@ class LinkWriter:
 
     def flush(self) -> None:
         """Send what is queued, as far as the stream accepts it without waiting."""
-        if self.in_hand is not None or self.stream is None or not self._queue.chunks:
+        if self.in_hand is not None or self.stream is None or not self.chunks:
             return  # while the draining task has bytes, nothing may overtake them
         data = self._queue.take()
         try:
@@ -102,7 +112,7 @@ class LinkWriter:
                 rest = self.in_hand[sent:]
                 # What was queued meanwhile: `flush` leaves it to this task, so that the order is
                 # kept.
-                if not rest and self._queue.chunks:
+                if not rest and self.chunks:
                     rest = memoryview(self._queue.take())
                 self.in_hand = rest or None
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -118,15 +128,18 @@ class LinkWriter:
 
 
 class Flusher:
-    """Flushes writers soon, so that all that is queued in one tick of the loop leaves together."""
+    """Flushes writers soon, so that what is queued in one tick of the loop leaves together."""
 
     def __init__(self) -> None:
         self._dirty: list[LinkWriter] = []
         self._sleeper: trio.lowlevel.Task | None = None
 
     def flush_soon(self, writer: LinkWriter) -> None:
-        """Flush *writer* at the end of this tick."""
+        """Flush *writer* at the end of this tick, or now if a whole piece is queued."""
         if writer.dirty:
+            if len(writer.chunks) >= writer.piece:
+                writer.flush()
+                writer.piece *= 2
             return
         writer.dirty = True
         self._dirty.append(writer)
@@ -143,6 +156,7 @@ class Flusher:
             dirty, self._dirty = self._dirty, []
             for writer in dirty:
                 writer.dirty = False
+                writer.piece = PIECE_FRAMES
                 writer.flush()
 
     def _abort(self, _: object) -> trio.lowlevel.Abort:

@@ -93,21 +93,6 @@ def frames_of(
         kind, fields = kinds[1], b""  # continue frames have neither ttl nor headers
 
 
-def last_two(data: bytes, start: int, stop: int) -> tuple[bytes, bytes] | None:
-    """Return arg2 and arg3, if nothing else stands between *start* and *stop*."""
-    # By hand instead of with a `Cursor`: this runs for each frame whose head is known.
-    arg2_at = start + 2
-    if arg2_at > stop:
-        return None
-    arg3_size_at = arg2_at + (data[start] << 8 | data[start + 1])
-    arg3_at = arg3_size_at + 2
-    if arg3_at > stop:
-        return None
-    if data[arg3_size_at] << 8 | data[arg3_size_at + 1] != stop - arg3_at:
-        return None
-    return data[arg2_at:arg3_size_at], data[arg3_at:stop]
-
-
 def first_end(data: bytes, start: int) -> int:
     """Return where arg1 ends if its size stands at *start*."""
     return start + SIZE_BYTES + int.from_bytes(data[start : start + SIZE_BYTES], "big")

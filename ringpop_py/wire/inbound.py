@@ -37,7 +37,6 @@ from ringpop_py.wire.fragments import (
     TooLarge,
     first_end,
     frames_of,
-    last_two,
 )
 from ringpop_py.wire.frames import (
     ANSWER_HEAD,
@@ -60,8 +59,6 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import WireLimits
 
     _CallEvent = CallReceived | CallUnreadable
-
-_new: Final = tuple.__new__  # events are one a call: made without the detour over constructors
 
 _CALL_FIXED: Final = 1 + 4 + TRACING_BYTES  # flags, ttl, tracing
 _ANSWER_HEAD_BYTES: Final = FRAME_HEAD_BYTES + 1 + 1 + TRACING_BYTES  # flags, code, tracing
@@ -121,16 +118,14 @@ class InboundCalls:
             self._queue.put(error_frame(call_id, ErrorCode.BUSY, "too many calls in flight"))
             return None
         if not data[start]:  # no flags: the call is one frame
-            known = self._known.find(data, start + _CALL_FIXED)
+            known = self._known.find(data, start + _CALL_FIXED, stop)
             if known is not None:
-                head, position = known
-                arguments = last_two(data, position, stop)
-                if arguments is not None:
-                    # The last byte of tracing has the flags, which no untraced call has.
-                    traced = data[start + 5 : start + _CALL_FIXED] if data[start + 29] else b""
-                    event = _new(CallReceived, (call_id, head, *arguments, milliseconds, 0, traced))
-                    self._serving[call_id] = event
-                    return event
+                # The last byte of tracing has the flags, which no untraced call has.
+                traced = data[start + 5 : start + _CALL_FIXED] if data[start + 29] else b""
+                head, arg2, arg3 = known
+                event = CallReceived(call_id, head, arg2, arg3, milliseconds, 0, traced)
+                self._serving[call_id] = event
+                return event
         return self._parse(call_id, data, start, stop)
 
     def _parse(self, call_id: int, data: bytes, start: int, stop: int) -> _CallEvent | None:

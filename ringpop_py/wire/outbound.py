@@ -49,7 +49,6 @@ from ringpop_py.wire.fragments import (
     TooLarge,
     first_end,
     frames_of,
-    last_two,
 )
 from ringpop_py.wire.frames import (
     CALL_HEAD,
@@ -68,8 +67,6 @@ if TYPE_CHECKING:
     from ringpop_py.config.settings import WireLimits
 
     _AnswerEvent = AnswerReceived | CallFailed
-
-_new: Final = tuple.__new__  # events are one a call: made without the detour over constructors
 
 _ANSWER_FIXED: Final = 1 + 1 + TRACING_BYTES  # flags, code, tracing
 _CALL_HEAD_BYTES: Final = FRAME_HEAD_BYTES + 1 + 4 + TRACING_BYTES  # flags, ttl, tracing
@@ -160,7 +157,11 @@ class OutboundCalls:
         assert self.peer is not None, "the connection is not open"
         if len(self._sent) >= self._limits.calls_in_flight_max:
             raise TooManyInFlight(f"{len(self._sent)} calls are in flight to {self.peer}")
-        call_id = self.new_id()
+        call_id = self._next_id  # as `new_id`, without a call in the usual case
+        if call_id in self._sent or call_id == ID_MAX:
+            call_id = self.new_id()
+        else:
+            self._next_id = call_id + 1
         milliseconds = ttl_ms(call.ttl_s)
         if not call.checksum_type:
             key = (call.service, call.endpoint, call.scheme)
@@ -235,14 +236,12 @@ class OutboundCalls:
         if self._sent[call_id] is not None:
             malformed(f"the answer to call {call_id} came twice")
         if not data[start]:  # no flags: the answer is one frame
-            known = self._known.find(data, start + _ANSWER_FIXED)
+            known = self._known.find(data, start + _ANSWER_FIXED, stop)
             if known is not None:
-                scheme, position = known
-                arguments = last_two(data, position, stop)
-                if arguments is not None:
-                    del self._sent[call_id]
-                    answer = _new(Answer, (not data[start + 1], *arguments, scheme))
-                    return _new(AnswerReceived, (call_id, answer))
+                del self._sent[call_id]
+                scheme, arg2, arg3 = known
+                answer = Answer(not data[start + 1], arg2, arg3, scheme)
+                return AnswerReceived(call_id, answer)
         return self._parse(call_id, data, start, stop)
 
     def _parse(self, call_id: int, data: bytes, start: int, stop: int) -> _AnswerEvent | None:

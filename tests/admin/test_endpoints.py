@@ -19,8 +19,8 @@ from ringpop_py.dialect import dialect_named
 from ringpop_py.errors import BadRequest
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, Ping
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
-from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.transport.serving import IncomingCall
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.codec import JOIN, PING, codec_for

@@ -11,7 +11,7 @@ import trio
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.errors import StoreUnavailable
 from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 

@@ -18,8 +18,8 @@ from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import BadRequest, CallError
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import Status
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
-from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER

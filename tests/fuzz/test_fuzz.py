@@ -18,8 +18,8 @@ from ringpop_py.errors import BadRequest, BodyError, StateDamaged
 from ringpop_py.logs import NAME
 from ringpop_py.security.keys import new_key, write_keys
 from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
-from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 from tests.fuzz.mutations import spoilt
 from tests.fuzz.node import attack

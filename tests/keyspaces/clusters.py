@@ -11,7 +11,7 @@ from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config.settings import GossipConfig, StateConfig
 from ringpop_py.placing.keys import NOBODY
 from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

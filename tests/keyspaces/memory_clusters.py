@@ -10,7 +10,7 @@ import trio
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.placing.keys import NOBODY
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping

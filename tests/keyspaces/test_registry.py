@@ -24,7 +24,7 @@ from ringpop_py.placing.definition import Definition, Mode
 from ringpop_py.shares.rescale_events import Gained, Lost
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.swim.memberlist import MemberList
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.values.checksum import wrap_message
 from ringpop_py.values.operations import OperationId
 from tests.keyspaces.clusters import a_cluster, all_online, key_at

@@ -10,7 +10,7 @@ import trio
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop

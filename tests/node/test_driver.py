@@ -30,8 +30,8 @@ from ringpop_py.swim.effects import AnswerPeer
 from ringpop_py.swim.member import Member
 from ringpop_py.swim.messages import Asked, NameAck, NameReq
 from ringpop_py.swim.node import Node
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
-from ringpop_py.transport.memory import MemoryNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,8 +16,8 @@ from ringpop_py.drain import STALLED_S, Work
 from ringpop_py.errors import ConnectRefused, MayHaveRun, PeerDeclined, RingpopError
 from ringpop_py.proxy.head import Head
 from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
-from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.wire.calls import Answer, Call
 from tests.keyspaces.clusters import all_online
 from tests.keyspaces.memory_clusters import Cluster, a_cluster

@@ -11,7 +11,7 @@ from ringpop_py.node.reporter import clock_ahead_ms
 from ringpop_py.swim.effects import AnswerPeer, Effect, StatusChanged
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Asked, MemberChange, Ping
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.values.declared import replace
 from tests.logged import events_in
 

@@ -33,7 +33,7 @@ from ringpop_py.proxy.head import APPLICATION_SCHEME, MANY_ENDPOINT, Head
 from ringpop_py.proxy.many import BYTES_MAX, KEYS_MAX, checked_many, messages_of
 from ringpop_py.proxy.request import AppCall, HttpRequest, ManyCall, Request
 from ringpop_py.swim.member import Status
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.values.declared import encode
 from ringpop_py.wire.calls import Call
 from tests.e2e.local_cluster import free_addresses

@@ -21,8 +21,8 @@ from ringpop_py.security.keys import new_key, write_keys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import Member
 from ringpop_py.swim.messages import JoinAck, Ping
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
-from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.transport.tls import TlsNetwork
 from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.codec import DAMP_REQ, JOIN, PING, SYNC, codec_for

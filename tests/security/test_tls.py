@@ -18,8 +18,8 @@ from ringpop_py.security.authority import authority_of
 from ringpop_py.security.credentials import PLAIN, KeyCredentials, member_credentials
 from ringpop_py.security.identity import Identity, Role
 from ringpop_py.security.keys import ClusterKey, new_key, write_keys
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel, IncomingCall
-from ringpop_py.transport.memory import MemoryNetwork
 from ringpop_py.transport.tls import TlsNetwork
 from ringpop_py.wire.calls import Answer, Call
 

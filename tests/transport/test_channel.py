@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +31,7 @@ from ringpop_py.errors import (
     TooManyInFlight,
     WireError,
 )
+from ringpop_py.testing.network import BACKLOG_MAX, MemoryNetwork
 from ringpop_py.transport.channel import (
     IDLE_S,
     LINGER_S,
@@ -38,7 +40,8 @@ from ringpop_py.transport.channel import (
     IncomingCall,
     is_this_machine,
 )
-from ringpop_py.transport.memory import BACKLOG_MAX, MemoryNetwork
+from ringpop_py.transport.deadlines import TICK_S
+from ringpop_py.transport.writer import PIECE_FRAMES
 from ringpop_py.wire import frames
 from ringpop_py.wire.calls import Answer, AnswerReceived, Call, Ended
 from ringpop_py.wire.connection import Connection
@@ -267,7 +270,6 @@ async def test_a_cancelled_caller_cancels_the_handler(start: Start, _clock: Cloc
     assert ended == ["cancelled"]
     assert serving(b) == 0
     assert sent(a) == 0
-    assert not a.wheel._buckets.get(0)
 
 
 async def test_a_ttl_ends_the_call_and_its_handler(start: Start, _clock: Clock) -> None:
@@ -1027,3 +1029,117 @@ async def test_who_owes_an_answer_and_says_nothing_is_told_of_again_and_again(
     # In the first half second it has introduced itself.
     expected = [] if speaks else [1.0, 1.5]
     assert [at - began_at for at in quiet_at] == pytest.approx(expected, abs=0.1)
+
+
+def _frame_count(data: bytes) -> int:
+    return len(frames.FrameReader().feed(data)[1])
+
+
+async def test_calls_of_one_tick_leave_in_pieces(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a = await start("a")
+    (listener,) = await network.listen(B)
+    sends: list[int] = []
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_forgotten, a)
+        stream = await listener.accept()
+        await stream.receive()
+        await stream.send_some(memoryview(init_frame(frames.INIT_RES, 1, NAMES)))
+        await stream.receive()  # the first call, which came before the others
+        for _ in range(3 * PIECE_FRAMES + 3):
+            nursery.start_soon(_forgotten, a)
+        while sum(sends) < 3 * PIECE_FRAMES + 3:
+            sends.append(_frame_count(await stream.receive()))
+        nursery.cancel_scope.cancel()
+
+    assert sends == [PIECE_FRAMES, 2 * PIECE_FRAMES, 3]
+
+
+async def _forgotten(channel: Channel) -> None:
+    with suppress(CallError):
+        await channel.call(B, call())
+
+
+async def test_answers_of_one_receive_leave_in_pieces(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    b = await start("b")
+    b.serve("app", "/echo", echo)
+    caller = Connection(
+        host_port="0.0.0.0:0", process_name="x", initiates=True, limits=WireLimits()
+    )
+    stream = await network.connect(B, origin=None)
+    stream.send_nowait(caller.take_outgoing())
+    caller.receive(await stream.receive())
+    sends: list[int] = []
+
+    for _ in range(3 * PIECE_FRAMES + 3):
+        caller.send_call(call())
+    stream.send_nowait(caller.take_outgoing())
+    while sum(sends) < 3 * PIECE_FRAMES + 3:
+        sends.append(len(caller.receive(await stream.receive())))
+
+    assert sends == [PIECE_FRAMES, 2 * PIECE_FRAMES, 3]
+
+
+@pytest.mark.parametrize("ttls", [(0.5, 3.0, 1.0), (3.0, 1.0, 0.5), (1.0, 1.0, 0.5)])
+@pytest.mark.parametrize("connects", [False, True])
+async def test_each_call_ends_when_its_own_time_is_over(
+    start: Start, network: MemoryNetwork, *, connects: bool, ttls: tuple[float, ...], _clock: Clock
+) -> None:
+    a = await start("a", limits=WireLimits(connect_timeout_s=60.0))
+    (listener,) = await network.listen(B)
+    took: dict[int, float] = {}
+
+    async def one(number: int, ttl_s: float) -> None:
+        began = trio.current_time()
+        with pytest.raises(CallTimeout if connects else ConnectTooSlow):
+            await a.call(B, call(ttl_s=ttl_s))
+        took[number] = trio.current_time() - began
+
+    async with trio.open_nursery() as nursery:
+        for number, ttl_s in enumerate(ttls):
+            nursery.start_soon(one, number, ttl_s)
+        if connects:
+            stream = await listener.accept()
+            await stream.receive()
+            await stream.send_some(memoryview(init_frame(frames.INIT_RES, 1, NAMES)))
+
+    assert all(ttl_s <= took[at] <= ttl_s + 2 * TICK_S for at, ttl_s in enumerate(ttls))
+    assert sent(a) == 0
+
+
+async def test_a_connection_that_is_over_leaves_nothing_on_the_wheel(
+    start: Start, network: MemoryNetwork, _clock: Clock
+) -> None:
+    a = await start("a")
+    (listener,) = await network.listen(B)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_forgotten, a)
+        (await listener.accept()).close()
+
+        await a.links.wait_empty()
+        nursery.cancel_scope.cancel()
+
+    assert not any(a.wheel._buckets.values())
+
+
+async def test_the_end_of_a_call_may_end_others_whose_time_is_over(
+    start: Start, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/slow", forever)
+    outcomes: list[str] = []
+
+    def done(outcome: Answer | CallError) -> None:
+        outcomes.append(type(outcome).__name__)
+        a.give_up_calls(B, lambda _: True, "enough")
+
+    for _ in range(3):
+        a.begin(B, call("/slow"), done)
+    await trio.sleep(5)
+
+    assert outcomes == ["CallTimeout", "PeerSilent", "PeerSilent"]
+    assert sent(a) == 0

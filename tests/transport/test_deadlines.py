@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock as Clock
 
-from ringpop_py.transport.deadlines import TICK_S, Alarm, Timed, Wheel
+from ringpop_py.transport.deadlines import TICK_S, Alarm, Wheel
 
 
 @pytest.fixture
@@ -69,8 +69,3 @@ async def test_an_entry_that_expires_may_be_added_again(
     await trio.sleep(10.5)
 
     assert 9 <= count <= 11
-
-
-def test_an_entry_must_say_what_it_does() -> None:
-    with pytest.raises(NotImplementedError):
-        Timed().expire()

@@ -16,7 +16,7 @@ from ringpop_py import Address, Client, Config, Reply, Request, open_ringpop
 from ringpop_py.client.aio import AsyncClient
 from ringpop_py.errors import ApplicationError
 from ringpop_py.stores.memory import MemoryStore, StoreFault
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.wire.frames import TRACING_BYTES
 from ringpop_py.wire.traces import Traced, current, packed, unpacked
 from tests.durable.benches import until

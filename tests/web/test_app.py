@@ -12,7 +12,7 @@ import trio
 from ringpop_py import Config, open_ringpop
 from ringpop_py.drain import Work
 from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.web.server import App
 from tests.keyspaces.clusters import all_online
 

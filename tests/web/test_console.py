@@ -21,7 +21,7 @@ from ringpop_py.security.identity import Role
 from ringpop_py.security.keys import new_key, write_keys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.streams import Files
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.values.packed import encode_value
 from ringpop_py.web import overview, pages
 from ringpop_py.web.busy import dataflows_in

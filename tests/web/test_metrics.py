@@ -18,7 +18,7 @@ from ringpop_py.errors import ApplicationError, RingpopError, StoreUnavailable
 from ringpop_py.node.reach import EXTRA_MAX, Reach
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.stores.metered import MeteredStore
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.web import metrics
 from ringpop_py.web.metrics import NodeMetrics

@@ -98,8 +98,19 @@ def test_a_known_head_is_found_by_its_bytes() -> None:
     known: KnownHeads[str] = KnownHeads()
     known.add(b"head", "parsed")
 
-    assert known.find(b"..head....", 2) == ("parsed", 6)
-    assert known.find(b"..hand....", 2) is None
+    arguments = b"\0\2ab\0\3cde"
+    assert known.find(b"..head" + arguments, 2, 15) == ("parsed", b"ab", b"cde")
+    assert known.find(b"..hand" + arguments, 2, 15) is None
+
+
+@pytest.mark.parametrize("arguments", [b"", b"\0", b"\0\2a", b"\0\2ab\0", b"\0\2ab\0\3cdef"])
+def test_a_frame_that_ends_elsewhere_is_not_found_by_its_head(arguments: bytes) -> None:
+    known: KnownHeads[str] = KnownHeads()
+    known.add(b"head", "parsed")
+    data = b"head" + arguments
+
+    # What follows belongs to the next frame.
+    assert known.find(data + b"\0\0\0\0\0", 0, len(data)) is None
 
 
 def test_known_heads_are_bounded_in_number_and_in_size() -> None:
@@ -109,7 +120,7 @@ def test_known_heads_are_bounded_in_number_and_in_size() -> None:
     assert not known._heads
     for number in range(10 * KNOWN_HEADS_MAX):
         known.add(b"%08d" % number, number)
-        assert known.find(b"%08d" % number, 0) == (number, 8)
+        assert known.find(b"%08d\0\0\0\0" % number, 0, 12) == (number, b"", b"")
     assert len(known._heads) <= KNOWN_HEADS_MAX
     for length in range(100):
         known.add(bytes(length), length)

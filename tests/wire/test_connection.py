@@ -624,6 +624,8 @@ def test_ids_wrap_and_skip_those_in_flight() -> None:
     assert client.send_call(call()) == 0
     client.calls._next_id = frames.ID_MAX
     assert client.send_call(call()) == 1
+    client.calls._next_id = 0
+    assert client.send_call(call()) == 2
 
 
 @given(st.data())

@@ -13,7 +13,7 @@ from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.swim.effects import AnswerPeer, Effect
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Asked, MemberChange, Ping
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing import MemoryNetwork
 from tests.bench.keyspaces.nodes import KEYSPACE, whole
 from tests.bench.report import smaller_is_better
 

@@ -12,6 +12,6 @@ from __future__ import annotations
 
 from ringpop_py.keyspaces.local import open_local_keyspaces
 from ringpop_py.stores.memory import MemoryStore, StoreFault
-from ringpop_py.transport.memory import MemoryNetwork
+from ringpop_py.testing.network import MemoryNetwork
 
 __all__ = ["MemoryNetwork", "MemoryStore", "StoreFault", "open_local_keyspaces"]
