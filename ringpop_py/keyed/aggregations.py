@@ -209,6 +209,10 @@ def _compare_and_set(current: Value | Absent, argument: Value) -> Value | Absent
 
 
 def _add(current: Value | Absent, argument: Value) -> Value | Absent:
+    if type(argument) is int and type(current) is int:  # mostly: without calls
+        total = current + argument
+        if INTEGER_MIN <= total <= INTEGER_MAX:
+            return total
     more = _number("add", argument, "the argument")
     if current is ABSENT:
         return _in_range(more)

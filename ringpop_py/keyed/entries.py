@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sortedcontainers import SortedList
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 ENTRY_BYTES: Final = 16
 """The bytes counted for an entry besides its key and value: they bound a piece of tiny entries."""
@@ -77,7 +77,8 @@ class MemoryEntries:
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
         self._order: SortedList | None = None  # kept from the first scan on: many never scan
-        self.get = self._values.get  # the method of the dict itself, for the hot path
+        # The method of the dict itself, for the hot path.
+        self.get: Callable[[str], bytes | None] = self._values.get
 
     def __len__(self) -> int:
         return len(self._values)

@@ -167,23 +167,38 @@ class Evaluator:
             return None
         if sequence > SEQUENCE_MAX:
             return None
-        ((key, name, argument),) = write.changes
-        packed = self.entries.get(key)
-        if packed is None:
-            _check_text(key, "a key", KEY_BYTES_MAX)
-        function, reads = self.aggregations.get(name) or self.aggregations.find(name)
-        if type(argument) not in SCALARS:
-            check_value(argument)
-        there = self._value_of(key, packed) if reads and packed is not None else ABSENT
-        value = function(there, argument)
+        (change,) = write.changes
+        packed, value = self.evaluate(change)
         ids: dict[str, Ids] = {source: [sequence]}
-        if value is ABSENT:
-            deleted = [] if packed is None else [key]
-            return Body({}, deleted, ids, {}), [Outcome((None,))]
+        key = change[0]
         if packed is None:
-            self._check_room(1)
-        changed = {key: self._packed(value, VALUE_BYTES_MAX)}
-        return Body(changed, [], ids, {}), [Outcome((value,))]
+            deleted = [] if self.entries.get(key) is None else [key]
+            return Body({}, deleted, ids, {}), [Outcome((None,))]
+        return Body({key: packed}, [], ids, {}), [Outcome((value,))]
+
+    def evaluate(self, change: Change) -> tuple[bytes | None, Value]:
+        """Return what the key of *change* holds then, packed and plain; None twice for nothing.
+
+        Raises:
+            KeyspaceError: if the change is refused.
+        """
+        key, name, argument = change
+        packed = self.entries.get(key)
+        try:
+            if packed is None:
+                _check_text(key, "a key", KEY_BYTES_MAX)
+            function, reads = self.aggregations.get(name) or self.aggregations.find(name)
+            if type(argument) not in SCALARS:
+                check_value(argument)
+            there = self._value_of(key, packed) if reads and packed is not None else ABSENT
+            value = function(there, argument)
+            if value is ABSENT:
+                return None, None
+            if packed is None:
+                self._check_room(1)
+            return self._packed(value, VALUE_BYTES_MAX), value
+        except (TypeError, ValueError, AttributeError) as error:
+            raise _malformed(error) from None
 
     def _stage_write(self, write: Write | PackedWrite, group: Group) -> Outcome:
         source, sequence = write.source, write.sequence

@@ -68,6 +68,7 @@ class KeyedState:
     Attributes:
         mark: of the last snapshot or restoration; the next snapshot can build upon it.
         stage: see `Evaluator.stage`; apply its body to this state.
+        evaluate: see `Evaluator.evaluate`.
         refusals: see `Evaluator.refusals`.
     """
 
@@ -90,6 +91,7 @@ class KeyedState:
             pack, aggregations, self._entries, self._sessions, self._offsets, keys_max, mergeable
         )
         self.stage = evaluator.stage
+        self.evaluate = evaluator.evaluate
         self.refusals = evaluator.refusals
         self._tracked_from = 0  # _dirty has all changes after this mark and later ones
         self.mark = 0

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import random
 import secrets
+from collections.abc import Iterable
 from contextlib import asynccontextmanager
-from itertools import count
+from itertools import repeat
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 import trio
 
-from ringpop_py.client.requests import changes_in, grouped, scattered
+from ringpop_py.client.requests import changes_in
 from ringpop_py.columns.pages import Room
 from ringpop_py.config.settings import Config
 from ringpop_py.errors import (
@@ -29,19 +30,21 @@ from ringpop_py.journal.desk import Presence
 from ringpop_py.keyspaces.keyspace import Keyspace
 from ringpop_py.keyspaces.states import States
 from ringpop_py.placing.definition import Definition, Settings
+from ringpop_py.placing.keys import partition_of
 from ringpop_py.placing.table import Table
 from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.forward import Proxy
 from ringpop_py.proxy.owners import RingOwners
 from ringpop_py.shares.rescale_events import Gained, RescaleEvents
 from ringpop_py.supervision import check_trio
-from ringpop_py.values.operations import Change, OperationId, Outcome, Write
+from ringpop_py.values.operations import Change
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from ringpop_py.columns.pages import ColumnsRequest
     from ringpop_py.keyed.aggregations import Aggregation
+    from ringpop_py.keyed.direct import DirectState
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.proxy.request import Handler
     from ringpop_py.ring.hashring import HashRing
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
     from ringpop_py.swim.member import Member, Status
     from ringpop_py.transport.channel import Channel
     from ringpop_py.transport.deadlines import Wheel
-    from ringpop_py.values.operations import Value
+    from ringpop_py.values.operations import OperationId, Outcome, Value, Write
     from ringpop_py.values.requests import ScanRequest
 
 F = TypeVar("F")
@@ -60,6 +63,8 @@ F = TypeVar("F")
 NAME: Final = "local"
 _GENERATION: Final = 1
 _EPOCH: Final = 1
+_TUPLES: Final = {tuple, Change}
+_THREE: Final = {len(Change._fields)}
 
 
 @asynccontextmanager
@@ -193,7 +198,7 @@ class _LocalPartition:
 
     presence = Presence.OWNED
 
-    def __init__(self, number: int, state: KeyedState) -> None:
+    def __init__(self, number: int, state: DirectState) -> None:
         self.number = number
         self.state = state
 
@@ -234,9 +239,8 @@ class _LocalHost:
         self.table.desire([NAME] * definition.partitions)
         for row in self.table:
             self.table.put(row.claimed(NAME, _EPOCH))
-        self._sequence = count()
         self._parts = [
-            _LocalPartition(number, states.keyed(definition))
+            _LocalPartition(number, states.direct(definition))
             for number in range(definition.partitions)
         ]
 
@@ -262,23 +266,15 @@ class _LocalHost:
         await trio.lowlevel.checkpoint()
         return [self._parts[number].write_now(writes) for number, writes in parts]
 
-    def change(
-        self, number: int, changes: Sequence[Change], offsets: Mapping[str, Value] | None
-    ) -> list[Outcome | KeyspaceError]:
+    def change(self, changes: Sequence[tuple[str, str, Value]]) -> list[Outcome | KeyspaceError]:
         """Make *changes* independently, without a yield point; nobody will ever repeat them."""
-        state = self._parts[number].state
-        # As one write, which is faster; it takes effect as a whole or not at all.
-        body, (outcome,) = state.stage([Write(*self._new_id(), tuple(changes), offsets)])
-        if body is not None:  # all of them fit
-            state.apply(body)
-            assert isinstance(outcome, Outcome), "it is in the body"
-            return [Outcome((value,)) for value in outcome.values]
-        # One of them was refused, and so all of them: now each by itself.
-        writes = [Write(*self._new_id(), (change,), offsets) for change in changes]
-        return self._parts[number].write_now(writes)
-
-    def _new_id(self) -> OperationId:
-        return OperationId(NAME, next(self._sequence))
+        parts = self._parts
+        # All numbers first: a key that is no text raises, and then nothing has changed.
+        numbers = list(map(partition_of, [change[0] for change in changes], repeat(len(parts))))
+        return [
+            parts[number].state.change(key, aggregation, argument)
+            for number, (key, aggregation, argument) in zip(numbers, changes, strict=True)
+        ]
 
     async def read(
         self,
@@ -322,19 +318,17 @@ class _LocalKeyspace(Keyspace):
         offsets: Mapping[str, Value] | None = None,
         timeout_s: float | None = None,
     ) -> list[Outcome | KeyspaceError]:
-        # A named write may be repeated by the caller; `change` gives each a new id.
-        if operation_id is not None:
+        # A named write may be repeated by the caller; offsets belong to a partition's write.
+        if operation_id is not None or offsets is not None:
             return await super().update_many(
                 changes, operation_id=operation_id, offsets=offsets, timeout_s=timeout_s
             )
         await trio.lowlevel.checkpoint()
-        wanted = changes_in(changes, offsets)
-        groups = grouped([change.key for change in wanted], self.partitions)
-        found = {
-            number: self._local.change(number, [wanted[at] for at in places], offsets)
-            for number, places in groups.items()
-        }
-        return scattered(groups, found)
+        given = list(changes) if isinstance(changes, Iterable) else changes
+        # Mostly tuples of three, which stay as they are: to make a `Change` of each takes a while.
+        if _TUPLES.issuperset(map(type, given)) and _THREE.issuperset(map(len, given)):
+            return self._local.change(cast("list[Change]", given))
+        return self._local.change(changes_in(given, None))
 
 
 class _LocalNode:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ringpop_py.actors.mailboxes import register_saving
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.conditions import register_conditions
+from ringpop_py.keyed.direct import DirectState
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.memory.mergeable import MergeableState
@@ -47,6 +48,11 @@ class States:
             keys_max=definition.max_keys_per_partition,
             entries=self.make_entries(),
         )
+
+    def direct(self, definition: Definition) -> DirectState:
+        """Return the state of a partition of a keyspace in this process alone."""
+        keys_max = definition.max_keys_per_partition
+        return DirectState(self._pack, self.aggregations, keys_max=keys_max)
 
     def mergeable(self, definition: Definition) -> MergeableState:
         """Return the state of a partition of a keyspace in memory mode."""

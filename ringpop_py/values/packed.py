@@ -20,6 +20,9 @@ INTEGER_MAX: Final = (1 << 63) - 1
 TEXT_CHARACTERS_MAX: Final = 4_096
 PACKER_BYTES: Final = 1 << 16
 SMALL_BYTES: Final = 1 << 8
+_MSGPACK_CONTAINERS: Final = frozenset(range(0x80, 0xA0)) | frozenset(range(0xDC, 0xE0))
+"""With which bytes a list or a map begins. A scalar has no map inside that would have to be checked
+while it is read."""
 
 
 def encode_value(scheme: str, value: object) -> bytes:
@@ -49,6 +52,8 @@ def decode_value(scheme: str, data: bytes) -> Any:  # noqa: ANN401 - checked by 
     if not data:
         return None
     try:
+        if scheme == "msgpack" and data[0] not in _MSGPACK_CONTAINERS:
+            return msgpack.unpackb(data)
         if scheme == "msgpack":
             return msgpack.unpackb(data, object_pairs_hook=_no_duplicates)
         # Decoded first: for bytes, `json.loads` guesses UTF-16 and lets lone surrogates pass.
