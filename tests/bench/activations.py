@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import FrameType
 
-BUDGETS: Final = {"proxied call": 80, "update at the owner": 73, "update elsewhere": 151}
+BUDGETS: Final = {"proxied call": 80, "update at the owner": 71, "update elsewhere": 149}
 """The most activations of each kind of request."""
 ROOT: Final = Path(__file__).parents[2]
 PRODUCT: Final = str(ROOT / "ringpop_py") + "/"
