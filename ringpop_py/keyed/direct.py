@@ -11,7 +11,7 @@ from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.values.operations import Change, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ringpop_py.keyed.aggregations import Aggregations
     from ringpop_py.keyed.entries import Piece
@@ -20,22 +20,20 @@ if TYPE_CHECKING:
 
 
 class DirectState(KeyedState):
-    """A state whose changes can take effect as they are evaluated. No snapshot is taken of it."""
+    """A state whose changes can take effect as they are evaluated. No snapshot is taken of it.
+
+    Attributes:
+        values: by key: packed, or a whole number.
+    """
 
     def __init__(self, pack: Pack, aggregations: Aggregations, *, keys_max: int | None) -> None:
         entries = _DirectEntries(pack)
         super().__init__(pack, aggregations, keys_max=keys_max, entries=entries)
-        self._there = entries.values
+        self.values = entries.values
         self._put_number = entries.put_number
 
     def change(self, key: str, aggregation: str, argument: Value = None) -> Outcome | KeyspaceError:
         """Make one change, without an id by which a repetition would be recognised."""
-        if aggregation == "add" and type(argument) is int:  # counters, mostly
-            number = self._there.get(key)
-            if type(number) is int and INTEGER_MIN <= number + argument <= INTEGER_MAX:
-                number += argument
-                self._there[key] = number
-                return Outcome((number,))
         try:
             packed, value = self.evaluate(Change(key, aggregation, argument))
         except KeyspaceError as error:
@@ -47,6 +45,25 @@ class DirectState(KeyedState):
         else:
             self._entries.write({key: packed}, ())
         return Outcome((value,))
+
+
+def change_each(
+    states: Sequence[DirectState], numbers: Iterable[int], changes: Iterable[Change]
+) -> list[Outcome | KeyspaceError]:
+    """Make *changes*, each of the state whose number is in the same place of *numbers*."""
+    outcomes: list[Outcome | KeyspaceError] = []
+    for number, (key, aggregation, argument) in zip(numbers, changes, strict=True):
+        state = states[number]
+        if aggregation == "add" and type(argument) is int:  # counters, mostly: without a call
+            total = state.values.get(key)
+            if type(total) is int:
+                total += argument
+                if INTEGER_MIN <= total <= INTEGER_MAX:
+                    state.values[key] = total
+                    outcomes.append(Outcome((total,)))
+                    continue
+        outcomes.append(state.change(key, aggregation, argument))
+    return outcomes
 
 
 class _DirectEntries(MemoryEntries):

@@ -27,6 +27,7 @@ from ringpop_py.errors import (
     PartitionUnavailable,
 )
 from ringpop_py.journal.desk import Presence
+from ringpop_py.keyed.direct import change_each
 from ringpop_py.keyspaces.keyspace import Keyspace
 from ringpop_py.keyspaces.states import States
 from ringpop_py.placing.definition import Definition, Settings
@@ -239,10 +240,8 @@ class _LocalHost:
         self.table.desire([NAME] * definition.partitions)
         for row in self.table:
             self.table.put(row.claimed(NAME, _EPOCH))
-        self._parts = [
-            _LocalPartition(number, states.direct(definition))
-            for number in range(definition.partitions)
-        ]
+        self._states = [states.direct(definition) for _ in range(definition.partitions)]
+        self._parts = [_LocalPartition(*each) for each in enumerate(self._states)]
 
     def members(self) -> Sequence[str]:
         return [NAME]
@@ -266,15 +265,12 @@ class _LocalHost:
         await trio.lowlevel.checkpoint()
         return [self._parts[number].write_now(writes) for number, writes in parts]
 
-    def change(self, changes: Sequence[tuple[str, str, Value]]) -> list[Outcome | KeyspaceError]:
+    def change(self, changes: Sequence[Change]) -> list[Outcome | KeyspaceError]:
         """Make *changes* independently, without a yield point; nobody will ever repeat them."""
-        parts = self._parts
+        keys, partitions_count = [change[0] for change in changes], len(self._parts)
         # All numbers first: a key that is no text raises, and then nothing has changed.
-        numbers = list(map(partition_of, [change[0] for change in changes], repeat(len(parts))))
-        return [
-            parts[number].state.change(key, aggregation, argument)
-            for number, (key, aggregation, argument) in zip(numbers, changes, strict=True)
-        ]
+        numbers = list(map(partition_of, keys, repeat(partitions_count)))
+        return change_each(self._states, numbers, changes)
 
     async def read(
         self,

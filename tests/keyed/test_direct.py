@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringpop_py.errors import BadOperation, KeyspaceError, PartitionFull
 from ringpop_py.keyed.aggregations import ABSENT, INTEGER_MAX, INTEGER_MIN, Aggregations
-from ringpop_py.keyed.direct import DirectState
+from ringpop_py.keyed.direct import DirectState, change_each
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.values.operations import Change, Outcome, Write
@@ -67,7 +67,7 @@ def test_direct_changes_do_what_staged_ones_do(
             sequence += 1
             if body is not None:
                 staged.apply(body)
-            found = direct.change(*change)
+            (found,) = change_each([direct], [0], [change])
             assert type(found) is type(expected)
             assert repr(found) == repr(expected)  # 1, 1.0 and True differ
         # A first scan makes the order, and later changes keep it.
@@ -102,7 +102,7 @@ def test_a_number_and_what_is_staged_see_each_other() -> None:
 
     body, outcomes = state.stage([Write("source", 0, (Change("a", "add", 2),))])
     assert outcomes == [Outcome((3,))]
-    assert state.change("a", "add", 10) == Outcome((11,))  # nothing was applied
+    assert change_each([state], [0], [Change("a", "add", 10)]) == [Outcome((11,))]
     state.apply(body)
 
     assert state.change("a", "add", 1) == Outcome((4,))
@@ -122,7 +122,7 @@ def test_a_number_that_would_not_fit_is_refused(number: int, more: int) -> None:
     state = a_direct_state()
     assert state.change("a", "put", number) == Outcome((number,))
 
-    refused = state.change("a", "add", more)
+    (refused,) = change_each([state], [0], [Change("a", "add", more)])
 
     assert isinstance(refused, BadOperation)
     assert isinstance(refused, KeyspaceError)

@@ -23,7 +23,7 @@ RECORDS: Final = 100_000
 KEYS: Final = 4_043
 BATCH: Final = 1_000
 ROUNDS: Final = 7
-TARGET: Final = 1 / 1.02
+TARGET: Final = 0.6
 
 
 def local(_folder: Path) -> Iterator[Row]:

@@ -34,7 +34,7 @@ PARTITIONS: Final = 64
 SINGLES_COUNT: Final = 300
 SINGLE_TARGET: Final = 0.5
 GROUP: Final = 100
-GROUP_TARGET: Final = 0.5
+GROUP_TARGET: Final = 0.4
 GROUP_CALLERS: Final = 4
 """Of one partition: while one group is committed, the next ones wait."""
 SPREADS: Final = (1, 4, 16)

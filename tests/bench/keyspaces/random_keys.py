@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 CALLERS: Final = 64
 KEYS: Final = 10_000
-OWNER_TARGET: Final = 0.7
-ELSEWHERE_TARGET: Final = 0.4
+OWNER_TARGET: Final = 0.5
+ELSEWHERE_TARGET: Final = 0.3
 REDIS: Final = "redis-benchmark -c {} (appendfsync always)"
 PROGRAMS: Final = ("redis-server", "redis-benchmark")
 WARM_UP: Final = 2_000
