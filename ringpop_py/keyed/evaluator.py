@@ -197,6 +197,8 @@ class Evaluator:
             if packed is None:
                 self._check_room(1)
             return self._packed(value, VALUE_BYTES_MAX), value
+        except KeyspaceError:  # an application's own may be a ValueError, too
+            raise
         except (TypeError, ValueError, AttributeError) as error:
             raise _malformed(error) from None
 

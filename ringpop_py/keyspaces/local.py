@@ -66,6 +66,7 @@ _GENERATION: Final = 1
 _EPOCH: Final = 1
 _TUPLES: Final = {tuple, Change}
 _THREE: Final = {len(Change._fields)}
+_TEXT: Final = {str}
 
 
 @asynccontextmanager
@@ -320,9 +321,12 @@ class _LocalKeyspace(Keyspace):
                 changes, operation_id=operation_id, offsets=offsets, timeout_s=timeout_s
             )
         await trio.lowlevel.checkpoint()
-        given = list(changes) if isinstance(changes, Iterable) else changes
+        if not isinstance(changes, Iterable):
+            return self._local.change(changes_in(changes, None))  # it raises
+        given = list(changes)
         # Mostly tuples of three, which stay as they are: to make a `Change` of each takes a while.
-        if _TUPLES.issuperset(map(type, given)) and _THREE.issuperset(map(len, given)):
+        whole = _TUPLES.issuperset(map(type, given)) and _THREE.issuperset(map(len, given))
+        if whole and _TEXT.issuperset([type(change[1]) for change in given]):
             return self._local.change(cast("list[Change]", given))
         return self._local.change(changes_in(given, None))
 

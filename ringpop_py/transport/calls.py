@@ -125,14 +125,14 @@ class CallDeadlines:
 
     Hardly any call runs out of time, so each but the first costs one comparison and no entry. When
     the entry is due, all calls are looked at, and the earliest deadline of those that are left is
-    the next. See `Timed`.
+    the next; so a connection that is used wakes the wheel once in the time of a call. See `Timed`.
 
     Args:
         calls: returns those that have not ended.
         end: ends one whose time is over.
 
     Attributes:
-        next_at: for when it is on the wheel; calls with an earlier deadline must `watch` it.
+        next_at: when the calls are looked at; who adds one with an earlier deadline calls `watch`.
     """
 
     __slots__ = ("_calls", "_end", "_wheel", "bucket", "next_at")

@@ -1,6 +1,6 @@
 """Deadlines on a coarse wheel: one task and one sleep for all calls and connections of a node.
 
-Adding and removing cost the same however many entries wait, and nothing wakes while nothing is due.
+Adding and removing cost the same however many entries wait. Nothing wakes while no entry is due.
 An entry expires up to `TICK_S` after its time, or later if the event loop is late.
 """
 

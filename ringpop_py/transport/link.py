@@ -334,6 +334,8 @@ class PeerLink:
         self._host.link_is_up(self, headers)
         waiting, self._waiting = self._waiting, {}
         for pending in waiting:
+            if pending.ended:  # its caller was cancelled by the end of one before it
+                continue
             left_s = pending.deadline - now
             if left_s > 0:
                 # The peer counts from here: the time that the connection took is gone.

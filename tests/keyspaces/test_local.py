@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ringpop_py import Request
 from ringpop_py.actors.actors import Actor
-from ringpop_py.errors import BadOperation, ConfigError, KeyspaceConflict, KeyspaceUnknown
+from ringpop_py.errors import (
+    BadOperation,
+    ConfigError,
+    KeyspaceConflict,
+    KeyspaceError,
+    KeyspaceUnknown,
+)
 from ringpop_py.keyspaces.local import open_local_keyspaces
 from ringpop_py.proxy.request import Reply
 from ringpop_py.shares.rescale_events import Gained
@@ -18,6 +24,7 @@ from ringpop_py.stores.memory import MemoryStore
 from tests.keyspaces.clusters import a_cluster
 
 if TYPE_CHECKING:
+    from ringpop_py.keyed.aggregations import Absent
     from ringpop_py.proxy.request import AppCall
     from ringpop_py.values.operations import Value
 
@@ -68,6 +75,54 @@ async def test_of_many_changes_one_may_be_refused(store: MemoryStore | None) -> 
 
         assert [isinstance(outcome, BadOperation) for outcome in outcomes] == [False, True, False]
         assert await keyspace.get_many(["text", "n"]) == {"text": "no number", "n": 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ([("a", "add", 1), ("b", 5, 1)], "operation is text"),
+        ([("a", "add", 1), ("b", ["add"], 1)], "operation is text"),
+        ([("a", "add", 1), (5, "add", 1)], "key is text"),
+        ([("a", "add", 1), ("b",)], "change is"),
+        ([("a", "add", 1), "b"], "change is"),
+        (None, "changes is a list"),
+        (5, "changes is a list"),
+    ],
+)
+async def test_changes_that_are_none_are_refused_before_any_is_made(
+    store: MemoryStore | None,
+    changes: Any,  # noqa: ANN401 - what a caller may have given by mistake
+    why: str,
+) -> None:
+    async with open_local_keyspaces(store) as local:
+        keyspace = await local.open_keyspace("counts", partitions=8)
+
+        with pytest.raises(ConfigError, match=why):
+            await keyspace.update_many(changes)
+
+        assert await keyspace.get("a") is None
+
+
+class Overdrawn(KeyspaceError, ValueError, code="overdrawn-in-a-test"):
+    """An application's own refusal, which is an error of Python, too."""
+
+
+async def test_an_applications_own_refusal_arrives_as_it_was_raised(
+    store: MemoryStore | None,
+) -> None:
+    def draw(_current: Value | Absent, _argument: Value) -> Value | Absent:
+        raise Overdrawn("no money")
+
+    async with open_local_keyspaces(store) as local:
+        local.aggregation("draw", draw)
+        keyspace = await local.open_keyspace("accounts", partitions=1)
+        await keyspace.update("a", "add", 1)  # the source of writes is known from here on
+
+        (many,) = await keyspace.update_many([("a", "draw", 1)])
+        with pytest.raises(Overdrawn):
+            await keyspace.update("a", "draw", 1)
+
+        assert isinstance(many, Overdrawn)
 
 
 async def test_an_operation_id_takes_effect_once(store: MemoryStore | None) -> None:

@@ -43,7 +43,13 @@ from ringpop_py.transport.channel import (
 from ringpop_py.transport.deadlines import TICK_S
 from ringpop_py.transport.writer import PIECE_FRAMES
 from ringpop_py.wire import frames
-from ringpop_py.wire.calls import Answer, AnswerReceived, Call, Ended
+from ringpop_py.wire.calls import (
+    ENDPOINT_BYTES_MAX,
+    Answer,
+    AnswerReceived,
+    Call,
+    Ended,
+)
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.frames import error_frame, frame
 from ringpop_py.wire.init import init_frame
@@ -1143,3 +1149,26 @@ async def test_the_end_of_a_call_may_end_others_whose_time_is_over(
 
     assert outcomes == ["CallTimeout", "PeerSilent", "PeerSilent"]
     assert sent(a) == 0
+
+
+async def test_a_call_that_another_cancels_when_the_connection_is_up_is_not_sent(
+    start: Start, nursery: trio.Nursery, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    served: list[str] = []
+    b.serve("app", "*", lambda incoming: served.append(incoming.endpoint))
+    scope = trio.CancelScope()
+
+    async def second() -> None:
+        with scope:
+            await a.call(B, call())
+
+    # The first is refused when it could be sent, and the one who made it cancels the second.
+    too_long = "/" + "x" * ENDPOINT_BYTES_MAX
+    a.begin(B, call(too_long), lambda _: scope.cancel())
+    nursery.start_soon(second)
+    await trio.sleep(5)
+
+    assert scope.cancelled_caught
+    assert served == []
+    assert not any(link.busy for link in a.links)
