@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, islice, repeat
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.arguments import (
@@ -24,7 +24,7 @@ from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.forks import FORKS
 from ringpop_py.keyed.conditions import conditional_on
 from ringpop_py.keyed.operation_ids import named_write
-from ringpop_py.placing.keys import partition_of
+from ringpop_py.placing.keys import partitions_of
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import encode, replace
 from ringpop_py.values.operations import Change, Outcome, Value, Write, WriteRun
@@ -89,10 +89,10 @@ class Writer:
         return WriteRun(source, numbers[0], changes, offsets)
 
 
-def grouped(keys: Iterable[str], partitions_count: int) -> dict[int, list[int]]:
+def grouped(keys: Sequence[str], partitions_count: int) -> dict[int, list[int]]:
     """Return the places of *keys* by partition."""
     groups: dict[int, list[int]] = {}
-    for place, number in enumerate(map(partition_of, keys, repeat(partitions_count))):
+    for place, number in enumerate(partitions_of(keys, partitions_count)):
         if number in groups:
             groups[number].append(place)
         else:

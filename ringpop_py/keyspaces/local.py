@@ -10,7 +10,6 @@ import random
 import secrets
 from collections.abc import Iterable
 from contextlib import asynccontextmanager
-from itertools import repeat
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
@@ -31,7 +30,7 @@ from ringpop_py.keyed.direct import change_each
 from ringpop_py.keyspaces.keyspace import Keyspace
 from ringpop_py.keyspaces.states import States
 from ringpop_py.placing.definition import Definition, Settings
-from ringpop_py.placing.keys import partition_of
+from ringpop_py.placing.keys import partitions_of
 from ringpop_py.placing.table import Table
 from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.forward import Proxy
@@ -268,9 +267,8 @@ class _LocalHost:
 
     def change(self, changes: Sequence[Change]) -> list[Outcome | KeyspaceError]:
         """Make *changes* independently, without a yield point; nobody will ever repeat them."""
-        keys, partitions_count = [change[0] for change in changes], len(self._parts)
         # All numbers first: a key that is no text raises, and then nothing has changed.
-        numbers = list(map(partition_of, keys, repeat(partitions_count)))
+        numbers = partitions_of([change[0] for change in changes], len(self._parts))
         return change_each(self._states, numbers, changes)
 
     async def read(

@@ -7,7 +7,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_py.placing.keys import partition_of
+from ringpop_py.errors import ConfigError
+from ringpop_py.placing.keys import partition_of, partitions_of
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,16 @@ def test_a_partition_of_any_text_is_below_the_count(key: str, count: int) -> Non
 
     assert partition_of(key, count) == signed - signed // count * count
     assert 0 <= partition_of(key, count) < count
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=()))), st.integers(1, 400))
+def test_the_partitions_of_many_texts_are_those_of_each(keys: list[str], count: int) -> None:
+    assert partitions_of(keys, count) == [partition_of(key, count) for key in keys]
+
+
+@pytest.mark.parametrize("count", [1, 7, 256])
+def test_a_key_that_is_no_text_has_no_partition(count: int) -> None:
+    keys: list[str] = ["a", 5]  # type: ignore[list-item]
+
+    with pytest.raises(ConfigError, match="key is text"):
+        partitions_of(keys, count)
