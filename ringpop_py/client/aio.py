@@ -43,7 +43,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.proxy.many import KEYS_MAX
 from ringpop_py.proxy.request import Reply
-from ringpop_py.wire.calls import replace
+from ringpop_py.values.declared import replace
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
 from ringpop_py.wire.traces import current

@@ -49,9 +49,9 @@ from ringpop_py.forks import FORKS
 from ringpop_py.proxy.head import RELAY_ENDPOINT, Head, RelayHead
 from ringpop_py.proxy.many import KEYS_MAX
 from ringpop_py.proxy.request import Reply, Request
-from ringpop_py.values.declared import Named, Natural, Text, convert, encode
+from ringpop_py.values.declared import Named, Natural, Text, convert, encode, replace
 from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call, replace
+from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
 from ringpop_py.wire.traces import current

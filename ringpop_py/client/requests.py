@@ -27,7 +27,7 @@ from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.placing.keys import partitions_of
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import encode, replace
-from ringpop_py.values.operations import Change, Outcome, Value, Write, WriteRun
+from ringpop_py.values.operations import Change, Outcome, Value, Write, WriteRun, are_plain
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ringpop_py.keyed.keyed import KeyedState
     from ringpop_py.values.operations import OperationId
 
-_WHOLE: Final = {len(Change._fields)}
 _as_change: Final = partial(tuple.__new__, Change)  # of a tuple of three, without a call in Python
 PAGE_ROWS: Final = 1_000  # a page asks all partitions, whatever its size
 
@@ -138,18 +137,15 @@ def changes_in(
         checked_kind(offsets, Mapping, "offsets", "a map")
     checked_kind(changes, Iterable, "changes", "a list")
     given = list(changes)
+    if are_plain(given):  # mostly, and there can be thousands
+        return list(map(_as_change, given))
     try:
-        if {tuple}.issuperset(map(type, given)) and _WHOLE.issuperset(map(len, given)):
-            wanted = list(map(_as_change, given))  # mostly, and there can be thousands
-        else:
-            wanted = [each if type(each) is Change else Change(*each) for each in given]
+        wanted = [each if type(each) is Change else Change(*each) for each in given]
     except TypeError:
         for change in given:
             if not isinstance(change, Sequence) or not 2 <= len(change) <= 3:  # noqa: PLR2004
                 raise wrong("change", "(key, operation, argument)", change) from None
         raise
-    if {str}.issuperset([type(change.aggregation) for change in wanted]):
-        return wanted
     for change in wanted:
         if not isinstance(change.aggregation, str):
             raise wrong("operation", "text", change.aggregation)

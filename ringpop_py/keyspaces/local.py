@@ -37,7 +37,7 @@ from ringpop_py.proxy.forward import Proxy
 from ringpop_py.proxy.owners import RingOwners
 from ringpop_py.shares.rescale_events import Gained, RescaleEvents
 from ringpop_py.supervision import check_trio
-from ringpop_py.values.operations import Change
+from ringpop_py.values.operations import are_plain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ringpop_py.swim.member import Member, Status
     from ringpop_py.transport.channel import Channel
     from ringpop_py.transport.deadlines import Wheel
-    from ringpop_py.values.operations import OperationId, Outcome, Value, Write
+    from ringpop_py.values.operations import Change, OperationId, Outcome, Value, Write
     from ringpop_py.values.requests import ScanRequest
 
 F = TypeVar("F")
@@ -63,9 +63,6 @@ F = TypeVar("F")
 NAME: Final = "local"
 _GENERATION: Final = 1
 _EPOCH: Final = 1
-_TUPLES: Final = {tuple, Change}
-_THREE: Final = {len(Change._fields)}
-_TEXT: Final = {str}
 
 
 @asynccontextmanager
@@ -319,14 +316,11 @@ class _LocalKeyspace(Keyspace):
                 changes, operation_id=operation_id, offsets=offsets, timeout_s=timeout_s
             )
         await trio.lowlevel.checkpoint()
-        if not isinstance(changes, Iterable):
-            return self._local.change(changes_in(changes, None))  # it raises
-        given = list(changes)
-        # Mostly tuples of three, which stay as they are: to make a `Change` of each takes a while.
-        whole = _TUPLES.issuperset(map(type, given)) and _THREE.issuperset(map(len, given))
-        if whole and _TEXT.issuperset([type(change[1]) for change in given]):
+        # Mostly plain tuples, which stay as they are: to make a `Change` of each takes a while.
+        given = list(changes) if isinstance(changes, Iterable) else []
+        if given and are_plain(given):
             return self._local.change(cast("list[Change]", given))
-        return self._local.change(changes_in(given, None))
+        return self._local.change(changes_in(given or changes, None))
 
 
 class _LocalNode:

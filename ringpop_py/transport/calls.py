@@ -10,7 +10,6 @@ from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
-from msgspec import Struct
 
 from ringpop_py.errors import (
     CallError,
@@ -19,6 +18,7 @@ from ringpop_py.errors import (
     ConnectTooSlow,
     PeerSilent,
 )
+from ringpop_py.values.declared import Struct
 from ringpop_py.wire.calls import Answer
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from ringpop_py.transport.serving import Handlers
 from ringpop_py.transport.serving import IncomingCall as IncomingCall
 from ringpop_py.transport.tcp import TcpNetwork
 from ringpop_py.transport.writer import Flusher
-from ringpop_py.wire.calls import replace
+from ringpop_py.values.declared import replace
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.fragments import Budget
 from ringpop_py.wire.init import NO_LISTENER

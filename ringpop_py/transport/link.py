@@ -1,7 +1,7 @@
 """One connection at work: reads, lets handlers answer, and sends, with one task for all of it.
 
-What one receive brings is handled at once, and the answers leave together, `PIECE_FRAMES` at a
-time, in sends that do not wait. Only a stream that accepts no more gets a second task
+All that one receive brings is handled before the next. The answers leave in pieces of it
+(`PIECE_FRAMES`), with sends that do not wait. Only a stream that accepts no more gets a second task
 (`LinkWriter`).
 Reading goes on meanwhile, because two ends that wait for each other to read would wait for ever. A
 peer that does not read gets *busy* errors, then is no longer read, and then is disconnected.
@@ -31,6 +31,7 @@ from ringpop_py.transport.deadlines import OwedWatch, PeerWatch
 from ringpop_py.transport.network import StreamRefused
 from ringpop_py.transport.serving import IncomingCalls, ServingHost
 from ringpop_py.transport.writer import PIECE_FRAMES, LinkWriter
+from ringpop_py.values.declared import replace
 from ringpop_py.wire.calls import (
     AnswerReceived,
     CallFailed,
@@ -39,7 +40,6 @@ from ringpop_py.wire.calls import (
     CancelReceived,
     Ended,
     Initialised,
-    replace,
 )
 from ringpop_py.wire.connection import CLOSED
 from ringpop_py.wire.init import NO_LISTENER

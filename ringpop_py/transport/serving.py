@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 import trio
-from msgspec import Struct
 
 from ringpop_py.errors import (
     BadRequest,
@@ -24,6 +23,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.metering import Histogram
 from ringpop_py.security.identity import Role
+from ringpop_py.values.declared import Struct
 from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.frames import ErrorCode
 

@@ -10,7 +10,8 @@ from collections.abc import Awaitable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ringpop_py.wire.calls import Answer, replace
+from ringpop_py.values.declared import replace
+from ringpop_py.wire.calls import Answer
 from ringpop_py.wire.traces import SAMPLED, packed, unpacked
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta as Meta
+from msgspec import Struct as Struct
 from msgspec.inspect import Field, StructType, Type, UnionType, VarTupleType, type_info
 from msgspec.structs import asdict as asdict
 from msgspec.structs import astuple as astuple

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, final, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast, final, overload
 
 from ringpop_py.errors import BodyError
 from ringpop_py.values.declared import Declared, Meta, Natural, Text
@@ -52,6 +52,15 @@ class Change(NamedTuple):
     key: Key
     aggregation: Text
     argument: Argument = None
+
+
+def are_plain(changes: Sequence[object]) -> bool:
+    """Return whether each is a tuple of a key, text for the aggregation, and an argument."""
+    return (
+        {tuple}.issuperset(map(type, changes))
+        and {len(Change._fields)}.issuperset(map(len, cast("Sequence[Change]", changes)))
+        and {str}.issuperset([type(change[1]) for change in cast("Sequence[Change]", changes)])
+    )
 
 
 class Span(Declared, frozen=True):

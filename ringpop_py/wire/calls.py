@@ -11,9 +11,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace as replace
-
+from ringpop_py.values.declared import Struct
 from ringpop_py.wire import checksums
 from ringpop_py.wire.frames import (
     FRAME_BYTES_MAX,
