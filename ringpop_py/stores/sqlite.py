@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 BUSY_S: Final = 10.0
 """The seconds for which a call waits for another process that writes. A longer wait raises
 `StoreUnavailable`."""
-POLL_S: Final = 0.005
+POLL_S: Final = 0.0005
+"""How often such a call tries again. SQLite itself would sleep for up to 100 ms at a time, although
+a commit takes less than one."""
 CONNECTIONS_MAX: Final = 16
 """The most connections that are kept open while they are not in use."""
 
@@ -51,7 +53,7 @@ class SqliteStore:
         self._is_closed = False
         if not create and not os.path.exists(self._path):  # noqa: PTH110
             raise missing(f"sqlite store {self._path} does not exist")
-        # Writers of one process queue here, because SQLite itself waits by sleeping and polling.
+        # Writers of one process queue here, so that they need not poll.
         self._writing = threading.Lock()
         try:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120
@@ -59,7 +61,7 @@ class SqliteStore:
             with contextlib.suppress(OSError):  # SQLite says what is wrong
                 os.close(os.open(self._path, os.O_CREAT, 0o600))
             connection = self._connect()
-            connection.execute(_DEFINITION)
+            _execute(connection, _DEFINITION)
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(f"sqlite store {self._path}: {error}") from None
         self._idle.append(connection)
@@ -69,17 +71,17 @@ class SqliteStore:
         checked_key(key)
         with self._connection() as connection:
             # Only for speed: a put of an existing key then needs no lock.
-            if connection.execute("SELECT 1 FROM store WHERE key = ?", (key,)).fetchone():
+            if _execute(connection, "SELECT 1 FROM store WHERE key = ?", (key,)).fetchone():
                 return False
             put = "INSERT INTO store VALUES (?, ?) ON CONFLICT DO NOTHING"
             with self._writing:
-                return connection.execute(put, (key, value)).rowcount == 1
+                return _execute(connection, put, (key, value)).rowcount == 1
 
     def get(self, key: str) -> bytes | None:
         """See `Store`."""
         checked_key(key)
         with self._connection() as connection:
-            found = connection.execute("SELECT value FROM store WHERE key = ?", (key,)).fetchone()
+            found = _execute(connection, "SELECT value FROM store WHERE key = ?", (key,)).fetchone()
         return found[0] if found else None
 
     def list(self, prefix: str) -> list[str]:
@@ -89,13 +91,13 @@ class SqliteStore:
         after = prefix[:-1] + chr(ord("/") + 1) if prefix else "\N{DELETE}"
         query = "SELECT key FROM store WHERE key >= ? AND key < ? ORDER BY key"
         with self._connection() as connection:
-            return [key for (key,) in connection.execute(query, (prefix, after))]
+            return [key for (key,) in _execute(connection, query, (prefix, after))]
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `Store`. All of them go in one transaction."""
         rows = [(checked_key(key),) for key in keys]
         with self._connection() as connection, self._writing:
-            connection.execute("BEGIN IMMEDIATE")  # one transaction: one sync for all rows
+            _execute(connection, "BEGIN IMMEDIATE")  # one transaction: one sync for all rows
             connection.executemany("DELETE FROM store WHERE key = ?", rows)
             connection.execute("COMMIT")
 
@@ -130,11 +132,11 @@ class SqliteStore:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+            self._path, timeout=0, isolation_level=None, check_same_thread=False
         )
         try:
-            _use_wal(connection)
-            connection.execute("PRAGMA synchronous = FULL")
+            _execute(connection, "PRAGMA journal_mode = WAL")
+            _execute(connection, "PRAGMA synchronous = FULL")
         except sqlite3.Error:
             connection.close()
             raise
@@ -148,16 +150,16 @@ class SqliteStore:
         return store_error(message, is_full=code in _NO_ROOM, is_refusal=is_refusal)
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Turn a new file's journal into a WAL. Poll, because SQLite's own waiting excludes this."""
+def _execute(
+    connection: sqlite3.Connection, statement: str, values: Sequence[object] = ()
+) -> sqlite3.Cursor:
+    """Execute *statement*, as soon as no other process holds a lock that it needs."""
     until_s = time.monotonic() + BUSY_S
     while True:
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            return connection.execute(statement, values)
         except sqlite3.OperationalError as error:
             is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
             if not is_busy or time.monotonic() > until_s:
                 raise
-        else:
-            return
         time.sleep(POLL_S)

@@ -125,13 +125,16 @@ def test_without_a_service_a_row_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     assert [row.peer for row in rows] == ["moto and obstore: not installed", "etcd: not installed"]
 
 
-def test_random_keys_are_put_and_got(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["folder", "sqlite"])
+def test_random_keys_are_put_and_got(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     monkeypatch.setattr(random_keys, "PROGRAMS", ("no-such-program",))
     extent = random_keys.Extent(partitions=2, rounds=1, round_s=0.25)
 
-    rows = {row.name: row for row in trio.run(random_keys.measured, tmp_path, extent)}
+    rows = {row.name: row for row in trio.run(random_keys.measured, tmp_path, kind, extent)}
 
-    puts = rows["state.random.puts.owner.64_callers"]
+    puts = rows[f"state.random.{kind}.puts.owner.64_callers"]
     assert puts.peer == "redis-benchmark -c 64 (appendfsync always): not installed"
-    assert rows["state.random.gets.owner.64_callers"].peer == "stale gets"
+    assert rows[f"state.random.{kind}.gets.owner.64_callers"].peer == "stale gets"
     assert min(row.value for row in rows.values()) > 0

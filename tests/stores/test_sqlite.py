@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,6 +61,28 @@ def test_another_process_that_holds_the_lock_makes_it_unavailable(
     other.execute("ROLLBACK")
     other.close()
     assert store.put_if_absent("a", b"1")
+    store.close()
+
+
+def test_a_put_is_done_soon_after_another_process_has_released_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            other.execute("ROLLBACK")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+
+    assert store.put_if_absent("a", b"1")
+
+    assert slept == [sqlite.POLL_S] * 3
+    other.close()
     store.close()
 
 

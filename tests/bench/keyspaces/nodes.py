@@ -37,9 +37,14 @@ def hush() -> None:
     logging.getLogger(NAME).setLevel(logging.ERROR)
 
 
+def stores_in(folder: Path) -> dict[str, str]:
+    """A store of each kind that keeps its values on a disk: the name of the kind, and the URL."""
+    return {"folder": str(folder / "store"), "sqlite": f"sqlite://{folder.absolute()}/store.db"}
+
+
 @asynccontextmanager
 async def a_node(
-    folder: Path,
+    place: Path | str,
     name: str = "a",
     *,
     listen: Address | None = None,
@@ -48,13 +53,13 @@ async def a_node(
     state: StateConfig | None = None,
     signals: bool = False,
 ) -> AsyncIterator[Ringpop]:
-    """A node of this process, whose store is in *folder*."""
+    """A node of this process, whose store is in the folder *place* or at that URL."""
     listen = listen or Address("127.0.0.1", 0)
     config = Config(
         name=name,
         listen=listen,
         hosts=tuple(hosts),
-        store=str(folder),
+        store=str(place),
         create_store=True,
         state=state or StateConfig(),
     )
@@ -64,7 +69,7 @@ async def a_node(
 
 @asynccontextmanager
 async def a_keyspace(
-    folder: Path,
+    place: Path | str,
     partitions: int,
     *,
     store: Store | None = None,
@@ -72,7 +77,7 @@ async def a_keyspace(
     checkpoint_interval_s: float = 3600.0,
 ) -> AsyncIterator[Keyspace]:
     """A keyspace on one node of this process, all of whose partitions are online."""
-    async with a_node(folder, store=store, state=state) as node:
+    async with a_node(place, store=store, state=state) as node:
         keyspace = await node.open_keyspace(
             KEYSPACE, partitions=partitions, checkpoint_interval_s=checkpoint_interval_s
         )
@@ -123,14 +128,14 @@ class Process:
 
 @contextmanager
 def processes(
-    folder: Path, names: Sequence[str], *, partitions: int, hosts: Sequence[Address] = ()
+    place: Path | str, names: Sequence[str], *, partitions: int, hosts: Sequence[Address] = ()
 ) -> Iterator[list[Process]]:
     """Nodes in processes of their own, started at once; killed at the end. SIGTERM is a leave."""
     addresses = [Address("127.0.0.1", port) for port in free_ports(len(names))]
     started: list[Process] = []
     try:
         for name, address in zip(names, addresses, strict=True):
-            command = [sys.executable, "-m", __spec__.name, name, str(address), str(folder)]
+            command = [sys.executable, "-m", __spec__.name, name, str(address), str(place)]
             command += [str(partitions), ",".join(map(str, [*hosts, *addresses]))]
             process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
             started.append(Process(name, address, process))
@@ -155,11 +160,11 @@ def tell(**said: object) -> None:
     print(json.dumps(said), flush=True)
 
 
-async def _serve(name: str, listen: str, folder: str, partitions: str, hosts: str) -> None:
+async def _serve(name: str, listen: str, place: str, partitions: str, hosts: str) -> None:
     """Be a node; say when it listens, when its partitions are online, and what it takes."""
     seeds = [Address.parse(host) for host in hosts.split(",")]
     async with AsyncExitStack() as stack:
-        a = a_node(Path(folder), name, listen=Address.parse(listen), hosts=seeds, signals=True)
+        a = a_node(place, name, listen=Address.parse(listen), hosts=seeds, signals=True)
         node = await stack.enter_async_context(a)
         tell(listening_at=time.time(), resident_bytes=resident_bytes())
         keyspace = await node.open_keyspace(KEYSPACE, partitions=int(partitions))
@@ -173,5 +178,5 @@ async def _serve(name: str, listen: str, folder: str, partitions: str, hosts: st
 
 if __name__ == "__main__":
     hush()
-    _name, _listen, _folder, _partitions, _hosts = sys.argv[1:]
-    trio.run(_serve, _name, _listen, _folder, _partitions, _hosts)
+    _name, _listen, _place, _partitions, _hosts = sys.argv[1:]
+    trio.run(_serve, _name, _listen, _place, _partitions, _hosts)

@@ -20,6 +20,7 @@ from tests.bench.keyspaces.nodes import (
     a_node,
     keys_of,
     processes,
+    stores_in,
     whole,
 )
 from tests.bench.report import Row, larger_is_better, smaller_is_better
@@ -99,24 +100,26 @@ def bare_puts(folder: Path) -> Iterator[Callable[[int], None]]:
 
 def groups(folder: Path) -> Iterator[Row]:
     """Puts in groups of 100, of callers that all write to 1, 4 or 16 partitions."""
-    for spread, (ours, bare) in trio.run(_groups, folder).items():
-        name = f"state.puts.groups_of_{GROUP}.{spread}_partitions"
-        target = GROUP_TARGET if spread == 1 else None
-        yield larger_is_better(name, ours, "1/s", JOURNAL, bare, target)
+    for kind, url in stores_in(folder).items():
+        with journal(folder / f"journal-{kind}") as append:
+            found = trio.run(_groups, url, append)
+        for spread, (ours, bare) in found.items():
+            name = f"state.puts.{kind}.groups_of_{GROUP}.{spread}_partitions"
+            target = GROUP_TARGET if spread == 1 else None
+            yield larger_is_better(name, ours, "1/s", JOURNAL, bare, target)
 
 
-async def _groups(folder: Path) -> dict[int, tuple[float, float]]:
+async def _groups(url: str, append: Callable[[], None]) -> dict[int, tuple[float, float]]:
     state = StateConfig(group_writes_max=GROUP)
     found: dict[int, tuple[float, float]] = {}
-    async with a_keyspace(folder / "store", PARTITIONS, state=state) as keyspace:
-        with journal(folder / "journal") as append:
-            for spread in SPREADS:
-                rates = []
-                for _ in range(ROUNDS):
-                    ours = await _rate_of_groups(keyspace, spread)
-                    rates.append((ours, _rate_of_journal(append)))
-                ours, bare = (median(column) for column in zip(*rates, strict=True))
-                found[spread] = ours, bare
+    async with a_keyspace(url, PARTITIONS, state=state) as keyspace:
+        for spread in SPREADS:
+            rates = []
+            for _ in range(ROUNDS):
+                ours = await _rate_of_groups(keyspace, spread)
+                rates.append((ours, _rate_of_journal(append)))
+            ours, bare = (median(column) for column in zip(*rates, strict=True))
+            found[spread] = ours, bare
     return found
 
 

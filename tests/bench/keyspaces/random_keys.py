@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from tests.bench.keyspaces.nodes import KEYSPACE, a_keyspace, a_node, processes, whole
+from tests.bench.keyspaces.nodes import (
+    KEYSPACE,
+    a_keyspace,
+    a_node,
+    processes,
+    stores_in,
+    whole,
+)
 from tests.bench.keyspaces.peers import redis_server
 from tests.bench.keyspaces.puts import VALUE, rate
 from tests.bench.report import larger_is_better, without_peer
@@ -51,15 +58,17 @@ class Extent:
 
 
 def random_keys(folder: Path) -> Iterator[Row]:
-    """Puts and gets of 64 callers."""
-    yield from trio.run(measured, folder, Extent())
+    """Puts and gets of 64 callers, on a store of each kind."""
+    for kind in stores_in(folder):
+        yield from trio.run(measured, folder / kind, kind, Extent())
 
 
-async def measured(folder: Path, extent: Extent) -> list[Row]:
-    """The rows of `random_keys`; all that is compared takes turns."""
+async def measured(folder: Path, kind: str, extent: Extent) -> list[Row]:
+    """The rows of one *kind* of store; all that is compared takes turns."""
+    owner, elsewhere = (stores_in(folder / name)[kind] for name in ("owner", "elsewhere"))
     async with (
-        a_keyspace(folder / "owner", extent.partitions) as here,
-        keyspace_elsewhere(folder / "elsewhere", extent.partitions) as (there, theirs),
+        a_keyspace(owner, extent.partitions) as here,
+        keyspace_elsewhere(elsewhere, extent.partitions) as (there, theirs),
     ):
         ours = random_order([f"key-{index}" for index in range(KEYS)])
         await here.update_many([(key, "put", VALUE) for key in ours])
@@ -79,18 +88,18 @@ async def measured(folder: Path, extent: Extent) -> list[Row]:
                 for name, call in calls.items():
                     rates[name].append(await rate([call] * CALLERS, extent.round_s))
     found = {name: median(some) for name, some in rates.items()}
-    return list(_rows(found, median(redis) if redis else None))
+    return list(_rows(kind, found, median(redis) if redis else None))
 
 
-def _rows(found: dict[str, float], redis: float | None) -> Iterator[Row]:
+def _rows(kind: str, found: dict[str, float], redis: float | None) -> Iterator[Row]:
     peer = REDIS.format(CALLERS)
     for name, target in (("puts.owner", OWNER_TARGET), ("puts.other_node", ELSEWHERE_TARGET)):
-        title = f"state.random.{name}.{CALLERS}_callers"
+        title = f"state.random.{kind}.{name}.{CALLERS}_callers"
         if redis is None:
             yield without_peer(title, found[name], "1/s", peer, target)
         else:
             yield larger_is_better(title, found[name], "1/s", peer, redis, target)
-    title = f"state.random.gets.owner.{CALLERS}_callers"
+    title = f"state.random.{kind}.gets.owner.{CALLERS}_callers"
     stale = found["stale_gets.owner"]
     yield larger_is_better(title, found["gets.owner"], "1/s", "stale gets", stale)
 
@@ -124,12 +133,12 @@ def getting(
 
 @asynccontextmanager
 async def keyspace_elsewhere(
-    folder: Path, partitions: int
+    place: Path | str, partitions: int
 ) -> AsyncIterator[tuple[Keyspace, list[str]]]:
     """A keyspace of two members, and keys of the other one, which is another process."""
-    with processes(folder, ["b"], partitions=partitions) as (other,):
+    with processes(place, ["b"], partitions=partitions) as (other,):
         other.next_said()
-        async with a_node(folder, "a", hosts=[other.address]) as node:
+        async with a_node(place, "a", hosts=[other.address]) as node:
             keyspace = await node.open_keyspace(KEYSPACE, partitions=partitions)
             await whole(keyspace, ["a", "b"])
             keys = (f"key-{index}" for index in range(3 * KEYS))
@@ -141,7 +150,7 @@ def redis_rate(stack: ExitStack, folder: Path, extent: Extent) -> Callable[[], f
     """What measures one round of Redis, which runs until *stack* ends; None if it is missing."""
     if not all(map(shutil.which, PROGRAMS)):
         return None
-    folder.mkdir()
+    folder.mkdir(parents=True, exist_ok=True)
     address = stack.enter_context(redis_server(folder))
     count = max(CALLERS, round(bench_redis(address, WARM_UP) * extent.round_s))
     return lambda: bench_redis(address, count)
