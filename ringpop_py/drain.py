@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+ENDED: Final = "this node has ended: the block of open_ringpop was left, or end() was called"
+"""What requests of a node are told that has ended."""
 ANNOUNCE_S_MAX: Final = 1.0
 """How many seconds to wait at most until the others acknowledge the end: some may be gone."""
 STALLED_S: Final = 5.0

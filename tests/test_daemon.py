@@ -509,6 +509,9 @@ async def test_an_endpoint_that_nobody_serves_is_refused_at_once(
     async with cluster(2) as ((a, b), _):
         with pytest.raises(Refused, match="no handler for endpoint '/nothing'"):
             await a.handle_or_proxy(key_of(b), Request("/nothing"))
+        with pytest.raises(Refused, match="no handler for endpoint '/nothing'") as caught:
+            await a.proxy(key_of(a), Request("/nothing"))  # whoever is the owner
+        assert len(caught.value.history) == 1
 
 
 async def test_too_many_requests_are_pushed_back(autojump_clock: trio.testing.MockClock) -> None:

@@ -19,6 +19,7 @@ survives moves and crashes::
 
 from __future__ import annotations
 
+import inspect
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -31,9 +32,11 @@ import trio
 
 from ringpop_py.actors.mail import ACTOR, Mail, MailAnswered, stored_under
 from ringpop_py.actors.mailboxes import Kind, pack
+from ringpop_py.arguments import checked_callable
 from ringpop_py.errors import ApplicationError, BadOperation, ConfigError, RingpopError
 from ringpop_py.keyed.operation_ids import NO_DIGEST, digest_of, id_of
 from ringpop_py.logs import log
+from ringpop_py.supervision import one_line
 from ringpop_py.values.declared import convert
 from ringpop_py.values.operations import Change, OperationId, Value
 from ringpop_py.values.packed import decode_value
@@ -271,12 +274,7 @@ def make_actors(
         )
     if min(limits) < 1:
         raise ConfigError(f"mailbox_max and actors_max are 1 or more, not {limits}")
-    try:
-        pack(actor().state)  # here rather than at its first message
-    except BadOperation as error:
-        raise ConfigError(
-            f"class of actors {name!r}: its default state is not a value: {error}"
-        ) from None
+    _check(actor, name)  # here rather than at its first message
     actors: Actors[M, R] = Actors(name, wiring)
 
     def make(key: str) -> Actor[M, R]:
@@ -287,3 +285,22 @@ def make_actors(
 
     wiring.stage.mailboxes.register(Kind(name, make, *limits))
     return actors
+
+
+def _check(actor: Callable[[], Actor[M, R]], name: str) -> None:
+    """Raise ConfigError if *actor* does not make an actor."""
+    what = f"class of actors {name!r}"
+    checked_callable(actor, what)
+    try:
+        made = actor()
+    except Exception as error:  # noqa: BLE001 - of the application's code
+        why = f"it cannot be made without arguments: {one_line(error)}"
+        raise ConfigError(f"{what}: {why}; pass a functools.partial and a name") from None
+    if not isinstance(made, Actor):
+        raise ConfigError(f"{what} is not derived from ringpop_py.Actor")
+    if not inspect.iscoroutinefunction(inspect.unwrap(made.receive)):
+        raise ConfigError(f"{what}: its method receive is not `async def`")
+    try:
+        pack(made.state)
+    except BadOperation as error:
+        raise ConfigError(f"{what}: its default state is not a value: {error}") from None

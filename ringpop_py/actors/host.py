@@ -20,7 +20,7 @@ from ringpop_py.actors.mailboxes import (
     pack,
 )
 from ringpop_py.errand import MICROSECONDS
-from ringpop_py.errors import KeyspaceError, PartitionUnavailable, RingpopError
+from ringpop_py.errors import BadOperation, KeyspaceError, PartitionUnavailable, RingpopError
 from ringpop_py.faults import is_fault
 from ringpop_py.logs import log
 from ringpop_py.placing.table import to_rows
@@ -142,4 +142,12 @@ async def _run(seat: Seat, duty: RunMessage) -> object:
         if not isinstance(error, RingpopError):
             log.exception("an actor failed", actor=mail.stored_under)
         return MailAnswered.of_error(error)
-    return Ran(actor.state, pack(actor.state), pack(value))
+    what = "state"
+    try:
+        state = pack(actor.state)
+        what = "reply"
+        return Ran(actor.state, state, pack(value))
+    except BadOperation as error:
+        text = f"the {what} of the actor {mail.stored_under} is not a value: {error}"
+        log.error("an actor failed", actor=mail.stored_under, text=text)  # noqa: TRY400 - it says where
+        raise BadOperation(text) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ringpop_py.arguments import checked_text
 from ringpop_py.errors import ApplicationError
 from ringpop_py.faults import sendable, text_of
 from ringpop_py.values.declared import Declared, Natural, Text, astuple, encode
@@ -48,8 +49,12 @@ class Mail(KeyspaceRequest, frozen=True):
 
 
 def stored_under(kind: str, key: str) -> str:
-    """Return the key that holds the record of an actor. The name of a kind has no slash in it."""
-    return f"{kind}/{key}"
+    """Return the key that holds the record of an actor. The name of a kind has no slash in it.
+
+    Raises:
+        ConfigError: if *key* is not text.
+    """
+    return f"{kind}/{checked_text(key, 'the key of an actor')}"
 
 
 class MailAnswered(Declared, frozen=True):

@@ -6,6 +6,7 @@ application can register its own, and a node that replays the log need not know 
 
 from __future__ import annotations
 
+import inspect
 import operator
 import re
 from collections.abc import Callable
@@ -86,6 +87,8 @@ class Aggregations:
             ConfigError: if the name is taken, empty or too long, or *function* cannot be called.
         """
         checked_callable(function, f"the aggregation {name!r}")
+        if inspect.iscoroutinefunction(function):
+            raise ConfigError(f"the aggregation {name!r} is a plain function, not `async def`")
         if not 0 < len(checked_text(name, "an aggregation's name")) <= NAME_CHARACTERS_MAX:
             raise ConfigError(f"an aggregation's name has 1 to {NAME_CHARACTERS_MAX} characters")
         if name in self._registered:

@@ -28,7 +28,13 @@ from ringpop_py.client.requests import (
     scattered,
 )
 from ringpop_py.columns.pages import ColumnsOf
-from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
+from ringpop_py.drain import ENDED
+from ringpop_py.errors import (
+    ConfigError,
+    KeyspaceError,
+    KeyspaceUnknown,
+    PartitionUnavailable,
+)
 from ringpop_py.keyspaces.owners import KeyspaceOwners
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.shares.courier import Courier
@@ -116,6 +122,7 @@ class Keyspace:
 
     Attributes:
         streams: those that this node has started, by name.
+        ended: whether the node has ended, so that every request fails immediately.
     """
 
     def __init__(self, node: NodeView, host: Host, rng: random.Random, spawn: Spawn) -> None:
@@ -127,6 +134,7 @@ class Keyspace:
         self.stage = ActorHost(host, spawn)
         self._spawn = spawn
         self.streams: dict[str, StreamHere] = {}
+        self.ended = False
         self._writer = Writer(node.name)
         # Fixed for the life of the keyspace, and kept here because each request needs them.
         self._name, self._generation = host.definition.name, host.generation
@@ -589,5 +597,7 @@ class Keyspace:
         return await self._courier.ask(request, tuple(numbers), self._deadline(timeout_s))
 
     def _deadline(self, timeout_s: float | None) -> float:
+        if self.ended:
+            raise PartitionUnavailable(ENDED)
         wait_s = self._timeout_s if timeout_s is None else checked_timeout_s(timeout_s)
         return trio.current_time() + wait_s

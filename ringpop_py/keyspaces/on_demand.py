@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ringpop_py.drain import ENDED
 from ringpop_py.errors import PartitionUnavailable
 from ringpop_py.swim.effects import DigestDiffers, Effect
 from ringpop_py.wire.calls import NODE_SERVICE
@@ -46,11 +47,11 @@ class KeyspacesOnDemand:
         Loading takes about 0.1 s of processor time, in which nothing else runs.
 
         Raises:
-            PartitionUnavailable: if this is the first call, and the node has ended.
+            PartitionUnavailable: if the node has ended.
         """
+        if self._ended:
+            raise PartitionUnavailable(ENDED)
         if self._keyspaces is None:
-            if self._ended:
-                raise PartitionUnavailable("this node has ended")
             from ringpop_py.keyspaces.registry import Keyspaces  # noqa: PLC0415 - see above
 
             self._keyspaces = Keyspaces(self._node, self._store)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.catalog.catalog import CatalogEntry, created
-from ringpop_py.drain import Work
+from ringpop_py.drain import ENDED, Work
 from ringpop_py.durable.host import DurableHost
 from ringpop_py.errors import ConfigError, KeyspaceUnknown, PartitionUnavailable, StoreUnavailable
 from ringpop_py.keyspaces.client_server import ClientServer, Elsewhere
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 CATALOG_WAIT_S: Final = 2.0
 """The most seconds for which the start of a node waits for the keyspaces in its store."""
 
+OTHERS_NAMED_MAX: Final = 5
+
 
 class Keyspaces:
     """The keyspaces of a cluster, at one node.
@@ -69,7 +71,7 @@ class Keyspaces:
         self.merge_rules = MergeRules()
         self._node = node
         self._entries: dict[str, CatalogEntry] = {}
-        self._tasks = Spawner(contain, lambda: "this node has ended")
+        self._tasks = Spawner(contain, lambda: ENDED)
         spawn = self._tasks.spawn
         self._stored = StoredKeyspaces(store, node.config, self._learn) if store else None
         self.gossip = GossipDriver(node, self, store_id=self.store_id or "")
@@ -115,6 +117,10 @@ class Keyspaces:
         known = self._entries.get(definition.name)
         if known is not None and known.definition.mode == "memory" and not known.dropped:
             created(known, definition)  # raises KeyspaceConflict, because the mode differs
+        if known is None and not is_own:
+            await stored.find(definition.name)
+            if definition.name not in self._entries:
+                _check_that_all_share(self._node, stored.opened, definition.name)
         await stored.create(definition)
         return self.here(definition.name).keyspace
 
@@ -252,15 +258,19 @@ class Keyspaces:
         Those in the store are known when this has started, unless the store does not answer in
         `CATALOG_WAIT_S`: then they are learnt later.
         """
-        async with trio.open_nursery() as nursery:
-            self._tasks.open(nursery)
-            nursery.start_soon(keep_running, "the gossip of keyspaces", self.gossip.run)
-            if self._stored is not None:
-                tried = trio.Event()
-                nursery.start_soon(self._stored.read, tried)
-                with trio.move_on_after(CATALOG_WAIT_S):
-                    await tried.wait()
-            task_status.started()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._tasks.open(nursery)
+                nursery.start_soon(keep_running, "the gossip of keyspaces", self.gossip.run)
+                if self._stored is not None:
+                    tried = trio.Event()
+                    nursery.start_soon(self._stored.read, tried)
+                    with trio.move_on_after(CATALOG_WAIT_S):
+                        await tried.wait()
+                task_status.started()
+        finally:
+            for share in self.shares:
+                share.keyspace.ended = True
 
     def _learn(self, entry: CatalogEntry) -> None:
         name = entry.name
@@ -351,3 +361,20 @@ class Keyspaces:
     def hint_assignment(self, name: str, version: int) -> None:
         """See `GossipTarget`."""
         self.here(name).host.hint_assignment(version)
+
+
+def _check_that_all_share(node: NodeView, opened: OpenedStore, name: str) -> None:
+    """Raise ConfigError if members have another store: they may have the keyspace *name* there."""
+    key, ours = opened.label
+    others = [
+        member.name
+        for member in node.members
+        if member.status.reachable and dict(member.labels).get(key, ours) != ours
+    ]
+    if others:
+        raise ConfigError(
+            f"keyspace {name!r} is not in the store of {node.name!r}, and other members have"
+            f" another store: {', '.join(others[:OTHERS_NAMED_MAX])}. A keyspace that is created"
+            f" here would not be theirs. Is {node.config.store or 'the given one'} the right store?"
+            " If it is, these are two clusters: give them different names"
+        )

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import trio
 
-from ringpop_py.drain import Work
+from ringpop_py.drain import ENDED, Work
 from ringpop_py.durable.host import DurableHost
 from ringpop_py.errors import ConfigError
 from ringpop_py.keyspaces.keyspace import Keyspace
@@ -67,7 +67,7 @@ class Share:
         self.failure = ""
         self._name = name
         self._on_failed = on_failed
-        self._tasks = Spawner(self._contain, lambda: self.failure or "this node has ended")
+        self._tasks = Spawner(self._contain, lambda: self.failure or ENDED)
         self.spawn: Spawn = self._tasks.spawn
         # Last: what it makes may begin tasks, which need all of the above.
         self.host, self.keyspace = make(self.spawn)

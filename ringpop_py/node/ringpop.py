@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import trio
 
-from ringpop_py.arguments import checked_callable
+from ringpop_py.arguments import checked_callable, checked_text
 from ringpop_py.discovery.seeds import Resolver, Seeds
 from ringpop_py.errors import ConfigError, HostsFileError
 from ringpop_py.faults import is_fault
@@ -248,7 +248,12 @@ class Ringpop:
     # Requests.
 
     def handler(self, endpoint: str) -> Callable[[H], H]:
-        """Decorate a function or coroutine function to serve *endpoint*."""
+        """Decorate a function or coroutine function to serve *endpoint*.
+
+        Raises:
+            ConfigError: *endpoint* is not text, as in ``@ringpop.handler`` without parentheses.
+        """
+        checked_text(endpoint, "the endpoint of a handler")
 
         def add(handler: H) -> H:
             self.application.add_handler(endpoint, handler)
@@ -260,8 +265,9 @@ class Ringpop:
         """Decorate a function or coroutine function to serve *endpoint* for many keys at a time.
 
         It gets a `ManyCall` and returns a list of bytes, one for each key in it. Requests of single
-        keys come to it as well.
+        keys come to it as well. Raises ConfigError as `handler`.
         """
+        checked_text(endpoint, "the endpoint of a handler")
 
         def add(handler: M) -> M:
             self.application.add_many_handler(endpoint, handler)
@@ -394,8 +400,10 @@ class Ringpop:
         It runs once, at the owner, and returns the new value. See `ringpop_py.keyed.aggregations`.
 
         Raises:
-            ConfigError: an aggregation of that name exists.
+            ConfigError: an aggregation of that name exists, *name* is not text, or the function is
+                asynchronous.
         """
+        checked_text(name, "an aggregation's name")
 
         def add(function: A) -> A:
             self.keyspaces.aggregations.register(name, function)

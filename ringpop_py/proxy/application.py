@@ -216,8 +216,7 @@ class Application:
         if handler is None:
             message = f"no handler for endpoint {endpoint!r}"
             if self.starting:
-                message += " yet: the application is starting"
-                raise PeerDeclined(message)
+                raise PeerDeclined(f"{message} yet: the application is starting")
             raise BadRequest(message)
         return handler
 

@@ -11,6 +11,7 @@ import trio
 from ringpop_py.arguments import check_names, checked_seconds, keys_of, sendable_texts, wrong
 from ringpop_py.errand import MICROSECONDS, NEVER, instant_us
 from ringpop_py.errors import (
+    BadRequest,
     BodyError,
     CallError,
     ConfigError,
@@ -19,6 +20,7 @@ from ringpop_py.errors import (
     KeysDiverged,
     PeerDeclined,
     PeerFailed,
+    Refused,
     RingpopError,
     TooManyInFlight,
 )
@@ -360,10 +362,11 @@ class Proxy:
         if reply is not None:
             return reply
         keys = (key,) if isinstance(key, str) else tuple(key)
-        deadline = math.inf
-        if "deadline_s" in options:  # checked there
-            deadline = began_at + options["deadline_s"]
-        return await self.application.handle(keys, request, deadline)
+        deadline = began_at + options.get("deadline_s", math.inf)  # checked there
+        try:
+            return await self.application.handle(keys, request, deadline)
+        except BadRequest as error:  # as if another member were the owner
+            raise Refused(str(error), (f"attempt 1 to {self.application.local}",)) from None
 
     async def _send(
         self,
@@ -441,9 +444,8 @@ class Proxy:
             return self._ring_owners
         owners = self.owners_of_keyspace(head.keyspace.name)
         if owners is None:
-            raise PeerDeclined(
-                f"{self.application.local} has no part in keyspace {head.keyspace.name!r}"
-            )
+            local = self.application.local
+            raise PeerDeclined(f"{local} has no part in keyspace {head.keyspace.name!r}")
         return owners
 
 
@@ -456,9 +458,7 @@ def _no_request(given: object) -> ConfigError:
 
 
 def _deadline_in(options: RequestOptions) -> float:
-    if "deadline_s" not in options:
-        return math.inf
-    return trio.current_time() + checked_seconds(options["deadline_s"], "deadline_s")
+    return trio.current_time() + checked_seconds(options.get("deadline_s", math.inf), "deadline_s")
 
 
 def _now() -> int:

@@ -193,7 +193,7 @@ class Retry:
         if error is None:
             end = self._ended(DeadlineExceeded, "the deadline passed before an attempt")
         elif not error.passes:
-            end = self._ended(Refused, "the owner could not make sense of it")
+            end = self._ended(Refused, f"the owner could not make sense of it: {error}")
         elif now >= self.deadline:
             end = self._ended(DeadlineExceeded, "the deadline passed")
         elif error.took_effect == "unknown" and not policy.idempotent:

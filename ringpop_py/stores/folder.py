@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import ConfigError, StoreUnavailable
-from ringpop_py.stores.store import checked_key, checked_prefix, missing, store_error
+from ringpop_py.stores.store import checked_key, checked_prefix, identity, missing, store_error
 
 if TYPE_CHECKING:
     import builtins
@@ -86,7 +86,7 @@ class FolderStore:
                     _sync(str(parent))
             self._forget_folders()
             self._try_out()
-            self._identity = _identity(self._new)
+            self._identity = identity(self._new)
         except OSError as error:
             raise ConfigError(f"folder store {self._root}: {error.strerror or error}") from None
         self._tidy()
@@ -173,7 +173,7 @@ class FolderStore:
     def _check_that_here(self) -> None:
         # The mount point of a folder that is not mounted any more looks like an empty folder.
         try:
-            same = _identity(self._new) == self._identity
+            same = identity(self._new) == self._identity
         except OSError as error:
             raise _trouble(error, self._root) from None
         if not same:
@@ -307,11 +307,6 @@ def _write(path: str, value: bytes, mode: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _identity(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
 
 
 def _sync(folder: str) -> None:

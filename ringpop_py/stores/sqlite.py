@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.errors import ConfigError, StoreUnavailable
-from ringpop_py.stores.store import checked_key, checked_prefix, missing, store_error
+from ringpop_py.stores.store import checked_key, checked_prefix, identity, missing, store_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,8 @@ _DEFINITION: Final = (
 class SqliteStore:
     """See `Store`. The file must be on a disk of this machine: its lock does not cross a network.
 
-    A commit is synced before it can be read. Readers wait for nothing.
+    A commit is synced before it can be read. Readers wait for nothing. A file that was deleted or
+    replaced while it is in use makes the store unavailable: what is put into it would be lost.
 
     Args:
         path: the file. SQLite keeps two more files beside it, which belong to it.
@@ -62,6 +63,7 @@ class SqliteStore:
                 os.close(os.open(self._path, os.O_CREAT, 0o600))
             connection = self._connect()
             _execute(connection, _DEFINITION)
+            self._identity = identity(self._path)
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(f"sqlite store {self._path}: {error}") from None
         self._idle.append(connection)
@@ -110,6 +112,7 @@ class SqliteStore:
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection for one call. A connection that met an error is not used again."""
+        self._check_that_here()
         try:
             connection = self._idle.pop()
         except IndexError:  # another thread may have taken the last one since any check
@@ -141,6 +144,18 @@ class SqliteStore:
             connection.close()
             raise
         return connection
+
+    def _check_that_here(self) -> None:
+        # Connections that are open go on with a file that has no name any more.
+        try:
+            same = identity(self._path) == self._identity
+        except OSError as error:
+            raise StoreUnavailable(f"sqlite store {self._path}: {error.strerror}") from None
+        if not same:
+            raise StoreUnavailable(
+                f"sqlite store: {self._path} is no longer the file that was opened: restore it, and"
+                " start all nodes that use it again"
+            )
 
     def _trouble(self, error: sqlite3.Error) -> StoreUnavailable:
         message = f"sqlite store {self._path}: {error}"

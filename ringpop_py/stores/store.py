@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -67,6 +68,16 @@ def store_error(message: str, *, is_full: bool, is_refusal: bool = False) -> Sto
     if is_full:
         return StoreFull(message)
     return StoreRefused(message) if is_refusal else StoreUnavailable(message)
+
+
+def identity(path: str) -> tuple[int, int]:
+    """Return which file or folder is at *path* now, whatever was there before.
+
+    Raises:
+        OSError: if there is none, or it cannot be asked.
+    """
+    found = os.stat(path)  # noqa: PTH116 - each put asks
+    return found.st_dev, found.st_ino
 
 
 def missing(what: str) -> ConfigError:

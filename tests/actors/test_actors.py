@@ -252,9 +252,48 @@ async def test_what_cannot_be_stored_is_refused_and_leaves_the_state(wrong: str)
         keyspace = await (await cluster.start("a")).open_keyspace("faults", partitions=4)
         faulty = keyspace.actor(Faulty)
 
-        with pytest.raises(BadOperation, match="a set cannot be stored"):
+        text = f"the {wrong} of the actor Faulty/k is not a value: a set cannot be stored"
+        with pytest.raises(BadOperation, match=text):
             await faulty.ask("k", wrong)
         assert await faulty.ask("k", "") == 1
+
+
+class Given(Account):
+    def __init__(self, start: int) -> None:
+        self.state = start
+
+
+class Plain(Actor[int, int]):
+    def receive(self, message: int) -> int:  # type: ignore[override]
+        return message
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (Given, r"it cannot be made without arguments: TypeError: .*; pass a functools\.partial"),
+        (Plain, "its method receive is not `async def`"),
+        (object, "is not derived from ringpop_py.Actor"),
+        (5, "is a function, not int: 5"),
+    ],
+)
+async def test_what_makes_no_actors_is_refused_when_it_is_registered(made: Any, text: str) -> None:  # noqa: ANN401
+    async with a_cluster() as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("wrong", partitions=4)
+
+        with pytest.raises(ConfigError, match=f"class of actors 'wrong'.*{text}"):
+            keyspace.actor(made, name="wrong")
+
+
+@pytest.mark.parametrize("key", [None, 5, b"5"])
+async def test_the_key_of_an_actor_is_text(key: Any) -> None:  # noqa: ANN401
+    async with a_cluster() as cluster:
+        accounts = await accounts_at(await cluster.start("a"))
+
+        with pytest.raises(ConfigError, match="the key of an actor is text, not"):
+            await accounts.ask(key, 1)
+        with pytest.raises(ConfigError, match="the key of an actor is text, not"):
+            await accounts.state_of(key)
 
 
 @pytest.mark.parametrize("message", [{1}, 1 << 70, "\ud800"])

@@ -336,16 +336,24 @@ async def test_what_has_ended_can_be_closed_and_serves_nobody() -> None:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("counts", partitions=8)
         await keyspace.put("other", 1)
-        nursery = a.keyspaces._tasks._nursery
+        keyspaces = a.keyspaces
+        nursery = keyspaces._tasks._nursery
         assert nursery is not None
         nursery.cancel_scope.cancel()
         while nursery.child_tasks:
             await trio.sleep(0.01)
 
         with trio.fail_after(5):
-            await a.keyspaces.shares.close()
-            with pytest.raises(PartitionUnavailable):
-                await keyspace.put("other", 2, timeout_s=1)
+            await keyspaces.shares.close()
+        ended_at = trio.current_time()
+        for call in (
+            lambda: keyspace.put("other", 2),
+            lambda: keyspace.get("other"),
+            lambda: a.open_keyspace("counts"),
+        ):
+            with pytest.raises(PartitionUnavailable, match="this node has ended: the block of"):
+                await call()
+        assert trio.current_time() == ended_at  # not at the deadline
 
 
 async def test_a_full_store_is_said_at_once_and_not_after_the_deadline() -> None:

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.errors import ConfigError
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.testing import MemoryNetwork
 
@@ -57,13 +58,28 @@ async def test_a_member_with_another_store_owns_nothing_and_changes_nothing() ->
 
 async def test_keyspaces_of_one_name_in_two_stores_are_two() -> None:
     ours, theirs = MemoryStore(), MemoryStore()
+    async with AsyncExitStack() as stack:  # where no member has another store
+        await (await Cluster(stack).start("b", theirs)).open_keyspace("counts", partitions=4)
     async with AsyncExitStack() as stack:
         cluster = Cluster(stack)
         here = await (await cluster.start("a", ours)).open_keyspace("counts", partitions=8)
-        there = await (await cluster.start("b", theirs)).open_keyspace("counts", partitions=4)
+        there = await (await cluster.start("b", theirs)).open_keyspace("counts")
 
         await here.put("k", "here")
         await there.put("k", "there")
         await trio.sleep(10)
 
         assert (await here.get("k"), await there.get("k")) == ("here", "there")
+
+
+async def test_no_keyspace_is_created_while_members_have_another_store() -> None:
+    async with AsyncExitStack() as stack:
+        cluster = Cluster(stack)
+        a = await cluster.start("a", MemoryStore())
+        await a.open_keyspace("counts", partitions=8)
+        b = await cluster.start("b", MemoryStore())
+
+        with pytest.raises(ConfigError, match=r"'counts' is not in the store of 'b', .* store: a"):
+            await b.open_keyspace("counts", partitions=8)
+
+        assert (await a.open_keyspace("counts", partitions=8)).partitions == 8

@@ -98,6 +98,33 @@ def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
         SqliteStore(tmp_path)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_was_deleted_or_replaced_takes_and_shows_nothing(
+    tmp_path: Path,
+    replaced: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    store.put_if_absent("a", b"1")
+    aside = tmp_path / "aside"
+    (tmp_path / "store.db").rename(aside)
+    if replaced:
+        SqliteStore(tmp_path / "another.db").close()
+        (tmp_path / "another.db").rename(tmp_path / "store.db")
+
+    for call in (
+        lambda: store.put_if_absent("b", b"1"),
+        lambda: store.get("b"),
+        lambda: store.list(""),
+        lambda: store.delete(["a"]),
+    ):
+        with pytest.raises(StoreUnavailable, match=r"store\.db.*(No such file|no longer the file)"):
+            call()
+
+    aside.rename(tmp_path / "store.db")
+    assert store.list("") == ["a"]
+    store.close()
+
+
 OPENER = """
 import sys
 from ringpop_py.stores import open_store
