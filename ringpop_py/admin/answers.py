@@ -95,7 +95,19 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
         "busiest_over_mean": table.busiest_over_mean(len(members)),
         "waits_for": _waits_for(host),
         "failed": [member.name for member in ringpop.members if has_failed(member, name)],
+        **_damage_at(host),
     }
+
+
+def _damage_at(host: AnyHost) -> dict[str, object]:
+    """Return the partitions that cannot come to this node as something is damaged, and what."""
+    found: dict[int, str] = {}
+    if isinstance(host, DurableHost):
+        for number in sorted(host.driver.steward.coming):
+            obstacle = host.driver.obstacle(number)
+            if isinstance(obstacle, StateDamaged):
+                found[number] = str(obstacle)
+    return {"damaged": [*found], "damage": next(iter(found.values()), None)}
 
 
 def _waits_for(host: AnyHost) -> str | None:
@@ -153,11 +165,7 @@ def _durable_here(host: DurableHost) -> dict[str, object]:
             "bytes": written.bytes_count,
         },
         "journal": _journal(host),
-        "damaged": [
-            number
-            for number in sorted(steward.coming)
-            if isinstance(host.driver.obstacle(number), StateDamaged)
-        ],
+        "damaged": _damage_at(host)["damaged"],
         "troubles_count": len(troubles),
         "troubles": [
             {"partition": number, "text": str(trouble)}

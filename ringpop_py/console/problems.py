@@ -95,7 +95,8 @@ def _of_members(seen: Seen) -> Iterator[Problem]:
     for row in seen.rows:
         by_status[row["status"]].append(row["name"])
         for mark in ("damped", "draining"):
-            if row[mark]:
+            # Who has left was drained before; the row stays for a day.
+            if row[mark] and row["status"] != "leave":
                 by_status[mark].append(row["name"])
     for status in ("faulty", "suspect", "damped", "draining"):
         if by_status[status]:
@@ -141,11 +142,22 @@ def _of_partitions(seen: Seen) -> Iterator[Problem]:
             if typical["waits_for"]:
                 text += f": {typical['waits_for']}"
             yield Problem(CRITICAL, "partitions", f"{text} (ringpopctl keyspace show {name})")
+        yield from _of_damage(name, seen)
         failed = Counter(member for opinion in opinions for member in opinion["failed"])
         members = sorted(m for m, count in failed.items() if 2 * count >= len(opinions))
         if members:
             text = f"a bug has stopped the shares of {name} at {_some(members)}"
             yield Problem(CRITICAL, "partitions", f"{text}: read their logs, restart them")
+
+
+def _of_damage(name: str, seen: Seen) -> Iterator[Problem]:
+    # Said by the member that should serve them: the others may still take it for their owner.
+    for member, found in sorted(seen.keyspaces.items()):
+        for keyspace in found:
+            numbers = keyspace["damaged"]
+            if keyspace["name"] == name and numbers:
+                text = f"{len(numbers)} partitions of {name} cannot be read at {member}"
+                yield Problem(CRITICAL, "partitions", f"{text}: {keyspace['damage']}")
 
 
 def _unserved(keyspace: dict[str, Any]) -> int:

@@ -212,7 +212,10 @@ class Refusals(Declared, frozen=True):
         return cls(count, tuple(some))
 
     def __str__(self) -> str:
-        shown = "; ".join(f"{each.key!r}: {each.kind}: {each.text}" for each in self.some)
+        keys: dict[str, dict[str, None]] = {}  # by reason: mostly there is one
+        for each in self.some:
+            keys.setdefault(f"{each.kind}: {each.text}", {})[repr(each.key)] = None
+        shown = "; ".join(f"{', '.join(some)}: {why}" for why, some in keys.items())
         more = f"; and {self.count - len(self.some)} more" if self.count > len(self.some) else ""
         return f"{self.count} rows were refused: {shown}{more}"
 

@@ -86,7 +86,8 @@ class Definition:
         for name in ("strategy", "merge"):
             text = getattr(self, name)
             if not isinstance(text, str):
-                raise ConfigError(f"{name} is a name, not {text!r}")
+                hint = "; register it first (merge_rules.register)" if callable(text) else ""
+                raise ConfigError(f"{name} is a name, not {text!r}{hint}")
         if not isinstance(self.automatic, bool):
             raise ConfigError(f"automatic is true or false, not {self.automatic!r}")
         interval_s = self.checkpoint_interval_s

@@ -54,11 +54,14 @@ def key_text(column: Column | str) -> Column:
     return F.when(kind.isin(*KEY_TYPES), found.cast(TEXT)).otherwise(refusal)
 
 
-def column_named(name: str, names: Sequence[str]) -> str:
+def column_named(name: str, names: Sequence[str], where: str = "") -> str:
     """Return the one of *names* that *name* means, whatever its case, as in Spark.
 
     If several names differ only by their case (`spark.sql.caseSensitive`), return the one that is
     spelled exactly so.
+
+    Args:
+        where: begins the text of an error: it says which argument *name* is.
 
     Raises:
         ConfigError: no name fits, or several names do.
@@ -66,10 +69,11 @@ def column_named(name: str, names: Sequence[str]) -> str:
     exact = [each for each in names if each == name]
     found = exact or [each for each in names if each.lower() == name.lower()]
     if not found:
-        raise ConfigError(f"there is no column {name!r}; there are {', '.join(map(repr, names))}")
+        there = ", ".join(map(repr, names))
+        raise ConfigError(f"{where}there is no column {name!r}; there are {there}")
     if len(found) > 1:
         called = "" if exact else f", whatever its case: {', '.join(map(repr, found))}"
-        raise ConfigError(f"{len(found)} columns are called {name!r}{called}")
+        raise ConfigError(f"{where}{len(found)} columns are called {name!r}{called}")
     return found[0]
 
 

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
+from ringpop_py.arguments import checked_kind
 from ringpop_py.client.client import RingSnapshot
 from ringpop_py.dialect import NATIVE
 from ringpop_py.errors import ConfigError, NoOwner
 from ringpop_py.placing.keys import NOBODY, PARTITIONS_MAX
+from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark.keys import TEXT, key_text, key_type
 from ringpop_py.spark.options import quoted
 from ringpop_py.spark.snapshot import KeyspaceSnapshot
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
-    from ringpop_py.ring.hashring import HashRing
     from ringpop_py.ring.points import RadixIndex
 
 SLOTS_MAX: Final = 1 << 18
@@ -65,8 +66,9 @@ def owner_index(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
 
 
 def native_ring(ring: HashRing | RingSnapshot) -> HashRing:
-    """Return the ring itself. Raises ConfigError if Spark does not have its hash."""
+    """Return the ring itself. Raises ConfigError if it is none, or Spark does not have its hash."""
     found = ring.ring if isinstance(ring, RingSnapshot) else ring
+    checked_kind(found, HashRing, "ring", "what ring_snapshot returns")
     if found.dialect != NATIVE:
         raise ConfigError(
             f"this cluster speaks the {found.dialect.name!r} dialect, whose 32-bit hash Spark does"
@@ -161,8 +163,10 @@ def _partition_of(column: Column | str, partitions: int) -> Column:
 def partition_owner(column: Column | str, keyspace: KeyspaceSnapshot) -> Column:
     """Return the name of the member that serves the partition of the key in *column*.
 
-    It is NULL if the key is NULL, or if no member served that partition.
+    It is NULL if the key is NULL, or if no member served that partition. Raises ConfigError if
+    *keyspace* is no `KeyspaceSnapshot`.
     """
+    checked_kind(keyspace, KeyspaceSnapshot, "keyspace", "what keyspace_snapshot returns")
     index_of = {name: index for index, name in enumerate(keyspace.members)} | {NOBODY: NONE}
     served_by = _by_partition(column, [index_of[owner] for owner in keyspace.owners])
     return F.get(texts(keyspace.members), served_by).alias("owner")

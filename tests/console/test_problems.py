@@ -40,7 +40,7 @@ def disk(share: float, **changes: object) -> dict[str, Any]:
 
 def keyspace(**changes: object) -> dict[str, Any]:
     usual = {"name": "k", "epoch": 1, "partitions": 16, "served": 16, "waits_for": None}
-    return {**usual, "failed": [], **changes}
+    return {**usual, "failed": [], "damaged": [], "damage": None, **changes}
 
 
 def only(seen: Seen, **options: Any) -> Any:  # noqa: ANN401 - as `problems_in`
@@ -71,6 +71,12 @@ def test_a_member_that_was_taken_out() -> None:
     assert only(seen) == (WARNING, "members", "draining: c")
 
 
+def test_who_has_left_in_good_order_is_no_problem() -> None:
+    seen = healthy()
+    seen.rows.append(row("d", status="leave", draining=True, in_ring=False))
+    assert list(problems_in(seen)) == []
+
+
 def test_members_that_do_not_answer_or_have_not_joined() -> None:
     seen = healthy()
     seen.silent["b"] = "refused"
@@ -99,6 +105,15 @@ def test_partitions_that_nobody_serves_as_most_say() -> None:
     assert text.startswith("3 of 16 partitions of k are not served: the store is full")
     seen.keyspaces["a"] = [keyspace(epoch=10**15)]  # one does not hide it, either
     assert only(seen)[:2] == (CRITICAL, "partitions")
+
+
+def test_partitions_that_cannot_be_read_though_others_take_them_for_served() -> None:
+    seen = healthy()
+    seen.keyspaces["b"] = [
+        keyspace(damaged=[3, 5], damage="partition 3 cannot be read: it is gone")
+    ]
+    text = "2 partitions of k cannot be read at b: partition 3 cannot be read: it is gone"
+    assert only(seen) == (CRITICAL, "partitions", text)
 
 
 def test_a_share_that_has_failed() -> None:

@@ -75,13 +75,14 @@ def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
 
 
 def _named(options: WriteOptions, names: Sequence[str]) -> WriteOptions:
-    value = None if options.value is None else column_named(options.value, names)
+    value = None if options.value is None else column_named(options.value, names, "option value: ")
     columns = {name.lower(): name for name in names}
     # An unknown column has an error of its own.
     fields = {columns.get(name.lower(), name): how for name, how in options.fields.items()}
     if len(fields) < len(options.fields):
         raise ConfigError(f"operation names a column twice: {', '.join(options.fields)}")
-    return replace(options, key=column_named(options.key, names), value=value, fields=fields)
+    key = column_named(options.key, names, "option key: ")
+    return replace(options, key=key, value=value, fields=fields)
 
 
 def check_columns(schema: pa.Schema, key: str, value: str | None = None) -> None:

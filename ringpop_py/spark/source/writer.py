@@ -37,6 +37,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.jobs.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
 from ringpop_py.keyed.aggregations import FIELDS
+from ringpop_py.placing.keys import hash_text
 from ringpop_py.spark.arrow.columns import chunks_of
 from ringpop_py.spark.arrow.fingerprint import added, fingerprint
 from ringpop_py.spark.arrow.merging import changes_in
@@ -60,6 +61,9 @@ BATCH_PROPERTY: Final = "streaming.sql.batchId"
 APPLY_TIMEOUT_S: Final = 600.0
 FINGERPRINT: Final = "fingerprint"
 """The count that tells the rows of a named job from others. See `fingerprint`."""
+OPERATION: Final = "operation"
+"""Where the note of a job says what was done with its rows."""
+OPERATION_CHARACTERS_MAX: Final = 500
 FILE_ROOM_BYTES: Final = FILE_BYTES_MAX - (64 << 10)
 """The limit for keys, values and their offsets in one file."""
 OFFSET_BYTES: Final = 8
@@ -256,8 +260,9 @@ def settle(
 
     Raises:
         BadKey: rows have no key, and the options refuse such rows; the job is not committed.
-        OperationIdReused: the job was committed before, with other rows.
-        RowsRefused: some rows had no effect. Raised only in the call that decided the job.
+        OperationIdReused: the job was committed before, with other rows or another operation.
+        RowsRefused: some rows had no effect. A batch that is repeated under its name raises it
+            again. A stream raises it once: otherwise it could never go on.
         PartitionUnavailable: the job is committed, but not all rows are applied yet; or it is not
             known whether it is committed.
         JobAborted: the job was aborted before.
@@ -278,14 +283,15 @@ def settle(
     with job_client(options.target, job, patience=patience) as client:
         if not any(each.known for each in staged):
             attempts = [each.attempt for each in staged if each.attempt is not None]
-            decided = _commit(client, attempts, counts, patience, again)
+            note = {**counts, OPERATION: operation_text(options)}
+            decided = _commit(client, attempts, note, patience, again)
         if not decided:
-            _check_same(job, counts, patience(client.note))
+            _check_same(job, counts, operation_text(options), patience(client.note))
         _keep_schema(client, options.schema, patience)
         try:
             client.apply(timeout_s=apply_timeout_s)
         except RowsRefused as error:
-            if decided:
+            if decided or options.job is not None:
                 raise
             _log.warning("%s", error)
         except RingpopError as error:
@@ -311,11 +317,15 @@ def _keep_schema(client: JobClient, schema: str, patience: Patience) -> None:
 
 
 def _commit(
-    client: JobClient, attempts: Sequence[str], counts: Counter[str], patience: Patience, again: str
+    client: JobClient,
+    attempts: Sequence[str],
+    note: Mapping[str, object],
+    patience: Patience,
+    again: str,
 ) -> bool:
     """Commit the job; return False if it was committed before."""
     try:
-        return patience(partial(client.commit, attempts, note=dict(counts)))
+        return patience(partial(client.commit, attempts, note=dict(note)))
     except RingpopError as error:
         if not error.passes:
             raise
@@ -325,13 +335,33 @@ def _commit(
         ) from None
 
 
-def _check_same(job: str, counts: Mapping[str, int], note: object) -> None:
-    """Raise OperationIdReused if the rows of *counts* are not those that *job* was committed with.
+def operation_text(options: WriteOptions) -> str:
+    """Return what is done with the rows of a job, for people; equal texts mean the same."""
+    if options.operation != FIELDS:
+        return options.operation
+    fields = ",".join(f"{column}={what}" for column, what in sorted(options.fields.items()))
+    if len(fields) <= OPERATION_CHARACTERS_MAX:
+        return fields
+    digest = f"{hash_text(fields):016x}"
+    return f"{fields[: OPERATION_CHARACTERS_MAX - len(digest) - 1]}…{digest}"
+
+
+def _check_same(job: str, counts: Mapping[str, int], operation: str, note: object) -> None:
+    """Raise OperationIdReused unless *job* was committed with these rows and this *operation*.
 
     Args:
-        note: the counts of that time; an older version has kept fewer of them.
+        note: the counts and the operation of that time.
     """
-    if FINGERPRINT not in counts or not isinstance(note, dict) or FINGERPRINT not in note:
+    if not isinstance(note, dict):
+        return
+    before = note.get(OPERATION, operation)
+    if before != operation:
+        raise OperationIdReused(
+            f"job {job!r} was committed before with the operation {before}, and this is"
+            f" {operation}. Nothing was written: another operation needs another job name (a"
+            " stream: another checkpoint location)"
+        )
+    if FINGERPRINT not in counts or FINGERPRINT not in note:
         return
     then, now = note.get("rows", 0), counts["rows"]
     if (then, note[FINGERPRINT]) != (now, counts[FINGERPRINT]):
