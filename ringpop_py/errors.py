@@ -149,6 +149,10 @@ class ConnectTooSlow(ConnectFailed, code="connect-too-slow"):
     """No connection was made in time."""
 
 
+class ConnectUntrusted(ConnectFailed, code="connect-untrusted"):
+    """The two ends do not trust each other's certificates, or only one of them uses TLS."""
+
+
 class ConnectBroke(ConnectFailed, code="connect-broke"):
     """The connection was up, and broke before the request left."""
 
@@ -462,6 +466,7 @@ __all__ = [
     "ConnectFailed",
     "ConnectRefused",
     "ConnectTooSlow",
+    "ConnectUntrusted",
     "ConnectionLost",
     "DeadlineExceeded",
     "HandlerFailed",

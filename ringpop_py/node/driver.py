@@ -22,6 +22,7 @@ from ringpop_py.errors import (
     ConnectionLost,
     ConnectRefused,
     ConnectTooSlow,
+    ConnectUntrusted,
     PeerBusy,
     PeerDeclined,
     PeerFailed,
@@ -31,6 +32,7 @@ from ringpop_py.metering import Histogram
 from ringpop_py.node.reach import Reach
 from ringpop_py.security.identity import Role
 from ringpop_py.swim import effects as fx
+from ringpop_py.swim.joiner import UNTRUSTED
 from ringpop_py.swim.messages import (
     Answered,
     Asked,
@@ -278,6 +280,8 @@ class NodeDriver:
         if isinstance(outcome, CallError):
             if isinstance(outcome, BadRequest | PeerFailed):
                 self.trouble(peer, endpoint, f"the call failed: {outcome}")
+            if isinstance(outcome, ConnectUntrusted) and isinstance(effect.request, Join):
+                return Answered(call_id, Refusal(UNTRUSTED, str(outcome)))
             return Failed(call_id, _reason_of(outcome), str(outcome))
         self._left_out.clear()
         try:

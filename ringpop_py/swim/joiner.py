@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ringpop_py.swim.syncer import Syncer
 
 FATAL_REFUSALS: Final = frozenset({"ring-points"})
+UNTRUSTED: Final = "untrusted"
+"""The kind of refusal that stands for a host to which no connection is possible, as one of the two
+does not trust the other."""
 
 
 class Joiner:
@@ -54,6 +57,8 @@ class Joiner:
         self._waits_for_name = False
         self._timer = 0
         self._rejected: JoinRejected | None = None
+        self._asked_count = 0  # in this round
+        self._untrusted_count = 0
 
     @property
     def silent_hosts(self) -> dict[Address, str]:
@@ -89,6 +94,7 @@ class Joiner:
         known = {m.address for m in core.members} if core.dialect.joins_alone else set()
         group = self._rounds.next_group(known)
         self._rejected = None
+        self._asked_count, self._untrusted_count = len(group), 0
         for host in group:
             self._asker.fetch_list(host, core.config.join_timeout_s, JoinList(host), now)
         if not group:
@@ -119,6 +125,11 @@ class Joiner:
             return
         if isinstance(outcome, Refusal) and outcome.kind in FATAL_REFUSALS:
             self._rejected = JoinRejected(host, outcome.message, fatal=True)
+        if isinstance(outcome, Refusal) and outcome.kind == UNTRUSTED:
+            self._untrusted_count += 1
+            # Only if all are: at the address of a host that is gone there may be anything.
+            if self._untrusted_count == self._asked_count:
+                self._rejected = JoinRejected(host, outcome.message, fatal=True)
         why = silence_of(outcome)
         if self._rounds.silent_for(host, why, now):
             self._core.emit(HostSilent(host, why))

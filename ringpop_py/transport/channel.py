@@ -10,7 +10,6 @@ import errno
 from collections import Counter
 from functools import partial
 from operator import attrgetter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -24,6 +23,7 @@ from ringpop_py.errors import (
     ConnectFailed,
     ConnectRefused,
     ConnectTooSlow,
+    ConnectUntrusted,
 )
 from ringpop_py.security.identity import Role
 from ringpop_py.transport.calls import ParkedCall, PendingCall
@@ -48,9 +48,11 @@ if TYPE_CHECKING:
     from ringpop_py.transport.tracing import Tracing
     from ringpop_py.wire.calls import Answer, Call
 
-_CONNECT_ERRORS: Final[Mapping[int, type[ConnectFailed]]] = MappingProxyType(
-    {errno.ECONNREFUSED: ConnectRefused, errno.ETIMEDOUT: ConnectTooSlow}
-)
+_CONNECT_ERRORS: Final[Mapping[int, type[ConnectFailed]]] = {
+    errno.ECONNREFUSED: ConnectRefused,
+    errno.ETIMEDOUT: ConnectTooSlow,
+    errno.EPROTO: ConnectUntrusted,  # by `TlsNetwork`
+}
 RESERVED: Final = 64
 """How many connections there may be beyond `connections_max`, for hosts that `knows_host` names."""
 IDLE_S: Final = 1.0

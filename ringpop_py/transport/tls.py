@@ -275,7 +275,8 @@ class TlsNetwork:
             await stream.shake_hands()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             inner.close()
-            raise OSError(errno.EPROTO, str(error)) from None
+            number = errno.EPROTO if isinstance(error, StreamRefused) else errno.ECONNRESET
+            raise OSError(number, str(error)) from None
         except BaseException:
             inner.close()
             raise

@@ -13,7 +13,7 @@ from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.admin import keyspaces
 from ringpop_py.admin.endpoints import CHANGES, READS, TICKS
 from ringpop_py.dialect import dialect_named
-from ringpop_py.errors import BadRequest, CallError
+from ringpop_py.errors import BadRequest, CallError, JoinRefused
 from ringpop_py.keyspaces.endpoints import MEMBERS_ONLY
 from ringpop_py.security.credentials import KeyCredentials
 from ringpop_py.security.identity import Identity, Role
@@ -126,3 +126,21 @@ async def test_an_answer_in_another_name_is_not_used(
     assert "it says that it is 'c', and is ringpop://default/member/b" in str(
         events_in(caplog, "peer-trouble")[0]
     )
+
+
+async def test_a_node_whose_key_no_host_trusts_ends_and_takes_nothing_over(
+    key: str, tmp_path: Path
+) -> None:
+    network, store, other = MemoryNetwork(), MemoryStore(), str(tmp_path / "other")
+    write_keys(other, (new_key(),), replace=False)
+    async with open_ringpop(Config(listen=US, cluster_key=key), network=network, store=store) as a:
+        keyspace = await a.open_keyspace("k", partitions=4)
+        await keyspace.put("key", 1)
+        config = Config(listen=THEM, hosts=(US,), cluster_key=other)
+
+        with pytest.raises(JoinRefused, match=r"refuses this node: .* key that is trusted here"):
+            async with open_ringpop(config, network=network, store=store):
+                pass
+
+        assert [row.epoch for row in keyspace.table] == [1] * 4
+        assert await keyspace.get("key") == 1
