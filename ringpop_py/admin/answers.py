@@ -95,6 +95,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
         "busiest_over_mean": table.busiest_over_mean(len(members)),
         "waits_for": _waits_for(host),
         "failed": [member.name for member in ringpop.members if has_failed(member, name)],
+        "refusal": host.refusal or None if isinstance(host, DurableHost) else None,
         **_damage_at(host),
     }
 

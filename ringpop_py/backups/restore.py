@@ -117,7 +117,10 @@ async def bring_back(
         raise KeyspaceUnknown(f"no keyspace {name!r}{which} in cluster {catalog.cluster!r}")
     old = wanted[-1]
     if not old.dropped:
-        raise KeyspaceConflict(f"generation {old.generation} of keyspace {name!r} was not dropped")
+        ended = [entry.generation for entry in entries if entry.dropped]
+        hint = f"; to undo a restore, name the one before it: {ended[-1]}" if ended else ""
+        text = f"generation {old.generation} of keyspace {name!r} was not dropped{hint}"
+        raise KeyspaceConflict(text)
     origin = f"brought back from generation {old.generation} of {name!r}"
     making = _Making(keyspaces, catalog, worker)
     source = partial(_from_log, catalog.store, catalog.keys_of(old))

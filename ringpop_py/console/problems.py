@@ -143,8 +143,19 @@ def _of_partitions(seen: Seen) -> Iterator[Problem]:
                 text += f": {typical['waits_for']}"
             yield Problem(CRITICAL, "partitions", f"{text} (ringpopctl keyspace show {name})")
         yield from _of_damage(name, seen)
+        refusals = {
+            member: keyspace["refusal"]
+            for member, found in sorted(seen.keyspaces.items())
+            for keyspace in found
+            if keyspace["name"] == name and keyspace["refusal"]
+        }
+        if refusals:
+            why = next(iter(refusals.values()))
+            text = f"the store refuses writes of {name} from {_some([*refusals])}: {why}"
+            yield Problem(CRITICAL, "partitions", text)
         failed = Counter(member for opinion in opinions for member in opinion["failed"])
         members = sorted(m for m, count in failed.items() if 2 * count >= len(opinions))
+        members = [member for member in members if member not in refusals]  # which is no bug
         if members:
             text = f"a bug has stopped the shares of {name} at {_some(members)}"
             yield Problem(CRITICAL, "partitions", f"{text}: read their logs, restart them")
@@ -156,8 +167,9 @@ def _of_damage(name: str, seen: Seen) -> Iterator[Problem]:
         for keyspace in found:
             numbers = keyspace["damaged"]
             if keyspace["name"] == name and numbers:
-                text = f"{len(numbers)} partitions of {name} cannot be read at {member}"
-                yield Problem(CRITICAL, "partitions", f"{text}: {keyspace['damage']}")
+                more = f" (and {len(numbers) - 1} more)" if len(numbers) > 1 else ""
+                text = f"damage in {name}, met by {member}: {keyspace['damage']}{more}"
+                yield Problem(CRITICAL, "partitions", text)
 
 
 def _unserved(keyspace: dict[str, Any]) -> int:

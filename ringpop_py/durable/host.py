@@ -138,6 +138,11 @@ class DurableHost(OwningHost[DurableDriver]):
         """Whether this member owns nothing because its store refuses what it writes."""
         return self._watch.away
 
+    @property
+    def refusal(self) -> str:
+        """Why the store refuses what this member writes; empty unless it is `away`."""
+        return self._watch.why
+
     async def _probe_store(self) -> None:
         key = f"{self.keys.root}probe/{secrets.token_hex(8)}"
         await self.worker.run(self.store.put_if_absent, key, b"")

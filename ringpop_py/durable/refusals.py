@@ -33,6 +33,7 @@ class RefusalWatch:
 
     Attributes:
         away: whether this member owns nothing because the store refuses its writes.
+        why: why it does; empty while it does not.
     """
 
     def __init__(
@@ -43,6 +44,8 @@ class RefusalWatch:
         members: Callable[[], Sequence[str]],
     ) -> None:
         self.away = False
+        self.why = ""
+        self._is_full = False
         self._name = name
         self._keyspace = keyspace
         self._ownership = ownership
@@ -69,14 +72,28 @@ class RefusalWatch:
                     pass
                 else:
                     why = self._ownership.refusal = None
+            self._look_for_room()
             others = [name for name in self._members() if name != self._name]
             away = why is not None and bool(others)
             if away != self.away:
                 self.away = away
                 if not away:
                     probe_at = 0.0
-                self._tell(str(why) if away else "")
+                self.why = str(why) if away else ""
+                self._tell(self.why)
                 changed()
+
+    def _look_for_room(self) -> None:
+        # Nobody can take over, so the operator alone can help.
+        full = self._ownership.full
+        if (full is not None) != self._is_full:
+            self._is_full, keyspace = full is not None, self._keyspace
+            if full is not None:
+                text = f"the store has no room for writes of keyspace {keyspace!r}: {full}"
+                log.warning("store-full", text=text, keyspace=keyspace)
+            else:
+                text = f"the store has room for writes of keyspace {keyspace!r} again"
+                log.info("store-has-room", text=text, keyspace=keyspace)
 
     def _tell(self, why: str) -> None:
         if why:

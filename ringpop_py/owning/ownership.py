@@ -80,6 +80,7 @@ class Ownership(Generic[P]):
         ended: what follows from jobs that have ended: `take` does it.
         trouble: why the store does not answer the step under way; None if it does.
         refusal: why the store has refused the last group, unless that was for lack of room.
+        full: why the store has refused the last group, if that was for lack of room.
         failed: partitions whose state could not apply what the present step has committed.
     """
 
@@ -98,6 +99,7 @@ class Ownership(Generic[P]):
         self.out: list[Any] = []
         self.ended: list[Callable[[int], None]] = []
         self.refusal: StoreRefused | None = None
+        self.full: StoreFull | None = None
         self.trouble: KeyspaceError | None = None
         self.failed: list[LocalPartition] = []
         self.releases = Releases(self.desk, steward, self.parts, self.done, self.ended)
@@ -253,12 +255,14 @@ class Ownership(Generic[P]):
             return fact
         self.trouble = why = None
         if isinstance(fact, fx.Committed):
-            self.refusal = None
+            self.refusal = self.full = None
         elif isinstance(fact, fx.Fenced):
             self._fenced(fact, claims)
         elif isinstance(fact, fx.NotCommitted) and isinstance(error, StoreRefused):
             why = type(error)(str(error))
-            if not isinstance(why, StoreFull):  # a full store is full for all members
+            if isinstance(why, StoreFull):  # it is full for all members
+                self.full = why
+            else:
                 self.refusal = why
         self.desk.ended(fact, why)
         if self.failed:

@@ -167,4 +167,4 @@ def _explained_errors() -> Iterator[None]:
         number = numbers.pop() if len(numbers) == 1 else None
         if number is None:
             raise
-        raise OSError(number, f"{error}: {os.strerror(number)}") from None
+        raise OSError(number, os.strerror(number)) from None

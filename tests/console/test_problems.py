@@ -40,7 +40,7 @@ def disk(share: float, **changes: object) -> dict[str, Any]:
 
 def keyspace(**changes: object) -> dict[str, Any]:
     usual = {"name": "k", "epoch": 1, "partitions": 16, "served": 16, "waits_for": None}
-    return {**usual, "failed": [], "damaged": [], "damage": None, **changes}
+    return {**usual, "failed": [], "damaged": [], "damage": None, "refusal": None, **changes}
 
 
 def only(seen: Seen, **options: Any) -> Any:  # noqa: ANN401 - as `problems_in`
@@ -112,7 +112,17 @@ def test_partitions_that_cannot_be_read_though_others_take_them_for_served() -> 
     seen.keyspaces["b"] = [
         keyspace(damaged=[3, 5], damage="partition 3 cannot be read: it is gone")
     ]
-    text = "2 partitions of k cannot be read at b: partition 3 cannot be read: it is gone"
+    text = "damage in k, met by b: partition 3 cannot be read: it is gone (and 1 more)"
+    assert only(seen) == (CRITICAL, "partitions", text)
+
+
+def test_a_store_that_refuses_writes_is_no_bug() -> None:
+    seen = healthy()
+    refusal = "folder store: /s: Read-only file system"
+    seen.keyspaces["a"] = [keyspace(failed=["b"])]
+    seen.keyspaces["b"] = [keyspace(failed=["b"], refusal=refusal)]
+    seen.keyspaces["c"] = [keyspace(failed=["b"])]
+    text = f"the store refuses writes of k from b: {refusal}"
     assert only(seen) == (CRITICAL, "partitions", text)
 
 

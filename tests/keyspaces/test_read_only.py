@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import trio
 from ringpop_py.errors import StoreFull, StoreRefused
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
+from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +133,10 @@ async def test_without_another_member_it_keeps_its_partitions_and_serves_reads()
         assert await keyspace.get_many(keys) == dict.fromkeys(keys, 3)
 
 
-async def test_a_store_that_is_full_moves_nothing() -> None:
+async def test_a_store_that_is_full_moves_nothing_and_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="ringpop")
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("k", partitions=8)
@@ -144,4 +149,8 @@ async def test_a_store_that_is_full_moves_nothing() -> None:
         await trio.sleep(10)
 
         assert keyspace.owner_of(key) == "a"
+        [event] = events_in(caplog, "store-full")
+        assert str(event).startswith("the store has no room for writes of keyspace 'k': ")
         await keyspace.put(key, 3)
+        await trio.sleep(2)
+        assert len(events_in(caplog, "store-full")) == len(events_in(caplog, "store-has-room")) == 1
