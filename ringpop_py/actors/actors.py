@@ -19,7 +19,6 @@ survives moves and crashes::
 
 from __future__ import annotations
 
-import inspect
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -298,8 +297,6 @@ def _check(actor: Callable[[], Actor[M, R]], name: str) -> None:
         raise ConfigError(f"{what}: {why}; pass a functools.partial and a name") from None
     if not isinstance(made, Actor):
         raise ConfigError(f"{what} is not derived from ringpop_py.Actor")
-    if not inspect.iscoroutinefunction(inspect.unwrap(made.receive)):
-        raise ConfigError(f"{what}: its method receive is not `async def`")
     try:
         pack(made.state)
     except BadOperation as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -30,6 +31,8 @@ from ringpop_py.values.packed import decode_value
 from ringpop_py.values.requests import Moved, PartResult
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from ringpop_py.actors.mail import Mail
     from ringpop_py.shares.host import Host
     from ringpop_py.shares.rescale_events import RescaleEvent
@@ -135,7 +138,7 @@ async def _run(seat: Seat, duty: RunMessage) -> object:
     mail = duty.message.mail
     try:
         actor = seat.awake()
-        value = await actor.receive(decode_value("msgpack", mail.message))
+        value = await _awaitable(actor.receive(decode_value("msgpack", mail.message)), mail.kind)
     except BaseException as error:
         if not is_fault(error, trio.Cancelled):
             raise
@@ -151,3 +154,9 @@ async def _run(seat: Seat, duty: RunMessage) -> object:
         text = f"the {what} of the actor {mail.stored_under} is not a value: {error}"
         log.error("an actor failed", actor=mail.stored_under, text=text)  # noqa: TRY400 - it says where
         raise BadOperation(text) from None
+
+
+def _awaitable(received: Any, kind: str) -> Awaitable[Any]:  # noqa: ANN401 - of the application
+    if not inspect.isawaitable(received):
+        raise TypeError(f"receive of {kind} is not `async def`")
+    return received

@@ -82,6 +82,9 @@ class KeyspaceSaid(Named, frozen=True):
     served: Natural
     failed: Annotated[tuple[Short, ...], Meta(max_length=20_000)]
     waits_for: Text | None = None
+    damaged: Annotated[tuple[Natural, ...], Meta(max_length=100_000)] = ()
+    damage: Text | None = None
+    refusal: Text | None = None
 
 
 class KeyspacesSaid(Named, frozen=True):

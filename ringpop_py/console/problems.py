@@ -147,7 +147,7 @@ def _of_partitions(seen: Seen) -> Iterator[Problem]:
             member: keyspace["refusal"]
             for member, found in sorted(seen.keyspaces.items())
             for keyspace in found
-            if keyspace["name"] == name and keyspace["refusal"]
+            if keyspace["name"] == name and keyspace.get("refusal")  # older ones say none
         }
         if refusals:
             why = next(iter(refusals.values()))
@@ -165,7 +165,7 @@ def _of_damage(name: str, seen: Seen) -> Iterator[Problem]:
     # Said by the member that should serve them: the others may still take it for their owner.
     for member, found in sorted(seen.keyspaces.items()):
         for keyspace in found:
-            numbers = keyspace["damaged"]
+            numbers = keyspace.get("damaged")
             if keyspace["name"] == name and numbers:
                 more = f" (and {len(numbers) - 1} more)" if len(numbers) > 1 else ""
                 text = f"damage in {name}, met by {member}: {keyspace['damage']}{more}"

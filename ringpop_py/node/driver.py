@@ -32,7 +32,6 @@ from ringpop_py.metering import Histogram
 from ringpop_py.node.reach import Reach
 from ringpop_py.security.identity import Role
 from ringpop_py.swim import effects as fx
-from ringpop_py.swim.joiner import UNTRUSTED
 from ringpop_py.swim.messages import (
     Answered,
     Asked,
@@ -280,9 +279,10 @@ class NodeDriver:
         if isinstance(outcome, CallError):
             if isinstance(outcome, BadRequest | PeerFailed):
                 self.trouble(peer, endpoint, f"the call failed: {outcome}")
+            reason = _reason_of(outcome)
             if isinstance(outcome, ConnectUntrusted) and isinstance(effect.request, Join):
-                return Answered(call_id, Refusal(UNTRUSTED, str(outcome)))
-            return Failed(call_id, _reason_of(outcome), str(outcome))
+                reason = "untrusted"
+            return Failed(call_id, reason, str(outcome))
         self._left_out.clear()
         try:
             response = self._codec.decode_response(effect.request, outcome.arg3, ok=outcome.ok)

@@ -141,7 +141,7 @@ class Proxy:
         """
         keys = (key,) if isinstance(key, str) else keys_of(key)
         if not isinstance(request, AnyRequest):
-            raise _no_request(request)
+            raise wrong("request", "a Request or an HttpRequest", request)
         owners = self._ring_owners if owners is None else owners
         if not options:
             return self._ask(keys, request, owners, self._policy, math.inf)
@@ -241,7 +241,7 @@ class Proxy:
             NoOwner: no key has an owner.
         """
         if not isinstance(request, AnyRequest):
-            raise _no_request(request)
+            raise wrong("request", "a Request or an HttpRequest", request)
         owners = self._ring_owners if owners is None else owners
         policy, deadline_at = self._policy_for_many(options), _deadline_in(options)
         wanted = tuple(dict.fromkeys(sendable_texts(keys, "keys", "key")))  # in the order given
@@ -339,7 +339,10 @@ class Proxy:
     ) -> ManyReply:
         """Have this node's own handlers answer, within the time."""
         with trio.move_on_at(deadline_at):
-            return await self.application.handle_many(keys, request, deadline_at)
+            try:
+                return await self.application.handle_many(keys, request, deadline_at)
+            except BadRequest as error:  # as in `proxy`
+                raise Refused(str(error)) from None
         raise _too_slow_here()
 
     def _policy_for_many(self, options: RequestOptions) -> SchedulePolicy:
@@ -451,10 +454,6 @@ class Proxy:
 
 def _too_slow_here() -> DeadlineExceeded:
     return DeadlineExceeded("the handler of this node took longer", (), "unknown")
-
-
-def _no_request(given: object) -> ConfigError:
-    return wrong("request", "a Request or an HttpRequest", given)
 
 
 def _deadline_in(options: RequestOptions) -> float:

@@ -52,6 +52,10 @@ _REASONS: Final = {
 }
 
 
+UNTRUSTED: Final = frozenset(_REASONS) - {"WRONG_VERSION_NUMBER"}
+"""The reasons of errors of TLS that mean that one end does not trust the other's certificate."""
+
+
 def explained(error: ssl.SSLError) -> str:
     """Return why TLS failed, in a sentence about the peer."""
     reason = error.reason or str(error)

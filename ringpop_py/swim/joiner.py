@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.swim.calls import silence_of
 from ringpop_py.swim.effects import HostSilent, HostsWanted, JoinRejected, Ready
-from ringpop_py.swim.messages import JoinAck, Refusal, SyncAck
+from ringpop_py.swim.messages import Failure, JoinAck, Refusal, SyncAck
 from ringpop_py.swim.waits import Due, JoinList, JoinRest
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ringpop_py.swim.syncer import Syncer
 
 FATAL_REFUSALS: Final = frozenset({"ring-points"})
-UNTRUSTED: Final = "untrusted"
-"""The kind of refusal that stands for a host to which no connection is possible, as one of the two
-does not trust the other."""
 
 
 class Joiner:
@@ -57,8 +54,6 @@ class Joiner:
         self._waits_for_name = False
         self._timer = 0
         self._rejected: JoinRejected | None = None
-        self._asked_count = 0  # in this round
-        self._untrusted_count = 0
 
     @property
     def silent_hosts(self) -> dict[Address, str]:
@@ -94,7 +89,6 @@ class Joiner:
         known = {m.address for m in core.members} if core.dialect.joins_alone else set()
         group = self._rounds.next_group(known)
         self._rejected = None
-        self._asked_count, self._untrusted_count = len(group), 0
         for host in group:
             self._asker.fetch_list(host, core.config.join_timeout_s, JoinList(host), now)
         if not group:
@@ -125,11 +119,9 @@ class Joiner:
             return
         if isinstance(outcome, Refusal) and outcome.kind in FATAL_REFUSALS:
             self._rejected = JoinRejected(host, outcome.message, fatal=True)
-        if isinstance(outcome, Refusal) and outcome.kind == UNTRUSTED:
-            self._untrusted_count += 1
-            # Only if all are: at the address of a host that is gone there may be anything.
-            if self._untrusted_count == self._asked_count:
-                self._rejected = JoinRejected(host, outcome.message, fatal=True)
+        if isinstance(outcome, Failure) and outcome.reason == "untrusted":
+            # It is there, and has another key. Alone, this node would take over what it has.
+            self._rejected = JoinRejected(host, outcome.detail, fatal=True)
         why = silence_of(outcome)
         if self._rounds.silent_for(host, why, now):
             self._core.emit(HostSilent(host, why))

@@ -264,7 +264,7 @@ class Refusal(Declared, frozen=True):
 Request = Ping | PingReq | Join | DampReq | Sync | NameReq
 Response = Ack | PingReqAck | JoinAck | DampAck | SyncAck | NameAck | Refusal
 
-FailureReason = Literal["refused", "lost", "replaced", "timeout", "declined", "failed"]
+FailureReason = Literal["refused", "lost", "replaced", "timeout", "declined", "untrusted", "failed"]
 
 
 class Failure(Declared, frozen=True):

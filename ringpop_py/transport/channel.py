@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _CONNECT_ERRORS: Final[Mapping[int, type[ConnectFailed]]] = {
     errno.ECONNREFUSED: ConnectRefused,
     errno.ETIMEDOUT: ConnectTooSlow,
-    errno.EPROTO: ConnectUntrusted,  # by `TlsNetwork`
+    errno.EKEYREJECTED: ConnectUntrusted,  # by `TlsNetwork`
 }
 RESERVED: Final = 64
 """How many connections there may be beyond `connections_max`, for hosts that `knows_host` names."""
@@ -60,8 +60,7 @@ IDLE_S: Final = 1.0
 EVICTED_SHARE: Final = 64
 """Once in `IDLE_S`, one connection in this many may make room."""
 LINGER_S: Final = 0.25
-"""For how many seconds `Channel.say_goodbye` waits for peers to close their ends, too. Some never
-do: a program that reads only when it calls finds the goodbye then."""
+"""The seconds for which `Channel.say_goodbye` waits for peers to close, too; some never do."""
 
 
 def _ignore(*_: object) -> None:

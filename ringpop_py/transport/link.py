@@ -22,13 +22,14 @@ from ringpop_py.errors import (
     ConnectBroke,
     ConnectFailed,
     ConnectTooSlow,
+    ConnectUntrusted,
     PeerDeclined,
     TooManyInFlight,
     WireError,
 )
 from ringpop_py.transport.calls import NOT_SENT, CallDeadlines, LinkEnd, silence
 from ringpop_py.transport.deadlines import OwedWatch, PeerWatch
-from ringpop_py.transport.network import StreamRefused
+from ringpop_py.transport.network import StreamRefused, StreamUntrusted
 from ringpop_py.transport.serving import IncomingCalls, ServingHost
 from ringpop_py.transport.writer import PIECE_FRAMES, LinkWriter
 from ringpop_py.values.declared import replace
@@ -259,7 +260,8 @@ class PeerLink:
             self._end = LinkEnd("this node is stopping", broke=False)
             raise
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self._because(LinkEnd(str(error)))
+            unsent = ConnectUntrusted if isinstance(error, StreamUntrusted) else ConnectBroke
+            self._because(LinkEnd(str(error), unsent=unsent))
             if isinstance(error, StreamRefused):
                 why = f"the connection was closed: {error}"
                 self._host.on_trouble(self.remote_host, CONNECTION, why)

@@ -19,6 +19,10 @@ class StreamRefused(trio.BrokenResourceError):
     """The two ends of a stream do not trust each other; the message says why."""
 
 
+class StreamUntrusted(StreamRefused):
+    """One end does not trust the certificate of the other."""
+
+
 RECEIVE_BYTES_MAX: Final = 65_536
 """The most bytes of one receive: a frame, and less than what malloc would map as pages."""
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.security.credentials import PLAIN, explained
+from ringpop_py.security.credentials import PLAIN, UNTRUSTED, explained
 from ringpop_py.security.identity import Identity, identity_in, refusal_of
-from ringpop_py.transport.network import RECEIVE_BYTES_MAX, StreamRefused
+from ringpop_py.transport.network import RECEIVE_BYTES_MAX, StreamRefused, StreamUntrusted
 
 if TYPE_CHECKING:
     from ringpop_py.address import Address
@@ -88,7 +88,7 @@ class TlsStream:
                 self._incoming.write(data)
             except ssl.SSLError as error:
                 await self._send_records()  # that tell the peer why
-                raise StreamRefused(explained(error)) from None
+                raise _refusal_by(error) from None
             else:
                 await self._send_records()
                 self._begun = True
@@ -143,7 +143,7 @@ class TlsStream:
             if not parts:
                 return None
         except ssl.SSLError as error:
-            raise StreamRefused(explained(error)) from None
+            raise _refusal_by(error) from None
         return b"".join(parts)
 
     def send_nowait(self, data: bytes | memoryview) -> int:
@@ -275,9 +275,13 @@ class TlsNetwork:
             await stream.shake_hands()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             inner.close()
-            number = errno.EPROTO if isinstance(error, StreamRefused) else errno.ECONNRESET
+            number = errno.EKEYREJECTED if isinstance(error, StreamUntrusted) else errno.EPROTO
             raise OSError(number, str(error)) from None
         except BaseException:
             inner.close()
             raise
         return stream
+
+
+def _refusal_by(error: ssl.SSLError) -> StreamRefused:
+    return (StreamUntrusted if error.reason in UNTRUSTED else StreamRefused)(explained(error))

@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, cast, final
 from ringpop_py.errors import BodyError
 from ringpop_py.values.declared import Declared, Meta, Natural, Text
 
-Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
-"""A value that a key can hold, as msgpack can express it. None is one; an absent key has none."""
+Value = None | bool | int | float | str | bytes | Sequence["Value"] | Mapping[str, "Value"]
+"""A value that a key can hold, as msgpack can express it. None is one; an absent key has none.
+
+A sequence is a list, a mapping is a dict; others are refused (`BadOperation`). To type checkers a
+``list[str]`` is a ``Sequence[Value]``, but no ``list[Value]``, which could take other items.
+"""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

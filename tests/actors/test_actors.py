@@ -272,7 +272,6 @@ class Plain(Actor[int, int]):
     ("made", "text"),
     [
         (Given, r"it cannot be made without arguments: TypeError: .*; pass a functools\.partial"),
-        (Plain, "its method receive is not `async def`"),
         (object, "is not derived from ringpop_py.Actor"),
         (5, "is a function, not int: 5"),
     ],
@@ -283,6 +282,14 @@ async def test_what_makes_no_actors_is_refused_when_it_is_registered(made: Any, 
 
         with pytest.raises(ConfigError, match=f"class of actors 'wrong'.*{text}"):
             keyspace.actor(made, name="wrong")
+
+
+async def test_an_actor_whose_receive_is_no_coroutine_is_told_so() -> None:
+    async with a_cluster() as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("wrong", partitions=4)
+
+        with pytest.raises(ApplicationError, match="receive of Plain is not `async def`"):
+            await keyspace.actor(Plain).ask("k", 1)
 
 
 @pytest.mark.parametrize("key", [None, 5, b"5"])

@@ -116,6 +116,13 @@ def test_partitions_that_cannot_be_read_though_others_take_them_for_served() -> 
     assert only(seen) == (CRITICAL, "partitions", text)
 
 
+def test_a_member_of_an_older_version_says_nothing_of_damage() -> None:
+    seen = healthy()
+    for name in ("damaged", "damage", "refusal"):
+        del seen.keyspaces["b"][0][name]
+    assert list(problems_in(seen)) == []
+
+
 def test_a_store_that_refuses_writes_is_no_bug() -> None:
     seen = healthy()
     refusal = "folder store: /s: Read-only file system"

@@ -36,6 +36,20 @@ def store(request: pytest.FixtureRequest) -> MemoryStore | None:
     return MemoryStore() if request.param == "with a store" else None
 
 
+async def test_what_has_a_narrower_type_may_be_put(store: MemoryStore | None) -> None:
+    items: list[str] = ["tea"]
+    prices: dict[str, int] = {"tea": 3}
+    async with open_local_keyspaces(store) as local:
+        keyspace = await local.open_keyspace("k", partitions=4)
+
+        await keyspace.put("items", items)  # that mypy accepts it is tested, too
+        await keyspace.put("prices", prices)
+        await keyspace.update("items", "union", ["milk"])
+
+        assert await keyspace.get("items") == ["milk", "tea"]
+        assert await keyspace.get("prices") == prices
+
+
 async def test_it_does_what_a_keyspace_of_a_cluster_does(store: MemoryStore | None) -> None:
     async with open_local_keyspaces(store) as local:
         keyspace = await local.open_keyspace("counts", partitions=8)

@@ -17,7 +17,7 @@ from ringpop_py.errors import BadRequest, CallError, JoinRefused
 from ringpop_py.keyspaces.endpoints import MEMBERS_ONLY
 from ringpop_py.security.credentials import KeyCredentials
 from ringpop_py.security.identity import Identity, Role
-from ringpop_py.security.keys import new_key, write_keys
+from ringpop_py.security.keys import new_key, read_keys, write_keys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import Member
 from ringpop_py.swim.messages import JoinAck, Ping
@@ -128,17 +128,21 @@ async def test_an_answer_in_another_name_is_not_used(
     )
 
 
+@pytest.mark.parametrize("both_keys", [False, True], ids=["another key", "only we trust them"])
 async def test_a_node_whose_key_no_host_trusts_ends_and_takes_nothing_over(
-    key: str, tmp_path: Path
+    key: str,
+    tmp_path: Path,
+    both_keys: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
     network, store, other = MemoryNetwork(), MemoryStore(), str(tmp_path / "other")
-    write_keys(other, (new_key(),), replace=False)
+    trusted = read_keys(key) if both_keys else ()
+    write_keys(other, (new_key(), *trusted), replace=False)
     async with open_ringpop(Config(listen=US, cluster_key=key), network=network, store=store) as a:
         keyspace = await a.open_keyspace("k", partitions=4)
         await keyspace.put("key", 1)
         config = Config(listen=THEM, hosts=(US,), cluster_key=other)
 
-        with pytest.raises(JoinRefused, match=r"refuses this node: .* key that is trusted here"):
+        with pytest.raises(JoinRefused, match=r"10.0.0.1:3000 refuses this node: .* trust"):
             async with open_ringpop(config, network=network, store=store):
                 pass
 

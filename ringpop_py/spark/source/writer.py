@@ -358,8 +358,8 @@ def _check_same(job: str, counts: Mapping[str, int], operation: str, note: objec
     if before != operation:
         raise OperationIdReused(
             f"job {job!r} was committed before with the operation {before}, and this is"
-            f" {operation}. Nothing was written: another operation needs another job name (a"
-            " stream: another checkpoint location)"
+            f" {operation}. Nothing was written: another operation needs another job name. (A"
+            " stream: start it once more with the former operation, which ends this batch)"
         )
     if FINGERPRINT not in counts or FINGERPRINT not in note:
         return
