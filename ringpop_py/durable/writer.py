@@ -129,7 +129,9 @@ class Writer:
                 self._wheel.add(waiting, deadline)
             await trio.lowlevel.wait_task_rescheduled(waiting.abandon)
             if not job.ended:
-                raise OutcomeUnknown("the deadline passed while this node served the request")
+                trouble = self.store.trouble
+                why = "" if trouble is None else f": {trouble}"
+                raise OutcomeUnknown(f"the deadline passed while this node served the request{why}")
         if job.error is not None:
             raise job.error
 

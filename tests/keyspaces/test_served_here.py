@@ -201,6 +201,16 @@ async def test_a_caller_that_is_gone_is_not_answered_and_what_it_wrote_stays(
         assert not any(were_over)
 
 
+async def test_a_write_that_waits_for_the_store_in_vain_says_what_the_store_says() -> None:
+    async with a_cluster() as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=4)
+        await all_online(keyspace, "a")
+        cluster.store.inject(StoreFault.FAILS, count=1_000)
+
+        with pytest.raises(OutcomeUnknown, match="served the request: memory store"):
+            await keyspace.put("key", 1, timeout_s=1)
+
+
 @pytest.mark.parametrize(
     "error", [OutcomeUnknown("late"), PartitionUnavailable("it left")], ids=lambda e: e.code
 )
