@@ -150,7 +150,7 @@ class ConnectTooSlow(ConnectFailed, code="connect-too-slow"):
 
 
 class ConnectUntrusted(ConnectFailed, code="connect-untrusted"):
-    """The two ends do not trust each other's certificates, or only one of them uses TLS."""
+    """One end does not trust the certificate of the other."""
 
 
 class ConnectBroke(ConnectFailed, code="connect-broke"):
