@@ -66,7 +66,7 @@ def owner_index(column: Column | str, ring: HashRing | RingSnapshot) -> Column:
 
 
 def native_ring(ring: HashRing | RingSnapshot) -> HashRing:
-    """Return the ring itself. Raises ConfigError if it is none, or Spark does not have its hash."""
+    """Return the ring itself. Raises ConfigError if Spark lacks its hash, or it is no ring."""
     found = ring.ring if isinstance(ring, RingSnapshot) else ring
     checked_kind(found, HashRing, "ring", "what ring_snapshot returns")
     if found.dialect != NATIVE:

@@ -74,7 +74,7 @@ def identity(path: str) -> tuple[int, int]:
     """Return which file or folder is at *path* now, whatever was there before.
 
     Raises:
-        OSError: if there is none, or it cannot be asked.
+        OSError: if nothing is there, or the file system does not answer.
     """
     found = os.stat(path)  # noqa: PTH116 - each put asks
     return found.st_dev, found.st_ino

@@ -374,8 +374,7 @@ class Channel:
         if link.connection.initiates:
             self.on_dialed(link.connection.init_headers, headers)
         identity = link.identity
-        # Where a peer says that it listens, only a member of that address is believed: our own
-        # calls to the address use this connection from now on.
+        # Only a member of that address is believed: our calls to it use this connection then.
         if link.address is None and (identity is None or identity.role is Role.MEMBER):
             address = _listening_address(link.connection.peer_host_port)
             if address is not None and (identity is None or self.owns(identity.name, address)):

@@ -32,8 +32,7 @@ SILENT_TIMEOUTS_MAX: Final = 3
 
 def now_us() -> int:
     """Return the time of the clock that drives state machines: trio's, in microseconds."""
-    # Rounded, not cut off: a deadline that was converted to seconds must come back as itself.
-    # Otherwise the clock would reach it and nothing would be due.
+    # Rounded: a deadline in seconds must come back as itself, or nothing is due when it comes.
     return round(trio.current_time() * MICROSECONDS)
 
 

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 CONNECTION: Final = "connection"
 """Reported in place of an endpoint if the trouble is with the connection itself."""
-
 PAUSE_FACTOR: Final = 2
 """How many times `WireLimits.outgoing_bytes_max` may be unsent before reading pauses."""
 

@@ -66,8 +66,7 @@ class TlsStream:
         self._plain = False
         self._unsent = b""  # records that have not left
         self._draining = False  # whether a task waits until they can
-        # How many of the next plain bytes are in these records. They were reported as not sent, so
-        # that the caller sends them again.
+        # The next plain bytes in these records: reported as not sent, so they come again.
         self._owed = 0
 
     async def shake_hands(self) -> None:
@@ -273,13 +272,12 @@ class TlsNetwork:
             context = self._credentials.context(server=False)
             stream = TlsStream(inner, context, self._credentials.identity.cluster, server=False)
             await stream.shake_hands()
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        except BaseException as error:
             inner.close()
+            if not isinstance(error, trio.BrokenResourceError | trio.ClosedResourceError):
+                raise
             number = errno.EKEYREJECTED if isinstance(error, StreamUntrusted) else errno.EPROTO
             raise OSError(number, str(error)) from None
-        except BaseException:
-            inner.close()
-            raise
         return stream
 
 

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 
 PIECE_FRAMES: Final = 8
-"""When so many frames are queued, they leave without waiting for what the same tick may add; the
-next piece of the tick has twice as many. With all of a tick in one send, the two ends would compute
-in turns: each would wait for the whole of the other's work. Doubling keeps the sends few."""
+"""So many queued frames leave at once; the next piece of the same tick has twice as many, so the
+sends stay few. With all of a tick in one send, the two ends would compute in turns."""
 
 
 class LinkWriter:
@@ -110,8 +109,7 @@ class LinkWriter:
                     sent = await self.stream.send_some(self.in_hand)
                 self.written_bytes += sent
                 rest = self.in_hand[sent:]
-                # What was queued meanwhile: `flush` leaves it to this task, so that the order is
-                # kept.
+                # `flush` leaves what was queued meanwhile to this task: so the order is kept.
                 if not rest and self.chunks:
                     rest = memoryview(self._queue.take())
                 self.in_hand = rest or None
