@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import io
-import struct
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
@@ -19,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from ringpop_py.columns.batches import is_compressed
 from ringpop_py.errors import StateDamaged, WireError
 from ringpop_py.journal.records import Slot
 from ringpop_py.keyed.keyed import Snapshot
@@ -30,6 +28,7 @@ from ringpop_py.keyed.sessions import (
     records_in,
     with_records,
 )
+from ringpop_py.values.arrow import stream_in
 from ringpop_py.values.declared import Declared, Meta, Natural, Text, convert, decode, encode
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     _check_seal(data)
     try:
         return _decoded(data)
-    except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error, WireError) as error:
+    except (pa.ArrowException, ValueError, OSError, MemoryError, WireError) as error:
         raise StateDamaged(f"not a checkpoint: {type(error).__name__}: {error}") from None
 
 
@@ -195,15 +194,13 @@ def _chunks(data: memoryview) -> Iterator[memoryview]:
 
 def _decoded(data: bytes) -> Checkpoint:
     # A file is a stream between a head and a footer. Read as a stream, it has no second description
-    # of where its batches are, and each message can be checked before it is unpacked.
-    reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data).slice(HEAD_BYTES))
-    first = next(iter(reader), None)
-    if first is None or first.type != "schema":
-        raise StateDamaged("it is damaged: a checkpoint begins with its schema")
-    schema = pa.ipc.read_schema(first)
+    # of where its batches are.
+    schema, found = stream_in(pa.py_buffer(data).slice(HEAD_BYTES))
     if not schema.equals(_WHOLE) and not schema.equals(_INCREMENT):
         raise StateDamaged(f"a checkpoint does not have the columns {schema.names}")
-    batches = [_batch_of(message, schema) for message in reader]
+    batches = list(found)
+    if any(batch.column(0).null_count for batch in batches):
+        raise StateDamaged("a checkpoint has a row without a key")
     incremental = schema.equals(_INCREMENT)
     entries, deleted = _parted(batches) if incremental else (batches, ())
     if any(batch.column(1).null_count for batch in entries):
@@ -216,17 +213,6 @@ def _decoded(data: bytes) -> Checkpoint:
     if incremental != bool(checkpoint.builds_on):
         raise StateDamaged("an incremental checkpoint builds upon others, and a whole one does not")
     return checkpoint
-
-
-def _batch_of(message: pa.ipc.Message, schema: pa.Schema) -> pa.RecordBatch:
-    if message.type != "record batch" or is_compressed(message.metadata.to_pybytes()):
-        # In compressed form, a few bytes could unpack to any amount of memory.
-        raise StateDamaged("a checkpoint has plain batches only")
-    batch = pa.ipc.read_record_batch(message, schema)
-    batch.validate(full=True)
-    if batch.column(0).null_count:
-        raise StateDamaged("a checkpoint has a row without a key")
-    return batch
 
 
 def _parted(batches: Sequence[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], tuple[str, ...]]:

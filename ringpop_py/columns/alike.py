@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ringpop_py.columns.packed import offsets_of, unpack_column
 from ringpop_py.errors import BodyError
+from ringpop_py.values.arrow import sound
 from ringpop_py.values.bulk import (
     BINARY,
     BOOLEAN,
@@ -97,8 +98,8 @@ class _Cursors(Cursors):
         mixed = pa.Array.from_buffers(kind, len(offsets) - 1, buffers)
         texts = mixed.take(pa.array(np.arange(0, len(offsets), 2), mask=nulls))
         try:
-            texts.validate(full=True)
-        except pa.ArrowInvalid:
+            sound(texts)
+        except BodyError:
             raise _Unlike from None
         return texts
 

@@ -11,7 +11,6 @@ the rows of the batch are not recorded as handled.
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
@@ -24,6 +23,7 @@ from ringpop_py.columns.packed import offsets_of
 from ringpop_py.dialect import NATIVE
 from ringpop_py.errors import ApplicationError, BadRequest, BodyError
 from ringpop_py.placing.hashes import hashes_of
+from ringpop_py.values.arrow import stream_in
 from ringpop_py.values.declared import Checksum, Declared, Natural, encode
 
 if TYPE_CHECKING:
@@ -115,49 +115,15 @@ def decode_batch(body: bytes, key: str) -> tuple[pa.RecordBatch, BatchSource]:
 
 def _read_sound(body: bytes) -> pa.RecordBatch:
     try:
-        batch = _read_one(body)
-        batch.validate(full=True)
-        names = batch.schema.names  # this decodes them, and fails if they are not UTF-8
-    except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error) as error:
-        raise BadRequest(f"not an Arrow IPC stream of one batch: {type(error).__name__}") from None
-    if len(set(names)) < len(names):
+        schema, batches = stream_in(body)
+        found = list(islice(batches, 2))  # a second one shows that there are too many
+    except BodyError as error:
+        raise BadRequest(f"not an Arrow IPC stream of one batch: {error}") from None
+    if len(found) != 1:
+        raise BadRequest("a body is a schema and one batch")
+    if len(set(schema.names)) < len(schema.names):
         raise BadRequest("the batch has two columns of one name")
-    return batch
-
-
-def _read_one(body: bytes) -> pa.RecordBatch:
-    # A body has two messages; a third one shows that there are too many.
-    messages = list(islice(pa.ipc.MessageReader.open_stream(body), 3))
-    if [message.type for message in messages] != ["schema", "record batch"]:
-        raise BadRequest("a body is a schema and one batch, without dictionaries")
-    if is_compressed(messages[1].metadata.to_pybytes()):
-        # A few compressed bytes could unpack to any amount of memory.
-        raise BadRequest("compressed batches are not accepted")
-    return pa.ipc.read_record_batch(messages[1], pa.ipc.read_schema(messages[0]))
-
-
-def is_compressed(metadata: bytes) -> bool:
-    """Return whether the record batch described by *metadata* is compressed.
-
-    pyarrow can tell only after unpacking it. In the FlatBuffers of Arrow's format,
-    ``Message.header`` is field 2 and ``RecordBatch.compression`` is field 3.
-    """
-    (message,) = struct.unpack_from("<I", metadata)
-    header = _flat_field(metadata, message, 2)
-    (offset,) = struct.unpack_from("<I", metadata, header)
-    return _flat_field(metadata, header + offset, 3) != 0
-
-
-def _flat_field(data: bytes, table: int, index: int) -> int:
-    # The position of a field of the FlatBuffers table at *table*; 0 if the field is not set.
-    (back,) = struct.unpack_from("<i", data, table)
-    vtable = table - back
-    (vtable_bytes,) = struct.unpack_from("<H", data, vtable)
-    slot = 4 + 2 * index
-    if slot >= vtable_bytes:
-        return 0
-    (offset,) = struct.unpack_from("<H", data, vtable + slot)
-    return table + offset if offset else 0
+    return found[0]
 
 
 def _source_of(metadata: dict[bytes, bytes]) -> BatchSource:
@@ -334,7 +300,7 @@ def _only(rows: pa.RecordBatch, wanted: NDArray[np.bool_]) -> pa.RecordBatch:
 
 
 def _without_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
-    # Arrow's functions return dictionaries, which `_read_one` refuses.
+    # Arrow's functions return dictionaries, which `stream_in` refuses.
     columns = [
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         for column in rows.columns

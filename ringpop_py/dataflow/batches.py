@@ -9,6 +9,7 @@ import pyarrow as pa
 from ringpop_py.dataflow.records import ROW_BYTES_MAX
 from ringpop_py.dataflow.stage import Row
 from ringpop_py.errors import BadElement, BodyError
+from ringpop_py.values.arrow import stream_in
 from ringpop_py.values.packed import decode_value, make_packer
 
 if TYPE_CHECKING:
@@ -72,21 +73,15 @@ def rows_in(body: bytes | pa.RecordBatch) -> list[Row]:
         BadElement: *body* is anything else.
     """
     try:
-        if isinstance(body, bytes):
-            with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-                table = reader.read_all()
-            batches = table.to_batches()
-        else:
-            batches = [body]
+        batches = stream_in(body).batches if isinstance(body, bytes) else [body]
         return [row for batch in batches for row in _rows_of(batch)]
-    except (pa.ArrowException, OSError, BodyError) as error:
+    except BodyError as error:
         raise BadElement(f"records are not a valid Arrow batch: {error}") from None
 
 
 def _rows_of(batch: pa.RecordBatch) -> list[Row]:
     if batch.schema != SCHEMA:
         raise BadElement(f"the columns of records are {SCHEMA}, not {batch.schema}")
-    batch.validate(full=True)
     keys, times, values = (column.to_pylist() for column in batch.columns)
     return [
         Row(key, decode_value("msgpack", value), time)

@@ -21,8 +21,9 @@ import pyarrow.flight as pf
 
 from ringpop_py.dataflow.batches import body_of
 from ringpop_py.dataflow.relayed import FIXED, TOKEN_BYTES, frame, sizes_in
-from ringpop_py.errors import BadElement
+from ringpop_py.errors import BadElement, BodyError
 from ringpop_py.exchange.elements import element_in
+from ringpop_py.values.arrow import sound, stream_in
 from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -99,11 +100,11 @@ class Relay(pf.FlightServerBase):  # type: ignore[misc] # pyarrow has no types
                 except StopIteration:
                     return
                 head = b"" if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
-                body = b"" if chunk.data is None else body_of(chunk.data)
+                body = b"" if chunk.data is None else body_of(sound(chunk.data))
                 element_in(head, body, has_body=bool(body))
                 line.send(frame(head, body))
                 writer.write_metadata(line.exactly(1))
-        except BadElement as error:
+        except (BadElement, BodyError) as error:
             raise pf.FlightServerError(f"not an element: {error}") from None
         except OSError as error:
             raise pf.FlightUnavailableError(f"the node is gone: {error}") from None
@@ -122,7 +123,7 @@ class Relay(pf.FlightServerBase):  # type: ignore[misc] # pyarrow has no types
         try:
             if secrets.compare_digest(line.exactly(TOKEN_BYTES), self._token):
                 self._pass_on(line)
-        except (OSError, BadElement, pa.ArrowException):
+        except (OSError, BadElement, BodyError, pa.ArrowException):
             pass  # the node tries again, over a connection of its own
         finally:
             line.close()
@@ -136,8 +137,7 @@ class Relay(pf.FlightServerBase):  # type: ignore[misc] # pyarrow has no types
             has_begun = False
             for head, body in frames:
                 if body:
-                    with pa.ipc.open_stream(pa.py_buffer(body)) as batches:
-                        batch = batches.read_next_batch()
+                    (batch,) = stream_in(body).batches
                     if not has_begun:
                         writer.begin(batch.schema)
                         has_begun = True

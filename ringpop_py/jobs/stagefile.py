@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from ringpop_py.columns.batches import is_compressed
-from ringpop_py.errors import BadOperation, StateDamaged, WireError
+from ringpop_py.errors import BadOperation, BodyError, StateDamaged, WireError
 from ringpop_py.keyed.aggregations import NAME_CHARACTERS_MAX
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ringpop_py.placing.keys import PARTITIONS_READ_MAX
+from ringpop_py.values.arrow import stream_in
 from ringpop_py.values.declared import Declared, Natural, Text, decode, encode
 
 if TYPE_CHECKING:
@@ -158,8 +158,8 @@ def decode_stage(file: bytes) -> StagedBatch:
     try:
         # A slice and not a copy: the columns are views of the file.
         batch = _batch_in(pa.py_buffer(file).slice(rows_at))
-    except (pa.ArrowException, ValueError, OSError, MemoryError, struct.error) as error:
-        raise StateDamaged(f"not a stage file: {type(error).__name__}: {error}") from None
+    except BodyError as error:
+        raise StateDamaged(f"not a stage file: {error}") from None
     fault = _fault_in_rows(index, batch)
     if fault:
         raise _damaged(fault)
@@ -176,6 +176,8 @@ def _parted(file: bytes) -> tuple[Index, int]:
     if checksum != xxhash.xxh64_digest(memoryview(file)[len(MAGIC) * 2 :]):
         raise _damaged("its checksum does not match its bytes")
     head_end = _FIXED.size + head_bytes
+    if head_end + -head_end % _ALIGNED_BYTES > len(file):
+        raise _damaged("its head is cut off")
     try:
         index = decode(Index, file[_FIXED.size : head_end])
     except WireError as error:
@@ -187,17 +189,13 @@ def _parted(file: bytes) -> tuple[Index, int]:
 
 
 def _batch_in(stream: pa.Buffer) -> pa.RecordBatch:
-    reader = pa.ipc.MessageReader.open_stream(stream)
-    schema, batch = reader.read_next_message(), reader.read_next_message()
-    if schema.type != "schema" or not pa.ipc.read_schema(schema).equals(_SCHEMA):
-        raise ValueError("it has other columns")
-    if batch.type != "record batch" or is_compressed(batch.metadata.to_pybytes()):
-        # If compressed, a few bytes could unpack to any amount of memory.
-        raise ValueError("its batch has to be plain and uncompressed")
-    rows = pa.ipc.read_record_batch(batch, _SCHEMA)
-    # Arrow trusts the offsets in a batch: damaged ones would read memory that is not ours.
-    rows.validate(full=True)
-    return rows
+    schema, batches = stream_in(stream)
+    if not schema.equals(_SCHEMA):
+        raise BodyError("it has other columns")
+    batch = next(batches, None)
+    if batch is None:
+        raise BodyError("it has no batch")
+    return batch
 
 
 def _fault_in(index: Index) -> str:

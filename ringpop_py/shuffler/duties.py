@@ -7,7 +7,6 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 import trio
 
 from ringpop_py.errors import BodyError, ShuffleError, ShuffleUnavailable
@@ -30,10 +29,13 @@ from ringpop_py.sorting.interval import checksum_of, parts_of, write_interval
 from ringpop_py.sorting.partfile import Part, entry_of_part, parts_in
 from ringpop_py.sorting.segment import SegmentFile
 from ringpop_py.supervision import one_line
+from ringpop_py.values.arrow import table_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from ringpop_py.shuffle.messages import FrameId
     from ringpop_py.shuffle.record import MemberId, Record
@@ -250,8 +252,7 @@ class Duties:
         assert order is not None
         if segment is None or not record.cuts:
             return
-        with pa.ipc.open_stream(record.cuts) as reader:
-            cuts = reader.read_all()
+        cuts = table_in(record.cuts)
 
         def frames() -> Iterator[tuple[FrameId, pa.Table]]:
             for entry in list(segment.entries.values()):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import trio
 
 from ringpop_py.errors import (
+    BodyError,
     ShuffleConflict,
     ShuffleEnded,
     ShuffleError,
@@ -28,6 +29,7 @@ from ringpop_py.shuffler.shuffle import Shuffle, now_ms, now_us
 from ringpop_py.sorting.interval import batches_of
 from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
 from ringpop_py.sorting.order import Order
+from ringpop_py.values.arrow import schema_in
 from ringpop_py.values.declared import decode, encode
 
 if TYPE_CHECKING:
@@ -285,8 +287,8 @@ def _check(call: c.Create) -> None:
             f"not {call.name[:100]!r}"
         )
     try:
-        schema = pa.ipc.read_schema(pa.py_buffer(call.definition.schema))
-    except (pa.ArrowInvalid, OSError) as error:
+        schema = schema_in(call.definition.schema)
+    except BodyError as error:
         raise ShuffleRefused(f"the schema cannot be read here: {error}") from None
     Order(schema, call.definition.by)  # raises ShuffleRefused
     if not 0 < call.interval_count <= INTERVALS_MAX:

@@ -19,6 +19,7 @@ from ringpop_py.errors import (
 from ringpop_py.keyed.conditions import tag_of
 from ringpop_py.shuffle.record import Record
 from ringpop_py.values.declared import decode, encode
+from ringpop_py.values.inflate import inflated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 KEYSPACE: Final = "~shuffles"
 RECORD_BYTES_MAX: Final = 1_000_000
 """The most bytes of a compressed record; a longer one needs fewer intervals or attempts."""
+RECORD_UNPACKED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""The most bytes of a record before it is compressed, and so after it is read: those of a head."""
 TIMEOUT_S: Final = 5.0
 """After so many seconds, a record that cannot be read or set is unavailable."""
 THREADS: Final = 16
@@ -70,8 +73,9 @@ class Register:
             ShuffleUnavailable: if it cannot be set, or may or may not have been set.
             ShuffleRefused: if the record is too long.
         """
-        value = zlib.compress(encode(record), 1)
-        if len(value) > RECORD_BYTES_MAX:
+        unpacked = encode(record)
+        value = zlib.compress(unpacked, 1)
+        if len(value) > RECORD_BYTES_MAX or len(unpacked) > RECORD_UNPACKED_BYTES_MAX:
             raise ShuffleRefused(
                 f"shuffle {name!r} has {record.interval_count} intervals and "
                 f"{len(record.winners)} attempts, too many for one record of "
@@ -102,7 +106,7 @@ class Register:
 def _stored(name: str, value: object) -> Stored:
     try:
         packed = value if isinstance(value, bytes) else b""
-        return Stored(decode(Record, zlib.decompress(packed)), tag_of(packed))
-    except (BodyError, zlib.error) as error:
+        return Stored(decode(Record, inflated(packed, RECORD_UNPACKED_BYTES_MAX)), tag_of(packed))
+    except BodyError as error:
         text = f"the record of shuffle {name!r} cannot be read: {error}"
         raise ShuffleUnavailable(text) from None

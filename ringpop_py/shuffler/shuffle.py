@@ -38,7 +38,9 @@ from ringpop_py.shuffler.framestore import Place
 from ringpop_py.shuffler.here import Here
 from ringpop_py.sorting.cuts import SUMMARY_POINTS_MAX, cuts_of, even_cuts, summary_of
 from ringpop_py.sorting.frames import Entry, entry_at, frame_in, unpacked
+from ringpop_py.sorting.making import check_frame
 from ringpop_py.sorting.order import Order
+from ringpop_py.values.arrow import schema_in, table_in
 from ringpop_py.values.declared import decode
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from ringpop_py.shuffle.messages import Query
     from ringpop_py.shuffler.here import Process
     from ringpop_py.shuffler.register import Stored
-    from ringpop_py.sorting.frames import Bytes
+    from ringpop_py.sorting.frames import Bytes, Frame
 
 BUSY_S: Final = 0.05
 """Seconds between two looks of the home while something is under way."""
@@ -148,7 +150,7 @@ class Shuffle:
         self._stored = stored
         if former is None or former.uid != stored.record.uid:
             definition = decode(c.Definition, stored.record.definition)
-            schema = pa.ipc.read_schema(pa.py_buffer(definition.schema))
+            schema = schema_in(definition.schema)
             self.here.order = Order(schema, definition.by)
         self._folder.carry_out(changes)
         if changes:  # a life has ended, or the rows are merged
@@ -168,12 +170,13 @@ class Shuffle:
 
     async def put(self, uid: int, body: Bytes) -> c.Said:
         """Take a frame of a client."""
-        entry = _checked(body)
+        entry, frame = _whole(body)
         if not await self.fresh(uid, 0):
             return self._said(Answer.NOT_NOW)
         store = self.member.put(uid, entry.id)
         if not isinstance(store, Store):
             return self._said(store)
+        _check(self.here, frame)
         life = self.member.life
         failures = await self._store(uid, store, entry, body)
         if failures:
@@ -223,9 +226,11 @@ class Shuffle:
 
     async def append(self, call: c.Append, body: Bytes) -> c.Said:
         """Add a frame to a segment, as its replica."""
-        _checked(body)
+        _, frame = _whole(body)
         taken = await self.fresh(call.uid, call.version)
-        taken = taken and await self._append(call.uid, call.segment, body)
+        if taken and self.member.may_append(call.uid, call.segment):
+            _check(self.here, frame)
+            taken = await self._append(call.uid, call.segment, body)
         return c.Said((Answer.OK if taken else Answer.NOT_NOW).value)
 
     async def _append(self, uid: int, number: int, body: Bytes) -> bool:
@@ -330,7 +335,7 @@ class Shuffle:
         definition = decode(c.Definition, self.record.definition)
         if definition.seed is not None:
             return _as_stream(even_cuts(self.here.order, count))
-        tables = [_from_stream(each) for each in summaries if each]
+        tables = [table_in(each) for each in summaries if each]
         keep = definition.keep_keys_together
         return _as_stream(cuts_of(self.here.order, tables, count, keep_keys_together=keep))
 
@@ -527,12 +532,21 @@ def _incomplete(name: str, refused: Refused) -> ShuffleIncomplete:
     )
 
 
-def _checked(body: Bytes) -> Entry:
+def _whole(body: Bytes) -> tuple[Entry, Frame]:
+    """Return the frame that is all of *body*. Raises BodyError."""
     entry = entry_at(body, 0)
     if entry.end != len(body):
         raise BodyError("this is not one frame")
-    frame_in(body, entry)
-    return entry
+    return entry, frame_in(body, entry)
+
+
+def _check(here: Here, frame: Frame) -> None:
+    """Raise ShuffleRefused unless *frame* can be believed."""
+    assert here.order is not None
+    try:
+        check_frame(here.order, frame)
+    except BodyError as error:
+        raise ShuffleRefused(f"a frame for shuffle {here.name!r} is refused: {error}") from None
 
 
 def _file_of(held: Held) -> c.File:
@@ -550,8 +564,3 @@ def _as_stream(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
-
-
-def _from_stream(data: bytes) -> pa.Table:
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_all()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ringpop_py.errors import ShuffleDamaged, ShuffleRefused, ShuffleUnavailable
+from ringpop_py.errors import BodyError, ShuffleDamaged, ShuffleRefused, ShuffleUnavailable
 from ringpop_py.shuffle.record import State
 from ringpop_py.shuffling.client import (
     INTERVALS,
@@ -17,6 +17,7 @@ from ringpop_py.shuffling.client import (
 )
 from ringpop_py.shuffling.putting import Attempt
 from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
+from ringpop_py.values.arrow import table_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,9 +87,8 @@ class ByHand(ShuffleClient):
         """
         attempt, number = frame
         try:
-            with pa.ipc.open_stream(body) as reader:
-                table = reader.read_all()
-        except (pa.ArrowInvalid, OSError) as error:
+            table = table_in(body)
+        except BodyError as error:
             raise ShuffleRefused(f"the body is not a stream of Arrow: {error}") from None
         sender = self._sender(attempt)
         sender.check(table)

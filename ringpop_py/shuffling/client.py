@@ -27,6 +27,7 @@ from ringpop_py.shuffling.feeding import Feeding
 from ringpop_py.shuffling.putting import Attempt, Receipt
 from ringpop_py.shuffling.readers import BATCH_ROWS, Epoch, lazy_frame, torch_dataset
 from ringpop_py.sorting.order import RANDOM, Order
+from ringpop_py.values.arrow import schema_in, table_in
 from ringpop_py.values.declared import decode
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class ShuffleClient(Closing):
     @property
     def _order(self) -> Order:
         definition = self._definition
-        return Order(pa.ipc.read_schema(pa.py_buffer(definition.schema)), definition.by)
+        return Order(schema_in(definition.schema), definition.by)
 
     def progress(self) -> dict[str, c.Counted]:
         """Return how far each node is, by its name; those that do not answer are left out.
@@ -370,8 +371,7 @@ class ShuffleClient(Closing):
                     raise ShuffleRefused(f"there are {len(record.intervals)} intervals, from 0 on")
                 found = self._interval(record, number, deadline)
                 if isinstance(found, bytearray):
-                    with pa.ipc.open_stream(pa.py_buffer(found)) as reader:
-                        return reader.read_all()
+                    return table_in(found)
                 why = found
             pauses.wait()
             self.refresh()
@@ -463,8 +463,7 @@ class ShuffleClient(Closing):
 
     def _wanted(self, low: _Bound | None, high: _Bound | None) -> Iterator[int]:
         """Return which intervals may have rows from *low* on, and before *high*."""
-        with pa.ipc.open_stream(self.record.cuts) as reader:
-            keys = self._order.keys_of(reader.read_all())
+        keys = self._order.keys_of(table_in(self.record.cuts))
         for number in range(self.record.interval_count):
             last = keys[number] if number < len(keys) else None
             first = keys[number - 1] if 0 < number <= len(keys) else None

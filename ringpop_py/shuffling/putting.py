@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 import pyarrow as pa
 
 from ringpop_py.errors import (
+    BodyError,
     ShuffleDeleted,
     ShuffleEnded,
     ShuffleFull,
@@ -20,6 +21,7 @@ from ringpop_py.shuffling.cluster import Pauses
 from ringpop_py.shuffling.lines import SILENT_S
 from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
 from ringpop_py.sorting.order import RANDOM
+from ringpop_py.values.arrow import sound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -120,8 +122,8 @@ class Attempt:
         if not table.schema.equals(wanted):
             raise ShuffleRefused(_difference(table.schema, wanted))
         try:
-            table.validate(full=True)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            sound(table)
+        except BodyError as error:
             raise ShuffleRefused(f"the rows are damaged: {error}") from None
         for field, column in zip(wanted, table.columns, strict=True):
             if column.null_count and not field.nullable:

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from ringpop_py.errors import BodyError
+from ringpop_py.sorting.frames import unpacked
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ringpop_py.sorting.frames import Bytes
     from ringpop_py.sorting.order import Order
 
 POINTS_MAX: Final = 4_096
@@ -50,6 +54,18 @@ def summary_of(
     places = np.searchsorted(sums, (np.arange(count) + 0.5) * step)
     keys = table.select(order.by).take(pa.array(places))
     return _weighted(keys, np.full(count, step))
+
+
+def check_points(order: Order, points: Bytes) -> None:
+    """Check the keys that stand for the rows of a frame, as their sender packed them.
+
+    Raises:
+        BodyError: if they are not such keys, too many, or stand for no number of rows.
+    """
+    table = unpacked(points, order.key_schema.append(pa.field(WEIGHT, pa.float64())))
+    weights = table.column(WEIGHT).to_numpy()
+    if not 0 < len(weights) <= POINTS_MAX or not (np.isfinite(weights) & (weights > 0)).all():
+        raise BodyError(f"{len(weights)} keys do not stand for the rows of a frame")
 
 
 def _weighted(keys: pa.Table, weights: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Table:

@@ -10,6 +10,7 @@ import xxhash
 
 from ringpop_py.errors import BodyError
 from ringpop_py.shuffle.record import Winner
+from ringpop_py.values.arrow import batch_in
 
 if TYPE_CHECKING:
     from ringpop_py.shuffle.messages import FrameId
@@ -60,12 +61,7 @@ def unpacked(body: Bytes, schema: pa.Schema) -> pa.Table:
     Raises:
         BodyError: if *body* is not a batch of *schema*.
     """
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(body), schema)
-        batch.validate()
-    except (pa.ArrowInvalid, OSError, ValueError) as error:
-        raise BodyError(f"the rows of a frame cannot be read: {error}") from None
-    return pa.Table.from_batches([batch])
+    return pa.Table.from_batches([batch_in(body, schema)])
 
 
 def entry_of(frame: Frame) -> bytes:

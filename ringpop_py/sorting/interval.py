@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import xxhash
 
-from ringpop_py.errors import ShuffleDamaged
+from ringpop_py.errors import BodyError, ShuffleDamaged
 from ringpop_py.shuffle.messages import FrameId, Held
 from ringpop_py.sorting.cuts import cuts_of, points_of, slices_of
 from ringpop_py.sorting.frames import packed, unpacked
 from ringpop_py.sorting.order import RANDOM, Order
 from ringpop_py.sorting.partfile import Part, entry_of_part, parts_in
+from ringpop_py.values.arrow import stream_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -157,10 +158,10 @@ def batches_of(path: Path, first_row: int = 0) -> Iterator[pa.RecordBatch]:
         ShuffleDamaged: if the file cannot be read.
     """
     try:
-        with pa.memory_map(os.fspath(path)) as file, pa.ipc.open_stream(file) as reader:
-            for batch in reader:
+        with pa.memory_map(os.fspath(path)) as file:
+            for batch in stream_in(file).batches:
                 if first_row < batch.num_rows:
                     yield batch.slice(first_row)
                 first_row = max(0, first_row - batch.num_rows)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (BodyError, OSError) as error:
         raise ShuffleDamaged(f"the file {path.name} of an interval is damaged: {error}") from None

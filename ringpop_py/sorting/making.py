@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from ringpop_py.errors import ShuffleRefused
+from ringpop_py.errors import BodyError, ShuffleRefused
 from ringpop_py.shuffle.record import Winner
-from ringpop_py.sorting.cuts import points_of
-from ringpop_py.sorting.frames import FRAME_BYTES_MAX, FRAME_ROWS_MAX, Frame, entry_of, packed
+from ringpop_py.sorting.cuts import check_points, points_of
+from ringpop_py.sorting.frames import (
+    FRAME_BYTES_MAX,
+    FRAME_ROWS_MAX,
+    Frame,
+    entry_of,
+    packed,
+    unpacked,
+)
 from ringpop_py.sorting.order import RANDOM
 
 if TYPE_CHECKING:
@@ -66,6 +73,21 @@ def _cut(table: pa.Table) -> Iterator[pa.Table]:
     rows = max(1, -(-table.num_rows // count))
     for first in range(0, table.num_rows, rows):
         yield table.slice(first, rows)
+
+
+def check_frame(order: Order, frame: Frame) -> None:
+    """Check all of *frame*, which came from outside, before it is kept or passed on.
+
+    Raises:
+        BodyError: if its rows or keys cannot be believed, or it says something else of them.
+    """
+    if (frame.receipt is not None) == bool(frame.rows or frame.body or frame.points):
+        raise BodyError(f"frame {frame.id} has rows, or is the last of its attempt: not both")
+    if frame.receipt is None:
+        rows = unpacked(frame.body, order.schema).num_rows
+        if rows != frame.rows:
+            raise BodyError(f"frame {frame.id} has {rows} rows, not {frame.rows}")
+        check_points(order, frame.points)
 
 
 def with_random_keys(table: pa.Table, seed: int, part: int, first: int) -> pa.Table:

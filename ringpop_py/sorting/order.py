@@ -7,6 +7,7 @@ of their code points, bytes in that of their values, False before True.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringpop_py.errors import ShuffleRefused
+from ringpop_py.values.arrow import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,10 +40,11 @@ class Order:
             raise ShuffleRefused(f"by names 1 to {KEYS_MAX} different columns, not {list(by)}")
         for name in RESERVED.intersection(schema.names) - {RANDOM}:
             raise ShuffleRefused(f"a column cannot be called {name!r}")
+        counts = Counter(schema.names)
         for field in schema:
-            if schema.names.count(field.name) > 1:
+            if counts[field.name] > 1:
                 raise ShuffleRefused(f"there are two columns called {field.name!r}: rename one")
-            if not _can_be_kept(field.type):
+            if not is_plain(field.type):
                 raise ShuffleRefused(
                     f"column {field.name!r} is of type {field.type}, which cannot be kept: cast it "
                     "to its plain values"
@@ -178,14 +181,6 @@ def _has_order(kind: pa.DataType) -> bool:
             types.is_temporal,
         )
     ) and not types.is_interval(kind)
-
-
-def _can_be_kept(kind: pa.DataType) -> bool:
-    """Return whether values of this type are whole in a batch without its schema."""
-    types = pa.types
-    if types.is_dictionary(kind) or types.is_union(kind) or types.is_run_end_encoded(kind):
-        return False
-    return all(_can_be_kept(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringpop_py.errors import BadKey, ConfigError
+from ringpop_py.errors import BadKey, BodyError, ConfigError
+from ringpop_py.values.arrow import sound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,8 +96,8 @@ def key_texts(keys: pa.Array) -> pa.Array:
         if pa.types.is_large_binary(kind):
             return pc.cast(keys, pa.large_string())
         assert pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        keys.validate(full=True)  # Spark makes text of any bytes: CAST(binary AS STRING)
-    except pa.ArrowInvalid as error:
+        sound(keys)  # Spark makes text of any bytes: CAST(binary AS STRING)
+    except (pa.ArrowInvalid, BodyError) as error:
         raise BadKey(f"a key is not text: {error}") from None
     return keys
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from ringpop_py.errors import ConfigError
 from ringpop_py.shuffling.client import INTERVALS, TIMEOUT_S, RandomOrder, ShuffleClient
 from ringpop_py.shuffling.putting import Receipt
+from ringpop_py.values.arrow import schema_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,7 +72,7 @@ class PutTask:
         from pyspark import TaskContext  # noqa: PLC0415 - in a task only
 
         context = TaskContext.get()
-        schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
+        schema = schema_in(self.schema)
         with (
             ShuffleClient.open(
                 self.peers, self.name, timeout_s=self.timeout_s, cluster_key=self.cluster_key

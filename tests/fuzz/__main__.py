@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz --count N``: as many spoilt calls as you like."""
+"""``python -m tests.fuzz --count N``: as many spoilt calls, and samples of Arrow, as you like."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import argparse
 import logging
 import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import trio
 
 from ringpop_py.logs import NAME
+from tests.fuzz.arrow import spoil
 from tests.fuzz.node import attack
 
 ROUND: int = 20_000
@@ -18,7 +21,7 @@ ROUND: int = 20_000
 def main() -> int:
     """Attack nodes, one after the other, and print what was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--count", type=int, default=100_000, help="calls (100000)")
+    parser.add_argument("--count", type=int, default=100_000, help="calls, and samples (100000)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
     options = parser.parse_args()
     logging.getLogger(NAME).setLevel(logging.CRITICAL)
@@ -31,6 +34,14 @@ def main() -> int:
         print(f"{done:,} calls, {bugs.total()} bugs, {found.grown_bytes >> 20} MiB more{sick}")
         if not found.healthy:
             return 1
+    # In a process of its own: what is not refused in time ends it.
+    with ProcessPoolExecutor(1, get_context("spawn")) as processes:
+        for first in range(0, options.count, ROUND):
+            some = min(ROUND, options.count - first)
+            entered = processes.submit(spoil, some, options.seed + first).result()
+            bugs.update(entered.bugs)
+            refused = entered.refused.total()
+            print(f"{first + some:,} samples of Arrow, {refused} of the last {some} refused")
     for bug, count in bugs.most_common():
         print(f"{count:6} {bug}")
     return 1 if bugs else 0

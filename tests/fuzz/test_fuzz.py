@@ -1,4 +1,4 @@
-"""Some thousand spoilt calls, records of TLS, requests of HTTP and files; more by hand.
+"""Some thousand spoilt calls, records of TLS, requests of HTTP, batches and files; more by hand.
 
 ``python -m tests.fuzz --count 1000000`` sends as many as you like.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 import random
 import ssl
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -21,6 +23,7 @@ from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
 from ringpop_py.wire.calls import NODE_SERVICE, Call
+from tests.fuzz.arrow import doors_of, spoil, table_of
 from tests.fuzz.mutations import spoilt
 from tests.fuzz.node import attack
 from tests.golden.samples import KINDS
@@ -127,6 +130,16 @@ def test_what_is_spoilt_is_read_or_refused(name: str) -> None:
             ValueError,
         ):  # ValueError: whoever reads it makes it one
             continue
+
+
+def test_spoilt_arrow_is_refused_or_sound_at_each_door() -> None:
+    # In a process of its own: what is not refused in time ends it.
+    with ProcessPoolExecutor(1, get_context("spawn")) as processes:
+        found = processes.submit(spoil, 5_000, 1).result()
+
+    assert found.bugs == {}
+    assert min(found.refused[name] for name in doors_of(table_of(3))) > 100
+    assert min(found.accepted[name] for name in doors_of(table_of(3))) > 10
 
 
 async def test_the_log_of_an_attack_is_bounded(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,8 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from ringpop_py.columns.packed import entries_of
-from ringpop_py.errors import BadOperation, ConfigError
+from ringpop_py.errors import BadOperation, BodyError, ConfigError
 from ringpop_py.keyed.aggregations import NESTING_MAX
+from ringpop_py.values.arrow import sound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,8 +177,8 @@ def stored_column(column: pa.Array | pa.ChunkedArray, name: str) -> pa.Array:
         except pa.ArrowException as error:
             raise BadOperation(f"column {name!r} cannot be kept: {error}") from None
     try:
-        column.validate(full=True)  # Spark makes text of any bytes
-    except pa.ArrowInvalid as error:
+        sound(column)  # Spark makes text of any bytes
+    except BodyError as error:
         raise BadOperation(
             f"column {name!r} has text that is not UTF-8 ({error}); keep the bytes, with"
             " CAST(… AS BINARY), or decode them, such as with decode(…, 'ISO-8859-1') of that"

@@ -23,12 +23,13 @@ import pyarrow.compute as pc
 from ringpop_py.client.client import Client, Closing
 from ringpop_py.client.courier import ClientCourier
 from ringpop_py.columns.pages import MISSING, Columns, ColumnsOf, ColumnsRequest, Wanted
-from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.errors import BodyError, KeyspaceError, PartitionUnavailable
 from ringpop_py.jobs.messages import SCHEMAS, SchemasRequest
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX
 from ringpop_py.spark.arrow.columns import gathered, partitions_of, unpack_rows
 from ringpop_py.spark.keys import key_texts
 from ringpop_py.spark.snapshot import peer_list
+from ringpop_py.values.arrow import sound
 from ringpop_py.values.declared import encode
 
 if TYPE_CHECKING:
@@ -231,8 +232,8 @@ def _joined(rows: Sequence[Packed]) -> Packed:
 def _keyed(columns: Columns) -> Packed:
     keys = _column(pa.large_string(), columns.keys, columns.key_sizes)
     try:
-        keys.validate(full=True)
-    except pa.ArrowInvalid as error:
+        sound(keys)
+    except BodyError as error:
         raise KeyspaceError(f"an owner sent keys that are not text: {error}") from None
     return Packed(keys, _values(columns))
 
