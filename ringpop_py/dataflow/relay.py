@@ -10,11 +10,12 @@ Rules for this file: threads and blocking calls; no trio.
 from __future__ import annotations
 
 import os
+import resource
 import secrets
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.flight as pf
@@ -28,6 +29,9 @@ from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+MEMORY_BYTES_MAX: Final = 1 << 30
+"""The most bytes of memory: a call that needs more fails, or the process ends, and starts again."""
 
 
 class _Line:
@@ -173,6 +177,8 @@ def main() -> None:
     line of output says where it listens.
     """
     host, port = sys.argv[1], int(sys.argv[2])
+    # Flight unpacks what comes before we see it: a compressed batch may be of any size.
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     token = sys.stdin.buffer.read(TOKEN_BYTES)
     relay = Relay(host, port, token)
     listener = socket.create_server(("127.0.0.1", 0))

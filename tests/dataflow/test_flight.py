@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from array import array
 from contextlib import asynccontextmanager
+from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,9 +22,11 @@ from ringpop_py.dataflow import start_dataflow
 from ringpop_py.dataflow.batches import SCHEMA
 from ringpop_py.dataflow.channels import Taken
 from ringpop_py.dataflow.flight import FlightSide
+from ringpop_py.dataflow.relay import MEMORY_BYTES_MAX
 from ringpop_py.errors import CallError, ConfigError
 from ringpop_py.exchange.elements import Barrier, Data, Hop, Watermark, head_of
 from ringpop_py.transport.channel import Channel
+from ringpop_py.values.arrow import table_in
 from tests.dataflow.test_dataflow import EVERY_S, Clicks, Totals, count, until
 
 if TYPE_CHECKING:
@@ -72,11 +77,15 @@ async def a_side() -> AsyncIterator[tuple[FlightSide, Side, str]]:
         nursery.cancel_scope.cancel()
 
 
-def exchanged(location: str, elements: list[tuple[bytes, pa.RecordBatch | None]]) -> list[int]:
+def exchanged(
+    location: str,
+    elements: list[tuple[bytes, pa.RecordBatch | None]],
+    options: Any = None,  # noqa: ANN401 - pyarrow has no types
+) -> list[int]:
     """Send elements as any client of Flight would, and return the answers."""
     answers = []
     with flight.connect(location) as client:
-        writer, reader = client.do_exchange(flight.FlightDescriptor.for_path("exchange"))
+        writer, reader = client.do_exchange(flight.FlightDescriptor.for_path("exchange"), options)
         with writer:
             has_begun = False
             for head, batch in elements:
@@ -115,8 +124,7 @@ async def test_elements_come_from_any_client_of_flight() -> None:
         assert side.taken[3][1] == Barrier(1)
         element = side.taken[1][1]
         assert isinstance(element, Data)
-        with pa.ipc.open_stream(element.batch) as reader:
-            assert reader.read_all().to_batches() == [a_batch(3)]
+        assert table_in(element.batch).to_batches() == [a_batch(3)]
 
 
 @pytest.mark.timeout(120)
@@ -136,6 +144,52 @@ async def test_what_is_no_element_ends_its_own_call_alone() -> None:
         assert len(side.taken) == 1
 
 
+def bomb() -> pa.RecordBatch:
+    """A batch that is short on its way, and larger than the memory of the process."""
+    offsets = pa.py_buffer(array("i", [0, MEMORY_BYTES_MAX + (1 << 20)]))
+    zeros = pa.py_buffer(mmap(-1, MEMORY_BYTES_MAX + (1 << 20)))
+    value = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, zeros])
+    return pa.RecordBatch.from_arrays(
+        [pa.array(["k"]), pa.nulls(1, pa.int64()), value], schema=SCHEMA
+    )
+
+
+def with_bad_offsets() -> pa.RecordBatch:
+    """A batch that is believed only by who does not look at its offsets."""
+    offsets = pa.py_buffer(array("i", [0, 4_000, 2, 3]))
+    keys = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abc")])
+    sound = a_batch(3)
+    return pa.RecordBatch.from_arrays([keys, *sound.columns[1:]], schema=SCHEMA)
+
+
+@pytest.mark.timeout(120)
+async def test_a_batch_that_cannot_be_believed_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    good = [(head_of(Watermark(5), hop(0)), None)]
+    async with a_side() as (_, side, location):
+        with pytest.raises(flight.FlightError, match=r"not an element: .*offset"):
+            await trio.to_thread.run_sync(
+                exchanged, location, [(head_of(Data(b""), hop(0)), with_bad_offsets())]
+            )
+        assert await trio.to_thread.run_sync(exchanged, location, good) == [1]
+        assert len(side.taken) == 1
+    assert [r for r in caplog.records if r.exc_info] == []
+
+
+@pytest.mark.timeout(120)
+def test_a_bomb_takes_no_more_than_the_memory_of_the_process() -> None:
+    with socket.create_server((HERE, 0)) as server:
+        process, said = a_process(server.getsockname()[1])
+        options = flight.FlightCallOptions(write_options=pa.ipc.IpcWriteOptions(compression="zstd"))
+        with pytest.raises((flight.FlightError, pa.ArrowException, OSError)):
+            exchanged(
+                f"grpc://{HERE}:{said['flight']}", [(head_of(Data(b""), hop(0)), bomb())], options
+            )
+    with process:
+        os.kill(process.pid, signal.SIGKILL)  # unless it has ended
+        _, process.returncode, usage = os.wait4(process.pid, 0)
+    assert usage.ru_maxrss * 1024 < MEMORY_BYTES_MAX + (256 << 20)  # with its code
+
+
 @pytest.mark.timeout(120)
 async def test_nobody_else_on_this_machine_passes_elements_on() -> None:
     async with a_side() as (flight_side, side, _):
@@ -150,9 +204,10 @@ async def test_nobody_else_on_this_machine_passes_elements_on() -> None:
         assert side.taken == []
 
 
-def test_the_process_ends_with_its_node() -> None:
+def a_process(node_port: int) -> tuple[subprocess.Popen[bytes], dict[str, int]]:
+    """The process without a node, and where it says that it listens."""
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "ringpop_py.dataflow.relay", HERE, "1"],
+        [sys.executable, "-P", "-m", "ringpop_py.dataflow.relay", HERE, str(node_port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -160,10 +215,16 @@ def test_the_process_ends_with_its_node() -> None:
     assert process.stdout is not None
     process.stdin.write(b"t" * 32)
     process.stdin.flush()
-    assert set(json.loads(process.stdout.readline())) == {"flight", "relay"}
-    process.stdin.close()
-    assert process.wait(timeout=20) == 0
-    process.stdout.close()
+    return process, json.loads(process.stdout.readline())
+
+
+def test_the_process_ends_with_its_node() -> None:
+    process, said = a_process(1)
+    with process:
+        assert set(said) == {"flight", "relay"}
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(timeout=20) == 0
 
 
 @pytest.mark.timeout(180)
