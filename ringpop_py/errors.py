@@ -313,6 +313,16 @@ class KeyspaceConflict(KeyspaceError, code="keyspace-conflict", took_effect="no"
     """A keyspace of that name exists with another definition. It was left as it is."""
 
 
+class KeyspaceForbidden(
+    KeyspaceError, code="keyspace-forbidden", took_effect="no", http_status=403
+):
+    """The keyspace is not for the caller's role: one of the cluster's own, for example."""
+
+
+class TooManyKeyspaces(KeyspaceError, code="too-many-keyspaces", took_effect="no", http_status=507):
+    """The cluster has as many keyspaces or partitions as it may have. Nothing was created."""
+
+
 class BadOperation(
     KeyspaceError, code="bad-operation", took_effect="no", http_status=400, settles=True
 ):
@@ -476,6 +486,7 @@ __all__ = [
     "KeysDiverged",
     "KeyspaceConflict",
     "KeyspaceError",
+    "KeyspaceForbidden",
     "KeyspaceUnknown",
     "MaxRetriesExceeded",
     "MayHaveRun",
@@ -517,5 +528,6 @@ __all__ = [
     "StoreRefused",
     "StoreUnavailable",
     "TooManyInFlight",
+    "TooManyKeyspaces",
     "WireError",
 ]

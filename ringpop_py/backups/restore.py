@@ -31,6 +31,7 @@ from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.logs import log
 from ringpop_py.placing.assignment import Assignment
+from ringpop_py.security.permits import check_name
 from ringpop_py.tasks import in_parallel
 from ringpop_py.values.packed import encode_value
 
@@ -73,6 +74,7 @@ async def restore(
     Raises:
         KeyspaceUnknown: if there is no such checkpoint.
         KeyspaceConflict: if *into* exists, or another node recreated this keyspace meanwhile.
+        ConfigError: if *number* or *into* cannot be used.
         StateDamaged: if a file of the checkpoint is gone or cannot be read. Nothing was changed.
         StoreUnavailable: if the store fails. Nothing was changed; or the keyspace is dropped, and
             has to be restored again; or the restore has taken effect.
@@ -90,6 +92,8 @@ async def restore(
     making = _Making(keyspaces, catalog, worker)
     source = partial(_from_checkpoint, catalog, manifest)
     wanted_name = name if into is None else into
+    if wanted_name != name:
+        check_name(wanted_name)
     return await making.make(
         replace(definition, name=wanted_name), origin, source, ends_old=wanted_name == name
     )

@@ -48,7 +48,9 @@ NAMED_OTHERWISE: Final = {
     "http_host": "http_hosts, a list",
     "identity": "name",
     "key": "http_in_key",
+    "keyspaces_max": "state.keyspaces_max",
     "label": "labels, a table",
+    "partitions_max": "state.partitions_max",
     "shuffle_disk": "shuffle.disk_bytes",
     "shuffle_folder": "shuffle.folder",
     "shuffle_memory": "shuffle.memory_bytes",
@@ -116,6 +118,10 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--shuffle-memory", dest="shuffle.memory_bytes", type=size, metavar="SIZE", help=text)
     text = "disk of that process for rows (all that is free)"
     add("--shuffle-disk", dest="shuffle.disk_bytes", type=size, metavar="SIZE", help=text)
+    text = "keyspaces that the cluster may have (1000)"
+    add("--keyspaces-max", dest="state.keyspaces_max", type=int, metavar="N", help=text)
+    text = "partitions that these may have in all (65536)"
+    add("--partitions-max", dest="state.partitions_max", type=int, metavar="N", help=text)
     for name in PERIODS:
         text = f"milliseconds that a member stays {name}"
         add(f"--{name}-period", dest=f"gossip.{name}_s", type=period, metavar="MS", help=text)

@@ -356,6 +356,7 @@ class Client(Closing):
             raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
         self.timeout_s = timeout_s
         self.cluster_key = key_file(cluster_key)
+        self.is_of_cluster = False  # whether this process is a part of it, though it has no key
         self._limits = limits or WireLimits()
         self._here = local()
         self._lines: WeakSet[_Line] = WeakSet()

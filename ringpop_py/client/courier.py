@@ -28,6 +28,7 @@ from ringpop_py.errors import (
     RingpopError,
 )
 from ringpop_py.placing.table import from_rows
+from ringpop_py.security.permits import check_name
 from ringpop_py.values.declared import convert
 from ringpop_py.values.packed import encode_value
 from ringpop_py.values.requests import STALE_OWNER_S, decode_results
@@ -68,6 +69,8 @@ class ClientCourier:
     def __init__(
         self, client: Client, name: str, *, direct: bool, peers: Iterable[Peer | str] = ()
     ) -> None:
+        if not (client.cluster_key or client.is_of_cluster):
+            check_name(name)
         self._client = client
         self._name = name
         self._direct = direct

@@ -344,6 +344,8 @@ class StateConfig(_Checked):
             covers is this many commits of the node back, whatever the time. A node that takes over
             reads at most about this many slots.
         store_threads: how many calls of the store run at the same time.
+        keyspaces_max: how many keyspaces the cluster may have for this node to create another one;
+            *partitions_max*: how many partitions these may have in all.
     """
 
     handoffs_max: int = 2
@@ -355,6 +357,8 @@ class StateConfig(_Checked):
     queue_writes_max: int = 10_000
     checkpoint_slots_max: int = 4_096
     store_threads: int = 32
+    keyspaces_max: int = 1_000
+    partitions_max: int = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,10 +33,11 @@ class JobServer:
     """Serves the requests of jobs.
 
     Args:
-        jobs_of: returns the jobs of the keyspace of a request. Raises KeyspaceError.
+        jobs_of: returns the jobs of the keyspace of a request, for its caller. Raises
+            KeyspaceError.
     """
 
-    def __init__(self, jobs_of: Callable[[KeyspaceRequest], Awaitable[Jobs]]) -> None:
+    def __init__(self, jobs_of: Callable[[KeyspaceRequest, IncomingCall], Awaitable[Jobs]]) -> None:
         self._jobs_of = jobs_of
 
     def endpoints(self) -> dict[str, Handler]:
@@ -53,34 +54,34 @@ class JobServer:
 
     async def _stage(self, incoming: IncomingCall) -> Answer:
         head = decode(StageHead, incoming.arg2)
-        return await self._answered(head, lambda jobs: jobs.stage(head, incoming.arg3))
+        return await self._answered(head, incoming, lambda jobs: jobs.stage(head, incoming.arg3))
 
     async def _finish(self, incoming: IncomingCall) -> Answer:
         request = decode(FinishRequest, incoming.arg3)
-        return await self._answered(request, lambda jobs: jobs.finish(request))
+        return await self._answered(request, incoming, lambda jobs: jobs.finish(request))
 
     async def _decide(self, incoming: IncomingCall) -> Answer:
         request = decode(DecideRequest, incoming.arg3)
-        return await self._answered(request, lambda jobs: jobs.decide(request))
+        return await self._answered(request, incoming, lambda jobs: jobs.decide(request))
 
     async def _status(self, incoming: IncomingCall) -> Answer:
         job = decode(JobId, incoming.arg3)
-        return await self._answered(job, lambda jobs: jobs.decision(job.job))
+        return await self._answered(job, incoming, lambda jobs: jobs.decision(job.job))
 
     async def _schemas(self, incoming: IncomingCall) -> Answer:
         request = decode(SchemasRequest, incoming.arg3)
-        return await self._answered(request, lambda jobs: jobs.schemas(request.schema))
+        return await self._answered(request, incoming, lambda jobs: jobs.schemas(request.schema))
 
     async def _settle(self, incoming: IncomingCall) -> Answer:
         job = decode(JobId, incoming.arg3)
         # Half of the time that is left, so that the answer arrives in the other half.
         timeout_s = min(SETTLE_S, max(incoming.deadline - trio.current_time(), 0.0) / 2)
-        return await self._answered(job, lambda jobs: jobs.settle(job.job, timeout_s))
+        return await self._answered(job, incoming, lambda jobs: jobs.settle(job.job, timeout_s))
 
     async def _apply(self, incoming: IncomingCall) -> Answer:
         request = decode(ApplyJobRequest, incoming.arg3)
         try:
-            jobs = await self._jobs_of(request)
+            jobs = await self._jobs_of(request, incoming)
         except KeyspaceError as error:
             # One for each part, which is where the errand of the job looks for errors.
             return Answer(ok=True, arg3=encode_results([error] * len(request.partitions)))
@@ -88,11 +89,14 @@ class JobServer:
         return Answer(ok=True, arg3=encode_results(results))
 
     async def _answered(
-        self, job: KeyspaceRequest, serve: Callable[[Jobs], Awaitable[object]]
+        self,
+        job: KeyspaceRequest,
+        incoming: IncomingCall,
+        serve: Callable[[Jobs], Awaitable[object]],
     ) -> Answer:
         result: object
         try:
-            result = await serve(await self._jobs_of(job))
+            result = await serve(await self._jobs_of(job, incoming))
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Address
     from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.security.identity import Identity
     from ringpop_py.shares.view import NodeView
     from ringpop_py.transport.channel import IncomingCall
     from ringpop_py.transport.serving import Handler
@@ -43,7 +44,7 @@ class ClientServer:
     """Serves `ringpop_py.client.keyspace_client.KeyspaceClient`.
 
     Args:
-        find: returns the keyspace of a name. Raises KeyspaceError.
+        find: returns the keyspace of a name, for a caller. Raises KeyspaceError.
         elsewhere: called if *find* raised `PartitionUnavailable`; returns the keyspace if only
             other members can serve it, and None otherwise.
     """
@@ -51,7 +52,7 @@ class ClientServer:
     def __init__(
         self,
         node: NodeView,
-        find: Callable[[str], Awaitable[Keyspace]],
+        find: Callable[[str, Identity | None], Awaitable[Keyspace]],
         elsewhere: Callable[[str], Elsewhere | None],
     ) -> None:
         self._node = node
@@ -71,14 +72,14 @@ class ClientServer:
     async def _describe(self, incoming: IncomingCall) -> Answer:
         result: object
         try:
-            result = await self._description(decode(Text, incoming.arg3))
+            result = await self._description(decode(Text, incoming.arg3), incoming.identity)
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))
 
-    async def _description(self, name: str) -> Description:
+    async def _description(self, name: str, caller: Identity | None) -> Description:
         try:
-            keyspace = await self._find(name)
+            keyspace = await self._find(name, caller)
         except PartitionUnavailable:
             known = self._elsewhere(name)
             if known is None:
@@ -97,13 +98,14 @@ class ClientServer:
         def write(keyspace: Keyspace) -> Awaitable[Mapping[int, object]]:
             return keyspace.write(parts, timeout_s=_time_left_s(incoming))
 
-        return await self._bring(request, write)
+        return await self._bring(request, incoming, write)
 
     async def _read(self, incoming: IncomingCall) -> Answer:
         request = decode(ReadRequest, incoming.arg3)
         parts, stale = dict(request.parts), request.stale
         return await self._bring(
             request,
+            incoming,
             lambda keyspace: keyspace.read_packed(
                 parts, stale=stale, timeout_s=_time_left_s(incoming)
             ),
@@ -113,6 +115,7 @@ class ClientServer:
         request = decode(ScanRequest, incoming.arg3)
         return await self._bring(
             request,
+            incoming,
             lambda keyspace: keyspace.scan_packed(request, timeout_s=_time_left_s(incoming)),
         )
 
@@ -126,16 +129,19 @@ class ClientServer:
             kept = fitting([found[number] for number in wanted], list(wanted.values()))
             return dict(zip(wanted, kept, strict=True))
 
-        return await self._bring(request, ask)
+        return await self._bring(request, incoming, ask)
 
     async def _bring(
-        self, request: PartsRequest, ask: Callable[[Keyspace], Awaitable[Mapping[int, object]]]
+        self,
+        request: PartsRequest,
+        incoming: IncomingCall,
+        ask: Callable[[Keyspace], Awaitable[Mapping[int, object]]],
     ) -> Answer:
         numbers = numbers_of(request)
         results: list[Any]
         routes = Routes()
         try:
-            keyspace = await self._find(request.keyspace)
+            keyspace = await self._find(request.keyspace, incoming.identity)
             _check(keyspace, request.generation, numbers)
             found = await ask(keyspace)
             results = [found[number] for number in numbers]

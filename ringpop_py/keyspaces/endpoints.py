@@ -19,6 +19,7 @@ from ringpop_py.jobs.server import JobServer
 from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
 from ringpop_py.memory.hand_over import HAND_OVER, HandOver
 from ringpop_py.memory.host import MemoryHost
+from ringpop_py.security.permits import check_use
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.values.operations import WriteRun
@@ -112,7 +113,7 @@ class KeyspaceServer:
             parts = [(number, WriteRun.gathered(writes)) for number, writes in parts]
         partition = self._served(request, incoming)
         if partition is None:
-            return self._at_host(request, lambda host: host.apply(parts))
+            return self._at_host(request, incoming, lambda host: host.apply(parts))
         result = partition.begin_write(parts[0][1], partial(_answer, incoming))
         return None if result is None else _answer_of(result)
 
@@ -121,7 +122,7 @@ class KeyspaceServer:
         parts, stale = request.parts, request.stale
         partition = self._served(request, incoming)
         if partition is None:
-            return self._at_host(request, lambda host: host.read(parts, stale=stale))
+            return self._at_host(request, incoming, lambda host: host.read(parts, stale=stale))
         keys = parts[0][1]
         result = partition.begin_read(
             lambda state: state.packed(keys), partial(_answer, incoming), stale=stale
@@ -135,24 +136,25 @@ class KeyspaceServer:
         if len(request.parts) != 1 or incoming.event.tracing:  # a span lasts as long as its task
             return None
         try:
+            check_use(request.keyspace, incoming.identity)
             host = self._finder.here(request.keyspace).host
-        except KeyspaceUnknown:
+        except KeyspaceError:  # it becomes the answer where it is found again
             return None
         return host.served(request.parts[0][0]) if host.generation == request.generation else None
 
     async def _scan(self, incoming: IncomingCall) -> Answer:
         request = decode(ScanRequest, incoming.arg3)
-        return await self._at_host(request, lambda host: host.scan(request))
+        return await self._at_host(request, incoming, lambda host: host.scan(request))
 
     async def _columns(self, incoming: IncomingCall) -> Answer:
         request = decode(ColumnsRequest, incoming.arg3)
-        return await self._at_host(request, lambda host: host.columns(request))
+        return await self._at_host(request, incoming, lambda host: host.columns(request))
 
     async def _ask_actor(self, incoming: IncomingCall) -> Answer:
         mail = decode(Mail, incoming.arg3)
         result: object
         try:
-            share = await self._share(mail.keyspace, mail.generation)
+            share = await self._share(mail, incoming)
             result = await share.keyspace.stage.take(mail)
         except KeyspaceError as error:
             result = error
@@ -167,14 +169,17 @@ class KeyspaceServer:
                 raise BadRequest(f"keyspace {request.keyspace!r} is not durable")
             return await host.snapshots.take(request.number, request.partitions)
 
-        return await self._at_host(request, take)
+        return await self._at_host(request, incoming, take)
 
     async def _at_host(
-        self, request: PartsRequest, serve: Callable[[Host], Awaitable[list[Any]]]
+        self,
+        request: PartsRequest,
+        incoming: IncomingCall,
+        serve: Callable[[Host], Awaitable[list[Any]]],
     ) -> Answer:
         results: list[Any]
         try:
-            host = (await self._share(request.keyspace, request.generation)).host
+            host = (await self._share(request, incoming)).host
         except KeyspaceError as error:
             # It concerns the keyspace as a whole; callers look for errors part by part.
             results = [error] * len(numbers_of(request))
@@ -182,13 +187,15 @@ class KeyspaceServer:
             results = await serve(host)
         return Answer(ok=True, arg3=encode_results(results))
 
-    async def _share_or_refusal(self, request: KeyspaceRequest) -> Share:
+    async def _share_or_refusal(self, request: KeyspaceRequest, incoming: IncomingCall) -> Share:
         try:
-            return await self._share(request.keyspace, request.generation)
+            return await self._share(request, incoming)
         except KeyspaceError as error:
             raise BadRequest(str(error)) from None
 
-    async def _share(self, name: str, generation: int) -> Share:
+    async def _share(self, request: KeyspaceRequest, incoming: IncomingCall) -> Share:
+        name, generation = request.keyspace, request.generation
+        check_use(name, incoming.identity)
         # Peers that ask for a keyspace which does not exist must not load the store each time.
         if name in self._missed_until and trio.current_time() < self._missed_until[name]:
             share = self._finder.here(name)
@@ -208,7 +215,7 @@ class KeyspaceServer:
 
     async def _release(self, incoming: IncomingCall) -> Answer:
         request = decode(ReleaseRequest, incoming.arg3)
-        host = (await self._share_or_refusal(request)).host
+        host = (await self._share_or_refusal(request, incoming)).host
         if not isinstance(host, DurableHost):
             raise BadRequest(f"keyspace {request.keyspace!r} is not durable")
         said = await host.driver.release(request)
@@ -216,7 +223,7 @@ class KeyspaceServer:
 
     async def _take(self, incoming: IncomingCall) -> Answer:
         request = decode(HandOver, incoming.arg3)
-        host = (await self._share_or_refusal(request)).host
+        host = (await self._share_or_refusal(request, incoming)).host
         if not isinstance(host, MemoryHost):
             raise BadRequest(f"keyspace {request.keyspace!r} is not in memory mode")
         said = host.driver.take(request)
@@ -230,9 +237,9 @@ class KeyspaceServer:
 
     # Jobs.
 
-    async def _jobs_of(self, job: KeyspaceRequest) -> Jobs:
+    async def _jobs_of(self, job: KeyspaceRequest, incoming: IncomingCall) -> Jobs:
         try:
-            host = (await self._share(job.keyspace, job.generation)).host
+            host = (await self._share(job, incoming)).host
         except KeyspaceUnknown:
             # Another member may serve it: the error of this check passes, and the client turns
             # there.

@@ -35,6 +35,7 @@ from ringpop_py.placing.table import Table
 from ringpop_py.proxy.application import Application
 from ringpop_py.proxy.forward import Proxy
 from ringpop_py.proxy.owners import RingOwners
+from ringpop_py.security.permits import check_name
 from ringpop_py.shares.rescale_events import Gained, RescaleEvents
 from ringpop_py.supervision import check_trio
 from ringpop_py.values.operations import are_plain
@@ -109,6 +110,7 @@ class LocalKeyspaces:
             KeyspaceUnknown: if it does not exist, and no settings were given.
             StoreUnavailable: if the store does not answer.
         """
+        check_name(name)
         async with self._opening:  # a second caller finds what the first one has opened
             return await self._open(name, settings)
 

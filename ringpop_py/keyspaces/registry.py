@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ringpop_py.catalog.catalog import CatalogEntry, created
+from ringpop_py.catalog.quota import Quota
 from ringpop_py.drain import ENDED, Work
 from ringpop_py.durable.host import DurableHost
 from ringpop_py.errors import ConfigError, KeyspaceUnknown, PartitionUnavailable, StoreUnavailable
@@ -22,7 +23,9 @@ from ringpop_py.memory.host import MemoryHost, check_settings
 from ringpop_py.memory.merge_rules import MergeRules
 from ringpop_py.placing.gossip import Known
 from ringpop_py.placing.strategies import strategy_named
-from ringpop_py.security.identity import Role
+from ringpop_py.security.identity import Identity, Role
+from ringpop_py.security.permits import check_name, check_use
+from ringpop_py.shares.apart import check_that_all_share
 from ringpop_py.supervision import keep_running
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import STORE_LABEL, Status
@@ -45,8 +48,6 @@ if TYPE_CHECKING:
 
 CATALOG_WAIT_S: Final = 2.0
 """The most seconds for which the start of a node waits for the keyspaces in its store."""
-
-OTHERS_NAMED_MAX: Final = 5
 
 
 class Keyspaces:
@@ -71,6 +72,7 @@ class Keyspaces:
         self.merge_rules = MergeRules()
         self._node = node
         self._entries: dict[str, CatalogEntry] = {}
+        self._quota = Quota(node.config.state, self._entries)
         self._tasks = Spawner(contain, lambda: ENDED)
         spawn = self._tasks.spawn
         self._stored = StoredKeyspaces(store, node.config, self._learn) if store else None
@@ -97,19 +99,17 @@ class Keyspaces:
         """Return the keyspace of this *definition*; create it if it does not exist.
 
         Args:
-            is_own: whether it is one of the cluster's own, whose names begin with ``~``.
+            is_own: whether it is one of the cluster's own, named ``~…``, which no limit stops.
 
         Raises:
             KeyspaceConflict: if a keyspace of this name has another definition.
             KeyspaceUnknown: if it is being dropped.
-            ConfigError: if this node cannot have a share of it.
+            TooManyKeyspaces: if the cluster has as many as `StateConfig` permits.
+            ConfigError: if this node cannot have a share of it, or the name is the cluster's.
             StoreUnavailable: if the store does not answer.
         """
-        if definition.name.startswith("~") and not is_own:
-            raise ConfigError(
-                f"names that begin with ~ are those of the cluster's own keyspaces, "
-                f"not {definition.name!r}"
-            )
+        if not is_own:
+            check_name(definition.name)
         strategy_named(definition.strategy)  # raises ConfigError
         if definition.mode == "memory":
             return await self._open_in_memory(definition)
@@ -120,8 +120,9 @@ class Keyspaces:
         if known is None and not is_own:
             await stored.find(definition.name)
             if definition.name not in self._entries:
-                _check_that_all_share(self._node, stored.opened, definition.name)
-        await stored.create(definition)
+                check_that_all_share(self._node, stored.opened.label, definition.name)
+        with nullcontext() if is_own else self._quota.creating(definition):
+            await stored.create(definition)
         return self.here(definition.name).keyspace
 
     async def _open_in_memory(self, definition: Definition) -> Keyspace:
@@ -132,15 +133,17 @@ class Keyspaces:
         known = self._entries.get(definition.name)
         entry = created(known, definition)
         if entry is not known:
-            self.learn(entry)
+            with self._quota.creating(definition):
+                self.learn(entry)
         return self.here(definition.name).keyspace
 
     async def get(self, name: str) -> Keyspace:
         """Return the existing keyspace *name*. Raises KeyspaceUnknown, StoreUnavailable."""
         return (await self.find(name)).keyspace
 
-    async def get_for_client(self, name: str) -> Keyspace:
-        """As `get`, but raise PartitionUnavailable if only other members can serve it."""
+    async def get_for_client(self, name: str, caller: Identity | None) -> Keyspace:
+        """As `get`, for *caller* (`check_use`); raise PartitionUnavailable if others serve it."""
+        check_use(name, caller)
         try:
             return await self.get(name)
         except KeyspaceUnknown:
@@ -361,20 +364,3 @@ class Keyspaces:
     def hint_assignment(self, name: str, version: int) -> None:
         """See `GossipTarget`."""
         self.here(name).host.hint_assignment(version)
-
-
-def _check_that_all_share(node: NodeView, opened: OpenedStore, name: str) -> None:
-    """Raise ConfigError if members have another store: they may have the keyspace *name* there."""
-    key, ours = opened.label
-    others = [
-        member.name
-        for member in node.members
-        if member.status.reachable and dict(member.labels).get(key, ours) != ours
-    ]
-    if others:
-        raise ConfigError(
-            f"keyspace {name!r} is not in the store of {node.name!r}, and other members have"
-            f" another store: {', '.join(others[:OTHERS_NAMED_MAX])}. A keyspace that is created"
-            f" here would not be theirs. Is {node.config.store or 'the given one'} the right store?"
-            " If it is, these are two clusters: give them different names"
-        )

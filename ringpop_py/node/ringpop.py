@@ -32,6 +32,7 @@ from ringpop_py.proxy.owners import RingOwners
 from ringpop_py.proxy.receive import ProxyServer
 from ringpop_py.proxy.request import Handler, ManyHandler
 from ringpop_py.ring.placement import Placement
+from ringpop_py.security.permits import check_name
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import Status
 
@@ -382,11 +383,14 @@ class Ringpop:
             settings: see `ringpop_py.placing.definition.Definition`.
 
         Raises:
-            ConfigError: a setting cannot be used, or this node has no store for a durable one.
+            ConfigError: the name is one of the cluster's own, a setting cannot be used, or this
+                node has no store for a durable one.
             KeyspaceConflict: it exists, and was created with other settings.
             KeyspaceUnknown: it does not exist, and no settings were given.
+            TooManyKeyspaces: the cluster has as many as `StateConfig` permits.
             StoreUnavailable: the store did not answer.
         """
+        check_name(name)
         if not settings:
             return await self.keyspaces.get(name)
         from ringpop_py.placing.definition import Definition  # noqa: PLC0415 - on demand

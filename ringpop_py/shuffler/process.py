@@ -108,6 +108,7 @@ def claim(folder: Path) -> tuple[int, int]:
 async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore) -> None:
     """Serve until standard input ends."""
     client = Client(options.node, cluster_key=options.cluster_key or "")
+    client.is_of_cluster = True
     data, memory = options.folder / DATA, options.memory
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_until_input_ends, nursery.cancel_scope)

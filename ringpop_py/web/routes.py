@@ -18,6 +18,7 @@ from ringpop_py.errors import KeyspaceError
 from ringpop_py.node.events import log_change
 from ringpop_py.placing.definition import Settings
 from ringpop_py.security.identity import Role
+from ringpop_py.security.permits import NOBODY, check_use
 from ringpop_py.swim.member import Status
 from ringpop_py.values.operations import Change, Outcome, Value
 from ringpop_py.values.packed import a_list, a_map, a_text
@@ -89,7 +90,8 @@ class HttpRoutes:
         ]
 
     async def _open(self, request: Request) -> Keyspace:
-        return await self._ringpop.keyspaces.get_for_client(name_in(request, "keyspace"))
+        name, caller = name_in(request, "keyspace"), request.state.identity or NOBODY
+        return await self._ringpop.keyspaces.get_for_client(name, caller)
 
     # The node. These accept any `Accept` and any parameter, as load balancers may add some: after a
     # refused probe, a healthy process would be restarted.
@@ -150,6 +152,7 @@ class HttpRoutes:
 
     async def _administer(self, request: Request, path: str, asked: dict[str, Any]) -> object:
         """Call the admin endpoint at *path* with *asked*, and log the caller."""
+        check_use(asked["name"], request.state.identity or NOBODY)
         if path in CHANGES:
             check_role(request, Role.ADMIN)
         caller = "unknown" if request.client is None else str(Address(*request.client))

@@ -298,6 +298,17 @@ async def test_nobody_creates_a_keyspace_while_it_is_restored() -> None:
         assert await (await a.open_keyspace("counts", partitions=8)).get("k1") is None
 
 
+async def test_it_makes_no_keyspace_of_the_cluster() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await filled(a)
+        await checkpoint_now(host_of(a))
+
+        with pytest.raises(ConfigError, match="the cluster's own keyspaces, not '~copy'"):
+            await restore(a.keyspaces, "counts", into="~copy")
+        assert [each.name for each in a.keyspaces.all()] == ["counts"]
+
+
 async def test_it_replaces_no_other_keyspace() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")

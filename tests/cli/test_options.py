@@ -76,7 +76,8 @@ def test_flags_override_the_file_and_the_file_the_preset(tmp_path: Path) -> None
         '[labels]\nzone = "a"\n[state]\nhandoffs_max = 7\n'
     )
 
-    config = parse("--config", str(file), "--cluster", "flag", "--label", "rack=7")
+    flags = ("--cluster", "flag", "--label", "rack=7", "--partitions-max", "70000")
+    config = parse("--config", str(file), *flags)
 
     assert config.cluster == "flag"
     assert config.listen.port == 4000
@@ -85,6 +86,7 @@ def test_flags_override_the_file_and_the_file_the_preset(tmp_path: Path) -> None
     assert config.proxy.retry_schedule_s == (0, 0.5, 2)
     assert config.labels == (("rack", "7"), ("zone", "a"))
     assert config.state.handoffs_max == 7
+    assert (config.state.keyspaces_max, config.state.partitions_max) == (1_000, 70_000)
 
 
 def test_a_store_is_named_by_a_flag_or_the_file(tmp_path: Path) -> None:

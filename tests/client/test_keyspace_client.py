@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -32,6 +33,7 @@ from ringpop_py import (
 )
 from ringpop_py.client import courier
 from ringpop_py.client.messages import ROUTED, Routes, encode_answer
+from ringpop_py.jobs.client import JobClient
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.values.operations import Outcome
 from ringpop_py.values.requests import APPLY, READ, SCAN, encode_results
@@ -442,3 +444,14 @@ async def test_an_owner_without_room_is_believed() -> None:
 
         await in_thread(a.address, work)
         assert through_daemon.count == 0
+
+
+def test_a_client_without_a_key_uses_no_keyspace_of_the_cluster() -> None:
+    with Client("127.0.0.1:1", cluster_key="") as client:
+        for use in (KeyspaceClient, partial(JobClient, job="j")):
+            with pytest.raises(ConfigError, match="the cluster's own keyspaces, not '~shuffles'"):
+                use(client, "~shuffles")
+        client.is_of_cluster = True  # as that of the process that holds the rows of shuffles
+        KeyspaceClient(client, "~shuffles").close()
+    with Client("127.0.0.1:1", cluster_key="file") as client:
+        KeyspaceClient(client, "~shuffles").close()  # a member judges

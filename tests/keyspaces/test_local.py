@@ -36,6 +36,12 @@ def store(request: pytest.FixtureRequest) -> MemoryStore | None:
     return MemoryStore() if request.param == "with a store" else None
 
 
+async def test_those_of_the_cluster_in_a_store_are_not_opened(store: MemoryStore | None) -> None:
+    async with open_local_keyspaces(store) as keyspaces:
+        with pytest.raises(ConfigError, match="the cluster's own keyspaces, not '~shuffles'"):
+            await keyspaces.open_keyspace("~shuffles", partitions=4)
+
+
 async def test_what_has_a_narrower_type_may_be_put(store: MemoryStore | None) -> None:
     items: list[str] = ["tea"]
     prices: dict[str, int] = {"tea": 3}

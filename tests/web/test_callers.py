@@ -16,6 +16,7 @@ import trio
 from starlette.requests import Request
 
 from ringpop_py import Address, Config, ConfigError, open_ringpop
+from ringpop_py.placing.definition import Definition
 from ringpop_py.security.authority import authority_of
 from ringpop_py.security.credentials import member_credentials
 from ringpop_py.security.identity import Identity, Role
@@ -30,7 +31,9 @@ from ringpop_py.security.tokens import (
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.web import server
 from ringpop_py.web.callers import SHOWN, Callers, Shown, _token_in
+from ringpop_py.web.overview import Overview
 from ringpop_py.web.refusals import HttpRefusal
+from ringpop_py.web.routes import HttpRoutes
 from tests.logged import events_in
 
 if TYPE_CHECKING:
@@ -86,6 +89,60 @@ async def test_who_does_not_say_who_they_are_learns_how_the_node_is_and_no_more(
             assert (refused.status_code, refused.json()["error"]) == (401, "Unauthorized")
         assert refused.headers["www-authenticate"] == 'Basic realm="ringpop_py", Bearer'
         assert (await http.put("/keyspaces/k/keys/x", json=1)).status_code == 401
+
+
+OWN = "/keyspaces/~shuffles"
+DOORS: Any = (
+    ("GET", OWN, {}),
+    ("PUT", OWN, {"json": {"partitions": 1}}),
+    ("GET", f"{OWN}/keys", {}),
+    ("POST", f"{OWN}/get-many", {"json": {"keys": ["x"]}}),
+    ("POST", f"{OWN}/update-many", {"json": {"changes": [{"key": "x", "operation": "put"}]}}),
+    ("PUT", f"{OWN}/keys/x", {"json": 1}),
+    ("PUT", f"{OWN}/keys/x", {"json": 2, "headers": {"if-none-match": "*"}}),
+    ("GET", f"{OWN}/keys/x", {}),
+    ("DELETE", f"{OWN}/keys/x", {}),
+    ("POST", f"{OWN}/keys/x/add", {"json": 1}),
+    ("DELETE", OWN, {"params": {"confirm": "~shuffles"}}),
+)
+"""Each door over HTTP to the rows of a keyspace, and to the keyspace itself; the last drops it."""
+
+
+async def test_each_door_to_a_keyspace_is_tried(tmp_path: Path) -> None:
+    async with serving(tmp_path) as node:
+        routes = HttpRoutes(node, Overview(node)).all(lambda endpoint: endpoint)
+    served = {
+        (method, route.path)
+        for route in routes
+        if route.path.startswith("/keyspaces/")
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    named = [(method, path.replace("~shuffles", "{keyspace}")) for method, path, _ in DOORS]
+    tried = {
+        (method, path.replace("x/add", "x/{operation}").replace("keys/x", "keys/{key}"))
+        for method, path in named
+    }
+    assert tried == served
+
+
+@pytest.mark.parametrize("role", [Role.CLIENT, Role.ADMIN])
+async def test_keyspaces_of_the_cluster_are_for_admins(tmp_path: Path, role: Role) -> None:
+    async with serving(tmp_path) as node, caller(node) as http:
+        own = Definition(name="~shuffles", partitions=1)
+        keyspace = await node.keyspaces.open(own, is_own=True)
+        statuses = {}
+        for method, path, how in DOORS:
+            headers = {**how.get("headers", {}), **bearer(token(role))}
+            answer = await http.request(method, path, **{**how, "headers": headers})
+            kind = answer.json()["error"] if answer.status_code >= 400 else ""
+            statuses[method, path, kind] = answer.status_code
+        left = await keyspace.get("x") if role is Role.CLIENT else None
+
+    refused = {door for door, status in statuses.items() if status == 403}
+    forbidden = {door for door in refused if door[2] in {"KeyspaceForbidden", "Forbidden"}}
+    assert forbidden == refused
+    assert len(refused) == (len({each[:2] for each in DOORS}) if role is Role.CLIENT else 0)
+    assert left is None
 
 
 async def test_a_token_is_a_bearer_or_a_password(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from ringpop_py.config.settings import StateConfig
+from ringpop_py.placing.definition import Definition
+from ringpop_py.shuffler.register import KEYSPACE
 from ringpop_py.web.server import App
 from tests.keyspaces.clusters import a_cluster
 from tests.logged import events_in
@@ -24,6 +27,48 @@ async def test_a_keyspace_is_created_once_and_creating_it_again_is_no_error() ->
         assert (first.json()["name"], first.json()["partitions"]) == ("new", 8)
         assert (await served.http.put(f"{NEW}/keys/x", json=1)).status_code == 204
         assert "new" in (await served.http.get("/keyspaces")).json()
+
+
+async def test_without_keys_nobody_reaches_the_records_of_shuffles_by_their_name() -> None:
+    async with a_node() as served:
+        own = Definition(name=KEYSPACE, partitions=1)
+        keyspace = await served.node.keyspaces.open(own, is_own=True)
+        records = f"/keyspaces/{KEYSPACE}"
+
+        written = await served.http.put(f"{records}/keys/x", json=1)  # `GET /shuffles` read it
+        read = await served.http.get(f"{records}/keys/x")
+        dropped = await served.http.delete(records, params={"confirm": KEYSPACE})
+
+        for answer in (written, read, dropped):
+            assert (answer.status_code, answer.json()["error"]) == (403, "KeyspaceForbidden")
+        assert "the cluster's own, for the role admin or member" in written.json()["message"]
+        assert await keyspace.get("x") is None
+        assert KEYSPACE in (await served.http.get("/keyspaces")).json()  # how it is may be seen
+
+
+async def test_a_cluster_has_so_many_keyspaces_and_partitions_and_no_more() -> None:
+    state = StateConfig(keyspaces_max=2, partitions_max=20)
+    async with a_cluster() as cluster:
+        node = await cluster.start("a", state=state)
+        await node.keyspaces.open(Definition(name=KEYSPACE, partitions=16), is_own=True)
+        transport = httpx.ASGITransport(App(node))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            first = await http.put(NEW, json=SETTINGS)
+            large = await http.put("/keyspaces/large", json={"partitions": 16})
+            in_memory = await http.put("/keyspaces/m", json={"partitions": 13, "mode": "memory"})
+            second = await http.put("/keyspaces/second", json={"partitions": 12})
+            third = await http.put("/keyspaces/third", json={"partitions": 1})
+            again = await http.put(NEW, json=SETTINGS)
+            await http.delete("/keyspaces/second", params={"confirm": "second"})
+            after_a_drop = await http.put("/keyspaces/third", json={"partitions": 1})
+
+    assert [answer.status_code for answer in (first, second, again)] == [201, 201, 200]
+    assert after_a_drop.status_code == 201
+    for answer in (large, in_memory, third):
+        assert (answer.status_code, answer.json()["error"]) == (507, "TooManyKeyspaces")
+    assert "it would have 24, and a node permits 20" in large.json()["message"]
+    assert "--partitions-max N (state.partitions_max)" in large.json()["message"]
+    assert "--keyspaces-max N (state.keyspaces_max)" in third.json()["message"]
 
 
 async def test_without_settings_a_keyspace_has_the_defaults() -> None:

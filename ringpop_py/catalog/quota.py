@@ -1,0 +1,65 @@
+"""How many keyspaces and partitions a cluster may have, as far as one node knows (pure)."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ringpop_py.errors import TooManyKeyspaces
+from ringpop_py.security.permits import OWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ringpop_py.catalog.catalog import CatalogEntry
+    from ringpop_py.config.settings import StateConfig
+    from ringpop_py.placing.definition import Definition
+
+
+class Quota:
+    """The limits on keyspaces of applications, which each partition costs memory at each node.
+
+    Args:
+        entries: what is known of each keyspace, dropped or not, by name; they may change.
+    """
+
+    def __init__(self, limits: StateConfig, entries: Mapping[str, CatalogEntry]) -> None:
+        self._limits = limits
+        self._entries = entries
+        self._coming: dict[str, Definition] = {}
+
+    @contextmanager
+    def creating(self, definition: Definition) -> Iterator[None]:
+        """Count *definition* from now on, as it is about to be created.
+
+        Raises:
+            TooManyKeyspaces: with it, there would be more than the limits permit.
+        """
+        known = {
+            name: entry.definition
+            for name, entry in self._entries.items()
+            if not (entry.dropped or name.startswith(OWN))
+        }
+        if definition.name in known or definition.name in self._coming:
+            yield  # it is counted
+            return
+        counted = {**known, **self._coming}.values()
+        partitions = sum(each.partitions for each in counted)
+        self._check("keyspaces", len(counted), 1, definition, self._limits.keyspaces_max)
+        self._check(
+            "partitions", partitions, definition.partitions, definition, self._limits.partitions_max
+        )
+        self._coming[definition.name] = definition
+        try:
+            yield
+        finally:
+            del self._coming[definition.name]
+
+    def _check(self, what: str, there: int, more: int, of: Definition, most: int) -> None:
+        if there + more > most:
+            raise TooManyKeyspaces(
+                f"keyspace {of.name!r} was not created: the cluster has {there:,} {what} in all,"
+                f" it would have {there + more:,}, and a node permits {most:,}. Drop keyspaces that"
+                f" nobody needs, create this one with fewer partitions, or restart the nodes with"
+                f" --{what}-max N (state.{what}_max)"
+            )

@@ -1,0 +1,56 @@
+"""The limits on keyspaces of one cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringpop_py.catalog.catalog import CatalogEntry
+from ringpop_py.catalog.quota import Quota
+from ringpop_py.config.settings import StateConfig
+from ringpop_py.errors import TooManyKeyspaces
+from ringpop_py.placing.definition import Definition
+
+LIMITS = StateConfig(keyspaces_max=3, partitions_max=10)
+
+
+def entry(name: str, partitions: int, *, dropped: bool = False) -> CatalogEntry:
+    return CatalogEntry(Definition(name=name, partitions=partitions), 1, dropped)
+
+
+def create(quota: Quota, name: str, partitions: int) -> None:
+    with quota.creating(Definition(name=name, partitions=partitions)):
+        pass
+
+
+def test_what_was_dropped_and_what_is_the_clusters_does_not_count() -> None:
+    there = [entry("a", 6), entry("b", 9, dropped=True), entry("~shuffles", 9)]
+    quota = Quota(LIMITS, {each.name: each for each in there})
+
+    create(quota, "c", 4)
+    with pytest.raises(TooManyKeyspaces, match="has 6 partitions in all, it would have 11"):
+        create(quota, "c", 5)
+    with pytest.raises(TooManyKeyspaces, match="would have 15, and a node permits 10"):
+        create(quota, "b", 9)  # anew
+
+
+def test_what_exists_is_created_again_whatever_the_limits() -> None:
+    entries = {name: entry(name, 100) for name in "abcd"}
+
+    create(Quota(LIMITS, entries), "a", 100)
+
+
+def test_those_that_are_being_created_count_and_those_that_failed_do_not() -> None:
+    quota = Quota(LIMITS, {})
+    with (
+        quota.creating(Definition(name="a", partitions=1)),
+        quota.creating(Definition(name="a", partitions=1)),  # by two callers at a time
+        quota.creating(Definition(name="b", partitions=1)),
+        quota.creating(Definition(name="c", partitions=1)),
+        pytest.raises(
+            TooManyKeyspaces, match=r"3 keyspaces in all, it would have 4.*keyspaces-max"
+        ),
+    ):
+        create(quota, "d", 1)
+    with pytest.raises(ZeroDivisionError), quota.creating(Definition(name="d", partitions=10)):
+        raise ZeroDivisionError
+    create(quota, "e", 10)
