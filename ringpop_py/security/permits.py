@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ringpop_py.arguments import checked_text
 from ringpop_py.errors import ConfigError, KeyspaceForbidden
 from ringpop_py.security.identity import Identity, Role
 
@@ -50,8 +51,8 @@ def check_use(keyspace: str, identity: Identity | None) -> None:
 
 
 def check_name(keyspace: str) -> None:
-    """Raise ConfigError if *keyspace* is one of the cluster's own, and not for an application."""
-    if keyspace.startswith(OWN):
+    """Raise ConfigError unless *keyspace* is a text, and not one of the cluster's own names."""
+    if checked_text(keyspace, "name").startswith(OWN):
         raise ConfigError(
             f"names that begin with {OWN} are those of the cluster's own keyspaces, not"
             f" {keyspace!r}: applications choose other names"
