@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -114,6 +115,28 @@ def test_a_batch_whose_job_the_cluster_gave_up_is_written_once_by_its_successor(
 
     assert contents(durable_cluster, name) == totals_of(batch_of(spark, tmp_path))
     assert write_report(name, job, peers=durable_cluster.addresses).job == f"{job}~1"
+
+
+def test_other_rows_under_the_number_of_a_batch_are_refused(
+    spark: SparkSession, durable_cluster: Cluster, tmp_path: Path
+) -> None:
+    name, df = fresh_name(), stream_of(spark, tmp_path)
+    add_file(tmp_path / "in", 1)
+    run(df, durable_cluster, name, tmp_path)
+    restored = tmp_path / "restored"
+    shutil.copytree(tmp_path / "checkpoint", restored)
+    add_file(tmp_path / "in", 2)
+    run(df, durable_cluster, name, tmp_path)
+    written = contents(durable_cluster, name)
+    shutil.rmtree(tmp_path / "checkpoint")
+    restored.rename(tmp_path / "checkpoint")
+    (tmp_path / "in" / "2.json").unlink()
+    add_file(tmp_path / "in", 3)
+
+    with pytest.raises(StreamingQueryException, match=r"OperationIdReused: .* 300 other rows"):
+        run(df, durable_cluster, name, tmp_path)
+
+    assert contents(durable_cluster, name) == written
 
 
 def test_a_batch_that_fails_is_sent_again_under_its_name(

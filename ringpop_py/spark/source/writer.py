@@ -6,8 +6,9 @@ commit is one record, put if absent; so a repeated task, a speculative one, or a
 computed again only leave files that do not count.
 
 A stream's job is named by query and batch, so if Spark sends a batch again, its job is found to be
-committed. Such a job is never aborted, nor is one that the user named: the name of an aborted job
-cannot be used again for the same rows. The cluster cleans up what its tasks have staged.
+committed; other rows under its name are refused. Such a job is never aborted, nor is one that the
+user named: the name of an aborted job cannot be used again for the same rows. The cluster cleans up
+what its tasks have staged.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -49,8 +51,6 @@ from ringpop_py.spark.source.stopwatch import COMBINE, READ, STAGE, Stopwatch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
-
     from ringpop_py.jobs.client import Attempt, JobClient
     from ringpop_py.spark.arrow.columns import Changes
     from ringpop_py.spark.options import WriteOptions
@@ -60,10 +60,14 @@ BATCH_PROPERTY: Final = "streaming.sql.batchId"
 """Spark's names of local properties that tell a task of a stream its query and batch."""
 APPLY_TIMEOUT_S: Final = 600.0
 FINGERPRINT: Final = "fingerprint"
-"""The count that tells the rows of a named job from others. See `fingerprint`."""
+"""The count that tells the rows of a named job or batch from others. See `fingerprint`."""
 OPERATION: Final = "operation"
 """Where the note of a job says what was done with its rows."""
 OPERATION_CHARACTERS_MAX: Final = 500
+STREAM_ADVICE: Final = (
+    "the checkpoint is older than the keyspace, or the source returns other rows for the same"
+    " offsets. Start the stream with a new checkpointLocation, at the first row that is not written"
+)
 FILE_ROOM_BYTES: Final = FILE_BYTES_MAX - (64 << 10)
 """The limit for keys, values and their offsets in one file."""
 OFFSET_BYTES: Final = 8
@@ -148,7 +152,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             # use its successor.
             raise JobAborted(f"batch {batchId} was staged under two names: {', '.join(jobs)}")
         if jobs:
-            settle(self._options, jobs[0], messages, again="start the stream again to make sure")
+            again = "start the stream again to make sure"
+            settle(self._options, jobs[0], messages, again=again, stream=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Do nothing: Spark sends the batch again, under the same name."""
@@ -164,7 +169,11 @@ def stage(
     *,
     follow: bool = False,
 ) -> Staged:
-    """Stage the rows of *batches* for *job*, or with *follow* for a successor, see `job_client`."""
+    """Stage the rows of *batches* for *job*.
+
+    Args:
+        follow: it is a batch of a stream, which a successor of *job* may write, see `job_client`.
+    """
     context = TaskContext.get()
     assert context is not None
     partition = context.partitionId()
@@ -174,7 +183,7 @@ def stage(
     ) as client:
         counts: Counter[str] = Counter()
         watch = Stopwatch(COMBINE)
-        rows = _keyed(options, watch.timed(READ, batches), counts)
+        rows = _keyed(options, watch.timed(READ, batches), counts, stream=follow)
         decision = patience(client.decision)
         if decision:
             for _ in rows:  # Spark waits until its rows are read
@@ -215,14 +224,22 @@ def _keyed(
     options: WriteOptions,
     batches: Iterable[pa.RecordBatch],
     counts: Counter[str],
+    *,
+    stream: bool,
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows, null_keys = keyed(options, batch)
         counts.update(rows=batch.num_rows)
         if options.on_null_key != "skip":
             counts.update(null_keys=null_keys)
-        if options.job is not None:  # other rows may come under the name
-            used = [name for name in rows.schema.names if _is_used(options, name)]
+        if options.job is not None or stream:  # other rows may come under the name
+            # Sums of a stream's state may differ in their last digits if Spark computes them anew.
+            used = [
+                field.name
+                for field in rows.schema
+                if _is_used(options, field.name)
+                and not (stream and pa.types.is_floating(field.type))
+            ]
             counts.update({FINGERPRINT: fingerprint(rows.select(used))})
         yield rows
 
@@ -251,12 +268,14 @@ def settle(
     messages: Sequence[WriterCommitMessage | None],
     *,
     again: str,
+    stream: bool = False,
     apply_timeout_s: float = APPLY_TIMEOUT_S,
 ) -> None:
     """Commit the attempts in *messages*, and wait until all partitions have their rows.
 
     Args:
         again: advice for errors: how to wait again.
+        stream: whether the job is a batch of a stream.
 
     Raises:
         BadKey: rows have no key, and the options refuse such rows; the job is not committed.
@@ -275,7 +294,7 @@ def settle(
         counts.update(each.counts)
     if _is_refused(options, counts):
         refuse_null_keys(counts["null_keys"], options.key)
-    if options.job is not None:
+    if options.job is not None or stream:
         counts[FINGERPRINT] = added([counts[FINGERPRINT]])
     started_at = time.monotonic()
     patience = Patience(options.target)
@@ -286,7 +305,8 @@ def settle(
             note = {**counts, OPERATION: operation_text(options)}
             decided = _commit(client, attempts, note, patience, again)
         if not decided:
-            _check_same(job, counts, operation_text(options), patience(client.note))
+            note = patience(client.note)
+            _check_same(job, counts, operation_text(options), note, stream=stream)
         _keep_schema(client, options.schema, patience)
         try:
             client.apply(timeout_s=apply_timeout_s)
@@ -346,7 +366,9 @@ def operation_text(options: WriteOptions) -> str:
     return f"{fields[: OPERATION_CHARACTERS_MAX - len(digest) - 1]}…{digest}"
 
 
-def _check_same(job: str, counts: Mapping[str, int], operation: str, note: object) -> None:
+def _check_same(
+    job: str, counts: Mapping[str, int], operation: str, note: object, *, stream: bool
+) -> None:
     """Raise OperationIdReused unless *job* was committed with these rows and this *operation*.
 
     Args:
@@ -367,8 +389,8 @@ def _check_same(job: str, counts: Mapping[str, int], operation: str, note: objec
     if (then, note[FINGERPRINT]) != (now, counts[FINGERPRINT]):
         rows = f"{then:,} rows, and these are {now:,}" if then != now else f"{then:,} other rows"
         raise OperationIdReused(
-            f"job {job!r} was committed before with {rows}. Nothing was written: other rows need"
-            " another job name"
+            f"job {job!r} was committed before with {rows}. Nothing was written:"
+            f" {STREAM_ADVICE if stream else 'other rows need another job name'}"
         )
 
 
