@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ringpop_py.client.client import Client as Client
     from ringpop_py.client.client import RingSnapshot as RingSnapshot
     from ringpop_py.client.keyspace_client import KeyspaceClient as KeyspaceClient
+    from ringpop_py.columns.stagefile import Chunk as Chunk
+    from ringpop_py.columns.stagefile import encode_stage as encode_stage
     from ringpop_py.config.settings import PRESETS as PRESETS
     from ringpop_py.config.settings import Config as Config
     from ringpop_py.config.settings import GossipConfig as GossipConfig
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from ringpop_py.entry.asgi import RingpopMiddleware as RingpopMiddleware
     from ringpop_py.entry.wsgi import RingpopWSGI as RingpopWSGI
     from ringpop_py.jobs.client import JobClient as JobClient
-    from ringpop_py.jobs.stagefile import Chunk as Chunk
-    from ringpop_py.jobs.stagefile import encode_stage as encode_stage
     from ringpop_py.keyed.aggregations import ABSENT as ABSENT
     from ringpop_py.keyed.conditions import tag_of as tag_of
     from ringpop_py.keyspaces.keyspace import Keyspace as Keyspace
@@ -90,7 +90,7 @@ else:
             "entry.asgi": "RingpopMiddleware",
             "entry.wsgi": "RingpopWSGI",
             "jobs.client": "JobClient",
-            "jobs.stagefile": "Chunk encode_stage",
+            "columns.stagefile": "Chunk encode_stage",
             "keyed.aggregations": "ABSENT",
             "keyed.conditions": "tag_of",
             "keyspaces.keyspace": "Keyspace",

@@ -205,7 +205,7 @@ def _memory() -> dict[str, int]:
 
 
 def _node(ringpop: Ringpop, _value: object) -> object:
-    node = ringpop.node
+    node, loaded = ringpop.node, ringpop.keyspaces_on_demand.loaded
     return {
         "name": ringpop.name,
         "address": str(ringpop.address),
@@ -219,7 +219,8 @@ def _node(ringpop: Ringpop, _value: object) -> object:
         "store": dict(node.local.labels).get(STORE_LABEL),
         "keys": [] if ringpop.credentials is None else list(ringpop.credentials.key_ids),
         "gossiping": node.gossiping,
-        "keyspaces": ringpop.keyspaces_on_demand.loaded,
+        "keyspaces": loaded,
+        "aggregations": ringpop.keyspaces.aggregations.own if loaded else [],
         "checksum": ringpop.checksum,
         "ring_checksum": ringpop.ring.checksum,
         "service": ringpop.config.service,

@@ -36,9 +36,9 @@ from ringpop_py.values.requests import Moved
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from ringpop_py.columns.stagefile import Chunk, StagedBatch
     from ringpop_py.jobs.messages import Decision
     from ringpop_py.jobs.plan import JobPlan, PlannedFile
-    from ringpop_py.jobs.stagefile import Chunk, StagedBatch
     from ringpop_py.jobs.store import JobStore
     from ringpop_py.shares.server import PartitionServer
     from ringpop_py.tasks import Worker
@@ -102,7 +102,7 @@ class JobApplier:
         Raises: as `JobStore.plan`.
         """
         plan = await self._worker.run(self._jobs.plan, job, token)
-        found = dict(zip(numbers, await self._server.each(numbers, _itself), strict=True))
+        found = dict(zip(numbers, await self._server.each(numbers, itself), strict=True))
         elsewhere = KeyspaceError, Moved
         here = {n: each for n, each in found.items() if not isinstance(each, elsewhere)}
         run, long = _Run(self._jobs, self._worker, job, plan, here), is_long(plan.decision)
@@ -210,7 +210,8 @@ class _Run:
         await in_parallel(write, len(numbers), WRITES_SMALL_MAX if is_small else WRITES_MAX)
 
     async def _load(self, file: PlannedFile, wanted: Mapping[int, int]) -> dict[int, list[Loaded]]:
-        return await self.worker.run(loaded_from, self.jobs, self.plan, file, wanted)
+        source = self.plan.decision.source
+        return await self.worker.run(loaded_from, self.jobs, source, file, wanted)
 
     async def _write_all(self, partition: Partition, loaded: Sequence[Loaded]) -> None:
         """Commit all of *loaded*, in order. Raises KeyspaceError if that cannot go on."""
@@ -275,7 +276,8 @@ def _of_partition(result: object) -> object:
     return PartitionUnavailable(str(result)) if isinstance(result, StateDamaged) else result
 
 
-async def _itself(partition: Partition) -> object:
+async def itself(partition: Partition) -> object:
+    """Return *partition*, for `PartitionServer.each`."""
     await trio.lowlevel.checkpoint()
     return partition
 
@@ -292,15 +294,18 @@ class Loaded(NamedTuple):
 
 
 def loaded_from(
-    jobs: JobStore, plan: JobPlan, file: PlannedFile, wanted: Mapping[int, int]
+    jobs: JobStore, source: str, file: PlannedFile, wanted: Mapping[int, int]
 ) -> dict[int, list[Loaded]]:
     """Return the writes in *file* for the partitions *wanted*, from their next chunks on.
+
+    Args:
+        source: of the writes.
 
     Raises:
         StateDamaged: the file is gone or replaced.
         StoreUnavailable: the store does not answer.
     """
-    from ringpop_py.jobs.stagefile import decode_stage  # noqa: PLC0415 - pyarrow takes 60 MB
+    from ringpop_py.columns.stagefile import decode_stage  # noqa: PLC0415 - pyarrow takes 60 MB
 
     data = jobs.store.get(file.key)
     if data is None:
@@ -319,7 +324,7 @@ def loaded_from(
             _loaded(
                 operation,
                 chunk,
-                OperationId(plan.decision.source, sequence),
+                OperationId(source, sequence),
                 numbers.part(at, at + rows_count) if numbers and rows_count >= ROWS_MIN else None,
             )
             for sequence, (chunk, (at, rows_count)) in enumerate(chunks, first)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 from ringpop_py.client.client import Closing
 from ringpop_py.client.courier import NEAR_CALL_S, ClientCourier
+from ringpop_py.columns.stagefile import index_of
 from ringpop_py.errors import (
     BadOperation,
     BadRequest,
@@ -46,7 +47,6 @@ from ringpop_py.jobs.messages import (
     StageHead,
     check_names,
 )
-from ringpop_py.jobs.stagefile import index_of
 from ringpop_py.values.declared import convert, encode
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.values.requests import decode_results
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.client.client import Client, Pending
     from ringpop_py.client.messages import Description
-    from ringpop_py.jobs.stagefile import Index
+    from ringpop_py.columns.stagefile import Index
 
 TIMEOUT_S: Final = 60.0
 APPLY_S: Final = 600.0
@@ -190,6 +190,7 @@ class JobClient(Closing):
 
         Raises:
             JobAborted: if it was aborted before.
+            RowsRefused: if each row would be refused; it is not committed then.
             BadOperation: if an attempt is not finished, or is named twice.
         """
         check_names(self.job, *attempts)
@@ -224,6 +225,15 @@ class JobClient(Closing):
             BadOperation: if it was not committed.
             PartitionUnavailable: if some partitions are not finished yet; the cluster continues.
         """
+        done = self.settled(progress, timeout_s)
+        if done.refused.count:
+            raise RowsRefused(done.refused_text(self.job))
+        return done
+
+    def settled(
+        self, progress: Callable[[int, int], None] | None = None, timeout_s: float = APPLY_S
+    ) -> JobProgress:
+        """Wait as `apply` does, and return the result even if rows were refused."""
         deadline = time.monotonic() + timeout_s
         done: JobProgress | None = None
         while time.monotonic() < deadline:
@@ -233,8 +243,6 @@ class JobClient(Closing):
             if progress is not None:
                 progress(done.partitions_done, done.partitions_count)
             if done.applied:
-                if done.refused.count:
-                    raise RowsRefused(f"job {self.job!r} was applied, but {done.refused}")
                 return done
             if before is not None and done.chunks_done <= before.chunks_done:
                 time.sleep(PAUSE_S)  # there was no progress: partitions may have no owner now
@@ -320,7 +328,7 @@ class Attempt:
         return f"<Attempt {self.id!r} of {self._job.job!r}: {self._count} files>"
 
     def stage(self, file: bytes, *, near: int | None = None) -> None:
-        """Send a stage file (`ringpop_py.jobs.stagefile.encode_stage`); a few are in flight.
+        """Send a stage file (`ringpop_py.columns.stagefile.encode_stage`); a few are in flight.
 
         Args:
             near: the partition whose owner gets the file; by default the first one of the file. It

@@ -19,12 +19,14 @@ from ringpop_py.errors import (
     JobAborted,
     KeyspaceError,
     PartitionUnavailable,
+    RowsRefused,
     StateDamaged,
 )
 from ringpop_py.jobs.applier import JobApplier, is_long
 from ringpop_py.jobs.messages import APPLY_JOB, ApplyJobRequest, Decision, JobProgress
 from ringpop_py.jobs.record import DAY_US, REMEMBERED_DAYS, JobRecord, JobStep
 from ringpop_py.jobs.store import now_us
+from ringpop_py.jobs.trial import TRIAL_S, Trials
 from ringpop_py.logs import log
 from ringpop_py.shares.courier import Courier
 from ringpop_py.values.declared import Natural, convert, encode
@@ -120,6 +122,7 @@ class Jobs:
         self._applier = JobApplier(store, worker, server)
         self._rng = random.Random(secrets.randbits(64))
         self._courier = Courier(node, destinations, self._rng)
+        self.trials = Trials(store, worker, server, self._courier)
         self._staging = trio.CapacityLimiter(STAGING_MAX)
         self._spawn = spawn
         self.counts = JobCounts()
@@ -151,9 +154,21 @@ class Jobs:
         """Put the manifest of an attempt; see `JobStore.finish`."""
         await self.worker.run(self.store.finish, request)
 
-    async def decide(self, request: DecideRequest) -> Decision:
-        """Decide the job unless it was decided before; see `JobStore.commit_or_abort`."""
+    async def decide(self, request: DecideRequest, timeout_s: float = TRIAL_S) -> Decision:
+        """Decide the job unless it was decided before; see `JobStore.commit_or_abort`.
+
+        Args:
+            timeout_s: the most seconds in which owners are asked whether any row takes effect.
+
+        Raises:
+            RowsRefused: if none would; then the job is not committed.
+        """
         job, wanted = request.job, request.wanted
+        if wanted.attempts and await self.decision(job) is None:
+            until = trio.current_time() + timeout_s
+            refused = await self.trials.refusals(request, wanted.attempts, until)
+            if refused is not None:
+                raise RowsRefused(f"job {job!r} was not committed, as all of its {refused}")
         decided = await self.worker.run(self.store.commit_or_abort, job, wanted)
         self._see(job).state = COMMITTED if decided.committed else ABORTED
         if decided.token == wanted.token:

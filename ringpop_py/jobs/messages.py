@@ -27,7 +27,9 @@ SETTLE: Final = "/keyspace/job/settle"
 STATUS: Final = "/keyspace/job/status"
 SCHEMAS: Final = "/keyspace/job/schemas"
 APPLY_JOB: Final = "/keyspace/job/apply"
-"""The endpoint that only owners of partitions serve; any daemon serves the others."""
+TRY_JOB: Final = "/keyspace/job/try"
+OWNERS_ONLY: Final = frozenset({APPLY_JOB, TRY_JOB})
+"""The endpoints that only owners of partitions serve; any daemon serves the others."""
 
 FILES_MAX: Final = 4_096
 """The most files of one attempt: 16 GiB."""
@@ -183,6 +185,12 @@ class ApplyJobRequest(JobId, frozen=True):
     partitions: tuple[Natural, ...]
 
 
+class TryJobRequest(StageHead, frozen=True):
+    """Say which rows of a staged file would be refused; *parts* are partitions and their chunks."""
+
+    parts: tuple[tuple[PartitionNumber, Natural], ...]
+
+
 class RowRefusal(Declared, frozen=True):
     """A row that its partition refused, with the class and text of the error."""
 
@@ -211,6 +219,10 @@ class Refusals(Declared, frozen=True):
             some += each.some[: REFUSED_SHOWN_MAX - len(some)]
         return cls(count, tuple(some))
 
+    def shown(self) -> Refusals:
+        """Return what an answer has of them: the first few rows."""
+        return Refusals(self.count, self.some[:REFUSED_SHOWN_MAX])
+
     def __str__(self) -> str:
         keys: dict[str, dict[str, None]] = {}  # by reason: mostly there is one
         for each in self.some:
@@ -238,3 +250,13 @@ class JobProgress(Declared, frozen=True):
     applied: bool = False
     why: ErrorText = ""
     refused: Refusals = Refusals()
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether every row was refused."""
+        return 0 < self.rows_count <= self.refused.count
+
+    def refused_text(self, job: str) -> str:
+        """Return which rows of *job* were refused."""
+        had = "had no effect: all of its" if self.in_vain else "was applied, but"
+        return f"job {job!r} {had} {self.refused}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -16,7 +16,9 @@ from ringpop_py.jobs.messages import (
     JobId,
     SchemasRequest,
     StageHead,
+    TryJobRequest,
 )
+from ringpop_py.jobs.trial import TRIAL_S
 from ringpop_py.values.declared import decode
 from ringpop_py.values.requests import encode_results
 from ringpop_py.wire.calls import Answer
@@ -50,6 +52,7 @@ class JobServer:
             messages.SCHEMAS: self._schemas,
             messages.SETTLE: self._settle,
             messages.APPLY_JOB: self._apply,
+            messages.TRY_JOB: self._try,
         }
 
     async def _stage(self, incoming: IncomingCall) -> Answer:
@@ -62,7 +65,8 @@ class JobServer:
 
     async def _decide(self, incoming: IncomingCall) -> Answer:
         request = decode(DecideRequest, incoming.arg3)
-        return await self._answered(request, incoming, lambda jobs: jobs.decide(request))
+        timeout_s = min(TRIAL_S, _time_left_s(incoming) / 2)
+        return await self._answered(request, incoming, lambda jobs: jobs.decide(request, timeout_s))
 
     async def _status(self, incoming: IncomingCall) -> Answer:
         job = decode(JobId, incoming.arg3)
@@ -75,18 +79,38 @@ class JobServer:
     async def _settle(self, incoming: IncomingCall) -> Answer:
         job = decode(JobId, incoming.arg3)
         # Half of the time that is left, so that the answer arrives in the other half.
-        timeout_s = min(SETTLE_S, max(incoming.deadline - trio.current_time(), 0.0) / 2)
+        timeout_s = min(SETTLE_S, _time_left_s(incoming) / 2)
         return await self._answered(job, incoming, lambda jobs: jobs.settle(job.job, timeout_s))
 
     async def _apply(self, incoming: IncomingCall) -> Answer:
         request = decode(ApplyJobRequest, incoming.arg3)
+        return await self._of_parts(
+            request,
+            incoming,
+            len(request.partitions),
+            lambda jobs: jobs.apply(request.job, request.token, request.partitions),
+        )
+
+    async def _try(self, incoming: IncomingCall) -> Answer:
+        request = decode(TryJobRequest, incoming.arg3)
+        count = len(request.parts)
+        return await self._of_parts(
+            request, incoming, count, lambda jobs: jobs.trials.serve(request)
+        )
+
+    async def _of_parts(
+        self,
+        job: KeyspaceRequest,
+        incoming: IncomingCall,
+        count: int,
+        serve: Callable[[Jobs], Awaitable[list[Any]]],
+    ) -> Answer:
         try:
-            jobs = await self._jobs_of(request, incoming)
+            jobs = await self._jobs_of(job, incoming)
         except KeyspaceError as error:
             # One for each part, which is where the errand of the job looks for errors.
-            return Answer(ok=True, arg3=encode_results([error] * len(request.partitions)))
-        results = await jobs.apply(request.job, request.token, request.partitions)
-        return Answer(ok=True, arg3=encode_results(results))
+            return Answer(ok=True, arg3=encode_results([error] * count))
+        return Answer(ok=True, arg3=encode_results(await serve(jobs)))
 
     async def _answered(
         self,
@@ -100,3 +124,7 @@ class JobServer:
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))
+
+
+def _time_left_s(incoming: IncomingCall) -> float:
+    return max(incoming.deadline - trio.current_time(), 0.0)

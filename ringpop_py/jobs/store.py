@@ -111,7 +111,7 @@ class JobStore:
         self._put_same(key, file, f"file {head.number} of attempt {head.attempt!r}")
 
     def _check_file(self, file: bytes) -> None:
-        from ringpop_py.jobs.stagefile import decode_stage  # noqa: PLC0415 - pyarrow takes 60 MB
+        from ringpop_py.columns.stagefile import decode_stage  # noqa: PLC0415 - pyarrow takes 60 MB
 
         try:
             stage = decode_stage(file)

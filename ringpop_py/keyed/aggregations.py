@@ -95,6 +95,11 @@ class Aggregations:
             raise ConfigError(f"there is an aggregation {name!r} already")
         self._registered[name] = Registered(_guarded(name, function))
 
+    @property
+    def own(self) -> list[str]:
+        """The names of all that are not built in."""
+        return sorted(self._registered.keys() - BUILT_IN.keys() - {FIELDS})
+
     def find(self, name: str) -> Registered:
         """Return the aggregation *name*. Raises BadOperation if there is none."""
         registered = self._registered.get(name)

@@ -14,7 +14,7 @@ from ringpop_py.durable.driver import ReleaseRequest
 from ringpop_py.durable.host import DurableHost
 from ringpop_py.durable.snapshots import SNAPSHOT, SnapshotRequest
 from ringpop_py.errors import BadOperation, BadRequest, ConfigError, KeyspaceError, KeyspaceUnknown
-from ringpop_py.jobs.messages import APPLY_JOB
+from ringpop_py.jobs.messages import OWNERS_ONLY
 from ringpop_py.jobs.server import JobServer
 from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
 from ringpop_py.memory.hand_over import HAND_OVER, HandOver
@@ -74,7 +74,7 @@ def _answer(incoming: IncomingCall, result: object) -> None:
         incoming.fail(error)
 
 
-MEMBERS_ONLY: Final = frozenset({SNAPSHOT, APPLY_JOB, messages.RELEASE, HAND_OVER, messages.GOSSIP})
+MEMBERS_ONLY: Final = OWNERS_ONLY | {SNAPSHOT, messages.RELEASE, HAND_OVER, messages.GOSSIP}
 """What no client calls: who could, could take partitions away."""
 
 

@@ -14,6 +14,7 @@ from ringpop_py.pipeline.settings import VALUE_COLUMN
 from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.keys import key_type
 from ringpop_py.spark.options import quoted, write_options
+from ringpop_py.spark.source.operations import check_operations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +34,8 @@ def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFra
 
     Raises:
         ConfigError: if the source cannot be read, lacks a column that the file names, or has values
-            that cannot be stored.
+            that cannot be stored; or if no member knows an operation.
+        ConnectFailed: if members have to be asked that, and no daemon answers.
     """
     try:
         found = read_source(spark, pipeline.source, stream=stream)
@@ -42,7 +44,7 @@ def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFra
     except (AnalysisException, ParseException, Py4JJavaError) as error:
         raise ConfigError(f"Spark cannot read the source: {reason_of(error)}") from None
     options = write_options(pipeline.sink_options(), streaming=pipeline.stream is not None)
-    fitted(options, chosen.schema)  # raises if it cannot be stored
+    check_operations(fitted(options, chosen.schema))
     return chosen
 
 

@@ -40,6 +40,7 @@ ROWS: Final = "ringpop-rows"
 """The name of the node of a plan that counts all rows to write; see `DataFrame.observe`."""
 _OUTPUT: Final = "number of output rows"
 NAME_SHOWN_MAX: Final = 60
+OTHER_NAME: Final = "mend what is named here, and run the rows under another job name"
 SPARKS_OWN: Final = (PySparkException, Py4JError)
 """The errors of Spark. Some come from Java without a class of PySpark's own."""
 
@@ -314,16 +315,20 @@ def was_committed(target: Target, job: str, tell: Callable[[str], None]) -> bool
     """Return whether an earlier run has committed *job*; if so, wait until it is applied.
 
     Args:
-        tell: called with a message if rows were refused. That is an error only in the run that
+        tell: called with a message if some rows were refused. That is an error only in the run that
             committed the job: otherwise a caller that repeats the job would never be done.
+
+    Raises:
+        RowsRefused: if every row was refused: nothing was done under that name.
     """
     with job_client(target, job, follow=True, patience=Patience(target)) as jobs:
         if not jobs.decision():
             return False
-        try:
-            jobs.apply()
-        except RowsRefused as error:
-            tell(str(error))
+        done = jobs.settled()
+    if done.in_vain:
+        raise RowsRefused(f"{done.refused_text(job)}; {OTHER_NAME}")
+    if done.refused.count:
+        tell(done.refused_text(job))
     return True
 
 

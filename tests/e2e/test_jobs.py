@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ringpop_py import Client, JobClient, KeyspaceClient
-from ringpop_py.jobs.stagefile import Chunk, encode_stage
+from ringpop_py.columns.stagefile import Chunk, encode_stage
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.values.packed import encode_value
 from tests.e2e.local_cluster import LocalCluster

@@ -28,6 +28,7 @@ from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.catalog.manifests import EpochFile, Manifest, read_manifest
 from ringpop_py.client.messages import Description, Routes, decode_answer, encode_answer
 from ringpop_py.columns.pages import MISSING, Columns, ColumnsRequest, columns_in
+from ringpop_py.columns.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
 from ringpop_py.durable.snapshots import SnapshotRequest
 from ringpop_py.errors import (
     ApplicationError,
@@ -51,10 +52,10 @@ from ringpop_py.jobs.messages import (
     SchemasRequest,
     StagedFile,
     StageHead,
+    TryJobRequest,
 )
 from ringpop_py.jobs.plan import JobPlan
 from ringpop_py.jobs.record import JobRecord
-from ringpop_py.jobs.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
 from ringpop_py.jobs.store import JobStore
 from ringpop_py.journal import codec as journal_codec
 from ringpop_py.journal import records as journal_is
@@ -703,6 +704,11 @@ def _jobs() -> dict[str, Kind]:
             ApplyJobRequest,
             bare=ApplyJobRequest(*JOB.head, "t", ()),
             full=ApplyJobRequest(*JOB.head, "é", (0, 3)),
+        ),
+        "job.try": _declared(
+            TryJobRequest,
+            bare=TryJobRequest(*JOB.head, "t", 0, 0, ()),
+            full=TryJobRequest(*JOB.head, "é", 3, 9, ((0, 1), (3, 2))),
         ),
     }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import trio
 
+from ringpop_py.columns.stagefile import Chunk, encode_stage, index_of
 from ringpop_py.errors import PartitionUnavailable, StoreUnavailable
 from ringpop_py.jobs.messages import (
     AttemptManifest,
@@ -19,7 +20,6 @@ from ringpop_py.jobs.messages import (
     StagedFile,
     StageHead,
 )
-from ringpop_py.jobs.stagefile import Chunk, encode_stage, index_of
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.values.declared import encode
 from ringpop_py.values.packed import encode_value

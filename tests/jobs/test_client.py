@@ -491,6 +491,7 @@ def test_names_and_limits_are_checked_at_once() -> None:
     [
         *(jobs_messages.STAGE, jobs_messages.FINISH, jobs_messages.DECIDE),
         *(jobs_messages.STATUS, jobs_messages.SETTLE, jobs_messages.APPLY_JOB),
+        jobs_messages.TRY_JOB,
     ],
 )
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from ringpop_py.actors.actors import Actor
+from ringpop_py.columns.stagefile import Chunk, encode_stage
 from ringpop_py.errors import (
     BadOperation,
     JobAborted,
@@ -18,7 +19,6 @@ from ringpop_py.errors import (
     StoreUnavailable,
 )
 from ringpop_py.jobs.messages import Decision
-from ringpop_py.jobs.stagefile import Chunk, encode_stage
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.jobs.jobs_staged import (
@@ -472,15 +472,6 @@ async def test_a_full_partition_refuses_what_is_new_and_takes_the_rest() -> None
 
         assert len(await contents(keyspace)) == 5 * PARTITIONS
         assert progress.refused.count == len(ROWS) - 5 * PARTITIONS
-
-
-async def test_an_operation_that_nobody_knows_refuses_all_rows() -> None:
-    async with members("a") as (_, nodes, keyspace):
-        jobs = jobs_of(nodes[0])
-        await committed(jobs, a_file({"x": 1, "y": 2}, operation="what"))
-
-        assert (await jobs.settle(JOB)).refused.count == 2
-        assert await contents(keyspace) == {}
 
 
 async def test_each_column_may_have_its_aggregation() -> None:

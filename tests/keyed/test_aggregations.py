@@ -328,3 +328,13 @@ def test_fields_refuse_what_is_no_aggregation_of_a_field(
 ) -> None:
     with pytest.raises(BadOperation, match=why):
         aggregate("fields", current, argument)
+
+
+def test_what_an_application_has_registered_is_told_from_what_is_built_in() -> None:
+    aggregations = Aggregations()
+    assert aggregations.own == []
+
+    aggregations.register("twice", lambda _, argument: argument)
+    aggregations.register("mine", lambda _, argument: argument)
+
+    assert aggregations.own == ["mine", "twice"]

@@ -17,12 +17,12 @@ from ringpop_py.backups.epochs import checkpoint_now
 from ringpop_py.backups.restore import bring_back, restore
 from ringpop_py.catalog.assignments import record
 from ringpop_py.catalog.checkpoints import decode_checkpoint
+from ringpop_py.columns.stagefile import Chunk, encode_stage, index_of
 from ringpop_py.durable.checkpointer import TRIM_S
 from ringpop_py.errors import BodyError, StateDamaged
 from ringpop_py.jobs.messages import AttemptManifest, Decision, FinishRequest, StageHead
 from ringpop_py.jobs.plan import JobPlan
 from ringpop_py.jobs.record import JobRecord
-from ringpop_py.jobs.stagefile import Chunk, encode_stage, index_of
 from ringpop_py.jobs.store import now_us
 from ringpop_py.journal.codec import decode_record
 from ringpop_py.journal.records import Group

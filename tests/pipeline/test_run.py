@@ -10,6 +10,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
 from ringpop_py import Client, Config, open_ringpop
 from ringpop_py.errors import RowsRefused
+from ringpop_py.jobs import server
 from ringpop_py.jobs.client import JobClient
 from ringpop_py.pipeline.run import fresh_job, was_committed
 from ringpop_py.spark.options import Target, write_options
@@ -38,6 +39,28 @@ async def test_a_job_whose_rows_were_refused_is_done_whoever_repeats_it() -> Non
     assert done
     assert len(said) == 1
     assert "1 rows were refused: 'a': BadOperation" in said[0]
+
+
+async def test_a_job_of_which_every_row_was_refused_is_never_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "TRIAL_S", 0.0)
+
+    def write(peer: str) -> None:
+        with Client(peer) as client, JobClient(client, NAME, JOB) as job:
+            attempt = job.attempt("t0")
+            attempt.stage(a_file({"a": 1, "b": 1}, operation="sum"))
+            attempt.finish()
+            job.commit(["t0"])
+        for _ in range(2):
+            with pytest.raises(
+                RowsRefused, match=r"had no effect: all of its 2 rows .* another job"
+            ):
+                was_committed(Target(NAME, (peer,)), JOB, pytest.fail)
+
+    async with open_ringpop(Config(name="a", store="memory:"), store=MemoryStore()) as node:
+        await node.open_keyspace(NAME, partitions=PARTITIONS)
+        await trio.to_thread.run_sync(write, str(node.address))
 
 
 async def test_a_job_that_nobody_has_committed_is_still_to_be_done() -> None:

@@ -257,6 +257,10 @@ def test_the_session_that_is_there_is_used_and_left_alone(spark: SparkSession) -
         ("source.format=nonsense", "nonsense"),
         ("source.sql=SELEC", "syntax error"),
         ("columns.minutes.value=dely", "dely"),
+        (
+            "columns.minutes.by=sum",
+            "column 'minutes': no member knows 'sum', perhaps 'add'",
+        ),
         ("columns.farthest.value=array(distance)", "max takes .* 'farthest' is of type list"),
     ],
 )
@@ -267,6 +271,8 @@ def test_what_the_source_does_not_have_is_told_before_anything_is_written(
 
     with pytest.raises(ConfigError, match=f"(?i){problem}"):
         run(spark, job)
+    with pytest.raises((ConfigError, PipelineFailed), match=f"(?i){problem}"):
+        dry_run(spark, job)
 
     assert PipelineTarget(job.peers, job.keyspace).ownership().planned
 

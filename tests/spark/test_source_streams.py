@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from ringpop_py.client.client import Client
 from ringpop_py.jobs.client import JobClient
 from ringpop_py.spark import RingpopDataSource, stream_job, write_report
-from tests.spark.writes import TOTALS, contents, fresh_name, options_for, totals_of
+from tests.spark.writes import TOTALS, contents, fresh_name, options_for, totals_of, writer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,6 +137,26 @@ def test_other_rows_under_the_number_of_a_batch_are_refused(
         run(df, durable_cluster, name, tmp_path)
 
     assert contents(durable_cluster, name) == written
+
+
+def test_a_batch_without_a_row_that_takes_effect_comes_again_until_it_is_mended(
+    spark: SparkSession, durable_cluster: Cluster, tmp_path: Path
+) -> None:
+    name, df = fresh_name(), stream_of(spark, tmp_path)
+    add_file(tmp_path / "in", 1)
+    texts = spark.createDataFrame(
+        [(f"N{at}", "text") for at in range(40)], "tailnum string, v string"
+    )
+    writer(texts, durable_cluster, name, value="v").save()
+
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match=r"was not committed, as all of its 40"):
+            run(df, durable_cluster, name, tmp_path)
+    writer(texts.select("tailnum"), durable_cluster, name, operation="delete").save()
+    add_file(tmp_path / "in", 2)
+    run(df, durable_cluster, name, tmp_path)
+
+    assert contents(durable_cluster, name) == totals_of(batch_of(spark, tmp_path))
 
 
 def test_a_batch_that_fails_is_sent_again_under_its_name(

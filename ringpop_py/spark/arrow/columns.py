@@ -3,7 +3,7 @@
 (Reading takes such steps if values are not alike, see `ringpop_py.columns.alike`.) Usage:
 
 - a write: `packed_puts` (operation ``put``), or `combined` for other operations; both return
-  `Changes`, which `chunks_of` cuts by partition for `ringpop_py.jobs.stagefile`;
+  `Changes`, which `chunks_of` cuts by partition for `ringpop_py.columns.stagefile`;
 - a read: `unpack_rows` into a schema, given or inferred (`ringpop_py.spark.source.scan`).
 
 A value is a map of columns, or one column by itself (*value*); for the types of columns see
@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from ringpop_py.columns import alike
 from ringpop_py.columns.packed import offsets_of, pack_column, places_of_valid, unpack_column
+from ringpop_py.columns.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
 from ringpop_py.errors import BadKey, BadOperation, BodyError, SchemaMismatch
-from ringpop_py.jobs.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from ringpop_py.placing import hashes
 from ringpop_py.spark.arrow.stored import (

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import DataSource
 from ringpop_py.errors import ApplicationError, ConfigError, KeyspaceConflict, KeyspaceUnknown
 from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.options import read_options, write_options
+from ringpop_py.spark.source.operations import check_operations
 from ringpop_py.spark.source.patience import Patience, job_client, reached
 from ringpop_py.spark.source.scan import inferred_schema, scan_of
 from ringpop_py.spark.source.shuffled import (
@@ -125,6 +126,7 @@ def _prepared(options: WriteOptions, schema: StructType) -> WriteOptions:
     """Return *options*, `fitted`; check the keyspace, or create it if that was asked for."""
     options = fitted(options, schema)
     options = replace(options, schema=kept_schema(options, schema))
+    check_operations(options)
     target = options.target
     # A stream comes here for each batch and each commit: retries keep it alive while its daemon is
     # away for a moment.

@@ -30,6 +30,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from ringpop_py.columns.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
 from ringpop_py.errors import (
     JobAborted,
     OperationIdReused,
@@ -37,7 +38,6 @@ from ringpop_py.errors import (
     RowsRefused,
     StoreFull,
 )
-from ringpop_py.jobs.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
 from ringpop_py.keyed.aggregations import FIELDS
 from ringpop_py.placing.keys import hash_text
 from ringpop_py.spark.arrow.columns import chunks_of
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ringpop_py.jobs.client import Attempt, JobClient
+    from ringpop_py.jobs.messages import JobProgress
     from ringpop_py.spark.arrow.columns import Changes
     from ringpop_py.spark.options import WriteOptions
 
@@ -64,9 +65,10 @@ FINGERPRINT: Final = "fingerprint"
 OPERATION: Final = "operation"
 """Where the note of a job says what was done with its rows."""
 OPERATION_CHARACTERS_MAX: Final = 500
+ANEW: Final = "Start the stream with a new checkpointLocation, at the first row that is not written"
 STREAM_ADVICE: Final = (
     "the checkpoint is older than the keyspace, or the source returns other rows for the same"
-    " offsets. Start the stream with a new checkpointLocation, at the first row that is not written"
+    f" offsets. {ANEW}"
 )
 FILE_ROOM_BYTES: Final = FILE_BYTES_MAX - (64 << 10)
 """The limit for keys, values and their offsets in one file."""
@@ -280,8 +282,9 @@ def settle(
     Raises:
         BadKey: rows have no key, and the options refuse such rows; the job is not committed.
         OperationIdReused: the job was committed before, with other rows or another operation.
-        RowsRefused: some rows had no effect. A batch that is repeated under its name raises it
-            again. A stream raises it once: otherwise it could never go on.
+        RowsRefused: no row would take effect, and the job is not committed; or it is, and some rows
+            had no effect. A batch that is repeated under its name raises it again. A stream raises
+            it once if other rows took effect: otherwise it could never go on.
         PartitionUnavailable: the job is committed, but not all rows are applied yet; or it is not
             known whether it is committed.
         JobAborted: the job was aborted before.
@@ -309,11 +312,7 @@ def settle(
             _check_same(job, counts, operation_text(options), note, stream=stream)
         _keep_schema(client, options.schema, patience)
         try:
-            client.apply(timeout_s=apply_timeout_s)
-        except RowsRefused as error:
-            if decided or options.job is not None:
-                raise
-            _log.warning("%s", error)
+            done = client.settled(timeout_s=apply_timeout_s)
         except RingpopError as error:
             if not (error.passes or isinstance(error, StoreFull)):  # later there may be room
                 raise
@@ -321,9 +320,21 @@ def settle(
                 f"job {job!r} is committed: its rows will be applied, so do not write them as"
                 f" another job ({error}); {again}"
             ) from None
+    _tell_refused(job, done, raises=decided or not stream, stream=stream)
     seconds = time.monotonic() - started_at
     what = "committed" if decided else "had been committed before"
     _log.info("job %r %s; %s; applied in %.1f s", job, what, dict(counts), seconds)
+
+
+def _tell_refused(job: str, done: JobProgress, *, raises: bool, stream: bool) -> None:
+    if not done.refused.count:
+        return
+    text = done.refused_text(job)
+    if done.in_vain and stream:
+        raise RowsRefused(f"{text}. {ANEW}")
+    if raises:
+        raise RowsRefused(text)
+    _log.warning("%s", text)
 
 
 def _keep_schema(client: JobClient, schema: str, patience: Patience) -> None:
@@ -381,7 +392,8 @@ def _check_same(
         raise OperationIdReused(
             f"job {job!r} was committed before with the operation {before}, and this is"
             f" {operation}. Nothing was written: another operation needs another job name. (A"
-            " stream: start it once more with the former operation, which ends this batch)"
+            " stream: start it once more with the former operation and trigger(once=True), which"
+            " ends this batch alone)"
         )
     if FINGERPRINT not in counts or FINGERPRINT not in note:
         return

@@ -10,10 +10,10 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from ringpop_py.catalog.layout import KeyspaceKeys
+from ringpop_py.columns.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
 from ringpop_py.jobs import applier
 from ringpop_py.jobs.messages import Decision
 from ringpop_py.jobs.plan import JobPlan, PlannedFile
-from ringpop_py.jobs.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
 from ringpop_py.jobs.store import JobStore
 from ringpop_py.keyed.aggregations import Aggregations
 from ringpop_py.keyed.keyed import KeyedState
@@ -85,7 +85,7 @@ def _applied(
                 plan = JobPlan(Decision(("a",), f"{turn}"), (planned,), {}, 0)
                 begun_at = perf_counter()
                 wanted = dict.fromkeys(range(partitions), number)
-                loaded = applier.loaded_from(jobs, plan, planned, wanted)
+                loaded = applier.loaded_from(jobs, plan.decision.source, planned, wanted)
                 for partition, several in loaded.items():
                     body, outcomes = states[partition].stage([each.write for each in several])
                     assert not any(isinstance(each, Exception) for each in outcomes), outcomes

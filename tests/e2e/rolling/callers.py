@@ -17,8 +17,8 @@ import pyarrow as pa
 import trio
 
 from ringpop_py import Client, JobClient, KeyspaceClient, Request
+from ringpop_py.columns.stagefile import Chunk, encode_stage
 from ringpop_py.errors import CallError, RingpopError
-from ringpop_py.jobs.stagefile import Chunk, encode_stage
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.values.packed import encode_value
 from tests.e2e.rolling.app import KEYSPACE, PARTITIONS

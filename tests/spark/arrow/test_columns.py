@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
+from ringpop_py.columns.stagefile import decode_stage, encode_stage  # noqa: E402
 from ringpop_py.errors import (  # noqa: E402
     BadKey,
     BadOperation,
@@ -21,7 +22,6 @@ from ringpop_py.errors import (  # noqa: E402
     SchemaMismatch,
     StateDamaged,
 )
-from ringpop_py.jobs.stagefile import decode_stage, encode_stage  # noqa: E402
 from ringpop_py.placing.keys import partition_of  # noqa: E402
 from ringpop_py.spark.arrow import columns  # noqa: E402
 from ringpop_py.spark.arrow.columns import (  # noqa: E402

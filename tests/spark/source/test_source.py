@@ -451,6 +451,8 @@ def test_a_report_tells_what_was_refused_and_what_is_to_come() -> None:
         ({"key": "distance"}, "key column 'distance'"),
         ({"value": "distances"}, "no column 'distances'"),
         ({"operation": "add"}, "add takes one column, and there are 'delay', 'distance'"),
+        ({"operation": "sum", "value": "delay"}, "no member knows 'sum', perhaps 'add' is meant"),
+        ({"operation": "delay=ad,distance=add"}, "column 'delay': no member knows 'ad', perhaps"),
         ({"operation": "delay=add"}, "does not name the columns 'distance'"),
         ({"operation": "delay=add,distance=add,x=max"}, "operation names column 'x'"),
         ({"operation": "delay=add,distance=add,tailnum=max"}, "is the key"),

@@ -10,8 +10,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
+from ringpop_py.columns.stagefile import (
+    CHUNK_BYTES_MAX,
+    CHUNK_ROWS_MAX,
+    FILE_BYTES_MAX,
+    decode_stage,
+)
 from ringpop_py.errors import BadOperation
-from ringpop_py.jobs.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, FILE_BYTES_MAX, decode_stage
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.spark.arrow.columns import Changes
 from ringpop_py.spark.source.writer import staged_files

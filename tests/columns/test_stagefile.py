@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from ringpop_py.errors import BadOperation, StateDamaged
-from ringpop_py.jobs import stagefile
-from ringpop_py.jobs.stagefile import (
+from ringpop_py.columns import stagefile
+from ringpop_py.columns.stagefile import (
     CHUNK_BYTES_MAX,
     CHUNK_ROWS_MAX,
     MAGIC,
@@ -19,6 +18,7 @@ from ringpop_py.jobs.stagefile import (
     encode_stage,
     index_of,
 )
+from ringpop_py.errors import BadOperation, StateDamaged
 from ringpop_py.keyed.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
 
 
