@@ -9,6 +9,7 @@ does not answer in time: the job is committed then, and refused rows are found w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.errors import KeyspaceError
@@ -108,12 +109,12 @@ def _all_refused(state: KeyedState, write: PackedWrite) -> list[RowRefusal] | No
 
 
 def _slices(write: PackedWrite) -> Iterator[PackedWrite]:
-    rows, begin = list(zip(write.keys, write.arguments, strict=True)), 0
-    for size in (*SLICES, len(rows)):
-        if some := rows[begin : begin + size]:
+    # Not all at once: an argument of numbers is unpacked when its turn comes.
+    rows = zip(write.keys, write.arguments, strict=True)
+    for size in (*SLICES, len(write.keys)):
+        if some := list(islice(rows, size)):
             keys, arguments = map(list, zip(*some, strict=True))
             yield write._replace(keys=keys, arguments=arguments)
-        begin += size
 
 
 @dataclass(frozen=True, slots=True)
