@@ -14,9 +14,9 @@ import xxhash
 from ringpop_py.catalog import checkpoints
 from ringpop_py.catalog.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
 from ringpop_py.columns.batches import POSITION, BatchSource, decode_batch, encode_batch
+from ringpop_py.columns.stagefile import Chunk, decode_stage, encode_stage
 from ringpop_py.dataflow.batches import SCHEMA, body_of, rows_in
 from ringpop_py.errors import RingpopError
-from ringpop_py.jobs.stagefile import Chunk, decode_stage, encode_stage
 from ringpop_py.journal.records import Slot
 from ringpop_py.keyed.entries import FrozenEntries
 from ringpop_py.keyed.keyed import Snapshot
