@@ -29,9 +29,10 @@ from ringpop_py.placing.assignment import Assignments
 from ringpop_py.placing.keeper import Keeper
 from ringpop_py.shares.driver import ServersSeen
 from ringpop_py.shares.host import OwningHost
+from ringpop_py.supervision import keep_running
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.keyed.keyed import KeyedState
@@ -123,15 +124,23 @@ class DurableHost(OwningHost[DurableDriver]):
                 f"durable keyspaces need {error.name}: pip install 'ringpop_py[state]'"
             ) from None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.checkpointer.run)
-            nursery.start_soon(self._watch.run, self._probe_store, self.on_away)
-            nursery.start_soon(self.jobs.run_sweeps, partial(self._acts, "/jobs"))
-            nursery.start_soon(self.sweeper.run, partial(self._acts, "/journals"))
+            for what, duty in self._duties().items():
+                name = f"{what} of keyspace {self.definition.name}"
+                nursery.start_soon(keep_running, name, duty)
             if self.definition.min_cluster_size > 1:
                 await self.driver.wait_ready()
                 # Even if there are too few members, others may know that there were enough.
                 await self._peers.ask()
             await self.driver.run()
+
+    def _duties(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Return the work beside that of the driver: a bug in it leaves the partitions served."""
+        return {
+            "the checkpoints": self.checkpointer.run,
+            "the watch for refusals": partial(self._watch.run, self._probe_store, self.on_away),
+            "the sweep of jobs": partial(self.jobs.run_sweeps, partial(self._acts, "/jobs")),
+            "the sweep of journals": partial(self.sweeper.run, partial(self._acts, "/journals")),
+        }
 
     @property
     def away(self) -> bool:

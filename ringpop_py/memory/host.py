@@ -17,6 +17,7 @@ from ringpop_py.placing.assignment import Assignments
 from ringpop_py.placing.strategies import strategy_named
 from ringpop_py.shares.driver import MembersSeen
 from ringpop_py.shares.host import OwningHost
+from ringpop_py.supervision import keep_running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,9 +101,13 @@ class MemoryHost(OwningHost[MemoryDriver]):
         await self._peers.ask()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.driver.run)
-            while True:
-                await trio.sleep(COLLECT_S)
-                await self._collect()
+            # The share may be all that holds the values: what only tidies does not end it.
+            await keep_running(f"the tidying of keyspace {self.definition.name}", self._tidy)
+
+    async def _tidy(self) -> None:
+        while True:
+            await trio.sleep(COLLECT_S)
+            await self._collect()
 
     async def _collect(self) -> None:
         forgotten_count = 0

@@ -1,21 +1,16 @@
-"""The memory for what comes over connections, and how much of the disk is in use."""
+"""The memory for what comes over connections."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REUSED_BYTES_MIN: Final = 64 * 1024
 """Bytes of the shortest buffer that is used again; shorter ones are made anew."""
 REUSED_MAX: Final = 2
 """A buffer is used again for a body if it is at most so many times as long."""
-SCAN_S: Final = 2.0
-"""Seconds between two measurements of the files; what is written in between is added."""
 
 
 class Buffers:
@@ -67,40 +62,3 @@ class Buffers:
         kept = sum(map(len, self._free))
         while self._free and kept + self._held > self._size:
             kept -= len(self._free.popleft())
-
-
-class Disk:
-    """The use of the disk by the files below *path*: at most *limit* bytes."""
-
-    def __init__(self, path: Path, limit: int) -> None:
-        self._path = path
-        self._limit = limit
-        self._used = 0
-
-    @property
-    def used_bytes(self) -> int:
-        """The size of the files."""
-        return self._used
-
-    def has_room(self, size: int) -> bool:
-        """Return whether *size* bytes more may be written."""
-        return self._used + size <= self._limit
-
-    def wrote(self, size: int) -> None:
-        """Note that *size* bytes were written."""
-        self._used += size
-
-    async def run(self) -> None:
-        """Measure again and again, until cancelled."""
-        while True:
-            self._used = await trio.to_thread.run_sync(self._measured)
-            await trio.sleep(SCAN_S)
-
-    def _measured(self) -> int:
-        total = 0
-        for file in self._path.rglob("*"):
-            try:
-                total += file.stat().st_size
-            except OSError:
-                continue  # it was deleted meanwhile
-        return total

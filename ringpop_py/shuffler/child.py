@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.errors import ConfigError, ShuffleUnavailable
+from ringpop_py.errors import BodyError, ConfigError, ShuffleUnavailable
 from ringpop_py.logs import log
 from ringpop_py.node.beside import ShuffleLoad, ShufflesBeside
 from ringpop_py.placing.definition import Definition
@@ -137,7 +137,10 @@ async def _while_it_beats(process: trio.Process, beside: ShufflesBeside) -> None
             return
         *lines, said = (said + beat).split(b"\n")
         for line in lines[-1:]:  # what came before is old
-            beside.load = convert(ShuffleLoad, decode_value("json", line))
+            try:
+                beside.load = convert(ShuffleLoad, decode_value("json", line))
+            except BodyError as error:  # it beats: what it says of itself costs no rows
+                log.warning("shuffle-trouble", text=f"the report of shuffles: {error}")
 
 
 async def _first_line(process: trio.Process) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
@@ -70,7 +70,7 @@ class Duties:
     def forget(self) -> None:
         """Forget unfinished pushes: a life has ended, or the rows are merged."""
         for coming in self._coming.values():
-            coming.path.unlink(missing_ok=True)
+            self._here.folder.drop(coming.path)
         self._coming.clear()
 
     def begin(self, now: int) -> Iterator[Callable[[], Awaitable[None]]]:
@@ -118,48 +118,33 @@ class Duties:
 
     async def _copy_segment(self, duty: CopySegment) -> None:
         here, record = self._here, self._here.record
-        path = here.folder.new()
-        if duty.source == STORE:
-            place = Place(here.name, record.uid, duty.number)
-            await here.process.frames.copy(place, path)
-        else:
-            call = c.FetchSegment(here.name, record.uid, record.version, duty.number)
-            await self._fetch(duty.source, call, path)
-
-        def adopted() -> SegmentFile:
-            fetched = SegmentFile(path)
-            try:
-                fetched.adopt()
-            except BaseException:
+        with here.folder.new() as path:
+            if duty.source == STORE:
+                place = Place(here.name, record.uid, duty.number)
+                await here.process.frames.copy(place, path)
+            else:
+                call = c.FetchSegment(here.name, record.uid, record.version, duty.number)
+                await self._fetch(duty.source, call, path)
+            fetched = await trio.to_thread.run_sync(SegmentFile.adopted, path)
+            finished = {
+                entry.id[0]: entry.receipt
+                for entry in fetched.entries.values()
+                if entry.receipt is not None
+            }
+            if here.member.done(duty, Copied(frozenset(fetched.entries), finished)):
+                here.folder.adopt(duty.number, fetched)
+            else:
                 fetched.close()
-                path.unlink(missing_ok=True)
-                raise
-            return fetched
-
-        fetched = await trio.to_thread.run_sync(adopted)
-        finished = {
-            entry.id[0]: entry.receipt
-            for entry in fetched.entries.values()
-            if entry.receipt is not None
-        }
-        if here.member.done(duty, Copied(frozenset(fetched.entries), finished)):
-            here.folder.adopt(duty.number, fetched)
-        else:
-            fetched.close()
-            path.unlink(missing_ok=True)
 
     async def _copy_interval(self, duty: CopyInterval) -> None:
         here, record = self._here, self._here.record
-        path = here.folder.new()
         call = c.FetchInterval(here.name, record.uid, record.version, duty.interval)
-        file = await self._merged_file(duty.source, call, path)
-        if await trio.to_thread.run_sync(checksum_of, path) != file.checksum:
-            await trio.Path(path).unlink(missing_ok=True)
-            raise BodyError(f"interval {duty.interval} was damaged on its way")
-        if here.member.done(duty, Held(file.rows, file.checksum, file.totals)):
-            path.replace(here.folder.interval(duty.interval))
-        else:
-            path.unlink(missing_ok=True)
+        with here.folder.new() as path:
+            file = await self._merged_file(duty.source, call, path)
+            if await trio.to_thread.run_sync(checksum_of, path) != file.checksum:
+                raise BodyError(f"interval {duty.interval} was damaged on its way")
+            if here.member.done(duty, Held(file.rows, file.checksum, file.totals)):
+                here.folder.keep(path, here.folder.interval(duty.interval))
 
     async def _merged_file(self, source: MemberId, call: c.FetchInterval, path: Path) -> c.File:
         """Fetch an interval as soon as its owner has merged it, by the record as it is now."""
@@ -176,11 +161,7 @@ class Duties:
 
     async def _fetch(self, source: MemberId, call: c.Call, path: Path) -> c.File:
         peers = self._here.process.peers
-        try:
-            reply, _ = await peers.call(source, call, timeout_s=FETCH_S, path=path, bulk=True)
-        except BaseException:
-            path.unlink(missing_ok=True)  # noqa: ASYNC240 - also if this is cancelled
-            raise
+        reply, _ = await peers.call(source, call, timeout_s=FETCH_S, path=path, bulk=True)
         if not isinstance(reply, c.File):
             raise _NotYet(f"{source} does not have it: {reply}")
         return reply
@@ -191,21 +172,19 @@ class Duties:
         here, order = self._here, self._here.order
         assert order is not None
         slices = [here.folder.slice(duty.interval, number) for number in duty.segments]
-        path = here.folder.new()
 
         def parts() -> Iterator[Part]:
             return (part for each in slices for part in parts_in(each))
 
         size = here.process.sort_bytes
-        held = await trio.to_thread.run_sync(
-            partial(write_interval, path, order, parts, bytes_max=size)
-        )
-        if here.member.done(duty, held):
-            path.replace(here.folder.interval(duty.interval))
-            for each in slices:
-                each.unlink(missing_ok=True)  # they are in the file now
-        else:
-            path.unlink(missing_ok=True)
+        with here.folder.new() as path:
+            held = await trio.to_thread.run_sync(
+                partial(write_interval, path, order, parts, bytes_max=size)
+            )
+            if here.member.done(duty, held):
+                here.folder.keep(path, here.folder.interval(duty.interval))
+                for each in slices:
+                    here.folder.drop(each)  # they are in the file now
 
     # Pushes to others.
 
@@ -296,17 +275,18 @@ class Duties:
         key = call.interval, call.segment, call.push
         coming = self._coming.get(key)
         if coming is None:
-            coming = self._coming[key] = Coming(here.folder.new())
+            coming = self._coming[key] = Coming(here.folder.unnamed(), trio.Lock())
         if isinstance(call, c.PushPart):
             async with coming.lock:
-                await trio.to_thread.run_sync(coming.add, Part(call.frames, body))
+                await here.folder.extend(coming.path, entry_of_part(Part(call.frames, body)))
+            if self._coming.get(key) is not coming:
+                here.folder.drop(coming.path)  # it was forgotten meanwhile
             return life == here.member.life
-        coming.path.touch()  # there may have been no part
         del self._coming[key]
         if here.member.pushed(life, call.interval, call.segment):
-            coming.path.replace(here.folder.slice(call.interval, call.segment))
+            here.folder.keep(coming.path, here.folder.slice(call.interval, call.segment))
         else:
-            coming.path.unlink(missing_ok=True)
+            here.folder.drop(coming.path)
         here.nudge()
         return life == here.member.life
 
@@ -321,15 +301,8 @@ def _is_expected(error: BaseException) -> bool:
     return isinstance(error, ShuffleError | BodyError | OSError)
 
 
-class Coming:
+class Coming(NamedTuple):
     """A slice whose parts have begun to come, and whose end has not come."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.lock = trio.Lock()
-
-    def add(self, part: Part) -> None:
-        """Add *part*. Raises OSError."""
-        with self.path.open("ab") as file:
-            for piece in entry_of_part(part):
-                file.write(piece)
+    path: Path
+    lock: trio.Lock

@@ -97,11 +97,7 @@ class FrameStore:
                     # One that was deleted: the shuffle is over, and its segments no longer count.
                     file.write(store.get(key) or b"")
 
-        try:
-            await self._run(copied)
-        except BaseException:
-            path.unlink(missing_ok=True)  # noqa: ASYNC240 - also if this is cancelled
-            raise
+        await self._run(copied)
 
     async def remove(self, name: str, uid: int) -> None:
         """Delete all frames of a shuffle. Raises ShuffleUnavailable."""

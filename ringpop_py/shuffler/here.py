@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringpop_py.shuffle.record import Record
-    from ringpop_py.shuffler.budget import Disk
     from ringpop_py.shuffler.framestore import FrameStore
     from ringpop_py.shuffler.peers import Peers
     from ringpop_py.shuffler.register import Register
     from ringpop_py.shuffler.view import Watch
+    from ringpop_py.sorting.disk import Disk
     from ringpop_py.sorting.order import Order
 
 
@@ -63,7 +63,7 @@ class Here:
         self.name = name
         self.process = process
         self.member = ShuffleMember(process.name, process.incarnation)
-        self.folder = ShuffleFolder(path)
+        self.folder = ShuffleFolder(path, process.disk)
         self.order: Order | None = None
         self.nudged = trio.Event()
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 import trio
 
 from ringpop_py.errors import (
@@ -27,13 +26,13 @@ from ringpop_py.shuffle.record import MemberId, Record, State
 from ringpop_py.shuffler.framestore import name_in_files
 from ringpop_py.shuffler.shuffle import Shuffle, now_ms, now_us
 from ringpop_py.sorting.interval import batches_of
-from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
+from ringpop_py.sorting.making import last_entry_of, next_entries
 from ringpop_py.sorting.order import Order
+from ringpop_py.supervision import keep_running
 from ringpop_py.values.arrow import schema_in
 from ringpop_py.values.declared import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from ringpop_py.shuffler.here import Process
@@ -43,8 +42,6 @@ SCAN_S: Final = 5.0
 """Seconds between two readings of all records, to join shuffles that no caller has named here."""
 INTERVALS_MAX: Final = 4_096
 TRIES: Final = 5
-FED_BYTES: Final = 16 * 1024 * 1024
-"""The bytes of an interval that are put into another shuffle at a time."""
 PUT_S: Final = 30.0
 PAUSE_S: Final = 0.05
 LISTED_MAX: Final = 32
@@ -107,7 +104,7 @@ class Host:
         return shuffle
 
     async def _run(self, shuffle: Shuffle) -> None:
-        await shuffle.run()  # until it is deleted
+        await keep_running(f"shuffle {shuffle.name!r}", shuffle.run)  # until it is deleted
         del self._shuffles[shuffle.name]
 
     async def tidy(self) -> None:
@@ -228,7 +225,9 @@ class Host:
         batches = batches_of(path)
         while True:
             entries, count = await trio.to_thread.run_sync(
-                partial(_next_entries, batches, order, seed, call, frames, rows)
+                partial(
+                    next_entries, batches, order, (seed, call.interval), call.attempt, frames, rows
+                )
             )
             if not entries:
                 break
@@ -246,25 +245,6 @@ class Host:
 
 def _ending(name: str) -> ShuffleUnavailable:
     return ShuffleUnavailable(f"the former shuffle {name!r}, which was deleted, still ends here")
-
-
-def _next_entries(
-    batches: Iterator[pa.RecordBatch],
-    order: Order,
-    seed: int,
-    call: c.Feed,
-    frames: int,
-    rows: int,
-) -> tuple[list[bytes], int]:
-    """Return the next rows as frames, and how many rows these are; nothing at the end."""
-    taken, size = [], 0
-    while size < FED_BYTES and (batch := next(batches, None)) is not None:
-        taken.append(batch)
-        size += batch.nbytes
-    if not taken:
-        return [], 0
-    table = with_random_keys(pa.Table.from_batches(taken), seed, call.interval, rows)
-    return list(entries_of(order, table, call.attempt, frames)), table.num_rows
 
 
 async def _put(target: Shuffle, uid: int, entry: bytes) -> None:

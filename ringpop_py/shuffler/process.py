@@ -19,7 +19,6 @@ import trio
 from ringpop_py.address import Address
 from ringpop_py.client.client import Client
 from ringpop_py.errors import RingpopError
-from ringpop_py.shuffler.budget import Disk
 from ringpop_py.shuffler.framestore import FrameStore
 from ringpop_py.shuffler.here import Process
 from ringpop_py.shuffler.host import Host
@@ -28,11 +27,13 @@ from ringpop_py.shuffler.peers import Peers
 from ringpop_py.shuffler.register import Register
 from ringpop_py.shuffler.server import Server
 from ringpop_py.shuffler.view import Watch
+from ringpop_py.sorting.disk import Disk
 from ringpop_py.stores import open_store
+from ringpop_py.supervision import keep_running
 from ringpop_py.values.packed import encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ringpop_py.shuffler.secure import Keys
 
@@ -117,7 +118,7 @@ async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore)
         register = Register(client)
         keys = _keys_of(options)
         peers, sorting = Peers(watch, nursery, keys), trio.CapacityLimiter(SORTS)
-        disk = Disk(data, options.disk)
+        disk = Disk(options.disk)
         here = Process(
             options.name,
             incarnation,
@@ -136,12 +137,8 @@ async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore)
         sys.stdout.write(f"{port}/{incarnation}\n")
         sys.stdout.flush()
         server = Server(host, memory // HELD_SHARE, keys)
-        nursery.start_soon(_beat, host, server, disk)
-        nursery.start_soon(watch.run)
-        nursery.start_soon(host.scan)
-        nursery.start_soon(host.tidy)
-        nursery.start_soon(host.follow)
-        nursery.start_soon(disk.run)
+        for what, duty in duties(host, server, disk, watch).items():
+            nursery.start_soon(keep_running, what, duty)
         await trio.serve_listeners(server.serve, listeners)
 
 
@@ -159,18 +156,48 @@ def _keys_of(options: argparse.Namespace) -> Keys | None:
     )
 
 
-async def _beat(host: Host, server: Server, disk: Disk) -> None:
-    """Report regularly that this process is at work: otherwise, the node ends it."""
-    while True:
-        await trio.sleep(BEAT_S)
-        load = {  # a `ShuffleLoad`
-            "held_bytes": server.held_bytes,
-            "disk_bytes": disk.used_bytes,
-            "shuffles": host.by_state(),
-            "listed": host.listed(),
-        }
-        sys.stdout.write(encode_value("json", load).decode() + "\n")
-        sys.stdout.flush()
+def duties(
+    host: Host, server: Server, disk: Disk, watch: Watch
+) -> dict[str, Callable[[], Awaitable[None]]]:
+    """Return the work in the background, by its names in the log; none of it ends the process."""
+    report = _Report(host, server, disk)
+    return {
+        "the report of shuffles": report.make,
+        "the beat of shuffles": report.send,
+        "the look for processes for shuffles": watch.run,
+        "the look for shuffles": host.scan,
+        "the tidying of the store of shuffles": host.tidy,
+        "the news of processes for shuffles": host.follow,
+    }
+
+
+class _Report:
+    """Says regularly that this process is at work: otherwise, the node ends it."""
+
+    def __init__(self, host: Host, server: Server, disk: Disk) -> None:
+        self._host = host
+        self._server = server
+        self._disk = disk
+        self._line = "{}"
+
+    async def make(self) -> None:
+        """Find out how far everything is, until cancelled. A bug in this does not stop `send`."""
+        while True:
+            load = {  # a `ShuffleLoad`
+                "held_bytes": self._server.held_bytes,
+                "disk_bytes": self._disk.used_bytes,
+                "shuffles": self._host.by_state(),
+                "listed": self._host.listed(),
+            }
+            self._line = encode_value("json", load).decode()
+            await trio.sleep(BEAT_S)
+
+    async def send(self) -> None:
+        """Tell the node what was found out last, until cancelled."""
+        while True:
+            await trio.sleep(BEAT_S)
+            sys.stdout.write(self._line + "\n")
+            sys.stdout.flush()
 
 
 async def _until_input_ends(scope: trio.CancelScope) -> None:

@@ -85,14 +85,22 @@ class Server:
         return self._puts.held_bytes + self._others.held_bytes
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Serve one connection to its end."""
+        """Serve one connection to its end. A bug costs this connection alone."""
+        try:
+            await self._serve(stream)
+        except Exception:
+            log.exception("shuffle-trouble", text="a connection is closed after a bug")
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(stream)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
         accepted = Accepted(stream, None)
         if self._keys is not None:
             try:
                 accepted = await self._keys.accept(stream)
             except trio.BrokenResourceError as error:
                 log.debug("shuffle-refused", reason=str(error))
-                await trio.aclose_forcefully(stream)
                 return
         line = Line(accepted.stream)
         calls = trio.Semaphore(CALLS_MAX)
@@ -113,9 +121,6 @@ class Server:
             pass
         except* BodyError as errors:
             log.warning("shuffle-trouble", text=f"a connection is closed: {errors.exceptions[0]}")
-        finally:
-            with trio.CancelScope(shield=True):
-                await line.aclose()
 
     async def _answer(self, line: Line, came: _Came, calls: trio.Semaphore) -> None:
         try:

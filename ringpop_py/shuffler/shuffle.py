@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -40,6 +41,7 @@ from ringpop_py.sorting.cuts import SUMMARY_POINTS_MAX, cuts_of, even_cuts, summ
 from ringpop_py.sorting.frames import Entry, entry_at, frame_in, unpacked
 from ringpop_py.sorting.making import check_frame
 from ringpop_py.sorting.order import Order
+from ringpop_py.supervision import keep_running
 from ringpop_py.values.arrow import schema_in, table_in
 from ringpop_py.values.declared import decode
 
@@ -236,15 +238,13 @@ class Shuffle:
     async def _append(self, uid: int, number: int, body: Bytes) -> bool:
         if not self.member.may_append(uid, number):
             return False
-        life, entry, disk = self.member.life, entry_at(body, 0), self._process.disk
-        if not disk.has_room(len(body)):
+        life, entry = self.member.life, entry_at(body, 0)
+        if not self._process.disk.has_room(len(body)):
             raise ShuffleFull("the disk that --shuffle-disk allows for rows is used up")
         try:
-            segment = self._folder.segment(number)
-            await trio.to_thread.run_sync(segment.append, body)
+            await self._folder.append(number, body)
         except OSError as error:
             raise _failure_of(error) from None
-        disk.wrote(len(body))
         counts = self.member.appended(life, number, entry.id, entry.receipt)
         # It may have been closed meanwhile, and copied without this frame.
         return counts and self.member.may_append(uid, number)
@@ -305,7 +305,7 @@ class Shuffle:
             if known is not None and known.holders[:1] == (me,):
                 rows += sum(entry.rows for entry in entries)
                 size += segment.bytes
-        return c.Counted(rows, size, folder.bytes_held(), len(self.member.intervals), finished)
+        return c.Counted(rows, size, folder.sizes.bytes, len(self.member.intervals), finished)
 
     async def _summary(self) -> bytes:
         order, record = self.here.order, self.record
@@ -343,6 +343,7 @@ class Shuffle:
 
     async def run(self) -> None:
         """Do what is due, until the shuffle is deleted; then nothing of it is left here."""
+        self.member.busy.clear()  # a bug may have ended a former run, with what was under way
         async with trio.open_nursery() as nursery:
             while self.member.record is None or self.member.record.state is not State.DELETED:
                 try:
@@ -413,7 +414,9 @@ class Shuffle:
             else:
                 if was_set and following.is_stored and following.state in _DONE_WITH_FRAMES:
                     # Beside what goes on here, and after its end.
-                    self._process.nursery.start_soon(self._remove_frames, following.uid)
+                    what = f"the removal of frames of shuffle {self.name!r}"
+                    remove = partial(self._remove_frames, following.uid)
+                    self._process.nursery.start_soon(keep_running, what, remove)
             self.here.nudge()
 
     async def _remove_frames(self, uid: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 import trio
@@ -12,6 +13,7 @@ import trio
 from ringpop_py.address import Address
 from ringpop_py.errors import BodyError, ShuffleUnavailable
 from ringpop_py.shuffle import calls as c
+from ringpop_py.supervision import keep_running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -220,7 +222,9 @@ class Peer:
                 if stream is None:
                     raise ShuffleUnavailable(f"{self.address} does not answer")
                 self._line = Line(stream)
-                self._nursery.start_soon(self._receive, self._line)
+                what = f"the connection to {self._name}"
+                # After a bug it is closed, and there is nothing more to receive.
+                self._nursery.start_soon(keep_running, what, partial(self._receive, self._line))
             return self._line
 
     async def _secured(self, stream: trio.SocketStream) -> Stream:
@@ -242,9 +246,9 @@ class Peer:
         finally:
             if self._line is line:
                 self._line = None
-            waiting, self._waiting = self._waiting, {}
-            for each in waiting.values():
-                each.done.set()
+                waiting, self._waiting = self._waiting, {}
+                for each in waiting.values():
+                    each.done.set()
             with trio.CancelScope(shield=True):
                 await line.aclose()
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FRAME_BYTES: Final = 4 * 1024 * 1024
 """About the bytes of each frame that a table is cut into."""
+FED_BYTES: Final = 16 * 1024 * 1024
+"""The bytes of an interval that are put into another shuffle at a time."""
 FRAMES_MAX: Final = 1 << 20
 """The most frames of an attempt."""
 
@@ -101,3 +103,30 @@ def with_random_keys(table: pa.Table, seed: int, part: int, first: int) -> pa.Ta
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
     return table.append_column(RANDOM, pa.array(keys ^ (keys >> np.uint64(31))))
+
+
+def next_entries(
+    batches: Iterator[pa.RecordBatch],
+    order: Order,
+    seed_and_part: tuple[int, int],
+    attempt: int,
+    frames: int,
+    rows: int,
+) -> tuple[list[bytes], int]:
+    """Return the next rows as frames in a random order, and how many rows; nothing at the end.
+
+    Args:
+        frames: how many of them *attempt* has already.
+        rows: as *frames*.
+
+    Raises:
+        ShuffleRefused: see `entries_of`.
+    """
+    taken, size = [], 0
+    while size < FED_BYTES and (batch := next(batches, None)) is not None:
+        taken.append(batch)
+        size += batch.nbytes
+    if not taken:
+        return [], 0
+    table = with_random_keys(pa.Table.from_batches(taken), *seed_and_part, rows)
+    return list(entries_of(order, table, attempt, frames)), table.num_rows

@@ -66,6 +66,22 @@ class SegmentFile:
                     points = os.pread(file, entry.points_bytes, entry.offset + HEAD_BYTES)
                 yield points
 
+    @classmethod
+    def adopted(cls, path: Path) -> SegmentFile:
+        """Return the segment whose file was fetched to *path*.
+
+        Raises:
+            BodyError: if a frame is damaged, or not whole.
+            OSError: if it cannot be read.
+        """
+        segment = cls(path)
+        try:
+            segment.adopt()
+        except BaseException:
+            segment.close()
+            raise
+        return segment
+
     def adopt(self) -> None:
         """Find the frames in a file that was fetched.
 

@@ -14,7 +14,9 @@ from ringpop_py.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from ringpop_py.shuffler.folder import ShuffleFolder
 from ringpop_py.shuffler.framestore import FrameStore, Place
+from ringpop_py.sorting.disk import Disk
 from ringpop_py.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -81,10 +83,10 @@ async def test_a_copy_that_fails_leaves_no_file(tmp_path: Path) -> None:
         def get(self, key: str) -> bytes | None:  # noqa: ARG002 - as in `Store`
             raise StoreUnavailable("down")
 
-    frames = FrameStore(Away(), "main")
+    frames, folder = FrameStore(Away(), "main"), ShuffleFolder(tmp_path, Disk(1 << 40))
     await frames.put(FIRST, (1, 0), b"frame")
 
-    with pytest.raises(ShuffleUnavailable):
-        await frames.copy(FIRST, tmp_path / "copy")
+    with pytest.raises(ShuffleUnavailable), folder.new() as path:
+        await frames.copy(FIRST, path)
 
-    assert not list(tmp_path.iterdir())  # noqa: ASYNC240
+    assert not [each for each in tmp_path.rglob("*") if each.is_file()]  # noqa: ASYNC240

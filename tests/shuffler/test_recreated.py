@@ -14,6 +14,7 @@ from ringpop_py.shuffle.changes import created
 from ringpop_py.shuffle.record import MemberId
 from ringpop_py.shuffler.host import Host
 from ringpop_py.shuffler.register import Stored
+from ringpop_py.sorting.disk import Disk
 from ringpop_py.values.declared import encode
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ async def test_the_former_one_takes_nothing_and_the_next_waits_until_it_has_ende
 ) -> None:
     begun: list[Any] = []
     nursery: Any = SimpleNamespace(start_soon=lambda *what: begun.append(what))
-    process: Any = SimpleNamespace(name="me", incarnation=1, register=None, watch=None)
+    process: Any = SimpleNamespace(
+        name="me", incarnation=1, register=None, watch=None, disk=Disk(1 << 40)
+    )
     host = Host(process, tmp_path, nursery)
     former = host._known("name", stored(1), 0)
     former.has_ended = True
