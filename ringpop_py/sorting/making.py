@@ -31,6 +31,7 @@ FED_BYTES: Final = 16 * 1024 * 1024
 """The bytes of an interval that are put into another shuffle at a time."""
 FRAMES_MAX: Final = 1 << 20
 """The most frames of an attempt."""
+_GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def entries_of(order: Order, table: pa.Table, attempt: int, first: int) -> Iterator[bytes]:
@@ -97,12 +98,20 @@ def with_random_keys(table: pa.Table, seed: int, part: int, first: int) -> pa.Ta
 
     They seem to be drawn, and are the same each time for one *seed*, *part* and row.
     """
-    begin = np.uint64(((seed + 1) * 0x9E3779B97F4A7C15 + part * 0xD1342543DE82EF95) % (1 << 64))
-    keys = np.arange(first + 1, first + table.num_rows + 1, dtype=np.uint64)
-    keys = keys * np.uint64(0x9E3779B97F4A7C15) + begin
+    # Mixed one after the other: a sum of both would give one seed the keys of the next one's rows.
+    begin = np.full(1, seed % (1 << 64), dtype=np.uint64)
+    begin = _mixed(_mixed(begin) + np.uint64(part % (1 << 64)))
+    rows = np.arange(first + 1, first + table.num_rows + 1, dtype=np.uint64)
+    return table.append_column(RANDOM, pa.array(_mixed(rows * _GAMMA + begin)))
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers that seem to be drawn, one for each of *numbers* (the end of SplitMix64)."""
+    numbers = numbers + _GAMMA
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
-    return table.append_column(RANDOM, pa.array(keys ^ (keys >> np.uint64(31))))
+        numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
+    drawn: np.ndarray = numbers ^ (numbers >> np.uint64(31))
+    return drawn
 
 
 def next_entries(

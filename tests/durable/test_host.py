@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +10,7 @@ import trio
 
 from ringpop_py.catalog.fence import FENCE, fence
 from ringpop_py.durable.driver import STRANGER_S
+from ringpop_py.durable.host import DurableHost
 from ringpop_py.errors import KeyspaceError, PartitionUnavailable, StoreFull
 from ringpop_py.keyed.entries import MemoryEntries
 from ringpop_py.placing.table import PartitionStatus, TableRow
@@ -18,9 +20,8 @@ from tests.keyspaces.clusters import a_cluster, all_online, key_at
 from tests.logged import events_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from ringpop_py.durable.host import DurableHost
     from ringpop_py.durable.partition import Partition
     from ringpop_py.keyspaces.keyspace import Keyspace
 
@@ -303,3 +304,34 @@ async def test_a_partition_that_goes_to_another_member_is_no_stranger(
         await all_online(keyspace, "a", "b")
 
     assert events_in(caplog, "store-shared") == []
+
+
+async def test_a_bug_in_what_runs_beside_the_driver_leaves_the_partitions_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began: Counter[str] = Counter()
+    duties = DurableHost._duties
+
+    def with_bugs(host: DurableHost) -> dict[str, Callable[[], Awaitable[None]]]:
+        def failing(what: str, run: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+            async def once() -> None:
+                began[what] += 1
+                if began[what] == 1:
+                    raise ZeroDivisionError(what)
+                await run()
+
+            return once
+
+        return {what: failing(what, run) for what, run in duties(host).items()}
+
+    monkeypatch.setattr(DurableHost, "_duties", with_bugs)
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=8)
+        await all_online(keyspace, "a")
+        await trio.sleep(5)
+
+        assert len(began) == 4
+        assert set(began.values()) == {2}
+        await keyspace.put("k", 1)
+        assert await keyspace.get("k") == 1

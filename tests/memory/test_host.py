@@ -19,7 +19,7 @@ from ringpop_py.errors import (
     KeyspaceUnknown,
 )
 from ringpop_py.logs import LogEvent
-from ringpop_py.memory.host import COLLECT_S
+from ringpop_py.memory.host import COLLECT_S, MemoryHost
 from ringpop_py.memory.steward import HANDOVER_US
 from ringpop_py.memory.versioned import TOMBSTONES_MAX
 from ringpop_py.shares.rescale_events import Gained, Lost
@@ -509,3 +509,24 @@ async def test_deletes_that_are_forgotten_early_are_told_once_a_minute(
     events = [record.msg for record in caplog.records if isinstance(record.msg, LogEvent)]
     told = [event.fields["count"] for event in events if event.name == "deletes-forgotten"]
     assert told == [2]
+
+
+async def test_a_bug_in_what_tidies_costs_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    async def failing(_host: MemoryHost) -> None:
+        nonlocal calls
+        calls += 1
+        await trio.lowlevel.checkpoint()
+        message = "a bug"
+        raise ZeroDivisionError(message)
+
+    monkeypatch.setattr(MemoryHost, "_collect", failing)
+    async with a_cluster() as cluster:
+        [keyspace] = await opened(cluster, "a")
+        await keyspace.put("k", "v")
+
+        await trio.sleep(4 * COLLECT_S)
+
+        assert calls > 1
+        assert await keyspace.get("k") == "v"

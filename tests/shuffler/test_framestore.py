@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -14,10 +14,14 @@ from ringpop_py.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from ringpop_py.shuffle.changes import created
+from ringpop_py.shuffle.record import MemberId, State
 from ringpop_py.shuffler.folder import ShuffleFolder
 from ringpop_py.shuffler.framestore import FrameStore, Place
+from ringpop_py.shuffler.register import Stored
 from ringpop_py.sorting.disk import Disk
 from ringpop_py.stores.memory import MemoryStore
+from tests.shuffler.world import Records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,3 +94,19 @@ async def test_a_copy_that_fails_leaves_no_file(tmp_path: Path) -> None:
         await frames.copy(FIRST, path)
 
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]  # noqa: ASYNC240
+
+
+@pytest.mark.parametrize("state", State)
+async def test_tidying_keeps_the_frames_of_shuffles_whose_rows_lie_in_them(state: State) -> None:
+    store, records = MemoryStore(), Records()
+    frames = FrameStore(store, "main")
+    record = created(None, 1, b"", 1, [MemberId("a", 1), MemberId("b", 1)], is_stored=True)
+    records.by_name["name"] = Stored(record.with_(state=state), "1")
+    await frames.put(FIRST, (1, 0), b"frame")
+    await frames.put(Place("name", 2, 0), (1, 0), b"of another shuffle of that name")
+    await frames.put(Place("nobody's", 1, 0), (1, 0), b"without a record")
+
+    await frames.tidy(cast("Any", records))
+
+    kept = ["/1/"] if state in (State.PUT, State.ENDING, State.DAMAGED) else []
+    assert [key[-len("/1/0/0000000001-0000000000") :][:3] for key in store.list("")] == kept
