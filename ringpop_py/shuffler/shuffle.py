@@ -38,7 +38,7 @@ from ringpop_py.shuffler.duties import Duties
 from ringpop_py.shuffler.framestore import Place
 from ringpop_py.shuffler.here import Here
 from ringpop_py.sorting.cuts import SUMMARY_POINTS_MAX, cuts_of, even_cuts, summary_of
-from ringpop_py.sorting.frames import Entry, entry_at, frame_in, unpacked
+from ringpop_py.sorting.frames import Entry, entry_at, unpacked, whole_frame
 from ringpop_py.sorting.making import check_frame
 from ringpop_py.sorting.order import Order
 from ringpop_py.supervision import keep_running
@@ -172,7 +172,7 @@ class Shuffle:
 
     async def put(self, uid: int, body: Bytes) -> c.Said:
         """Take a frame of a client."""
-        entry, frame = _whole(body)
+        entry, frame = whole_frame(body)
         if not await self.fresh(uid, 0):
             return self._said(Answer.NOT_NOW)
         store = self.member.put(uid, entry.id)
@@ -228,7 +228,7 @@ class Shuffle:
 
     async def append(self, call: c.Append, body: Bytes) -> c.Said:
         """Add a frame to a segment, as its replica."""
-        _, frame = _whole(body)
+        _, frame = whole_frame(body)
         taken = await self.fresh(call.uid, call.version)
         if taken and self.member.may_append(call.uid, call.segment):
             _check(self.here, frame)
@@ -533,14 +533,6 @@ def _incomplete(name: str, refused: Refused) -> ShuffleIncomplete:
         "Put their rows again, as new attempts",
         attempts=sorted(refused.attempts),
     )
-
-
-def _whole(body: Bytes) -> tuple[Entry, Frame]:
-    """Return the frame that is all of *body*. Raises BodyError."""
-    entry = entry_at(body, 0)
-    if entry.end != len(body):
-        raise BodyError("this is not one frame")
-    return entry, frame_in(body, entry)
 
 
 def _check(here: Here, frame: Frame) -> None:

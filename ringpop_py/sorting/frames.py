@@ -135,3 +135,11 @@ def frame_in(data: Bytes, entry: Entry) -> Frame:
     if len(body) != entry.body_bytes or _checksum(view[: _HEAD.size], points, body) != checksum:
         raise BodyError(f"frame {entry.id} is damaged: its checksum does not fit")
     return Frame(entry.id, entry.rows, points, body, entry.receipt)
+
+
+def whole_frame(data: Bytes) -> tuple[Entry, Frame]:
+    """Return the frame that is all of *data*, and its entry. Raises BodyError if it is not one."""
+    entry = entry_at(data, 0)
+    if entry.end != len(data):
+        raise BodyError("this is not one frame")
+    return entry, frame_in(data, entry)
