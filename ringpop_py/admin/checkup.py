@@ -7,6 +7,7 @@ import resource
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from ringpop_py.admin.said import TEXT_CHARACTERS_MAX
 from ringpop_py.logs import log
 from ringpop_py.values.declared import asdict
 
@@ -18,6 +19,10 @@ JOBS_MAX: Final = 20
 """The most jobs of a node that are shown."""
 SPLITS_MAX: Final = 4_000
 """The most splits of streams of a node that are shown."""
+
+
+TROUBLES_MAX: Final = 20
+"""The most troubles of streams and dataflows of a node that are shown."""
 
 
 def reach(ringpop: Ringpop, _value: object) -> object:
@@ -51,6 +56,7 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
         "cpu_s": time.process_time(),
         "memory_bytes": memory_bytes(),
         "store_trouble": _store_trouble(ringpop),
+        "flow_troubles": _flow_troubles(ringpop),
         "disks": await ringpop.disks.usage(),
     }
 
@@ -77,6 +83,19 @@ def flowing_through(ringpop: Ringpop) -> dict[str, list[dict[str, Any]]]:
         "streams": _streams(ringpop),
         "dataflows": [] if flows is None else flows.rows(),
     }
+
+
+def _flow_troubles(ringpop: Ringpop) -> list[str]:
+    """Return why streams and dataflows do not go on here, and what they may have lost."""
+    flows = ringpop.dataflows
+    texts = [
+        f"stream {row['stream']}: {row['split']}: {row['trouble']}".replace(": : ", ": ")
+        for row in _streams(ringpop)
+        if row["trouble"]
+    ]
+    for row in () if flows is None else flows.rows():
+        texts += [f"dataflow {row['dataflow']}: {row['trouble']}"] if row["trouble"] else []
+    return [text[:TEXT_CHARACTERS_MAX] for text in texts[:TROUBLES_MAX]]
 
 
 def _streams(ringpop: Ringpop) -> list[dict[str, Any]]:

@@ -54,6 +54,7 @@ class CheckupSaid(Named, frozen=True):
     log_lines_lost: Natural
     disks: Annotated[tuple[DiskSaid, ...], Meta(max_length=16)]
     store_trouble: Text = ""
+    flow_troubles: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
 
 
 class PingSaid(Named, frozen=True):

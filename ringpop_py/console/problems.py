@@ -76,6 +76,8 @@ def problems_in(
         if checkup.get("store_trouble"):
             text = f"the last write of {name} has failed: {checkup['store_trouble']}"
             yield Problem(CRITICAL, "store", text)
+        for text in checkup.get("flow_troubles", ()):
+            yield Problem(WARNING, "flow", f"{name}: {text}")
         if checkup["log_lines_lost"]:
             lost = f"{name} could not write {checkup['log_lines_lost']} lines of its log"
             yield Problem(WARNING, "log", lost)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.dataflow.records import row_of, time_function
+from ringpop_py.dataflow.records import row_of
 from ringpop_py.dataflow.stage import StageRunner, checked_stage
 from ringpop_py.errors import ConfigError, RecordRefused
 from ringpop_py.exchange.state import StageState
+from ringpop_py.streams.source import label_of
+from ringpop_py.streams.times import time_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +48,8 @@ def run_alone(
         raise ConfigError(f"{type(source).__name__} has no end at which to stop")
     time_of = time_function(time)
     runner = StageRunner(checked_stage(stage), StageState(), None)
+    bounded = getattr(source, "bounded", None)
+    source = source if bounded is None else bounded()
     for split in source.splits():
         at = 0
         while records := source.read(split, at, READ_RECORDS):
@@ -55,7 +59,7 @@ def run_alone(
                 if row is not None:
                     rows.append(row)
                 elif refused is None:
-                    raise RecordRefused(f"{split} at position {record.position}: {why}")
+                    raise RecordRefused(f"{label_of(split)} at position {record.position}: {why}")
                 else:
                     refused(record, why)
             at = records[-1].position

@@ -14,7 +14,6 @@ from ringpop_py.dataflow.checkpoints import Checkpoints
 from ringpop_py.dataflow.leading import Leading
 from ringpop_py.dataflow.messages import TELL, Told
 from ringpop_py.dataflow.part import Part, Plan
-from ringpop_py.dataflow.records import time_function
 from ringpop_py.dataflow.stage import checked_stage
 from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.exchange.epochs import Worker
@@ -23,7 +22,9 @@ from ringpop_py.exchange.router import KEY_GROUPS
 from ringpop_py.logs import log
 from ringpop_py.placing.keys import PARTITIONS_MAX
 from ringpop_py.security.identity import Role
+from ringpop_py.streams.source import label_of
 from ringpop_py.streams.stream import check_stream
+from ringpop_py.streams.times import time_function
 from ringpop_py.supervision import keep_running, one_line
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, Answer
@@ -83,6 +84,7 @@ class Dataflow:
     def status(self) -> dict[str, Any]:
         """Return its progress here, as plain values."""
         record, part = self.record, self._part
+        offsets = {} if part is None else part.offsets()
         return {
             "dataflow": self.name,
             "worker": str(self._me),
@@ -91,7 +93,7 @@ class Dataflow:
             "run": None if part is None else part.record.run,
             "workers": [] if record is None else list(record.names),
             "key_groups": [] if part is None else [part.groups.start, part.groups.stop],
-            "splits": {} if part is None else part.offsets(),
+            "splits": {label_of(each): at for each, at in offsets.items()},
             "watermark": None if part is None else part.watermark,
             **self._counts(),
             "trouble": self._trouble(),

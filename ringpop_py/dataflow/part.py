@@ -21,6 +21,8 @@ from ringpop_py.exchange.epochs import Aligned, Output, StatePart
 from ringpop_py.exchange.run import Advance, Keep, Process, Send, WorkerRun
 from ringpop_py.exchange.state import StageState
 from ringpop_py.logs import log
+from ringpop_py.streams.marks import wanted_of
+from ringpop_py.streams.source import label_of, losses_of
 from ringpop_py.supervision import one_line
 
 if TYPE_CHECKING:
@@ -273,13 +275,15 @@ class Part:
         for what, since in self._called_at.items():
             if now - since > SLOW_S:
                 return f"the {what} has not returned for {now - since:.0f} s"
-        return next((f"{where}: {text}" for where, text in self.troubles.items()), "")
+        texts = [f"{label_of(where)}: {text}" for where, text in self.troubles.items()]
+        return next(iter(texts + losses_of(self._plan.source)), "")
 
     def _note(self, where: str, trouble: str) -> None:
         if trouble == self.troubles.get(where, ""):
             return
         if trouble:
             self.troubles[where] = trouble
+            where = label_of(where)
             text = f"dataflow {self._plan.name}, {where}: {trouble}"
             log.warning("dataflow-trouble", dataflow=self._plan.name, where=where, text=text)
         else:
@@ -289,7 +293,8 @@ class Part:
 
     async def _read(self) -> None:
         """Read the splits of this worker in turns, and send barriers between, until cancelled."""
-        look_at, pause_s = trio.current_time(), IDLE_S
+        await self._find_splits()  # former names are known before an epoch can end
+        look_at, pause_s = trio.current_time() + LOOK_S, IDLE_S
         while True:
             wake, told = self._wake, self._barrier
             if told is not None and told.epoch is not None:
@@ -317,7 +322,8 @@ class Part:
             self._note("source", f"the splits cannot be listed: {error}")
         else:
             self._note("source", "")
-            await self._send(self._run.find(splits, trio.current_time()))
+            now = trio.current_time()
+            await self._send(self._run.find(wanted_of(self._run, splits, now), now))
             for split in self.troubles.keys() - SOURCES - self._run.splits.keys():
                 self._note(split, "")  # it is gone, or another worker's
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ringpop_py.arguments import checked_text
 from ringpop_py.dataflow.stage import Row, check_plain, check_text
 from ringpop_py.errors import BadOperation
 from ringpop_py.faults import text_of
@@ -13,11 +11,11 @@ from ringpop_py.streams.source import BadRecord
 
 if TYPE_CHECKING:
     from ringpop_py.streams.source import Record
+    from ringpop_py.streams.times import TimeOf
 
 ROW_BYTES_MAX: Final = 4 << 20
 """The most bytes of a record; a larger one cannot be sent, as a message has at most 8 MiB."""
 KEY_CHARACTERS_MAX: Final = 4_096
-TimeOf = Callable[[Any], int]
 
 
 def row_of(record: Record | BadRecord, time_of: TimeOf | None) -> tuple[Row | None, str]:
@@ -50,20 +48,3 @@ def _why_not(record: Record | BadRecord) -> str:
     except BadOperation as error:
         return str(error)
     return ""
-
-
-def time_function(time: str | TimeOf | None) -> TimeOf | None:
-    """Return the function that *time* is, or that reads the field of that name.
-
-    Raises:
-        ConfigError: *time* is neither.
-    """
-    if time is None or callable(time):
-        return time
-    field = checked_text(time, "time")
-
-    def time_of(value: Any) -> int:  # noqa: ANN401 - a value of the application
-        found: int = value[field]
-        return found
-
-    return time_of

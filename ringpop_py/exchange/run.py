@@ -111,7 +111,7 @@ class WorkerRun(Generic[R]):
 
     def find(self, splits: Iterable[str], now: float) -> list[Send]:
         """Note the present *splits*; send the watermark if it rises because some are gone."""
-        mine = {split for split in splits if self.router.worker_of(split) == self._name}
+        mine = {split for split in splits if self._is_mine(split)}
         raised = None
         for split in self._splits.keys() - mine:
             self._known[split] = self._splits.pop(split)
@@ -124,6 +124,37 @@ class WorkerRun(Generic[R]):
             if each.time is not None:
                 raised = self._sources.receive(split, each.time, now) or raised
         return self._to_all(raised)
+
+    def _is_mine(self, split: str) -> bool:
+        # A copy continues its original, so both are of one worker: what they share decides.
+        home = split.partition("@")[0] if split.startswith("file:") else split
+        return self.router.worker_of(home) == self._name
+
+    def take_over(self, split: str, formers: Iterable[str], now: float) -> bool:
+        """Have *split* go on where the first of *formers* that was read is, and forget that name.
+
+        Call it before `find`, at all workers. Return whether the split was read before.
+
+        Args:
+            formers: other names of the split, none of which is present.
+        """
+        for former in formers if split not in self._splits.keys() | self._known.keys() else ():
+            if former in self._splits:
+                self._known[split] = self._splits.pop(former)
+                self._sources.join(split)  # first, so that the watermark does not rise
+                self._sources.lose(former, now)
+            elif former in self._known:
+                self._known[split] = self._known.pop(former)
+            else:
+                continue
+            break
+        return split in self._splits or split in self._known
+
+    def known_like(self, alias: str) -> list[str]:
+        """Return the names of splits that begin with *alias* and @, the one read furthest first."""
+        known = self._known | self._splits
+        names = (split for split in known if split.startswith(f"{alias}@"))
+        return sorted(names, key=lambda split: -known[split].read)
 
     @property
     def splits(self) -> dict[str, int]:
@@ -181,12 +212,12 @@ class WorkerRun(Generic[R]):
         self.epoch, self.paused = epoch, last
         # Also splits that are gone since: they may return. Those that others have read are theirs.
         mine = self._splits | {
-            split: each
-            for split, each in self._known.items()
-            if self.router.worker_of(split) == self._name
+            split: each for split, each in self._known.items() if self._is_mine(split)
         }
-        self.offsets = {split: each.read for split, each in mine.items()}
-        self.times = {split: each.time for split, each in mine.items() if each.time is not None}
+        self.offsets = {str(split): each.read for split, each in mine.items()}
+        self.times = {
+            str(split): each.time for split, each in mine.items() if each.time is not None
+        }
         return [Send(worker, Barrier(epoch)) for worker in self._names]
 
     def resume(self) -> None:

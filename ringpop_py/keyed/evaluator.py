@@ -26,6 +26,7 @@ from ringpop_py.keyed.bodies import Body, Group, Ids, is_digest
 from ringpop_py.keyed.sessions import SEQUENCE_MAX, after, after_run, check_id, digest_in
 from ringpop_py.values.operations import (
     DIGEST_BYTES,
+    MARK_CLOSED,
     ArgumentRows,
     Change,
     Outcome,
@@ -251,7 +252,8 @@ class Evaluator:
         if mark >= span.upto:
             return Outcome((mark,), repeated=True)
         known = bisect_right(span.positions, mark)
-        if mark < span.after or (mark > span.after and not span.positions and write.changes):
+        is_whole = span.upto == MARK_CLOSED or (write.changes and not span.positions)
+        if mark < span.after or (mark > span.after and is_whole):
             raise SpanRefused(
                 f"the partition has source {span.source!r} up to {mark}, and the write has what is "
                 f"after {span.after}, up to {span.upto}"

@@ -11,7 +11,6 @@ import trio
 
 from ringpop_py.arguments import checked_callable, checked_text
 from ringpop_py.errors import (
-    BodyError,
     ConfigError,
     RecordRefused,
     SourceFailed,
@@ -19,9 +18,17 @@ from ringpop_py.errors import (
 )
 from ringpop_py.logs import log
 from ringpop_py.streams.feed import Feed
-from ringpop_py.streams.source import BadRecord, Record
+from ringpop_py.streams.marks import Marks, mark_in
+from ringpop_py.streams.source import BadRecord, Record, label_of, losses_of
 from ringpop_py.supervision import keep_running, one_line
-from ringpop_py.values.operations import SOURCE_CHARACTERS_MAX, Change, Outcome, Span, Write
+from ringpop_py.values.operations import (
+    MARK_CLOSED,
+    SOURCE_CHARACTERS_MAX,
+    Change,
+    Outcome,
+    Span,
+    Write,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -104,13 +111,15 @@ class Stream:
         self._readers: dict[str, tuple[_Reader, trio.CancelScope]] = {}
         # A limiter of its own: a hanging source must not take, for example, discovery's threads.
         self._threads = trio.CapacityLimiter(THREADS)
+        self._names: frozenset[str] = frozenset()
         self.trouble = ""
         self.records_count = 0
         self.refused_count = 0
 
     def status(self) -> list[SplitStatus]:
         """Return the progress of the splits that this node reads, by name."""
-        return [self._readers[split][0].status for split in sorted(self._readers)]
+        found = [reader.status for reader, _ in self._readers.values() if not reader.is_spare]
+        return sorted(found, key=lambda status: status.split)
 
     def rows(self) -> list[dict[str, Any]]:
         """As `status`, as plain values, with the names of the stream and its keyspace."""
@@ -118,6 +127,7 @@ class Stream:
         found = self.status()
         if self.trouble:
             found.append(SplitStatus("", trouble=self.trouble))
+        found += [SplitStatus("", trouble=text) for text in losses_of(self._source)]
         return [{**about, **asdict(status)} for status in found]
 
     async def run(self) -> None:
@@ -126,19 +136,21 @@ class Stream:
         async with trio.open_nursery() as nursery:
             while True:
                 for split in await self._ours():
-                    if split not in self._readers:
+                    if split in self._readers:
+                        self._readers[split][0].status.split = label_of(split)
+                    else:
                         reader, scope = _Reader(self, self._keyspace, split), trio.CancelScope()
                         self._readers[split] = reader, scope
                         nursery.start_soon(self._read, reader, scope)
                 await trio.sleep(LOOK_S)
 
     async def _read(self, reader: _Reader, scope: trio.CancelScope) -> None:
-        split = reader.status.split
+        label = reader.status.split
         try:
             with scope:
-                await keep_running(f"stream {self.name}, split {split}", reader.run)
+                await keep_running(f"stream {self.name}, split {label}", reader.run)
         finally:
-            del self._readers[split]
+            del self._readers[reader.split]
 
     async def _ours(self) -> list[str]:
         """Return the splits that this node should read; have the readers of others end."""
@@ -147,7 +159,8 @@ class Stream:
         except SourceFailed as error:
             self._say("the splits cannot be listed", error)
             return []
-        usable = [split for split in splits if split.isprintable()][:SPLITS_MAX]
+        usable = [split for split in splits if label_of(split).isprintable()][:SPLITS_MAX]
+        self._names = frozenset(usable)
         ours = [split for split in usable if self._is_ours(split)]
         for split in self._readers.keys() - set(ours):
             self._readers[split][1].cancel()
@@ -156,13 +169,12 @@ class Stream:
         elif len(usable) == SPLITS_MAX:
             self._say("there are too many splits", f"{len(splits)}, and at most {SPLITS_MAX}")
         else:
-            unusable = next(split for split in splits if not split.isprintable())
+            unusable = next(split for split in map(label_of, splits) if not split.isprintable())
             self._say("a split is left out, as its name cannot be printed", ascii(unusable))
         return ours
 
     def _is_ours(self, split: str) -> bool:
-        owner = self._keyspace.owner_of(f"{self.name}/{split}")
-        return owner == self._keyspace.node_name
+        return self._keyspace.owner_of(self.source_of(split)) == self._keyspace.node_name
 
     def _say(self, what: str, why: object) -> None:
         text = f"{what}: {why}"
@@ -171,6 +183,18 @@ class Stream:
         self.trouble = text
 
     # For readers.
+
+    def source_of(self, split: str) -> str:
+        """Return the name by which partitions know *split*."""
+        return f"{self.name}/{split}"
+
+    def partition_of(self, split: str) -> int:
+        """Return the partition of the name of *split*."""
+        return self._keyspace.partition_of(self.source_of(split))
+
+    def has(self, split: str) -> bool:
+        """Return whether the source had *split* when it was last looked at."""
+        return split in self._names
 
     async def records(self, split: str, after: int) -> Sequence[Record | BadRecord]:
         """Return the next records of *split*, as the operation's arguments. Raises SourceFailed."""
@@ -221,10 +245,12 @@ class _Reader:
     """Reads one split, until it is cancelled."""
 
     def __init__(self, stream: Stream, keyspace: Keyspace, split: str) -> None:
-        self.status = SplitStatus(split)
+        self.split = split
+        self.is_spare = False
+        self.status = SplitStatus(label_of(split))
         self._stream = stream
         self._keyspace = keyspace
-        self._source = f"{stream.name}/{split}"
+        self._source = stream.source_of(split)
         self._progress = trio.Event()
         self._stopped_at: int | None = None
         self._troubles: dict[int, str] = {}
@@ -243,7 +269,14 @@ class _Reader:
             self._note(SOURCE, why)
             await trio.sleep_forever()
         self._stopped_at = None
-        feed: Feed[Record] = Feed(await self._marks())
+        marks = await Marks(self._stream, self.split, self._keyspace.partitions, self._note).begin()
+        self.is_spare = marks is None
+        if marks is None:
+            await trio.sleep_forever()
+        if max(marks) >= MARK_CLOSED:
+            self._note(SOURCE, "it goes on as another file, its copy: what is added is not read")
+            await trio.sleep_forever()
+        feed: Feed[Record] = Feed(marks)
         pause_s = IDLE_S
         async with trio.open_nursery() as nursery:
             while True:
@@ -259,32 +292,13 @@ class _Reader:
                     with trio.move_on_after(pause_s):
                         await progress.wait()
 
-    async def _marks(self) -> list[int]:
-        """Return the mark of each partition; wait for partitions that no member serves."""
-        marks: dict[int, int] = {}
-        numbers = range(self._keyspace.partitions)
-        ask, pause_s = Span(self._source, 0, 0), AGAIN_S
-        while True:
-            missing = [number for number in numbers if number not in marks]
-            for number, outcome in (await self._stream.write(dict.fromkeys(missing, ask))).items():
-                if isinstance(outcome, Outcome):
-                    marks[number] = _mark_in(outcome)
-                else:
-                    self._note(number, f"it does not say how far it is: {outcome}")
-            if len(marks) == len(numbers):
-                for where in list(self._troubles):
-                    self._note(where, "")
-                return [marks[number] for number in numbers]
-            await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, AGAIN_S_MAX)
-
     async def _fill(self, feed: Feed[Record]) -> bool:
         """Read on, if there is room; return whether records came."""
         has_room = feed.held < HELD_MAX and feed.held_bytes < HELD_BYTES_MAX
         if not has_room or self._stopped_at is not None:
             return False
         try:
-            found = await self._stream.records(self.status.split, feed.read)
+            found = await self._stream.records(self.split, feed.read)
         except SourceFailed as error:
             self._note(SOURCE, str(error))
             return False
@@ -343,7 +357,7 @@ class _Reader:
             if isinstance(outcome, Outcome):
                 self.status.records += len(records)
                 self._stream.records_count += len(records)
-                feed.taken(number, _mark_in(outcome))
+                feed.taken(number, mark_in(outcome))
                 self._note(number, "")
                 self._tell(feed)
                 self._progress.set()
@@ -359,7 +373,8 @@ class _Reader:
 
     def _tell(self, feed: Feed[Record]) -> None:
         status = self.status
-        status.read, status.counted, status.held = feed.read, min(feed.marks), feed.held
+        status.read, status.held = feed.read, feed.held
+        status.counted = min(feed.read, *feed.marks)
 
     def _note(self, where: int, trouble: str) -> None:
         """Note what is wrong with a partition, or with the `SOURCE`; empty if nothing is."""
@@ -375,13 +390,6 @@ class _Reader:
         first = min(self._troubles, default=SOURCE)  # the source before all partitions
         text = self._troubles.get(first, "")
         self.status.trouble = text if first == SOURCE else f"partition {first}: {text}"
-
-
-def _mark_in(outcome: Outcome) -> int:
-    [mark] = outcome.values
-    if not isinstance(mark, int):
-        raise BodyError(f"a mark is a whole number, not {mark!r:.100}")
-    return mark
 
 
 def start_stream(

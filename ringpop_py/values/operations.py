@@ -31,6 +31,8 @@ else:
 
 DIGEST_BYTES: Final = 8
 KEY_CHARACTERS_MAX: Final = 1_024
+MARK_CLOSED: Final = 1 << 62
+"""The mark of a source that goes on under another name: nothing is taken from it any more."""
 SOURCE_CHARACTERS_MAX: Final = 256
 
 Key = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
@@ -74,7 +76,8 @@ class Span(Declared, frozen=True):
     keeps how far it has come in each source: its mark, the offset ``mark:SOURCE``. It takes a write
     whose range begins at the mark or before, and ignores what it has already; so writes may be
     repeated, doubled and reordered, even by several senders, and each record counts once.
-    The outcome of a write is the mark. A write without changes, after 0 and up to 0, asks for it.
+    The outcome of a write is the mark. A write without changes, after 0 and up to 0, asks for it;
+    one up to `MARK_CLOSED` closes the source, if its mark is exactly *after*.
 
     Attributes:
         after: the position before the range.

@@ -21,7 +21,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def read(path: Path, after: int = 0, limit: int = 100, **options: Any) -> Any:  # noqa: ANN401
-    return Files(str(path), **{"key": "k", **options}).read(str(path), after, limit)
+    source = Files(str(path), **{"key": "k", **options})
+    split = next(iter(source.splits()), str(path))
+    return source.read(split, after, limit)
+
+
+def labels(source: Files) -> list[str]:
+    return [split.label for split in source.splits()]
 
 
 def test_a_position_is_the_end_of_a_line_and_reading_goes_on_there(path: Path) -> None:
@@ -93,25 +99,31 @@ def test_files_are_found_when_they_come(tmp_path: Path, monkeypatch: pytest.Monk
     assert source.splits() == []
     (tmp_path / "x").mkdir()
     for name in ("b.jsonl", "x/a.jsonl", "c.txt"):
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("{}\n")
     (tmp_path / "d.jsonl").mkdir()
-    assert source.splits() == [f"{tmp_path}/b.jsonl", f"{tmp_path}/x/a.jsonl"]
+    assert labels(source) == [f"{tmp_path}/b.jsonl", f"{tmp_path}/x/a.jsonl"]
 
     monkeypatch.chdir(tmp_path)
-    assert Files("*.jsonl", key="k").splits() == ["b.jsonl"]
+    assert labels(Files("*.jsonl", key="k")) == ["b.jsonl"]
 
 
 def test_what_is_wrong_with_a_file_is_said(path: Path) -> None:
     with pytest.raises(SourceFailed, match="No such file"):
         read(path)
     path.write_text('{"k": "a"}\n')
-    with pytest.raises(SourceFailed, match="has 11 bytes, and 12 were read before"):
+    with pytest.raises(SourceFailed, match="less than the 12 bytes that were read before"):
         read(path, after=12)
     with pytest.raises(SourceFailed, match="no end of a line at 3"):
         read(path, after=3)
-    path.write_text("x" * (LINE_BYTES_MAX + 1))
-    with pytest.raises(SourceFailed, match="a line has more than"):
-        read(path)
+
+
+def test_a_line_that_is_too_long_is_left_out(path: Path) -> None:
+    path.write_text("x" * (LINE_BYTES_MAX + 9))
+    assert read(path) == []
+    path.write_text("x" * (LINE_BYTES_MAX + 9) + '\n{"k": "a"}\n')
+    bad, good = read(path)
+    assert bad.why == f"the line has {LINE_BYTES_MAX + 10} bytes, of at most {LINE_BYTES_MAX}"
+    assert (bad.position, good.key) == (LINE_BYTES_MAX + 10, "a")
 
 
 @pytest.mark.parametrize(
