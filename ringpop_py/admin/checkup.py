@@ -94,7 +94,11 @@ def _flow_troubles(ringpop: Ringpop) -> list[str]:
         if row["trouble"]
     ]
     for row in () if flows is None else flows.rows():
-        texts += [f"dataflow {row['dataflow']}: {row['trouble']}"] if row["trouble"] else []
+        name = f"dataflow {row['dataflow']}"
+        texts += [f"{name}: {row['trouble']}"] if row["trouble"] else []
+        if row["late"]:
+            late = f"{row['late']} records came too late since the node began, and were left out"
+            texts.append(f"{name}: {late}; dataflow-late in the log names some")
     return [text[:TEXT_CHARACTERS_MAX] for text in texts[:TROUBLES_MAX]]
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.dataflow.stage import Process, Row, Stage
     from ringpop_py.streams.source import BadRecord, Record, Source
+    from ringpop_py.streams.times import EventTime
 
 READ_RECORDS: Final = 4_000
 FOREVER: Final = (1 << 63) - 1
@@ -28,13 +29,13 @@ def run_alone(
     source: Source,
     stage: Stage | Process,
     *,
-    time: str | Callable[[Any], int] | None = None,
+    time: str | Callable[[Any], int] | EventTime | None = None,
     refused: Callable[[Record | BadRecord, str], object] | None = None,
 ) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
     """Process all that *source* has now, one split after the other; see `start_dataflow`.
 
-    No record is late here: the watermark waits for all splits. At the end it is after all times,
-    so all windows end.
+    No record is late here, or too far ahead: the watermark waits for all splits. At the end it is
+    after all times, so all windows end.
 
     Returns:
         The state by key, and the results that the stage has sent on.

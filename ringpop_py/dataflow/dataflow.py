@@ -24,7 +24,7 @@ from ringpop_py.placing.keys import PARTITIONS_MAX
 from ringpop_py.security.identity import Role
 from ringpop_py.streams.source import label_of
 from ringpop_py.streams.stream import check_stream
-from ringpop_py.streams.times import time_function
+from ringpop_py.streams.times import EventTime, event_time
 from ringpop_py.supervision import keep_running, one_line
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.wire.calls import NODE_SERVICE, Answer
@@ -299,7 +299,7 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
     *,
     name: str,
     sink: Sink | None = None,
-    time: str | Callable[[Any], int] | None = None,
+    time: str | Callable[[Any], int] | EventTime | None = None,
     lateness: int = 0,
     idle_after_s: float = 30.0,
     every_s: float = 1.0,
@@ -316,8 +316,8 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
         stage: the processing of a key's records: a function of its state (None at first), its
             rows and the `Context`, which returns the new state; or see `Stage`.
         sink: where the stage sends results: `FileSink`, `KeyspaceSink`, or a function of `Sent`.
-        time: the field of a record's value that is its time, or a function that returns it: a whole
-            number, in any unit. Without it there are no watermarks.
+        time: the field of a record's value that is its time in seconds, or a function that returns
+            it; or an `EventTime`, for other units. Without it there are no watermarks.
         lateness: by how much a record may be earlier than others before it in its split, in the
             unit of *time*.
         idle_after_s: the seconds without records after which a split, or a worker, no longer holds
@@ -363,7 +363,7 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
         source=source,
         stage=checked_stage(stage),
         sink=sink,
-        time_of=time_function(time),
+        time=event_time(time),
         lateness=lateness,
         idle_after_s=idle_after_s,
         refused=refused,

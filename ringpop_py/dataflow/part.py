@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
@@ -23,6 +24,7 @@ from ringpop_py.exchange.state import StageState
 from ringpop_py.logs import log
 from ringpop_py.streams.marks import wanted_of
 from ringpop_py.streams.source import label_of, losses_of
+from ringpop_py.streams.times import time_function
 from ringpop_py.supervision import one_line
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from ringpop_py.exchange.epochs import EpochRecord, Worker
     from ringpop_py.exchange.leader import Tell
     from ringpop_py.streams.source import BadRecord, Record, Source
+    from ringpop_py.streams.times import EventTime
 
 T = TypeVar("T")
 Step = Process | Advance | Keep
@@ -58,7 +61,7 @@ class Plan:
 
     Attributes:
         line_to: returns the line to a worker.
-        time_of: returns the time of a record's value; None if records have no times.
+        time: where records have their times; None if they have none.
         refused: see `ringpop_py.dataflow.dataflow.start_dataflow`.
         read_limiter, stage_limiter, sink_limiter: limit threads; a stage runs in one at a time.
     """
@@ -67,7 +70,7 @@ class Plan:
     source: Source
     stage: Stage
     sink: Sink | None
-    time_of: Callable[[Any], int] | None
+    time: EventTime | None
     lateness: int
     idle_after_s: float
     refused: Callable[[Record | BadRecord, str], object] | None
@@ -359,9 +362,16 @@ class Part:
         """Read and pack the next records of *split*; None if it has none."""
         rows: list[Row] = []
         upto = after
+        time_of, is_told, wall_s = time_function(self._plan.time), False, time.time()
         for record in self._plan.source.read(split, after, READ_RECORDS):
-            row, why = row_of(record, self._plan.time_of)
-            if row is not None:
+            row, why = row_of(record, time_of)
+            if row is not None and self._plan.time is not None:
+                why = self._plan.time.why_refused(row.time, wall_s)
+                if why and not is_told:  # one for all that are read together
+                    is_told, where = True, f"{label_of(split)} at position {record.position}"
+                    text = f"dataflow {self._plan.name}, {where}: {why}"
+                    log.warning("dataflow-ahead", dataflow=self._plan.name, text=text)
+            if row is not None and not why:
                 rows.append(row)
             elif not self._refuse(split, record, why):
                 break

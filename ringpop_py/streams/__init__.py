@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ringpop_py.streams.stream import Stream as Stream
     from ringpop_py.streams.stream import start_stream as start_stream
     from ringpop_py.streams.tcp import TcpLines as TcpLines
+    from ringpop_py.streams.times import EventTime as EventTime
 else:
     __getattr__, __dir__, __all__ = lazily(
         __name__,
@@ -25,5 +26,6 @@ else:
             "source": "BadRecord Record Source",
             "stream": "SplitStatus Stream start_stream",
             "tcp": "TcpLines",
+            "times": "EventTime",
         },
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pytest
 import trio
 
 from ringpop_py import PRESETS
+from ringpop_py.admin.checkup import checkup
 from ringpop_py.dataflow import (
     Context,
     FileSink,
@@ -293,6 +295,36 @@ async def test_what_cannot_be_used_is_handed_out_or_stops_its_split(tmp_path: Pa
     ]
 
 
+async def test_a_record_far_ahead_is_refused_and_moves_no_watermark(tmp_path: Path) -> None:
+    now = int(time.time())
+    rows = [(now - 100, "a"), (now + 365 * 86_400, "b"), (now - 50, "c"), (now + 600, "d")]
+    lines = [json.dumps({"user": user, "at": at}) for at, user in rows]
+    (tmp_path / "clicks.jsonl").write_text("\n".join(lines) + "\n")
+    source = Files(f"{tmp_path}/*.jsonl", key="user")
+    refused: list[str] = []
+    async with a_cluster(gossip=PRESETS["local"]) as cluster:
+        node = await cluster.start("a")
+        options: Any = {"time": "at", "every_s": EVERY_S}
+        stops = start_dataflow(node, source, count, name="stops", **options)
+        await until(lambda: "s ahead of the clock" in stops.status()["trouble"])
+        assert f"{tmp_path}/clicks.jsonl: it stops at position" in stops.status()["trouble"]
+        options["refused"] = lambda _, why: refused.append(why)
+        flow = start_dataflow(node, source, count, name="goes on", **options)
+        await until(lambda: flow.state() == {"a": 1, "c": 1, "d": 1})
+        await until(lambda: flow.status()["watermark"] == now + 600)
+        assert [str(rows[1][0]) in why for why in refused] == [True]
+        assert flow.status()["late"] == 0
+        windows = start_dataflow(
+            node, source, Tumbling(60, lambda total, _: (total or 0) + 1), name="w", **options
+        )
+        await until(lambda: windows.status()["watermark"] == now + 600)
+        with (tmp_path / "clicks.jsonl").open("a") as file:
+            file.write(lines[0] + "\n")
+        await until(lambda: windows.status()["late"] == 1)
+        answer: Any = await checkup(node, None)
+        assert any("w: 1 records came too late" in text for text in answer["flow_troubles"])
+
+
 async def test_a_stage_that_fails_begins_again_from_the_last_epoch(tmp_path: Path) -> None:
     clicks, totals, failures = Clicks(tmp_path), Totals(), defaultdict[str, int](int)
 
@@ -400,8 +432,8 @@ def test_a_key_that_is_woken_at_once_again_does_not_hold_the_others_up() -> None
 
     runner = StageRunner(Restless(), StageState(), None)
     runner.process([Row("a", 1, None), Row("b", 1, None)])
-    for time in (5, 6):
-        runner.advance(time)
+    for at in (5, 6):
+        runner.advance(at)
     assert runner.state.values == {"a": 3, "b": 3}
 
 

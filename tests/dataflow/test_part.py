@@ -65,7 +65,7 @@ def a_plan(objects: Objects) -> Plan:
         source=Nothing(),  # type: ignore[arg-type]
         stage=checked_stage(lambda state, _rows, _context: state),
         sink=None,
-        time_of=None,
+        time=None,
         lateness=0,
         idle_after_s=30.0,
         refused=None,
