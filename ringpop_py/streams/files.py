@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.errors import ConfigError, SourceFailed
 from ringpop_py.logs import log
-from ringpop_py.streams.opening import DAMAGED, is_compressed, skip, unpacked
+from ringpop_py.streams.opening import is_compressed, skip, unpacked
 from ringpop_py.streams.parsing import Parser
 from ringpop_py.streams.source import BadRecord, NamedSplit, original_of
+from ringpop_py.values.inflate import DAMAGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,21 +1,16 @@
-"""Opens files whose ending says that they are compressed, and reads them in bounded pieces."""
+"""Opens files whose ending says that they are compressed."""
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
-from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ringpop_py.errors import SourceFailed
+from ringpop_py.values.inflate import ENDINGS, unpacking
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ENDINGS: Final = (".gz", ".zst")
 SKIP_BYTES: Final = 1 << 20
-DAMAGED: Final = (EOFError, OSError, zlib.error)
-"""What reading raises if the content is not what the ending says, or is not complete."""
 
 
 def is_compressed(path: Path) -> bool:
@@ -26,26 +21,16 @@ def is_compressed(path: Path) -> bool:
 def unpacked(raw: BinaryIO, path: Path) -> BinaryIO:
     """Return the content of *raw*, the open file at *path*, to be read on from its beginning.
 
-    Only what a reader asks for is unpacked, and a buffer: what a file claims to have is never in
-    memory.
-
     Raises:
         SourceFailed: if this process has no decoder for it.
     """
     raw.seek(0)
-    if path.suffix == ".gz":
-        return cast("BinaryIO", gzip.GzipFile(fileobj=raw, mode="rb"))
-    if path.suffix == ".zst":
-        try:
-            import pyarrow as pa  # noqa: PLC0415 - only for such files
-        except ImportError:
-            raise SourceFailed(
-                f"{path}: reading .zst needs pyarrow: pip install 'ringpop_py[state]'"
-            ) from None
-        # It closes what it reads: the file itself stays open.
-        inner = pa.PythonFile(_Kept(raw), mode="r")
-        return cast("BinaryIO", io.BufferedReader(pa.CompressedInputStream(inner, "zstd")))
-    return raw
+    try:
+        return unpacking(raw, path.suffix) if is_compressed(path) else raw
+    except ImportError:
+        raise SourceFailed(
+            f"{path}: reading {path.suffix} needs pyarrow: pip install 'ringpop_py[state]'"
+        ) from None
 
 
 def skip(file: BinaryIO, count: int) -> bool:
@@ -56,18 +41,3 @@ def skip(file: BinaryIO, count: int) -> bool:
             return False
         count -= piece
     return True
-
-
-class _Kept(io.RawIOBase):
-    """A file that its reader cannot close."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw = raw
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return the next bytes."""
-        return self._raw.read(size)
-
-    def readable(self) -> bool:
-        """See `io.IOBase`."""
-        return True
