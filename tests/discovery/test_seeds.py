@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from ringpop_py.address import Address
-from ringpop_py.discovery.seeds import Seeds
+from ringpop_py.address import Address, DnsLookup
+from ringpop_py.discovery.seeds import Resolver, Seeds
 from ringpop_py.errors import HostsFileError
 from tests.logged import events_in
 
@@ -135,3 +135,36 @@ async def test_a_file_that_hangs_does_not_hold_up_who_waits_for_it(
 
     assert trouble == "hosts file /somewhere/hosts: not read within 2 s"
     assert seeds._waiting == []
+
+
+async def test_a_request_during_a_reading_is_for_the_next_one(tmp_path: Path) -> None:
+    file, told = tmp_path / "hosts", Told()
+    file.write_text(f"{B}\n")
+    troubles: list[str] = []
+
+    async with trio.open_nursery() as nursery:
+
+        async def refresh() -> None:
+            troubles.append(await seeds.refresh())
+
+        async def look_up(_: DnsLookup) -> list[Address]:
+            assert not troubles
+            file.write_text("nonsense\n")  # it was read before
+            nursery.start_soon(refresh)
+            await trio.testing.wait_all_tasks_blocked()
+            return [A]
+
+        async def resolve(name: str) -> list[str]:
+            return [name]
+
+        resolver = Resolver(resolve, look_up, lambda _: False)
+        seeds = Seeds([DnsLookup("dns", "peers", 1)], str(file), told, resolver)
+        seeds.want()
+        nursery.start_soon(seeds.run)
+        with trio.fail_after(5):
+            while not troubles:
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+
+    assert told.hosts == [(B, A)]
+    assert f"hosts file {file}: line 1" in troubles[0]

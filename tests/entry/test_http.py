@@ -116,3 +116,14 @@ def test_options_that_cannot_be_are_refused() -> None:
         http.Options(away="there").checked()  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="timeout_s is above 0"):
         http.Options(timeout_s=0).checked()
+
+
+@pytest.mark.parametrize("failover", [1, 2])
+def test_a_request_that_may_have_run_is_repeated_only_if_its_method_permits_that(
+    failover: int,
+) -> None:
+    options = http.Options(failover=failover, idempotent=("GET",))
+
+    assert options.tries("POST") == options.tries("PUT") == {}
+    more = {"failover": failover} if failover > 1 else {}
+    assert options.tries("GET") == {"idempotent": True, **more}

@@ -8,11 +8,18 @@ import pytest
 
 from ringpop_py.catalog.layout import KeyspaceKeys
 from ringpop_py.errors import BadOperation, StateDamaged, StoreUnavailable
-from ringpop_py.jobs.messages import AttemptManifest, Decision, StagedFile
+from ringpop_py.jobs.messages import (
+    REFUSED_KEPT_MAX,
+    AttemptManifest,
+    Decision,
+    Refusals,
+    RowRefusal,
+    StagedFile,
+)
 from ringpop_py.jobs.record import DAY_US
-from ringpop_py.jobs.store import SCHEMAS_MAX, JobStore
+from ringpop_py.jobs.store import SCHEMAS_MAX, JobStore, _Refused
 from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.values.checksum import wrap_message
+from ringpop_py.values.checksum import unwrap_message, wrap_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,3 +210,31 @@ def test_so_many_schemas_are_kept_and_no_more() -> None:
         jobs.keep_schema(str(number))
 
     assert len(jobs.schemas()) == SCHEMAS_MAX
+
+
+def refused(*keys: str) -> Refusals:
+    return Refusals(len(keys), tuple(RowRefusal(key, "RecordRefused", "why") for key in keys))
+
+
+def test_rows_that_are_refused_again_count_once_and_others_of_a_later_owner_count_too() -> None:
+    jobs = a_job_store()
+
+    for found in (refused("a", "b"), refused("a", "b"), refused("a"), refused("a", "b")):
+        jobs.put_refusals("j", 3, 7, found)
+    jobs.put_refusals("j", 3, 8, refused("a", "b"))
+
+    assert jobs.refusals("j").count == 2 + 1 + 2
+    assert len(jobs.store.list(KEYS.job("j").refused)) == 3
+
+
+def test_of_many_refused_rows_some_are_kept_and_all_are_counted() -> None:
+    jobs = a_job_store()
+
+    jobs.put_refusals("j", 3, 7, refused(*map(str, range(REFUSED_KEPT_MAX + 5))))
+
+    (key,) = jobs.store.list(KEYS.job("j").refused)
+    value = jobs.store.get(key)
+    assert value is not None
+    kept = unwrap_message(_Refused, value, key, "part of a job").refusals
+    assert (kept.count, len(kept.some)) == (REFUSED_KEPT_MAX + 5, REFUSED_KEPT_MAX)
+    assert jobs.refusals("j").count == REFUSED_KEPT_MAX + 5

@@ -322,3 +322,18 @@ def test_rows_of_unequal_length_become_frames_of_unequal_numbers() -> None:
     assert max(entry.body_bytes for entry in entries) <= FRAME_BYTES_MAX
     with pytest.raises(ShuffleRefused, match=r"a row of .* bytes is too long"):
         list(entries_of(order, pa.table({"key": [1], "text": ["c" * (17 << 20)]}), 5, 0))
+
+
+def test_the_keys_of_a_random_order_go_on_with_each_put_of_a_task() -> None:
+    rows = pa.table({"number": range(2_000)})
+
+    whole = with_random_keys(rows, seed=3, part=1, first=0)
+    halves = [
+        with_random_keys(rows.slice(at, 1_000), seed=3, part=1, first=at) for at in (0, 1_000)
+    ]
+
+    assert pa.concat_tables(halves).equals(whole)
+    assert len(set(whole[RANDOM].to_pylist())) == 2_000
+    for other in ({"seed": 4, "part": 1}, {"seed": 3, "part": 2}):
+        keys = with_random_keys(rows, first=0, **other)[RANDOM]
+        assert not set(keys.to_pylist()) & set(whole[RANDOM].to_pylist())
