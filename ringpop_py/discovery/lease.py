@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -104,7 +105,9 @@ class LeaseMirror:
     async def run(self) -> None:
         """Mirror until cancelled."""
         certificates = self._account / "ca.crt"
-        verify = str(certificates) if certificates.exists() else True
+        verify: ssl.SSLContext | bool = True
+        if certificates.exists():
+            verify = ssl.create_default_context(cafile=certificates)
         async with httpx.AsyncClient(
             base_url=self._url, verify=verify, timeout=TIMEOUT_S, trust_env=False
         ) as client:
@@ -117,7 +120,7 @@ class LeaseMirror:
         try:
             trouble = await self.renew(client)
         except (httpx.HTTPError, OSError, BodyError) as error:
-            trouble = f"{type(error).__name__}: {error}"
+            trouble = _why(error)
         if trouble != self._trouble:
             about = {"lease": f"{self._namespace}/{self._name}"}
             if trouble:
@@ -158,3 +161,11 @@ class LeaseMirror:
         if answer.is_success or answer.status_code == CONFLICT:
             return ""  # the leader at that time writes it again
         return f"Kubernetes answers {answer.status_code}: {answer.text[:200]}"
+
+
+def _why(error: Exception) -> str:
+    """Return *error* as text; httpx says only in its causes why a certificate is not trusted."""
+    cause: BaseException | None = error
+    while cause is not None and not str(cause):
+        cause = cause.__cause__ or cause.__context__
+    return f"{type(error).__name__}: {cause or 'no reason is known'}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ import trio
 from ringpop_py import PRESETS, Config, open_ringpop
 from ringpop_py.discovery.lease import URL_VARIABLE, LeaseMirror, parse_lease, renewed
 from ringpop_py.errors import ConfigError
+from ringpop_py.security.authority import authority_of
+from ringpop_py.security.identity import Identity, Role
+from ringpop_py.security.keys import new_key
+from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +68,22 @@ class Api:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def serve_tls(self, folder: Path) -> bytes:
+        """Speak TLS from now on; return the certificate of the authority that vouches for it."""
+        authority = authority_of(new_key())
+        identity = Identity("any", Role.MEMBER, "api")
+        issued = authority.issue(identity, timedelta(days=1), ["127.0.0.1"])
+        bundle = folder / "bundle.pem"
+        bundle.write_bytes(issued.certificate + issued.private_key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(bundle)
+        # The handshake belongs to the thread of the connection: the others are served meanwhile.
+        self.server.socket = context.wrap_socket(
+            self.server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        self.url = self.url.replace("http:", "https:")
+        return authority.certificate
 
     def get(self, path: str, token: str | None) -> tuple[int, dict[str, Any]]:
         self.tokens.append(token)
@@ -160,6 +181,38 @@ async def test_the_leader_alone_writes(
                 await trio.sleep(0.02)
         nursery.cancel_scope.cancel()
     assert api.spec()["holderIdentity"] == "a"
+
+
+@pytest.mark.parametrize("trusted", ["its own", "another's", "none"])
+async def test_the_api_is_told_nothing_unless_its_certificate_can_be_checked(
+    api: Api,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    trusted: str,
+) -> None:
+    """The token of the pod would go to whoever answers in the API's place."""
+    monkeypatch.setattr("ringpop_py.discovery.lease.RENEW_S", 0.02)
+    monkeypatch.setattr(api.server, "handle_error", lambda *_: None)  # handshakes that fail
+    authority = api.serve_tls(tmp_path)
+    (tmp_path / "token").write_text("secret")
+    if trusted != "none":
+        mine = authority if trusted == "its own" else authority_of(new_key()).certificate
+        (tmp_path / "ca.crt").write_bytes(mine)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(a_mirror(api, "a", tmp_path).run)
+        with trio.fail_after(20):
+            while not (api.leases or events_in(caplog, "lease-not-mirrored")):
+                await trio.sleep(0.02)
+        nursery.cancel_scope.cancel()
+
+    if trusted == "its own":
+        assert api.spec()["holderIdentity"] == "a"
+        return
+    assert api.tokens == []
+    (told,) = events_in(caplog, "lease-not-mirrored")
+    assert "CERTIFICATE_VERIFY_FAILED" in str(told.fields["text"])
 
 
 async def test_a_node_mirrors_the_owner_of_the_key(

@@ -9,6 +9,7 @@ import pytest
 
 from ringpop_py.entry.wsgi import RingpopWSGI
 from tests.e2e.local_cluster import free_addresses
+from tests.entry.daemons import ME, OTHER, Daemon, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,3 +54,34 @@ def test_a_body_that_is_not_whole_is_not_handled(environ: dict[str, str], status
 def test_a_body_whose_end_the_server_knows_is_handled() -> None:
     environ = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
     assert answer_of(b"abc", **environ) == ("200 OK", b"abc")
+
+
+@pytest.mark.parametrize(("mark", "is_known"), [("the daemon's", True), ("forged", False)])
+def test_what_the_daemon_replays_is_answered_here_and_no_mark_is_shown(
+    mark: str,
+    is_known: bool,  # noqa: FBT001
+) -> None:
+    shown: list[dict[str, Any]] = []
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:  # noqa: ANN401
+        shown.append(environ)
+        start_response("200 OK", [])
+        return [b"here"]
+
+    daemon = Daemon()
+    daemon.tell("the daemon's")
+    wrapped = RingpopWSGI(app, key="path:/carts/{key}")
+    wrapped._follower._client = daemon  # type: ignore[assignment]
+    environ = {
+        "REQUEST_METHOD": "GET",
+        "PATH_INFO": f"/carts/{key_of(OTHER if is_known else ME)}",
+        "REMOTE_ADDR": "127.0.0.1",
+        "HTTP_RINGPOP_FORWARDED": mark,
+        "HTTP_X_FORWARDED_FOR": "10.0.0.9",
+        "wsgi.url_scheme": "http",
+    }
+
+    assert b"".join(wrapped(environ, lambda *_: None)) == b"here"  # type: ignore[arg-type]
+
+    assert "HTTP_RINGPOP_FORWARDED" not in shown[0]
+    assert shown[0]["REMOTE_ADDR"] == ("10.0.0.9" if is_known else "127.0.0.1")

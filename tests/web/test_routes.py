@@ -615,6 +615,32 @@ async def test_more_requests_than_there_is_room_for_are_refused(
         assert (refused.status_code, refused.json()["error"]) == (503, "Busy")
 
 
+async def test_a_request_that_was_refused_keeps_no_place(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Whatever refuses it: the gate, a lack of room, its endpoint, or the end of its body."""
+    del autojump_clock
+    monkeypatch.setattr(server, "REQUESTS_MAX", 1)
+    async with a_node() as served:
+        refusals = [
+            await served.http.get("/health", headers={"Host": "elsewhere.example"}),
+            await served.http.put(f"{KEYS}/x", headers={"Origin": "http://elsewhere.example"}),
+            await served.http.get("/keyspaces/nothing/keys/x"),
+        ]
+        async with aclosing(stuck()) as body, trio.open_nursery() as nursery:
+
+            async def put() -> None:
+                refusals.append(await served.http.put(f"{KEYS}/x", content=body, headers=JSON))
+
+            nursery.start_soon(put)
+            await trio.testing.wait_all_tasks_blocked()
+            refusals.append(await served.http.get("/health"))
+
+        assert (await served.http.put(f"{KEYS}/x", json=1)).status_code == 204
+
+    assert [response.status_code for response in refusals] == [421, 403, 404, 503, 408]
+
+
 async def test_a_bug_of_ours_ends_its_request_and_tells_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 import trio
+import trio.testing
 
 from ringpop_py import Address, Config, ConfigError, open_ringpop
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from ringpop_py.web import server
-from ringpop_py.web.server import HttpServer
+from ringpop_py.web.refusals import HttpRefusal
+from ringpop_py.web.server import BODY_S_MAX, HttpServer, in_time
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
@@ -292,3 +294,41 @@ async def test_a_connection_that_fails_ends_nothing_else(monkeypatch: pytest.Mon
 
     assert failed == b""
     assert [answer.status_code for answer in alive] == [200, 200]
+
+
+async def test_a_body_has_its_time_as_a_whole_and_not_for_each_piece(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    pause_s = BODY_S_MAX / 4
+
+    async def piece() -> dict[str, Any]:
+        await trio.sleep(pause_s)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    receive, began = in_time(piece), trio.current_time()
+    for _ in range(3):
+        await receive()
+    with pytest.raises(HttpRefusal, match="the body did not arrive within 30 s"):  # noqa: PT012
+        while True:
+            await receive()
+
+    assert trio.current_time() - began == pytest.approx(BODY_S_MAX)
+
+
+async def test_who_has_sent_its_body_may_wait_for_the_reply_as_long_as_it_takes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    messages: list[dict[str, Any]] = [{"type": "http.request"}, {"type": "http.disconnect"}]
+
+    async def next_one() -> dict[str, Any]:
+        message = messages.pop(0)
+        if message["type"] == "http.disconnect":
+            await trio.sleep(10 * BODY_S_MAX)
+        return message
+
+    receive = in_time(next_one)
+    await receive()
+
+    assert await receive() == {"type": "http.disconnect"}
