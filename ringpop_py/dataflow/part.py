@@ -343,13 +343,16 @@ class Part:
                 sends = await self._in_reader(partial(self._read_some, split, after, now))
             except SourceFailed as error:
                 self._note(split, str(error))
+                await self._send(self._run.unread(split))
                 continue
-            if split not in self._stopped:
-                self._note(split, "")
             if sends is not None:
                 was_any = True
                 await self._send(sends)
-            elif split not in self._stopped:
+            if split in self._stopped:
+                await self._send(self._run.unread(split))
+                continue
+            self._note(split, "")
+            if sends is None:
                 self._run.quiet(split, trio.current_time())
         return was_any
 

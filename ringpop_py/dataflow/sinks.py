@@ -196,14 +196,11 @@ def _groups(rows: Sequence[tuple[str, Value]]) -> Iterator[Sequence[tuple[str, V
 
 
 async def deliver(sink: Sink, sent: Sent, limiter: trio.CapacityLimiter) -> None:
-    """Call *sink*, in a thread if it may block; raises what it raises."""
-    if isinstance(sink, KeyspaceSink):
-        await sink(sent)
-        return
+    """Call *sink*, in a thread as it may block; raises what it raises."""
 
-    def call() -> Awaitable[None] | None:
-        return sink(sent)
+    def call() -> list[Awaitable[None] | None]:
+        return [sink(sent)]  # trio refuses a coroutine by itself: it takes it for a mistake
 
-    waiting = await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
+    (waiting,) = await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
     if waiting is not None:
         await waiting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from ringpop_py.errors import BadElement
 from ringpop_py.exchange.aligner import BarrierAligner
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ringpop_py.exchange.epochs import EpochRecord
 
 R = TypeVar("R")
+
+TIME_MIN: Final = -(1 << 63)
+"""The least time of a record."""
 
 
 class Send(NamedTuple):
@@ -185,6 +188,15 @@ class WorkerRun(Generic[R]):
     def quiet(self, split: str, now: float) -> None:
         """Note that *split* was read, and has no records for now."""
         self._sources.quiet(split, now)
+
+    def unread(self, split: str) -> list[Send]:
+        """Wait for *split*, which cannot be read; tell others that have taken us for idle."""
+        self._sources.unsure(split)
+        if not self._said_idle:
+            return []
+        self._said_idle = False
+        time = self._sources.time
+        return self._to_all(TIME_MIN if time is None else time)
 
     def look(self, now: float) -> list[Send]:
         """Send the watermark if idle splits let it rise; call this once the splits are known."""

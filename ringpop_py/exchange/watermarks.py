@@ -51,6 +51,10 @@ class WatermarkTracker:
             self._quiet_since.setdefault(channel, now)
         return self.advance(now)
 
+    def unsure(self, channel: str) -> None:
+        """Wait for *channel*, even if it was quiet: it may have records that cannot be read."""
+        self._quiet_since.pop(channel, None)
+
     def is_idle(self, now: float) -> bool:
         """Return whether no channel is waited for."""
         return all(self._is_idle(channel, now) for channel in self._times)
