@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import pytest
 import trio
 
+from ringpop_py.catalog.checkpoints import encode_checkpoint
 from ringpop_py.catalog.layout import slot_in
 from ringpop_py.config.settings import StateConfig
 from ringpop_py.durable.checkpointer import LOOK_S, TRIM_S
-from ringpop_py.errors import PartitionUnavailable, StoreFull
+from ringpop_py.errors import PartitionUnavailable, StoreFull, StoreUnavailable
 from ringpop_py.journal.codec import encode_record
 from ringpop_py.journal.desk import Presence
 from ringpop_py.journal.effects import PutCheckpoint
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ringpop_py.durable.checkpointer import CheckpointCounts
     from ringpop_py.durable.partition import Partition
     from ringpop_py.journal.effects import Reply, Request
+    from ringpop_py.journal.records import Reached
     from ringpop_py.keyed.entries import Piece
     from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
@@ -339,7 +341,7 @@ class SlowWorker(Worker):
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As any worker's."""
         done = await super().run(function, *args, **kwargs)
-        if self._meanwhile is not None:
+        if self._meanwhile is not None and function is encode_checkpoint:
             meanwhile, self._meanwhile = self._meanwhile, None
             await meanwhile()
         return done
@@ -459,3 +461,67 @@ class WithoutCheckpoints(MemoryStore):
             message = "it takes no large objects"
             raise StoreFull(message)
         return super().put_if_absent(key, value)
+
+
+async def test_those_that_hold_the_journal_back_most_are_written_first_and_the_steward_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=4, checkpoint_interval_s=3600)
+        await all_online(keyspace, "a")
+        host = node.keyspaces.durable_host("counts")
+        order, told = [3, 1, 0, 2], list[int]()
+        steward = host.driver.steward
+        monkeypatch.setattr(steward, "checkpointed", lambda number, _: told.append(number))
+        for number in order:
+            await keyspace.put(key_in(keyspace, number), 1)
+
+        monkeypatch.setattr(host.checkpointer, "_is_due", lambda each: each.behind)
+        await until(lambda: len(told) == 4 or host.driver.failure)
+
+        assert told == order
+
+
+async def test_what_was_frozen_for_a_checkpoint_is_closed_though_it_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[UnreadableRows] = []
+
+    def close(rows: UnreadableRows) -> None:
+        closed.append(rows)
+
+    monkeypatch.setattr(UnreadableRows, "close", close)
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        node.keyspaces.states.make_entries = Unreadable
+        keyspace = await node.open_keyspace("counts", partitions=1, checkpoint_interval_s=1)
+        await keyspace.put("k", 1)
+        await until(lambda: counts_at(node).failed_count == 3)
+
+    assert len(closed) >= 3
+
+
+async def test_how_far_a_journal_is_noted_now_and_then_and_a_store_that_fails_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=1, checkpoint_interval_s=1)
+        host = node.keyspaces.durable_host("counts")
+        notes: list[int] = []
+
+        def note(_name: str, reached: Reached) -> None:
+            notes.append(reached.slot)
+            if len(notes) < 4:
+                raise StoreUnavailable("not now")
+
+        monkeypatch.setattr(host.checkpointer._reached, "note", note)
+        for number in range(60):
+            await keyspace.put("k", number)
+            await trio.sleep(1)
+
+        assert 60 / TRIM_S - 1 <= len(notes) <= 60 / TRIM_S + 1
+        assert notes == sorted(set(notes))
+        assert not host.driver.failure
+        assert counts_at(node).failed_count == 0
