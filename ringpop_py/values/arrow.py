@@ -28,7 +28,7 @@ FREE_ROWS_MAX: Final = 1 << 20
 """A batch may have so many rows whatever its size, and beyond that one for each of its bits."""
 _FAULTS: Final = (
     *(pa.ArrowException, ValueError, OSError, EOFError, MemoryError, OverflowError),
-    *(struct.error, TypeError),
+    *(struct.error, TypeError, KeyError),
 )
 """What pyarrow raises for data that it cannot read."""
 
@@ -160,7 +160,8 @@ def _plain(schema: pa.Schema) -> pa.Schema:
                 f"column {field.name!r} is of type {field.type}, of which a value may be larger"
                 " than its bytes: cast it to its plain values"
             )
-    schema.empty_table()  # fails for types that cannot be, such as lists of a negative length
+    for kind in schema.types:
+        pa.nulls(0, kind).validate()  # fails for types that cannot be: lists of a negative length
     return schema
 
 
