@@ -22,7 +22,6 @@ from ringpop_py.client.requests import (
     change_of,
     changes_in,
     checked_limit,
-    checked_timeout_s,
     grouped,
     keys_in,
     known,
@@ -32,7 +31,7 @@ from ringpop_py.client.requests import (
 from ringpop_py.errors import KeyspaceError, KeyspaceUnknown
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import replace
-from ringpop_py.values.requests import ScanRequest, value_of
+from ringpop_py.values.requests import ScanRequest, checked_timeout_s, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

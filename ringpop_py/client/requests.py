@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.arguments import (
     checked_kind,
-    checked_seconds,
     checked_text,
     checked_texts,
     wrong,
 )
-from ringpop_py.errors import ConfigError, KeyspaceError, KeyspaceUnknown
+from ringpop_py.errors import KeyspaceError, KeyspaceUnknown
 from ringpop_py.forks import FORKS
 from ringpop_py.keyed.conditions import conditional_on
 from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.placing.keys import partitions_of
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import encode, replace
-from ringpop_py.values.operations import Change, Outcome, Value, Write, WriteRun, are_plain
-from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest
+from ringpop_py.values.operations import (
+    Change,
+    Outcome,
+    Value,
+    Write,
+    WriteRun,
+    are_plain,
+)
+from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest, attempted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -199,31 +205,26 @@ def known(results: dict[int, Any]) -> dict[int, Any]:
     return results
 
 
-def checked_timeout_s(timeout_s: float) -> float:
-    """Return *timeout_s*. Raises ConfigError if it is not a number above 0."""
-    if not checked_seconds(timeout_s, "timeout_s") > 0:
-        raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
-    return timeout_s
-
-
 @dataclass(slots=True)
 class WritesOf:
     """Writes by partition; a result is the outcome of each.
 
     Attributes:
         host: serves parts that are at this node (`ringpop_py.shares.host.Host`); None at a client.
+        begun: the partitions to which they went before: copies may still be on their way.
     """
 
     keyspace: str
     generation: int
     parts: Mapping[int, Sequence[Write]]
     host: Any = None
+    begun: set[int] = field(default_factory=set)
     endpoint = messages.APPLY
     changes_state = True
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         """Return the body for the partitions *numbers*."""
-        parts = tuple([(number, tuple(self.parts[number])) for number in numbers])
+        parts = tuple([(n, tuple(w)) for n, w in attempted(self.parts, numbers, self.begun)])
         return ApplyRequest(self.keyspace, self.generation, parts).encode()
 
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
@@ -232,7 +233,7 @@ class WritesOf:
 
     def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
         """See `MemberRequest`."""
-        found: Awaitable[list[Any]] = self.host.apply([(n, self.parts[n]) for n in numbers])
+        found: Awaitable[list[Any]] = self.host.apply(attempted(self.parts, numbers, self.begun))
         return found
 
 

@@ -2,7 +2,7 @@
 
 A body is a list of four: changed keys with their packed values, deleted keys, ids, packed offsets.
 Marks of spans are among the offsets. Ids are by source: the sequences of its writes, each followed
-by the digest of that write if it has one.
+by the digest of that write if it has one, or by what says that it was refused (`refusal_of`).
 """
 
 from __future__ import annotations
@@ -67,6 +67,14 @@ class Group:
         self.growth += growth
         if offsets:
             self.offsets.update(offsets)
+
+    def add_id(self, source: str, sequence: int, session: Session, digest: bytes) -> None:
+        """Add the id of a write, after which its source has *session*."""
+        self.sessions[source] = session
+        ids = self.ids.setdefault(source, [])
+        ids.append(sequence)
+        if digest:
+            ids.append(digest)
 
     def digest_of(self, source: str, sequence: int) -> bytes:
         """Return the digest of a write of this group; empty if it has none or is not known."""

@@ -23,7 +23,14 @@ from ringpop_py.errors import (
 )
 from ringpop_py.keyed.aggregations import ABSENT, SCALARS, check_value
 from ringpop_py.keyed.bodies import Body, Group, Ids, is_digest
-from ringpop_py.keyed.sessions import SEQUENCE_MAX, after, after_run, check_id, digest_in
+from ringpop_py.keyed.sessions import (
+    SEQUENCE_MAX,
+    after,
+    after_run,
+    check_id,
+    digest_in,
+    refusal_of,
+)
 from ringpop_py.values.operations import (
     DIGEST_BYTES,
     MARK_CLOSED,
@@ -66,7 +73,7 @@ def _is_plain(write: Write | PackedWrite | WriteRun) -> TypeGuard[Write]:
     return (
         type(write) is Write
         and len(write.changes) == 1
-        and not (write.offsets or write.digest or write.span)
+        and not (write.offsets or write.digest or write.span or write.repeats)
     )
 
 
@@ -95,8 +102,8 @@ class Evaluator:
         A run among them stands for its writes, each of which has an outcome.
 
         Nothing changes: the outcomes hold once the body is applied to the present state. The
-        outcome of a refused write is its error; it leaves no trace in the body. The body is None if
-        there is nothing to log.
+        outcome of a refused write is its error. It leaves no trace in the body, unless it repeats
+        and its condition fails (`Write.repeats`). The body is None if there is nothing to log.
         """
         if type(writes) is WriteRun:
             writes = (writes,)
@@ -229,16 +236,17 @@ class Evaluator:
         else:
             if write.digest and not is_digest(write.digest):
                 raise BadOperation(f"the digest of a write has {DIGEST_BYTES} bytes")
-            values, growth = self._evaluate(write.changes, group, changed, deleted)
+            try:
+                values, growth = self._evaluate(write.changes, group, changed, deleted)
+            except ConditionFailed:
+                if write.repeats:
+                    group.add_id(source, sequence, session, refusal_of(write.digest))
+                raise
             offsets = self._packed_offsets(write.offsets, group) if write.offsets else None
             digest = write.digest
         # From here on nothing raises, so the group has a write as a whole or not at all.
         group.add(changed, deleted, growth, offsets)
-        group.sessions[source] = session
-        ids = group.ids.setdefault(source, [])
-        ids.append(sequence)
-        if digest:
-            ids.append(digest)
+        group.add_id(source, sequence, session, digest)
         return Outcome(tuple(values))
 
     def _stage_span(self, write: Write, span: Span, group: Group) -> Outcome:
@@ -464,6 +472,7 @@ class Evaluator:
         """Return the outcome of *write*, whose id is known.
 
         Raises:
+            ConditionFailed: if the write was refused.
             OperationIdReused: if the id is known to stand for another write.
         """
         if isinstance(write, PackedWrite):
@@ -472,11 +481,16 @@ class Evaluator:
         session = self.sessions.get(source)
         known = group.digest_of(source, sequence)
         known = known or (digest_in(session[2], sequence) if session else b"")
+        if known == refusal_of(write.digest):
+            raise ConditionFailed(
+                "the condition of the write did not hold, and this is kept under its id; "
+                "use a new id for a new write"
+            )
         if known and write.digest and known != write.digest:
             number = f" and sequence {sequence}" if sequence else ""
             raise OperationIdReused(
-                f"operation id {source!r}{number} was used before, for a write to this partition "
-                "that did something else; use a new id for each write"
+                f"operation id {source!r}{number} was used before, for another write to this "
+                "partition; use a new id for each write"
             )
         values: list[Value] = []
         for key, _, _ in write.changes:

@@ -39,7 +39,8 @@ def named_write(
 ) -> Write:
     """Return a write under an id that its caller chose. Raises BadOperation."""
     # The digest is of the changes alone: a repetition may not know the offsets of the first time.
-    return Write(*id_of(given), changes, offsets, digest_of(changes))
+    # The caller has chosen the id to repeat the write, so each may be a repetition.
+    return Write(*id_of(given), changes, offsets, digest_of(changes), repeats=True)
 
 
 def digest_of(changes: Sequence[Change]) -> bytes:

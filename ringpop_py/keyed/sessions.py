@@ -1,7 +1,9 @@
-"""Which writes have taken effect: for each source the highest sequence, and a window before it.
+"""Which writes have an outcome: for each source the highest sequence, and a window before it.
 
 If a caller chose the id of a write, its session has a digest of it, too: a hash of what it did. So
-an id that is used for a second, different write is not mistaken for a repetition of the first.
+an id that is used for a second, different write is not mistaken for a repetition of the first. A
+write that was refused for good has `refusal_of` its digest in the place of that; all others took
+effect.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ Session = tuple[int, int, bytes]
 _WINDOW_BITS: Final = (1 << WINDOW) - 1
 _SEQUENCE_BYTES: Final = 8
 RECORD_BYTES: Final = _SEQUENCE_BYTES + DIGEST_BYTES
+_REFUSED: Final = b"\0no\0"
+"""How `refusal_of` begins. Copies that merge keep the greater record: that of an effect."""
 
 
 def after(session: Session | None, sequence: int) -> Session | None:
@@ -73,6 +77,11 @@ def after_run(session: Session | None, first: int, count: int) -> Session:
     highest, missing, digests = session
     ahead = count - 1
     return highest + ahead, missing << ahead & _WINDOW_BITS if missing else 0, digests
+
+
+def refusal_of(digest: bytes) -> bytes:
+    """Return what is kept in the place of the *digest* of a write, perhaps empty, if refused."""
+    return _REFUSED + (digest or bytes(DIGEST_BYTES))[: -len(_REFUSED)]
 
 
 def record_of(sequence: int, digest: bytes) -> bytes:
@@ -119,6 +128,10 @@ def records_in(digests: bytes) -> list[bytes]:
     return [digests[start : start + RECORD_BYTES] for start in starts]
 
 
+def _is_refusal(record: bytes) -> bool:
+    return record.startswith(_REFUSED, _SEQUENCE_BYTES)
+
+
 def joined(one: Session, other: Session) -> Session:
     """Return the union of *one* and *other*, two copies of the session of one source."""
     (highest, missing, digests), (lower, missing_there, more) = sorted((one, other), reverse=True)
@@ -152,7 +165,8 @@ class Sessions:
     repeats a write, that takes effect again. Sources that begin with `JOB_PREFIX` are counted
     apart: a job can be repeated much later, and many other sources must not make it forgotten. If
     there are more than *digests_max* digests, a source may lose its own before: then the id of a
-    repeated write is known, but not what it stood for.
+    repeated write is known, but not what it stood for. Refusals are not lost before their source:
+    the write would be taken for one that took effect.
     """
 
     def __init__(
@@ -214,8 +228,13 @@ class Sessions:
             for source, (highest, missing, digests) in rows.items():
                 if self._digests_bytes <= self._digests_bytes_max // 2:
                     return
-                rows[source] = highest, missing, b""
-                self._digests_bytes -= len(digests)
+                # No caller's write has a condition and the source of a job.
+                refusals = () if rows is self._jobs else filter(_is_refusal, records_in(digests))
+                kept = b"".join(refusals)
+                rows[source] = highest, missing, kept
+                self._digests_bytes -= len(digests) - len(kept)
+        while self._digests_bytes > self._digests_bytes_max // 2:  # so there are sessions
+            self._digests_bytes -= len(self._sessions.popitem(last=False)[1][2])
 
     def replace(self, rows: Iterable[tuple[str, Session]]) -> None:
         """Replace all by *rows*, of which the first wrote longest ago."""

@@ -22,7 +22,6 @@ from ringpop_py.client.requests import (
     change_of,
     changes_in,
     checked_limit,
-    checked_timeout_s,
     grouped,
     scan_of,
     scattered,
@@ -40,6 +39,7 @@ from ringpop_py.placing.keys import partition_of
 from ringpop_py.shares.courier import Courier
 from ringpop_py.shares.stale import StaleReader
 from ringpop_py.values import requests as messages
+from ringpop_py.values.requests import checked_timeout_s, repeated
 
 if TYPE_CHECKING:
     import random
@@ -391,11 +391,11 @@ class Keyspace:
             if_tag: change it only if it has a value with this tag; see `tag_of`.
             if_absent: change it only if it has no value.
             operation_id: a second write to this key's partition with the id of one that took effect
-                changes nothing. By default each call has a new id, so only retries within the call
-                are recognised.
+                changes nothing, and one whose condition failed is refused again. By default each
+                call has a new id, so only retries within the call are recognised.
 
         Raises:
-            OperationIdReused: if the write that took effect under that id did something else.
+            OperationIdReused: if the first write under that id was another one.
             BadOperation: if the operation is unknown, or does not apply to that value.
             ConditionFailed: if *if_tag* or *if_absent* does not hold; also for ``put_if_absent``
                 and ``compare_and_set``. Repeating a write that took effect never raises this.
@@ -413,7 +413,7 @@ class Keyspace:
             try:
                 (outcome,) = await partition.write(writes, deadline)
             except KeyspaceError as error:
-                failed = error
+                failed, writes = error, repeated(writes)
         if outcome is None:
             # With the same id, so that it takes effect once.
             request = WritesOf(self._name, self._generation, {number: writes}, self._host)

@@ -102,6 +102,8 @@ class Write(Declared, frozen=True):
         digest: a hash of *changes*, of `DIGEST_BYTES`, if the caller chose the id, and could
             choose it twice; empty otherwise.
         span: by what its repetitions are recognised in place of an id.
+        repeats: whether an earlier copy of it may be on its way. Then a `ConditionFailed` is its
+            outcome, which is kept under its id: no copy takes effect any more.
     """
 
     source: SourceName
@@ -110,6 +112,7 @@ class Write(Declared, frozen=True):
     offsets: Mapping[str, Argument] | None = None
     digest: bytes = b""
     span: Span | None = None
+    repeats: bool = False
 
 
 @final
@@ -135,7 +138,7 @@ class WriteRun(Sequence[Write]):
         for sequence, write in enumerate(writes, first):
             if write.sequence != sequence or write.source != source or len(write.changes) != 1:
                 return writes
-            if write.digest or write.span or write.offsets != offsets:
+            if write.digest or write.span or write.repeats or write.offsets != offsets:
                 return writes
             changes += write.changes
         return cls(source, first, changes, offsets)

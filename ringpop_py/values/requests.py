@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import msgspec
 
 from ringpop_py import errors
-from ringpop_py.errors import KeyspaceError
+from ringpop_py.arguments import checked_seconds
+from ringpop_py.errors import ConfigError, KeyspaceError
 from ringpop_py.values.declared import (
     Declared,
     Meta,
@@ -23,12 +24,13 @@ from ringpop_py.values.declared import (
     converter,
     decode,
     reader,
+    replace,
 )
 from ringpop_py.values.operations import Change, Key, Outcome, Value, Write, check_values
 from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 APPLY: Final = "/keyspace/apply"
 READ: Final = "/keyspace/read"
@@ -123,7 +125,15 @@ class _AnyWrite(Write, frozen=True):
 
     def plain(self) -> Write:
         changes = tuple(Change(*change) for change in self.changes)
-        return Write(self.source, self.sequence, changes, self.offsets, self.digest, self.span)
+        return Write(
+            self.source,
+            self.sequence,
+            changes,
+            self.offsets,
+            self.digest,
+            self.span,
+            self.repeats,
+        )
 
 
 class _AnyApplyRequest(ApplyRequest, frozen=True):
@@ -155,12 +165,35 @@ class ScanRequest(KeyspaceRequest, frozen=True):
 _read_apply: Final = reader(ApplyRequest)
 
 
+def checked_timeout_s(timeout_s: float) -> float:
+    """Return *timeout_s*. Raises ConfigError if it is not a number above 0."""
+    if not checked_seconds(timeout_s, "timeout_s") > 0:
+        raise ConfigError(f"timeout_s is above 0, not {timeout_s!r}")
+    return timeout_s
+
+
+def repeated(writes: Iterable[Write]) -> list[Write]:
+    """Return *writes* as they are sent again."""
+    return [replace(write, repeats=True) for write in writes]
+
+
+def attempted(
+    parts: Mapping[int, Sequence[Write]], numbers: Iterable[int], begun: set[int]
+) -> list[tuple[int, Sequence[Write]]]:
+    """Return the *parts* for one more attempt at the partitions *numbers*; note it in *begun*."""
+    found = [(n, repeated(parts[n]) if n in begun else parts[n]) for n in numbers]
+    begun.update(numbers)
+    return found
+
+
 def write_row(write: Write) -> list[Any]:
     """Return *write* as a row."""
     offsets = dict(write.offsets) if write.offsets else None
     row = [write.source, write.sequence, write.changes, offsets]
-    if write.span is not None:
-        return [*row, write.digest, astuple(write.span)]
+    if write.repeats or write.span is not None:
+        span = None if write.span is None else astuple(write.span)
+        row += [write.digest, span]
+        return [*row, True] if write.repeats else row
     return [*row, write.digest] if write.digest else row  # most have none
 
 

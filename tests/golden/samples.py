@@ -461,6 +461,7 @@ SPAN_WRITE = Write(
     (operations.Change("k", "add", 1), operations.Change("k2", "put", b"\0")),
     span=operations.Span("clicks/é.jsonl", 3, INTEGER_MAX, (4, 9)),
 )
+AGAIN_WRITE = Write("s", 0, (operations.Change("k", "put", 1),), repeats=True)
 FAILED = PartitionUnavailable("nobody serves it: “é”")
 EPOCH_FILE = EpochFile(3, 1, 2, INTEGER_MAX, 9, {"é": {"0": [1, None]}})
 TABLE_ROWS = [
@@ -511,6 +512,7 @@ def _keyspaces() -> dict[str, Kind]:
             bare=ApplyRequest("k", 0, ()),
             one=ApplyRequest("k", 1, ((0, (PLAIN_WRITE,)),)),
             span=ApplyRequest("k", 1, ((0, (SPAN_WRITE,)),)),
+            again=ApplyRequest("k", 1, ((0, (AGAIN_WRITE,)),)),
             full=ApplyRequest("k-é", 1 << 40, ((0, ()), (16_383, (PLAIN_WRITE, FULL_WRITE)))),
         ),
         "keyspace.read": _declared(

@@ -8,9 +8,13 @@ import pytest
 import trio
 
 from ringpop_py import BadOperation, ConditionFailed, tag_of
+from ringpop_py.client.requests import WritesOf
 from ringpop_py.keyed.conditions import CONDITIONAL, conditional
 from ringpop_py.keyspaces.local import open_local_keyspaces
+from ringpop_py.placing.keys import partition_of
 from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.values.operations import Change, Write
+from ringpop_py.values.requests import ApplyRequest
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
@@ -142,16 +146,41 @@ async def test_a_write_whose_answer_was_lost_and_which_was_sent_again_is_not_ref
         assert await ours.get(key) == 2
 
 
-async def test_what_was_refused_left_no_trace_so_the_same_id_can_be_tried_again() -> None:
+async def test_what_was_refused_stays_refused_under_the_id_that_its_caller_chose() -> None:
     async with open_local_keyspaces() as local:
         keyspace = await local.open_keyspace("k", partitions=2)
         with pytest.raises(ConditionFailed):
             await keyspace.put("x", 1, if_tag=tag_of(0), operation_id="order-17")
         await keyspace.put("x", 0)
 
-        await keyspace.put("x", 1, if_tag=tag_of(0), operation_id="order-17")
+        with pytest.raises(ConditionFailed, match="use a new id for a new write"):
+            await keyspace.put("x", 1, if_tag=tag_of(0), operation_id="order-17")
 
+        await keyspace.put("x", 1, if_tag=tag_of(0), operation_id="order-18")
         assert await keyspace.get("x") == 1
+
+
+@BOTH_MODES
+async def test_a_copy_that_comes_after_its_repetition_was_refused_has_no_effect(
+    mode: Literal["durable", "memory"],
+) -> None:
+    async with a_cluster() as cluster:
+        ours, _ = await two_members(cluster, mode)
+        key = key_at(ours, "b")
+        number = partition_of(key, 8)
+        change = Change(key, *conditional("put", "late", if_match=[tag_of("a")]))
+        request = WritesOf("k", 0, {number: [Write("client", 0, (change,))]})
+        first, again = (ApplyRequest.decode(request.encode([number])).parts for _ in range(2))
+        await ours.put(key, "b")
+
+        refused = await ours.write(dict(again))
+        await ours.put(key, "a")
+        if mode == "durable":  # also at the next owner
+            await cluster.stop("b")
+        late = await ours.write(dict(first))
+
+        assert [type(each) for each in (*refused[number], *late[number])] == [ConditionFailed] * 2
+        assert await ours.get(key) == "a"
 
 
 async def test_a_tag_is_of_the_value_however_it_was_packed() -> None:

@@ -20,7 +20,7 @@ from ringpop_sim.exchange.truth import (
     Delivered,
     check_counts,
 )
-from ringpop_sim.journal.heap import Heap
+from ringpop_sim.heap import Heap
 from ringpop_sim.journal.promises import LogBroken, PromiseBroken
 from ringpop_sim.journal.sweep import Checker, ScheduleOutcome
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ringpop_sim.journal.owners import SERVED
+from ringpop_sim.journal.owners import SERVED, UNMET, AskedWrite
 
 if TYPE_CHECKING:
     import random
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 PAUSE: Final = 6
 TRIES_MAX: Final = 12
+LATE: Final = 0.3
+"""The probability with which a copy of a write with a condition is on its way for long."""
+LATE_MAX: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class Habits:
         writes: whether it writes at all.
         pause: the most time between two requests.
         back_off: the most time between a refusal and the next attempt.
+        conditions: whether its writes have conditions, and some copies of them arrive late.
     """
 
     patience: int
@@ -38,6 +43,7 @@ class Habits:
     writes: bool = True
     pause: int = PAUSE
     back_off: int = PAUSE
+    conditions: bool = False
 
     def as_reader(self, todo: int = 30) -> Habits:
         """Return the habits of a client that only reads."""
@@ -47,8 +53,8 @@ class Habits:
 class Server(Protocol):
     """A server of the requests for one partition at one node."""
 
-    def write(self, op: Op, done: Done) -> None:
-        """Accept the write *op* of a client."""
+    def write(self, asked: AskedWrite) -> None:
+        """Accept a write of a client."""
 
     def read(self, sure_count: int, done: Done) -> None:
         """Accept a read; *sure_count* operations were sure before it began."""
@@ -90,6 +96,7 @@ class LogClient:
         self._label = f"client {number}"
         self._op: Op | None = None
         self._partition = 0
+        self._parity: int | None = None
         self._reads = False
         self._attempt = 0
         self._began_with = 0
@@ -116,6 +123,8 @@ class LogClient:
         self._began_with = truth.sure_count
         if not self._reads:
             truth.begins(self._op)
+        if self._habits.conditions:
+            self._parity = self._world.rng.randrange(2)
         self._world.note(self._label, ("reads" if self._reads else "writes", self._op))
         self._try()
 
@@ -137,11 +146,19 @@ class LogClient:
         if self._reads:
             server.read(self._began_with, lambda said: self._told(attempt, said))
         else:
-            server.write(op, lambda said: self._written(partition, op, attempt, said))
+            done = partial(self._written, partition, op, attempt)
+            asked = AskedWrite(op, done, self._parity, self._tries > 1)
+            if self._habits.conditions and self._world.rng.random() < LATE:
+                self._world.after(self._world.rng.randrange(LATE_MAX), lambda: server.write(asked))
+            else:
+                server.write(asked)
 
     def _written(self, partition: int, op: Op, attempt: int, said: str) -> None:
         if said == SERVED:
             self._world.truth_of(partition).acknowledges(op)
+        elif said == UNMET and attempt == self._attempt:
+            # An answer to an older attempt says nothing: a later one may have taken effect.
+            self._world.truth_of(partition).refuses(op)
         self._told(attempt, said)
 
     def _told(self, attempt: int, said: str) -> None:
@@ -149,7 +166,7 @@ class LogClient:
             return
         self._attempt += 1  # later answers to this attempt are ignored
         pause = self._world.rng.random()
-        if said == SERVED:
+        if said in {SERVED, UNMET}:
             self._world.after(1 + int(pause * self._habits.pause), self.begin)
         else:
             self._served_by.pop(self._partition, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.journal.records import ORIGIN, Slot
 
@@ -13,10 +13,30 @@ if TYPE_CHECKING:
 
 SERVED: Final = "served"
 REFUSED: Final = "refused"
+UNMET: Final = "unmet"
 Done = Callable[[str], None]
-"""Called once with the result of a client's request: SERVED or REFUSED."""
+"""Called once with the result of a client's request: SERVED, REFUSED, or UNMET of a condition."""
 Checkpoint = tuple["Slot | None", tuple["Op", ...]]
 """A checkpoint: the slot of the one that it builds on, if any, and the operations it adds."""
+
+
+class AskedWrite(NamedTuple):
+    """A write that a client asks for, and what is called with its result.
+
+    Attributes:
+        parity: its condition: the number of operations in the log, modulo 2; None if it has none.
+        repeats: whether an earlier copy of it may be on its way.
+    """
+
+    op: Op
+    done: Done
+    parity: int | None = None
+    repeats: bool = False
+
+
+def refusal_of(op: Op) -> Op:
+    """Return what stands in the log if *op* was refused for good."""
+    return (op[0], -1 - op[1])
 
 
 class Items:
@@ -49,13 +69,15 @@ class OwnerRequests:
     Attributes:
         writes, reads: the requests that wait.
         batch: the writes of the commit in progress.
+        unmet: those of them whose condition does not hold.
         riding: reads that are answered when that commit ends.
         asking: reads that wait while the store is asked whether this node is still the owner.
     """
 
-    writes: list[tuple[Op, Done]] = field(default_factory=list)
+    writes: list[AskedWrite] = field(default_factory=list)
     reads: list[tuple[int, Done]] = field(default_factory=list)
-    batch: list[tuple[Op, Done]] = field(default_factory=list)
+    batch: list[AskedWrite] = field(default_factory=list)
+    unmet: set[AskedWrite] = field(default_factory=set)
     riding: list[tuple[int, Done]] = field(default_factory=list)
     asking: list[tuple[int, Done]] = field(default_factory=list)
 
@@ -66,29 +88,48 @@ class OwnerRequests:
         return waiting + len(self.batch) + len(self.riding) + len(self.asking)
 
     def new_ops(self, fold: Items) -> tuple[Op, ...]:
-        """Take the waiting writes for the next commit; return those that *fold* has not, once."""
+        """Take the waiting writes for the next commit; return those that *fold* has not, once.
+
+        If the condition of one does not hold, that is its outcome if it repeats: see `Write`.
+        """
         self.batch, self.writes = self.writes, []
-        return tuple(dict.fromkeys(op for op, _ in self.batch if op not in fold.seen))
+        self.unmet = set()
+        new: dict[Op, None] = {}
+        for asked in self.batch:
+            op, _, parity, repeats = asked
+            refusal = refusal_of(op)
+            if op in fold.seen or op in new:
+                continue
+            if refusal in fold.seen or refusal in new:
+                self.unmet.add(asked)
+            elif parity is None or (len(fold.items) + len(new)) % 2 == parity:
+                new[op] = None
+            else:
+                self.unmet.add(asked)
+                if repeats:
+                    new[refusal] = None
+        return tuple(new)
 
     def end_batch(self, said: str) -> None:
         """Tell the clients of the commit how it has ended."""
         batch, self.batch = self.batch, []
-        for _, done in batch:
-            done(said)
+        for asked in batch:
+            asked.done(UNMET if said == SERVED and asked in self.unmet else said)
 
     def refuse_waiting(self) -> None:
         """Refuse the requests that wait for the next commit or look: there will be none."""
-        requests = [*self.writes, *self.reads]
+        dones = [asked.done for asked in self.writes] + [done for _, done in self.reads]
         self.writes, self.reads = [], []
-        for _, done in requests:
+        for done in dones:
             done(REFUSED)
 
     def refuse(self) -> None:
         """Refuse all requests."""
-        requests = [*self.writes, *self.batch, *self.reads, *self.asking, *self.riding]
+        dones = [asked.done for asked in [*self.writes, *self.batch]]
+        dones += [done for _, done in [*self.reads, *self.asking, *self.riding]]
         self.writes, self.batch = [], []
         self.reads, self.asking, self.riding = [], [], []
-        for _, done in requests:
+        for done in dones:
             done(REFUSED)
 
 

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.journal.asker import Asker
     from ringpop_py.journal.records import Claim, Record, Slot
-    from ringpop_sim.journal.owners import Checkpoint, Done
-    from ringpop_sim.journal.promises import Op
+    from ringpop_sim.journal.owners import AskedWrite, Checkpoint, Done
     from ringpop_sim.journal.truth import PartitionTruth, Truth
 
     class ProcessSurroundings(Protocol):
@@ -200,18 +199,18 @@ class Part:
 
     # Requests of clients.
 
-    def write(self, op: Op, done: Done) -> None:
-        """Accept the write *op* of a client."""
-        self._process.awake(partial(self._write, op, done))
+    def write(self, asked: AskedWrite) -> None:
+        """Accept a write of a client."""
+        self._process.awake(partial(self._write, asked))
 
-    def _write(self, op: Op, done: Done) -> None:
+    def _write(self, asked: AskedWrite) -> None:
         if not self._serves:
-            done(REFUSED)
+            asked.done(REFUSED)
         # An earlier attempt of the client has landed, at this owner or at one before it.
-        elif op in self.fold.seen:
-            done(SERVED)
+        elif asked.op in self.fold.seen:
+            asked.done(SERVED)
         else:
-            self.requests.writes.append((op, done))
+            self.requests.writes.append(asked)
             self._process.serve()
 
     def read(self, sure_count: int, done: Done) -> None:

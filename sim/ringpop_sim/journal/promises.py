@@ -19,6 +19,7 @@ ORDER: Final = "order"
 READ: Final = "read"
 FOLD: Final = "fold"
 COPY: Final = "copy"
+UNMET: Final = "unmet"
 LIVE: Final = "live"
 DAMAGED: Final = "damaged"
 REST: Final = "rest"
@@ -31,6 +32,7 @@ PROMISES: Final[dict[str, str]] = {
     READ: "a read shows a prefix of the log, with all that was acknowledged before it began",
     FOLD: "a node's fold is a prefix of the log; an owner begins with all of it",
     COPY: "a copy has all that was acknowledged or read before it began",
+    UNMET: "a write that was told that its condition does not hold never takes effect",
     LIVE: "once nothing fails, the node that should own the partition owns it and serves",
     REST: "at rest no request is open, nothing waits for one, and nobody begins anything",
     DAMAGED: "a node reports damage only if something is damaged",
@@ -58,6 +60,7 @@ class LogTruth:
 
     Attributes:
         items: the operations of the log, in order.
+        unmet: those that were told that their condition does not hold.
         sure_count: how many of them were acknowledged or read: a later operation sees them.
     """
 
@@ -65,6 +68,7 @@ class LogTruth:
         self.items: list[Op] = []
         self.sure_count = 0
         self.acknowledged: set[Op] = set()
+        self.unmet: set[Op] = set()
         self._place: dict[Op, int] = {}
         self._began: dict[Op, int] = {}
 
@@ -81,6 +85,7 @@ class LogTruth:
         if place < self._began.get(op, 0):
             self.breaks(ORDER, f"{op} is item {place}, but {self._began[op]} were sure before it")
         self._place[op] = place
+        self._check_unmet(op)
         self.items.append(op)
 
     def compare(self, process: str, place: str, count: int, fold: Sequence[Op]) -> None:
@@ -108,6 +113,15 @@ class LogTruth:
             self.breaks(LOST, f"{op} was acknowledged, but is not in the log")
         else:
             self.sure_count = max(self.sure_count, place + 1)
+
+    def refuses(self, op: Op) -> None:
+        """Note that a client was told that the condition of *op* does not hold."""
+        self.unmet.add(op)
+        self._check_unmet(op)
+
+    def _check_unmet(self, op: Op) -> None:
+        if op in self.unmet and op in self._place:
+            self.breaks(UNMET, f"{op} was told that its condition does not hold, and took effect")
 
     def answered(self, process: str, sure_count: int, fold: Sequence[Op]) -> None:
         """Note the answer *fold* to a read; *sure_count* operations were sure when it began."""

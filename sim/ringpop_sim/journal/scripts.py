@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.journal.effects import PutSlot, StoreAnswer
 from ringpop_py.journal.records import Seal
-from ringpop_sim.journal.owners import SERVED
+from ringpop_sim.journal.owners import SERVED, AskedWrite
 from ringpop_sim.journal.promises import LIVE
 from ringpop_sim.journal.road import Road
 from ringpop_sim.journal.world import JournalWorld
@@ -228,7 +228,7 @@ class Script(JournalWorld):
             if answer == SERVED:
                 part.truth.acknowledges(op)
 
-        part.write(op, done)
+        part.write(AskedWrite(op, done))
 
     def begin_write(self, partition: int, name: str) -> None:
         """Begin to write to *partition* at the node *name*."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.journal.heir import Stage
+from ringpop_sim.heap import Heap
 from ringpop_sim.journal.clients import Habits, LogClient
-from ringpop_sim.journal.heap import Heap
 from ringpop_sim.journal.odds import Odds
-from ringpop_sim.journal.owners import SERVED
+from ringpop_sim.journal.owners import SERVED, AskedWrite
 from ringpop_sim.journal.process import JournalProcess
 from ringpop_sim.journal.promises import ERROR, LIVE, REST
 from ringpop_sim.journal.road import Road
@@ -82,6 +82,7 @@ class JournalWorld(Heap):
         ]
         self._seed = seed
         habits = Habits(self.odds.patience, pause=self.odds.pause, back_off=BACK_OFF)
+        habits = replace(habits, conditions=seed % 4 == 3)  # noqa: PLR2004 - a share
         self.clients = [
             LogClient(self, number, habits.as_reader(READS) if number < READERS else habits)
             for number in range(clients)
@@ -99,6 +100,7 @@ class JournalWorld(Heap):
         except (AssertionError, LookupError) as error:
             self.truth.breaks(ERROR, f"{type(error).__name__}: {error}")
         tally, partitions = self.truth.tally, self.truth.partitions
+        tally["unmet"] = sum(len(partition.unmet) for partition in partitions)
         tally["operations"] = sum(len(partition.items) for partition in partitions)
         return ScheduleOutcome(
             self._seed,
@@ -207,7 +209,7 @@ class JournalWorld(Heap):
         op = (len(self.clients), self._probe_count)
         self._probes[part.number] = ""
         part.truth.begins(op)
-        part.write(op, partial(self._probed, part.number, op))
+        part.write(AskedWrite(op, partial(self._probed, part.number, op)))
 
     def _probed(self, number: int, op: Op, said: str) -> None:
         if said == SERVED:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from ringpop_sim.journal.heap import Heap
+from ringpop_sim.heap import Heap
 from ringpop_sim.shuffle.disk import Disk
 from ringpop_sim.shuffle.truth import Truth
 

@@ -14,7 +14,7 @@ from ringpop_py.keyed.keyed import KeyedState
 from ringpop_py.streams.feed import Feed
 from ringpop_py.values.operations import Change, Outcome, Span, Write
 from ringpop_py.values.packed import encode_value
-from ringpop_sim.journal.heap import Heap
+from ringpop_sim.heap import Heap
 from ringpop_sim.journal.promises import PromiseBroken
 from ringpop_sim.journal.sweep import Checker, ScheduleOutcome
 from ringpop_sim.streams.truth import (

@@ -140,10 +140,6 @@ class Caller:
             address = addresses[self._rng.randrange(len(addresses))]
             answer = self._try(address, key, name, argument)
             now = time.monotonic()
-            if answer[0] == "ConditionFailed" and may_have_run:
-                # This attempt changed nothing, but an earlier one is perhaps still on its way.
-                self._history.note(Invocation(key, name, plain, None, called_at, None))
-                called_at = attempt_at
             if answer[0] in {"done", "ConditionFailed"}:
                 self._note_done(
                     Invocation(key, name, plain, ANY, called_at, now), answer, attempt_at

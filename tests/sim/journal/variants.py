@@ -12,6 +12,7 @@ COVERAGE: Final = "ringpop_py/journal/coverage.py"
 SWEEP: Final = "ringpop_py/journal/sweep.py"
 RECORDS: Final = "ringpop_py/values/checksum.py"
 PROCESS: Final = "ringpop_sim/journal/process.py"
+CLIENTS: Final = "ringpop_sim/journal/clients.py"
 OWNERS: Final = "ringpop_sim/journal/owners.py"
 ROAD: Final = "ringpop_sim/journal/road.py"
 
@@ -115,6 +116,28 @@ VARIANTS: Final = (
         "        if self.journal.committing or not self.journal.held:\n",
         "read",
         first=530,
+    ),
+    # Conditions.
+    Variant(
+        "a refusal that is told to a repetition is not kept",
+        OWNERS,
+        "                if repeats:\n                    new[refusal] = None\n",
+        "",
+        "unmet",
+    ),
+    Variant(
+        "a refusal that is kept is not looked for",
+        OWNERS,
+        "            if refusal in fold.seen or refusal in new:\n",
+        "            if refusal in new:\n",
+        "unmet twice",
+    ),
+    Variant(
+        "a client believes the refusal of an older attempt",
+        CLIENTS,
+        "        elif said == UNMET and attempt == self._attempt:\n",
+        "        elif said == UNMET:\n",
+        "unmet",
     ),
     # Fences.
     Variant(
