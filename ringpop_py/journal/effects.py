@@ -283,6 +283,12 @@ class Damaged(Declared, frozen=True):
     what: Unreadable | Gone
 
 
+class ClaimRefused(Declared, frozen=True):
+    """The store has refused the claim of *partition*, which is not there. The fold was reset."""
+
+    partition: int
+
+
 # Facts of a journal.
 
 
@@ -337,7 +343,10 @@ class Reclaimed(Declared, frozen=True):
 
 
 class Lost(Declared, frozen=True):
-    """Another node, *owner*, claimed *partition* after the seal. Its fold was reset."""
+    """Another node, *owner*, claimed *partition* after the seal. Its fold was reset.
+
+    The owner is empty if the store has refused our claim: then it may be anybody's.
+    """
 
     partition: int
     owner: str
@@ -378,6 +387,6 @@ class Trimmed(Declared, frozen=True):
 
 CommitFact = Committed | NotCommitted | MayRead | ReadFailed
 CheckpointFact = Checkpointed | CheckpointFailed | Collected
-TryFact = Acquired | NotAcquired | Followed | Damaged
+TryFact = Acquired | NotAcquired | Followed | Damaged | ClaimRefused
 Fact = Sealed | TryFact | CommitFact | Fenced | Reclaimed | Lost | CheckpointFact | Trimmed
 Effect = Request | Fact

@@ -559,6 +559,12 @@ class Heir(Asker):
             return self._look()
         if isinstance(reply, fx.Unreadable):  # a claim of that epoch is known to have been there
             return self._stop(reply)
+        if reply is fx.StoreAnswer.NO_ROOM and request.attempt == 0:
+            # It is certain that the claim is not there: who cannot write claims nothing.
+            self._rounds = 0
+            self.stage, self.pursues = Stage.LISTING, False
+            self.drop()
+            return [fx.ClaimRefused(self.partition)]
         return self._again(request, self._claim_put)
 
     @property

@@ -322,6 +322,10 @@ class Journal(Asker):
     def _reclaim_put(self, request: fx.PutClaim, reply: fx.Reply) -> Effects:
         if reply is fx.StoreAnswer.WON:
             return self._reclaimed(request)
+        if request.attempt == 0 and reply is fx.StoreAnswer.NO_ROOM:
+            # As in `Heir`: the claim is not there, and others may be able to write theirs.
+            self._reclaiming.pop(request.partition).fold.reset()
+            return [fx.Lost(request.partition, "")]
         if reply is not fx.StoreAnswer.TAKEN:
             return self._again(request, self._reclaim_put)
 

@@ -132,6 +132,8 @@ class Arrivals(Generic[P]):
                 part.damage = fact
                 self._out.append(FoundDamage(part, fact))
                 self._leave_for(part, do.Trouble(damaged=True), now)
+            case fx.ClaimRefused():
+                self._fail(part, now, part.store_error)
             case fx.Acquired():
                 self._acquired(part, now)
             case _:

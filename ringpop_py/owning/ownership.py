@@ -79,8 +79,8 @@ class Ownership(Generic[P]):
         out: what there is to do; the driver takes it (`take`).
         ended: what follows from jobs that have ended: `take` does it.
         trouble: why the store does not answer the step under way; None if it does.
-        refusal: why the store has refused the last group, unless that was for lack of room.
-        full: why the store has refused the last group, if that was for lack of room.
+        refusal: why the store has refused the last group or claim, unless for lack of room.
+        full: why the store has refused the last group or claim, if for lack of room.
         failed: partitions whose state could not apply what the present step has committed.
     """
 
@@ -165,6 +165,11 @@ class Ownership(Generic[P]):
         self, asked: Perform, reply: fx.Reply, now: int, error: KeyspaceError | None = None
     ) -> None:
         """Go on after the store's *reply*; *error* is what it has raised, if that is known."""
+        if isinstance(asked.request, fx.PutClaim):
+            if reply is fx.StoreAnswer.WON:
+                self.refusal = self.full = None
+            else:
+                _note_refusal(self, error)
         if asked.part is not None:
             self.arrivals.answered(asked, reply, now, error)
             return
@@ -258,12 +263,8 @@ class Ownership(Generic[P]):
             self.refusal = self.full = None
         elif isinstance(fact, fx.Fenced):
             self._fenced(fact, claims)
-        elif isinstance(fact, fx.NotCommitted) and isinstance(error, StoreRefused):
-            why = type(error)(str(error))
-            if isinstance(why, StoreFull):  # it is full for all members
-                self.full = why
-            else:
-                self.refusal = why
+        elif isinstance(fact, fx.NotCommitted):
+            why = _note_refusal(self, error)
         self.desk.ended(fact, why)
         if self.failed:
             self.ended.append(self._give_up_failed)
@@ -350,3 +351,15 @@ class Ownership(Generic[P]):
                 self.desk.lost(part)
                 self._tell_lost(part, "", now)
                 self.releases.leave(part)
+
+
+def _note_refusal(ownership: Ownership[Any], error: KeyspaceError | None) -> StoreRefused | None:
+    """Note that the store refuses what this node writes, if *error* says so; return why."""
+    if not isinstance(error, StoreRefused):
+        return None
+    why = type(error)(str(error))
+    if isinstance(why, StoreFull):  # it is full for all members
+        ownership.full = why
+    else:
+        ownership.refusal = why
+    return why

@@ -581,14 +581,23 @@ def test_a_claim_whose_reply_was_lost_is_known_for_ours_and_adopted(a: Node) -> 
     assert a.store.claims == {(0, 1): claim.claim}
 
 
-@pytest.mark.parametrize("reply", [StoreAnswer.FAILED, StoreAnswer.NO_ROOM])
-def test_a_claim_that_is_not_known_is_pursued_and_nothing_can_drop_it(
-    a: Node, reply: StoreAnswer
-) -> None:
+def test_a_claim_that_is_refused_is_given_up_and_the_next_try_may_win(a: Node) -> None:
     heir = a.heir()
     claim, _ = a.until(heir, heir.acquire(lambda *_: False), fx.PutClaim)
 
-    again = only(heir.answered(claim.id, reply), fx.PutClaim)
+    facts = heir.answered(claim.id, StoreAnswer.NO_ROOM)
+
+    assert facts == [fx.ClaimRefused(0)]
+    assert (heir.stage, heir.pursues, heir.open_count) == (Stage.IDLE, False, 0)
+    assert a.run(heir, heir.acquire(lambda *_: False)) == [fx.Acquired(0, 1)]
+
+
+def test_a_claim_that_is_not_known_is_pursued_and_nothing_can_drop_it(a: Node) -> None:
+    heir = a.heir()
+    claim, _ = a.until(heir, heir.acquire(lambda *_: False), fx.PutClaim)
+
+    again = only(heir.answered(claim.id, StoreAnswer.FAILED), fx.PutClaim)
+    again = only(heir.answered(again.id, StoreAnswer.NO_ROOM), fx.PutClaim)
 
     assert heir.stage is Stage.CLAIMING
     with pytest.raises(AssertionError, match="a claim is pursued"):

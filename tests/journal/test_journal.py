@@ -484,14 +484,28 @@ def test_a_claim_after_a_fence_whose_reply_was_lost_is_known_for_ours(a: Node, b
     assert a.run(a.journal, [other]) == [fx.Lost(1, "b")]
 
 
-def test_a_claim_after_a_fence_for_which_there_is_no_room_is_repeated(a: Node, b: Node) -> None:
+def test_a_claim_after_a_fence_that_is_refused_is_given_up(a: Node, b: Node) -> None:
     a.acquires(0, 1)
     b.acquires(1, take=True)
     look = only(a.journal.read(), fx.GetSlot)
     [_, claim, _other] = a.journal.answered(look.id, a.store.answer(look))
     assert isinstance(claim, fx.PutClaim)
 
-    again = only(a.journal.answered(claim.id, StoreAnswer.NO_ROOM), fx.PutClaim)
+    facts = a.journal.answered(claim.id, StoreAnswer.NO_ROOM)
+
+    assert facts == [fx.Lost(0, "")]
+    assert not a.journal.reclaims(0)
+
+
+def test_a_claim_after_a_fence_of_unknown_outcome_is_repeated(a: Node, b: Node) -> None:
+    a.acquires(0, 1)
+    b.acquires(1, take=True)
+    look = only(a.journal.read(), fx.GetSlot)
+    [_, claim, _other] = a.journal.answered(look.id, a.store.answer(look))
+    assert isinstance(claim, fx.PutClaim)
+
+    again = only(a.journal.answered(claim.id, StoreAnswer.FAILED), fx.PutClaim)
+    again = only(a.journal.answered(again.id, StoreAnswer.NO_ROOM), fx.PutClaim)
 
     assert a.journal.reclaims(0)
     assert a.run(a.journal, [again]) == [fx.Reclaimed(0, 2)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from ringpop_py.errors import StoreFull, StoreRefused
+from ringpop_py.errors import KeyspaceError, StoreFull, StoreRefused
 from ringpop_py.stores.memory import MemoryStore, StoreFault
 from tests.keyspaces.clusters import a_cluster, all_online, key_at
 from tests.logged import events_in
@@ -107,6 +108,53 @@ async def test_other_members_take_over_by_themselves_until_it_may_write_again() 
             await all_online(keyspace, "a", "b")
 
         assert await keyspace.get(key) == 3
+
+
+@pytest.mark.parametrize("drains", [False, True])
+async def test_what_it_is_fenced_from_it_does_not_claim_again(*, drains: bool) -> None:
+    async with a_cluster() as cluster:
+        mount = Mount(cluster.store)
+        a = await cluster.start("a", store=mount)
+        keyspace = await a.open_keyspace("k", partitions=64)
+        b, _ = await cluster.start("b"), await cluster.start("c")
+        there = await b.open_keyspace("k")
+        await all_online(keyspace, "a", "b", "c")
+        key = key_at(keyspace, "a")
+        mount.is_read_only = True
+
+        async def read_on() -> None:  # so it learns of the fence while others still take over
+            while True:
+                with suppress(KeyspaceError):
+                    await keyspace.get_many((f"k{n}" for n in range(200)), timeout_s=0.1)
+                await trio.sleep(0.001)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_on)
+            if drains:
+                a.drain()
+            with pytest.raises(StoreRefused):
+                await keyspace.put(key, 2)
+            with trio.fail_after(60):
+                await all_online(there, "b", "c")
+            nursery.cancel_scope.cancel()
+        await there.put(key, 3)
+        assert await keyspace.get(key) == 3
+
+
+async def test_a_member_that_starts_with_it_takes_nothing_until_it_may_write() -> None:
+    async with a_cluster() as cluster:
+        mount = Mount(cluster.store)
+        keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=16)
+        await all_online(keyspace, "a")
+        mount.is_read_only = True
+        await cluster.start("b", store=mount)
+        await trio.sleep(20)
+
+        with trio.fail_after(1):
+            await all_online(keyspace, "a")
+        mount.is_read_only = False
+        with trio.fail_after(20):
+            await all_online(keyspace, "a", "b")
 
 
 async def test_without_another_member_it_keeps_its_partitions_and_serves_reads() -> None:

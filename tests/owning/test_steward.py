@@ -247,6 +247,18 @@ def test_trouble_is_looked_at_again_later_whatever_the_news(*, damaged: bool, wa
     assert (news, early, late) == ([], [], [Follow(0)])
 
 
+def test_an_earlier_timer_does_not_cut_a_patient_wait_short() -> None:
+    steward, follow = coming_from(Members("b", "a"), "a")
+    steward.done(follow, Got(), 0)
+    steward.done(AskToRelease(0, "a", 1), ReleaseSaid.NOT_YET, 0)  # a timer for 100 ms
+    assert but_told(steward.heard([served(0, "a", 2)], 1)) == [Follow(0)]
+    steward.done(follow, Trouble(), 2)
+
+    assert but_told(steward.advance(100_000)) == []
+    assert but_told(steward.advance(FAILED_US + 1)) == []
+    assert but_told(steward.advance(FAILED_US + 2)) == [Follow(0)]
+
+
 def test_a_claim_that_a_later_row_has_overtaken_is_abandoned() -> None:
     sight = Members("a", "b")
     sight.left_out.add("b")

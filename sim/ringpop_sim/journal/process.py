@@ -258,6 +258,8 @@ class Part:
                 truth.folded(label, fact.position, items)
                 if self._sure_count is not None:
                     truth.copied(label, self._sure_count, items)
+            case fx.ClaimRefused():
+                self.pursued = False
             case fx.NotAcquired():
                 self.pursued = False
                 truth.folded(label, fact.position, items)
@@ -428,7 +430,9 @@ class JournalProcess:
 
     def _told(self, fact: fx.Fact, asker: Asker) -> None:
         match fact:
-            case fx.Acquired() | fx.NotAcquired() | fx.Followed() | fx.Damaged():
+            case (
+                fx.Acquired() | fx.NotAcquired() | fx.Followed() | fx.Damaged() | fx.ClaimRefused()
+            ):
                 self.parts[fact.partition].told_of_way(fact)
             case fx.Checkpointed() | fx.CheckpointFailed() | fx.Collected():
                 self.parts[fact.partition].told_of_checkpoint(fact)

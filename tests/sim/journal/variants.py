@@ -117,6 +117,20 @@ VARIANTS: Final = (
         "read",
         first=530,
     ),
+    Variant(
+        "a refused claim is believed after an open outcome",
+        HEIR,
+        "if reply is fx.StoreAnswer.NO_ROOM and request.attempt == 0:",
+        "if reply in (fx.StoreAnswer.NO_ROOM, fx.StoreAnswer.FAILED):",
+        "live rest owner",
+    ),
+    Variant(
+        "a refused claim after a fence is believed after an open outcome",
+        JOURNAL,
+        "if request.attempt == 0 and reply is fx.StoreAnswer.NO_ROOM:",
+        "if reply in (fx.StoreAnswer.NO_ROOM, fx.StoreAnswer.FAILED):",
+        "live rest owner",
+    ),
     # Conditions.
     Variant(
         "a refusal that is told to a repetition is not kept",
