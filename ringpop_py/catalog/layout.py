@@ -93,6 +93,15 @@ class KeyspaceKeys:
         self.all_reached = f"{self.root}reached/"
         self.schemas = f"{self.root}schemas/"
 
+    @property
+    def all_partitions(self) -> str:
+        """The prefix of what all partitions have besides journals."""
+        return f"{self.root}p/"
+
+    def is_claim(self, key: str) -> bool:
+        """Return whether *key*, which begins with `all_partitions`, is that of a claim."""
+        return key.removeprefix(self.all_partitions).split("/")[1:2] == [CLAIMS]
+
     def journal(self, name: str) -> JournalKeys:
         """Return the keys of one journal."""
         return JournalKeys(f"{self.journals}{name}/")

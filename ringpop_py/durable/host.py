@@ -16,11 +16,11 @@ from ringpop_py.durable.checkpointer import Checkpointer
 from ringpop_py.durable.copies import Copies
 from ringpop_py.durable.driver import DurableDriver
 from ringpop_py.durable.partition import Partition, PartitionCopy
-from ringpop_py.durable.refusals import RefusalWatch
+from ringpop_py.durable.refusals import LOOK_S, RefusalWatch
 from ringpop_py.durable.snapshots import Snapshots
 from ringpop_py.durable.sweeper import Sweeper
 from ringpop_py.durable.writer import Writer
-from ringpop_py.errors import ConfigError
+from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.jobs.jobs import Jobs
 from ringpop_py.jobs.store import JobStore
 from ringpop_py.owning.ownership import Ownership
@@ -128,6 +128,7 @@ class DurableHost(OwningHost[DurableDriver]):
                 name = f"{what} of keyspace {self.definition.name}"
                 nursery.start_soon(keep_running, name, duty)
             if self.definition.min_cluster_size > 1:
+                nursery.start_soon(self._look_for_claims)
                 await self.driver.wait_ready()
                 # Even if there are too few members, others may know that there were enough.
                 await self._peers.ask()
@@ -141,6 +142,19 @@ class DurableHost(OwningHost[DurableDriver]):
             "the sweep of jobs": partial(self.jobs.run_sweeps, partial(self._acts, "/jobs")),
             "the sweep of journals": partial(self.sweeper.run, partial(self._acts, "/journals")),
         }
+
+    async def _look_for_claims(self) -> None:
+        """Find out from the store whether partitions were assigned, if no other member says so."""
+        while not self.table.assigned:
+            try:
+                keys = await self.worker.run(self.store.list, self.keys.all_partitions)
+            except StoreUnavailable:
+                await trio.sleep(LOOK_S)
+                continue
+            if any(map(self.keys.is_claim, keys)):
+                self.table.note_claims()
+                self.driver.wake()
+            return
 
     @property
     def away(self) -> bool:

@@ -153,12 +153,13 @@ class Assignments:
         """Return the owner of each partition among *members*; None if it must be recorded first.
 
         Args:
-            assigned: whether partitions were assigned before.
+            assigned: whether partitions were assigned before; a record says so, too.
 
         Raises:
             NoOwner: if there are no members.
             NotEnoughMembers: if there are too few for a first assignment.
         """
+        assigned = assigned or self.newest is not None
         check_cluster_size(members, self.definition.min_cluster_size, assigned=assigned)
         if not self.recorded:
             return assign(self.definition.strategy, self._count, members)

@@ -180,6 +180,7 @@ class Table:
         self._rows = [TableRow(partition) for partition in range(partitions_count)]
         self._fingerprints = [row.fingerprint for row in self._rows]
         self.digest = sum(self._fingerprints) & _DIGEST_MASK
+        self._claimed = False
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -201,6 +202,10 @@ class Table:
                 changed.append(row.assigned(desired))
                 self._replace(changed[-1])
         return changed
+
+    def note_claims(self) -> None:
+        """Note that the store has claims of partitions: an earlier process had them assigned."""
+        self._claimed = True
 
     def put(self, row: TableRow) -> None:
         """Replace the row of a partition by *row*: a step that this node made."""
@@ -272,7 +277,7 @@ class Table:
     @property
     def assigned(self) -> bool:
         """Whether any partition was ever assigned; this is never taken back."""
-        return any(row.status is not _UNASSIGNED for row in self._rows)
+        return self._claimed or any(row.status is not _UNASSIGNED for row in self._rows)
 
     # -- exchange --------------------------------------------------------------------------
 

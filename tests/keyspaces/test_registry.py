@@ -19,7 +19,9 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     StateDamaged,
     StoreFull,
+    StoreUnavailable,
 )
+from ringpop_py.journal.records import ORIGIN
 from ringpop_py.placing.definition import Definition, Mode
 from ringpop_py.shares.rescale_events import Gained, Lost
 from ringpop_py.stores.memory import MemoryStore, StoreFault
@@ -174,6 +176,57 @@ async def test_what_was_assigned_once_is_served_by_fewer_also_after_a_restart(mo
         again = await (await cluster.start("b")).open_keyspace("three")
 
         assert await again.get("k") == 1
+
+
+class Forgetful(MemoryStore):
+    """Cannot list all partitions, for so many times."""
+
+    failures_left = 0
+
+    def list(self, prefix: str) -> list[str]:
+        if prefix.endswith("/p/") and self.failures_left:
+            self.failures_left -= 1
+            raise StoreUnavailable("not now")
+        return super().list(prefix)
+
+
+@pytest.mark.parametrize("strategy", ["balanced", "average"])
+async def test_what_the_store_says_was_assigned_is_served_by_the_only_one_left(
+    strategy: str,
+) -> None:
+    store = Forgetful()
+    async with a_cluster(store) as cluster:
+        a, *_ = [await cluster.start(name) for name in "abc"]
+        keyspace = await a.open_keyspace(
+            "three", partitions=4, min_cluster_size=3, strategy=strategy
+        )
+        await keyspace.wait_assigned()
+        await keyspace.put("k", 1)
+        for name in "cba":  # so nobody is left who remembers
+            await cluster.stop(name)
+        store.failures_left = 3
+
+        again = await (await cluster.start("b")).open_keyspace("three")
+        with trio.fail_after(60):
+            await again.wait_assigned()
+
+        assert await again.get("k") == 1
+        assert strategy == "average" or store.failures_left == 0  # its record says so, too
+
+
+async def test_a_keyspace_that_was_restored_is_not_assigned_by_that() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("three", partitions=4, min_cluster_size=3)
+        keys = KeyspaceKeys("default", "three", 1)
+        cluster.store.put_if_absent(keys.partition(0).checkpoint(ORIGIN), b"")
+        await cluster.stop("a")
+
+        again = await (await cluster.start("a")).open_keyspace("three")
+
+        with pytest.raises(NotEnoughMembers):
+            await again.get("k")
+        assert not keyspace.table.assigned
 
 
 async def test_a_keyspace_cannot_be_opened_as_another_one() -> None:
