@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 import trio
 
-from ringpop_py.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.errors import KeyspaceError
 
 if TYPE_CHECKING:
     from ringpop_py.stores.store import Store
@@ -28,45 +28,6 @@ class Spawn(Protocol):
 
     def __call__(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
         """Start ``function(*arguments)``; an error in it ends the node."""
-
-
-class Spawner:
-    """Runs tasks in a nursery; tasks requested before it is open begin when it opens.
-
-    Args:
-        contain: runs a function with its arguments; its errors do not end the nursery.
-        why_ended: says why no task can begin once the nursery is closed.
-    """
-
-    def __init__(
-        self, contain: Callable[..., Awaitable[object]], why_ended: Callable[[], str]
-    ) -> None:
-        self._contain = contain
-        self._why_ended = why_ended
-        self._nursery: trio.Nursery | None = None
-        self._early: list[tuple[object, ...]] = []
-
-    def open(self, nursery: trio.Nursery) -> None:
-        """Run tasks in *nursery* from now on."""
-        self._nursery = nursery
-        for call in self._early:
-            nursery.start_soon(self._contain, *call)
-        self._early.clear()
-
-    def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:
-        """See `Spawn`. Raises PartitionUnavailable once the nursery is closed."""
-        if self._nursery is None:
-            self._early.append((function, *arguments))
-            return
-        try:
-            self._nursery.start_soon(self._contain, function, *arguments)
-        except RuntimeError:  # it is closed
-            raise PartitionUnavailable(self._why_ended()) from None
-
-    def stop(self) -> None:
-        """Cancel all tasks."""
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()
 
 
 async def in_parallel(one: Callable[[int], Awaitable[None]], count: int, tasks_max: int) -> None:
@@ -103,6 +64,11 @@ class Worker:
     and a place in a limiter. Here a call is one slotted object in a queue, and the loop collects
     all calls that have ended since it last looked. A worker belongs to one run of trio, the first
     that uses it.
+
+    Attributes:
+        maker: runs functions that make large values, one at a time, in one thread. The allocators
+            of libc and of Arrow keep free memory for each thread that had much of it, so in all
+            threads that would be a multiple of what is ever in use.
     """
 
     def __init__(self, store: Store, threads_max: int) -> None:
@@ -115,6 +81,7 @@ class Worker:
         # Both are changed only on the loop's thread, so they need no lock.
         self._jobs_count = 0
         self._threads_count = 0
+        self.maker: Worker = self if threads_max == 1 else Worker(store, 1)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return or raise what *function* does. It goes on even if the caller is cancelled."""

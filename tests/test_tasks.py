@@ -74,6 +74,29 @@ async def test_no_more_calls_run_at_a_time_than_was_said(store: FolderStore) -> 
     assert max(counts) == 2
 
 
+async def test_large_values_are_made_in_one_thread_that_makes_nothing_else(
+    store: FolderStore,
+) -> None:
+    """Allocators keep free memory for each thread that had much of it."""
+    worker = Worker(store, threads_max=4)
+    threads: dict[bool, set[int]] = {True: set(), False: set()}
+    together = threading.Barrier(4)
+
+    def work(*, makes: bool) -> None:
+        threads[makes].add(threading.get_ident())
+        if not makes:
+            together.wait(10)  # in four threads, none of which has ended
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(lambda: worker.maker.run(work, makes=True))
+            nursery.start_soon(lambda: worker.run(work, makes=False))
+
+    assert len(threads[True]) == 1
+    assert len(threads[False]) == 4
+    assert not threads[True] & threads[False]
+
+
 async def test_a_caller_that_is_cancelled_leaves_its_call_to_its_end(store: FolderStore) -> None:
     worker = Worker(store, threads_max=1)
     begun, may_end, ended = trio.Event(), threading.Event(), trio.Event()

@@ -93,14 +93,14 @@ def whole_is_due(sizes_bytes: Sequence[int]) -> bool:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Encode *checkpoint* as a file. It takes about a second a gigabyte: use a thread of its own.
+    """Encode *checkpoint* as a file. It takes about a second a gigabyte: use `Worker.maker`.
 
     It pauses now and then, so that other threads, such as the one that gossips, can run.
     """
     incremental = bool(checkpoint.builds_on)
     assert incremental == (checkpoint.snapshot.since is not None)
     schema = (_INCREMENT if incremental else _WHOLE).with_metadata(_metadata_of(checkpoint))
-    sink = pa.BufferOutputStream()
+    sink = io.BytesIO()
     with pa.ipc.new_file(sink, schema) as writer:
         for keys, values in checkpoint.snapshot.entries.pieces(PIECE_BYTES):
             columns = [pa.array(keys, pa.string()), pa.array(values, pa.binary())]
@@ -113,7 +113,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
             columns = [deleted, pa.nulls(len(deleted), pa.binary())]
             columns.append(pa.repeat(pa.scalar(value=True), len(deleted)))
             writer.write_batch(pa.record_batch(columns, schema=schema))
-    return _sealed(memoryview(sink.getvalue()))
+    return _sealed(sink)
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
@@ -151,14 +151,14 @@ class ArrowEntries:
 # The seal.
 
 
-def _sealed(file: memoryview) -> bytes:
-    footer_at = len(file) - END_BYTES - int.from_bytes(file[-END_BYTES:-6], "little")
-    head, tail = file[:footer_at], file[footer_at:]
-    sealed = io.BytesIO()
-    for part in (head, SEAL, _checksum(head, tail), tail):
-        for chunk in _chunks(memoryview(part)):
-            sealed.write(chunk)
-    return sealed.getvalue()  # does not copy, since nothing is written afterwards
+def _sealed(file: io.BytesIO) -> bytes:
+    with file.getbuffer() as whole:
+        footer_at = len(whole) - END_BYTES - int.from_bytes(whole[-END_BYTES:-6], "little")
+        tail = bytes(whole[footer_at:])
+        checksum = _checksum(whole[:footer_at], memoryview(tail))
+    file.seek(footer_at)
+    file.writelines((SEAL, checksum, tail))
+    return file.getvalue()  # does not copy, since nothing is written afterwards
 
 
 def _check_seal(data: bytes) -> None:

@@ -173,7 +173,7 @@ class Checkpointer:
         name, generation = self._entry.name, self._entry.generation
         checkpoint = Checkpoint(name, generation, partition.number, slot, builds_on, snapshot)
         try:
-            file = await self._worker.run(encode_checkpoint, checkpoint)
+            file = await self._worker.maker.run(encode_checkpoint, checkpoint)
         finally:
             snapshot.entries.close()
         chain.due_at = self._next_at()

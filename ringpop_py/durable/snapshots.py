@@ -72,7 +72,7 @@ class Snapshots:
         checkpoint = Checkpoint(name, generation, partition.number, slot, (), snapshot)
         count = len(snapshot.entries)  # before they are closed
         try:
-            file = await self._worker.run(encode_checkpoint, checkpoint)
+            file = await self._worker.maker.run(encode_checkpoint, checkpoint)
         finally:
             snapshot.entries.close()
         key = self.keys.epoch_file(number, partition.number)
@@ -82,7 +82,7 @@ class Snapshots:
         there = await self._worker.run(self._store.get, key)
         if there is None:
             raise StoreUnavailable(f"{key} was in the store, and is gone")
-        checkpoint = await self._worker.run(decode_checkpoint, there)
+        checkpoint = await self._worker.maker.run(decode_checkpoint, there)
         return _described(checkpoint, len(there), len(checkpoint.snapshot.entries))
 
 

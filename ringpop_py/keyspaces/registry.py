@@ -26,10 +26,10 @@ from ringpop_py.placing.strategies import strategy_named
 from ringpop_py.security.identity import Identity, Role
 from ringpop_py.security.permits import check_name, check_use
 from ringpop_py.shares.apart import check_that_all_share
+from ringpop_py.shares.spawner import Spawner
 from ringpop_py.supervision import keep_running
 from ringpop_py.swim import effects as fx
 from ringpop_py.swim.member import STORE_LABEL, Status
-from ringpop_py.tasks import Spawner
 from ringpop_py.wire.calls import NODE_SERVICE
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from ringpop_py.logs import log
 from ringpop_py.memory.host import MemoryHost
 from ringpop_py.placing.table import PartitionStatus
 from ringpop_py.shares.driver import Peers
+from ringpop_py.shares.spawner import Spawner
 from ringpop_py.supervision import one_line
 from ringpop_py.swim.member import FAILED_LABEL, LABEL_VALUE_BYTES_MAX
-from ringpop_py.tasks import Spawner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence

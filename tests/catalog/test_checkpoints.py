@@ -180,7 +180,7 @@ def test_a_file_that_was_torn_off_is_refused() -> None:
 def resealed(data: bytes) -> bytes:
     """*data* with the checksum of what it is now."""
     at = data.rindex(SEAL)
-    return checkpoints._sealed(memoryview(data[:at] + data[at + 16 :]))
+    return checkpoints._sealed(io.BytesIO(data[:at] + data[at + 16 :]))
 
 
 SAMPLES = [encode_checkpoint(whole()), encode_checkpoint(increment({"a": b"1"}, ("b",)))]
@@ -231,11 +231,11 @@ def file_of(
     gone = [name for name, text in (metadata or {}).items() if text is None]
     kept = {name: text for name, text in texts.items() if name not in gone}
     schema = batch.schema.with_metadata(kept)
-    sink = pa.BufferOutputStream()
+    sink = io.BytesIO()
     with pa.ipc.new_file(sink, schema, options=options) as writer:
         for _ in range(batch_count):
             writer.write_batch(batch.cast(schema))
-    return checkpoints._sealed(memoryview(sink.getvalue()))
+    return checkpoints._sealed(sink)
 
 
 def packed(value: object) -> str:
@@ -366,7 +366,7 @@ def test_a_stream_without_a_schema_is_refused() -> None:
     head, end = b"ARROW1\0\0" + b"\xff\xff\xff\xff" + bytes(4), bytes(4) + b"ARROW1"
 
     with pytest.raises(StateDamaged, match="begins with its schema"):
-        decode_checkpoint(checkpoints._sealed(memoryview(head + end)))
+        decode_checkpoint(checkpoints._sealed(io.BytesIO(head + end)))
 
 
 # When which kind is written.

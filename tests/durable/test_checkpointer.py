@@ -55,6 +55,33 @@ def key_in(keyspace: Keyspace, number: int) -> str:
     return next(key for n in range(10_000) if keyspace.partition_of(key := f"k{n}") == number)
 
 
+async def test_files_of_all_keyspaces_are_made_in_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made_by: list[Worker] = []
+    run = Worker.run
+
+    async def noted(
+        worker: Worker, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        if function is encode_checkpoint:
+            made_by.append(worker)
+        return await run(worker, function, *args, **kwargs)
+
+    monkeypatch.setattr(Worker, "run", noted)
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        for name in ("counts", "others"):
+            keyspace = await node.open_keyspace(name, partitions=2, checkpoint_interval_s=1)
+            await keyspace.update_many([(f"k{n}", "put", n) for n in range(20)])
+        await trio.sleep(2)
+        host = node.keyspaces.durable_host("counts")
+        await host.snapshots.take(1, [0])
+
+        assert made_by == [host.worker.maker] * 5
+        assert host.worker.maker is not host.worker
+
+
 async def test_partitions_with_changes_write_one_each_interval_and_not_all_at_once() -> None:
     """R13: every ten seconds, jittered. R14: one after the other, with no barrier."""
     async with a_cluster() as cluster:

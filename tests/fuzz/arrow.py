@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections import Counter
 from contextlib import suppress
@@ -200,4 +201,4 @@ def _resealed(data: bytes) -> bytes:
     at = data.rfind(checkpoints.SEAL)
     if at < 0:
         return data
-    return checkpoints._sealed(memoryview(data[:at] + data[at + checkpoints.SEAL_BYTES :]))
+    return checkpoints._sealed(io.BytesIO(data[:at] + data[at + checkpoints.SEAL_BYTES :]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import io
 import json
 import random
 from dataclasses import dataclass
@@ -1001,11 +1002,11 @@ def _checkpoint_saying(**texts: str) -> Snapshot:
     file = _checkpoint((), {})
     reader = pa.ipc.open_file(pa.py_buffer(file))
     schema = reader.schema.with_metadata(_metadata(file) | texts)
-    sink = pa.BufferOutputStream()
+    sink = io.BytesIO()
     with pa.ipc.new_file(sink, schema) as writer:
         for number in range(reader.num_record_batches):
             writer.write_batch(reader.get_batch(number))
-    return decode_checkpoint(checkpoints._sealed(memoryview(sink.getvalue()))).snapshot
+    return decode_checkpoint(checkpoints._sealed(sink)).snapshot
 
 
 def _said_in(metadata: bytes) -> object:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 KEYSPACE: Final = "soak"
 PARTITIONS: Final = 256
+PARTITIONS_NAMED: Final = 2
+"""So few that each knows as many operation ids as it can (`SOURCES_MAX`) before `SETTLED_S`, if the
+store is in memory, as with ``--folder /dev/shm``."""
 KEYS: Final = 50_000
 GROUP: Final = 100
 CLIENTS: Final = 2
@@ -37,7 +40,7 @@ GROWTH_MAX: Final = 1.05
 WAYS: Final = {
     "groups": f"{GROUP} adds a call, with ids of the client",
     "single": "one add a call",
-    "named": "one add a call, each under a new operation id",
+    "named": "one add a call, each under a new operation id, and checkpoints each second",
 }
 
 
@@ -68,15 +71,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
     text = "; ".join(f"{way}: {what}" for way, what in WAYS.items())
     parser.add_argument("--way", choices=WAYS, default="groups", help=f"{text} (groups)")
+    parser.add_argument("--folder", help="where the store is made (the system's for such files)")
     options = parser.parse_args(argv)
     spawn = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         flags = ("--preset", "local", "--store", f"{folder}/store")
         with LocalCluster(Path(folder), 1, *flags) as cluster:
             cluster.wait_converged()
             (node,) = cluster.nodes
             assert node.process is not None
-            node.admin("/admin/keyspaces/create", {"name": KEYSPACE, "partitions": PARTITIONS})
+            definition = {"name": KEYSPACE, "partitions": PARTITIONS}
+            if options.way == "named":
+                definition |= {"partitions": PARTITIONS_NAMED, "checkpoint_interval_s": 1.0}
+            node.admin("/admin/keyspaces/create", definition)
             stop, done = spawn.Event(), spawn.Array("q", CLIENTS, lock=False)
             clients = [
                 spawn.Process(target=add, args=(node.address, options.way, seed, stop, done))
