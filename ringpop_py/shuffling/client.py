@@ -25,7 +25,14 @@ from ringpop_py.shuffle.record import Record, State, Winner
 from ringpop_py.shuffling.cluster import Cluster, Pauses
 from ringpop_py.shuffling.feeding import Feeding
 from ringpop_py.shuffling.putting import Attempt, Receipt
-from ringpop_py.shuffling.readers import BATCH_ROWS, Epoch, lazy_frame, torch_dataset
+from ringpop_py.shuffling.readers import (
+    BATCH_ROWS,
+    Epoch,
+    Part,
+    Uneven,
+    lazy_frame,
+    torch_dataset,
+)
 from ringpop_py.sorting.order import RANDOM, Order
 from ringpop_py.values.arrow import schema_in, table_in
 from ringpop_py.values.declared import decode
@@ -495,20 +502,25 @@ class ShuffleClient(Closing):
         number: int | None = None,
         batch_rows: int = BATCH_ROWS,
         columns: Sequence[str] | None = None,
+        uneven: Uneven = "keep",
     ) -> Epoch:
         """Return part *rank* of *world* of all rows in batches, which can be interrupted.
 
         Args:
             number: of the epoch: intervals come in another order for each. By default they come in
                 the order of the shuffle.
-            batch_rows: the most rows of a batch; the last one of an interval may have fewer.
+            batch_rows: the rows of a batch; the last one may have fewer.
             columns: which to read; all by default.
+            uneven: if *world* does not divide the number of rows, some ranks have one row more than
+                others (``"keep"``). For equally many, the last rows are left out (``"drop"``), or
+                the first rows come once more (``"pad"``).
 
         Raises:
             ShuffleRefused: if an argument cannot be used.
         """
         names = None if columns is None else list(columns)
-        return Epoch(self._again, rank, world, number=number, batch_rows=batch_rows, columns=names)
+        part = Part(rank, world, number, uneven)
+        return Epoch(self._again, part, batch_rows=batch_rows, columns=names)
 
     def torch(
         self,
@@ -518,21 +530,25 @@ class ShuffleClient(Closing):
         epoch: int | None = None,
         batch_rows: int = BATCH_ROWS,
         columns: Sequence[str] | None = None,
+        uneven: Uneven = "pad",
     ) -> Any:  # noqa: ANN401 - torch's
         """Return the batches of `epoch` as an ``IterableDataset`` of torch, with ``state_dict()``.
 
         A batch is a dict: numbers as tensors, other columns as lists. Use a DataLoader with
-        ``batch_size=None``.
+        ``batch_size=None``, whose workers share the rows of the rank. All ranks have equally many
+        batches, as with a ``DistributedSampler``, unless *uneven* is ``"keep"``.
 
         Raises:
             ShuffleRefused: if torch is not installed, or an argument cannot be used.
         """
+        names = None if columns is None else list(columns)
 
-        def epoch_of(part: int, parts: int) -> Epoch:
-            return self.epoch(part, parts, number=epoch, batch_rows=batch_rows, columns=columns)
+        def epoch_of(worker: int, workers: int) -> Epoch:
+            part = Part(rank, world, epoch, uneven, worker, workers)
+            return Epoch(self._again, part, batch_rows=batch_rows, columns=names)
 
-        epoch_of(rank, world)  # raises ShuffleRefused
-        return torch_dataset(epoch_of, rank, world)
+        epoch_of(0, 1)  # raises ShuffleRefused
+        return torch_dataset(epoch_of)
 
     def lazy(self) -> Any:  # noqa: ANN401 - of polars
         """Return all rows, in order, as a ``LazyFrame`` of polars.

@@ -60,7 +60,7 @@ def test_an_epoch_goes_on_where_it_was(client: ShuffleClient) -> None:
     another.load_state_dict(state)
 
     assert begun + keys(list(another)) == whole
-    another = client.epoch()
+    another = client.epoch(number=5)
     another.load_state_dict({**state, "uid": 1})
     with pytest.raises(ShuffleConflict, match="created anew"):
         list(another)
