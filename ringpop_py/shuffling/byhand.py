@@ -15,7 +15,7 @@ from ringpop_py.shuffling.client import (
     list_shuffles,
     random_order,
 )
-from ringpop_py.shuffling.putting import Attempt
+from ringpop_py.shuffling.putting import Attempt, Receipt
 from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
 from ringpop_py.values.arrow import table_in
 
@@ -102,13 +102,14 @@ class ByHand(ShuffleClient):
             raise ShuffleRefused("the rows are too many for one frame: send smaller ones")
         sender.send(entries)
 
-    def finish(self, attempt: int, frames: int, rows: int) -> None:
-        """Say of how many frames, from 0 on, and rows an attempt consists."""
+    def finish(self, attempt: int, frames: int, rows: int) -> Receipt:
+        """Say of how many frames, from 0 on, and rows an attempt consists; return the receipt."""
         self._sender(attempt).send([last_entry_of(attempt, frames, rows)])
+        return Receipt(attempt, frames, rows, self.record.uid)
 
-    def finish_all(self, receipts: Iterable[tuple[int, ...]]) -> dict[str, Any]:
+    def finish_all(self, receipts: Iterable[Mapping[str, int]]) -> dict[str, Any]:
         """End the shuffle with these receipts."""
-        self.end([(number, frames, rows) for number, frames, rows in receipts], wait=False)
+        self.end([Receipt(**each) for each in receipts], wait=False)
         return self.described()
 
     def read(self, number: int, version: int) -> tuple[bytes | None, int]:

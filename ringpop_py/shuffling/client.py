@@ -281,10 +281,12 @@ class ShuffleClient(Closing):
                 already is left as it was, so it may be sent again.
 
         Raises:
+            ShuffleConflict: if a receipt is of another shuffle.
             ShuffleEnded, ShuffleDeleted, ShuffleUnavailable
         """
-        winners = {number: Winner(frames, rows) for number, frames, rows in receipts}
-        self._take(self._cluster.ask(c.Commit(self.name, self.record.uid, stream, batch, winners)))
+        record = self.record
+        winners = _winners(record, self.name, receipts)
+        self._take(self._cluster.ask(c.Commit(self.name, record.uid, stream, batch, winners)))
 
     def end(self, receipts: Iterable[Receipt | tuple[int, int, int]], *, wait: bool = True) -> None:
         """End the shuffle: the rows of these attempts count, and those of committed batches.
@@ -296,11 +298,12 @@ class ShuffleClient(Closing):
 
         Raises:
             ShuffleIncomplete: if rows of these attempts are missing.
-            ShuffleConflict: if it was ended with others.
+            ShuffleConflict: if it was ended with others, or a receipt is of another shuffle.
             ShuffleDeleted, ShuffleDamaged, ShuffleUnavailable
         """
-        winners = {number: Winner(frames, rows) for number, frames, rows in receipts}
-        self._take(self._cluster.ask(c.End(self.name, self.record.uid, winners)))
+        record = self.record
+        winners = _winners(record, self.name, receipts)
+        self._take(self._cluster.ask(c.End(self.name, record.uid, winners)))
         if wait:
             self.wait()
 
@@ -594,3 +597,18 @@ class _Bound(NamedTuple):
 def _place(table: pa.Table, bound: _Bound) -> int:
     """Return the first row of *table* that is not below *bound*."""
     return bound.order.ranges(table, bound.row)[0][0]
+
+
+def _winners(
+    record: Record, name: str, receipts: Iterable[Receipt | tuple[int, int, int]]
+) -> dict[int, Winner]:
+    found: dict[int, Winner] = {}
+    for receipt in receipts:
+        number, frames, rows, uid = Receipt(*receipt)
+        if uid not in (0, record.uid):
+            raise ShuffleConflict(
+                f"the receipt of attempt {number} is of another shuffle, or of {name!r} before it "
+                "was created anew: put these rows again"
+            )
+        found[number] = Winner(frames, rows)
+    return found

@@ -94,7 +94,7 @@ class Feeding:
                     failed.append(feed.interval)
                     why = text
                 else:
-                    done.append(Receipt(feed.attempt, fed.frames, fed.rows))
+                    done.append(Receipt(feed.attempt, fed.frames, fed.rows, feed.target_uid))
         return done, failed, why
 
     def _begin(self, address: str, feed: c.Feed) -> tuple[Line, int] | None:

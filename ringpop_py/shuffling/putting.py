@@ -36,11 +36,16 @@ WINDOW: Final = 16
 
 
 class Receipt(NamedTuple):
-    """The frames and rows of an attempt, all acknowledged; for `ShuffleClient.end`."""
+    """The frames and rows of an attempt, all acknowledged; for `ShuffleClient.end`.
+
+    Attributes:
+        uid: of the shuffle whose attempt it is: each shuffle numbers its own. 0 if it is not known.
+    """
 
     number: int
     frames: int
     rows: int
+    uid: int = 0
 
 
 class Attempt:
@@ -135,7 +140,7 @@ class Attempt:
         """Say that this is all; return the receipt. Raises as `put`."""
         if self._receipt is None:
             self.send([last_entry_of(self.number, self._frames, self.rows)])
-            self._receipt = Receipt(self.number, self._frames, self.rows)
+            self._receipt = Receipt(self.number, self._frames, self.rows, self._put.uid)
         return self._receipt
 
     def send(self, entries: Iterable[bytes]) -> int:

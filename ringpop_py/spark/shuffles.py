@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 GATHERED_BYTES: Final = 16 * 1024 * 1024
 """The bytes of rows that a task gathers before it puts them, so that frames are large."""
-_RECEIPT: Final = "number bigint, frames bigint, rows bigint"
+_RECEIPT: Final = "number bigint, frames bigint, rows bigint, uid bigint"
 
 
 @dataclass(frozen=True, slots=True)

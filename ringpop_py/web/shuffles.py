@@ -113,8 +113,8 @@ class ShuffleRoutes:
         given = fields_of(await value_of(request), "the body", ("frames", "rows"))
         counts = _whole(given, "frames"), _whole(given, "rows")
         number = _number(request, "attempt")
-        await self._run(request, lambda client: client.finish(number, *counts))
-        return wanted.answer({"number": number, "frames": counts[0], "rows": counts[1]})
+        receipt = await self._run(request, lambda client: client.finish(number, *counts))
+        return wanted.answer(receipt._asdict())
 
     async def _end(self, request: Request) -> Response:
         wanted, _ = Wanted(request), Query(request)
@@ -122,9 +122,9 @@ class ShuffleRoutes:
         listed = given.get("receipts")
         if not isinstance(listed, list):
             raise bad_request("the body is a map with 'receipts', a list of what finish returned")
-        names = ("number", "frames", "rows")
-        maps = [fields_of(each, "a receipt", names) for each in listed]
-        receipts = [tuple(_whole(each, name) for name in names) for each in maps]
+        names = ("number", "frames", "rows", "uid")
+        maps = [{"uid": 0, **fields_of(each, "a receipt", names)} for each in listed]
+        receipts = [{name: _whole(each, name) for name in names} for each in maps]
         return wanted.answer(await self._run(request, lambda client: client.finish_all(receipts)))
 
     async def _interval(self, request: Request) -> Response:

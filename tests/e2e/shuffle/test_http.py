@@ -61,6 +61,9 @@ def test_rows_are_put_and_read_over_http(http: httpx.Client) -> None:
     receipt = http.post(f"{of}/attempts/{number}/finish", json={"frames": 2, "rows": 100}).json()
     wrong = http.post(f"{of}/end", json={"receipts": [{**receipt, "frames": 3}]})
     assert (wrong.status_code, wrong.json()["error"]) == (409, "ShuffleIncomplete")
+    other = http.post(f"{of}/end", json={"receipts": [{**receipt, "uid": receipt["uid"] - 1}]})
+    assert other.status_code == 409
+    assert "of another shuffle" in other.text
     assert http.post(f"{of}/end", json={"receipts": [receipt]}).status_code == 200
     until(lambda: http.get(of).json()["state"] == "get")
 

@@ -48,6 +48,24 @@ def keys_of(*tables: pa.Table) -> list[int]:
     return sorted(key for table in tables for key in table.column("key").to_pylist())
 
 
+def test_the_receipt_of_another_shuffle_is_refused(cluster: ShuffleCluster) -> None:
+    """Each shuffle numbers its attempts from 0 on, and equal tasks have equal counts."""
+    with ShuffleClient(cluster.addresses, "again") as client:
+        client.create(SCHEMA, ["key"], intervals=4)
+        former = put(client, rows(1))
+        client.delete()
+    with ShuffleClient(cluster.addresses, "again") as client:
+        client.create(SCHEMA, ["key"], intervals=4)
+        ours = put(client, rows(1))
+        assert ours[:3] == former[:3]
+        with pytest.raises(ShuffleConflict, match="the receipt of attempt 0 is of another shuffle"):
+            client.end([former])
+        with pytest.raises(ShuffleConflict, match="the receipt of attempt 0 is of another shuffle"):
+            client.commit([former], stream="s", batch=0)
+        client.end([ours])
+        client.delete()
+
+
 def test_rows_come_out_in_order_each_once_without_those_of_losers(cluster: ShuffleCluster) -> None:
     tables = [rows(seed) for seed in range(3)]
     with ShuffleClient(cluster.addresses, "sorted") as client:
@@ -120,7 +138,7 @@ def test_what_is_wrong_is_said(cluster: ShuffleCluster) -> None:
             ):
                 attempt.put(pa.table({"key": ["a"], "text": ["b"]}))
             attempt.put(rows(1))
-        number, frames, count = attempt.receipt
+        number, frames, count, _ = attempt.receipt
         with pytest.raises(
             ShuffleIncomplete, match="it has 1 frames with 60000 rows, not 2 "
         ) as caught:
