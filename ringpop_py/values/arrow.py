@@ -151,7 +151,10 @@ def _plain(schema: pa.Schema) -> pa.Schema:
     while waiting and len(names) < FIELDS_MAX:
         field = waiting.pop()
         names.append(field.name)  # decodes it, and fails if it is not UTF-8
-        waiting += [field.type.field(place) for place in range(field.type.num_fields)]
+        inner = [field.type.field(place) for place in range(field.type.num_fields)]
+        if pa.types.is_struct(field.type) and len({each.name for each in inner}) < len(inner):
+            raise BodyError(f"column {field.name!r} has two fields of one name")
+        waiting += inner
     if waiting:
         raise BodyError(f"a schema has at most {FIELDS_MAX} columns, inner ones included")
     for field in schema:

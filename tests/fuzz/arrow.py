@@ -27,6 +27,7 @@ from ringpop_py.sorting.making import check_frame
 from ringpop_py.sorting.order import Order
 from ringpop_py.values.arrow import schema_in, table_in
 from tests.fuzz.mutations import spoilt
+from tests.fuzz.node import peak_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -166,6 +167,30 @@ def doors_of(table: pa.Table) -> dict[str, Door]:
         "a stage file": Door([stage], lambda data: _staged(stage, data)),
         "a checkpoint": Door([_checkpoint()], sealed),
     }
+
+
+def bombs_of(size: int) -> dict[str, bytes]:
+    """Return short data that unpack to *size* bytes, by the door that they are for."""
+    table = pa.table({"key": ["\0" * size], "value": [b"\x01"]})
+    stream = stream_of(table, compression="zstd")
+    _, message = (
+        each.serialize().to_pybytes() for each in pa.ipc.MessageReader.open_stream(stream)
+    )
+    (stage,) = doors_of(table_of(ROWS))["a stage file"].samples
+    head = stage[: stage.index(b"\xff\xff\xff\xff", 24)]  # until its stream begins
+    streams = dict.fromkeys(("a stream", "cuts", "a batch to owners", "elements"), stream)
+    messages = dict.fromkeys(("rows of a frame", "points of a frame"), message)
+    return {**streams, **messages, "a stage file": head + stream}
+
+
+def refusal(name: str, data: bytes) -> tuple[str, int]:
+    """Bring *data* to a door; return the error, and by how many bytes this process has grown."""
+    door, before = doors_of(table_of(ROWS))[name], peak_bytes()
+    try:
+        door.enter(data)
+    except RingpopError as error:
+        return str(error), peak_bytes() - before
+    return "", peak_bytes() - before
 
 
 def _use(table: pa.Table) -> Any:  # noqa: ANN401 - of any types

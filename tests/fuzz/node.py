@@ -90,7 +90,7 @@ async def attack(count: int, seed: int, *, spoils_frames: float = 0.3) -> Found:
         fitting = await _fitting(victim, network, served, bodies)
         while calls.total() < count:
             if not grown_from and calls.total() >= count // 10:
-                grown_from = _peak_bytes()
+                grown_from = peak_bytes()
             stream = await network.connect(VICTIM, origin=None)
             connection = Connection(
                 host_port=NO_LISTENER, process_name="fuzz", initiates=True, limits=WireLimits()
@@ -110,7 +110,7 @@ async def attack(count: int, seed: int, *, spoils_frames: float = 0.3) -> Found:
         await trio.sleep(0.1)
         row = other.node.members.get(victim.name)
         healthy = victim.ready and row is not None and row.status is Status.ALIVE
-        return Found(calls, bugs, _peak_bytes() - grown_from, healthy)
+        return Found(calls, bugs, peak_bytes() - grown_from, healthy)
 
 
 async def _fitting(
@@ -166,5 +166,6 @@ def _place(error: Exception) -> str:
     return f"{last.filename}:{last.lineno} {last.name}"
 
 
-def _peak_bytes() -> int:
+def peak_bytes() -> int:
+    """Return the most memory that this process ever had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -23,7 +23,7 @@ from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
 from ringpop_py.wire.calls import NODE_SERVICE, Call
-from tests.fuzz.arrow import doors_of, spoil, table_of
+from tests.fuzz.arrow import bombs_of, doors_of, refusal, spoil, table_of
 from tests.fuzz.mutations import spoilt
 from tests.fuzz.node import attack
 from tests.golden.samples import KINDS
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 GROWN_BYTES_MAX: Final = 64 << 20
 LINES_MAX: Final = 200
+BOMB_BYTES: Final = 200 << 20
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -140,6 +141,18 @@ def test_spoilt_arrow_is_refused_or_sound_at_each_door() -> None:
     assert found.bugs == {}
     assert min(found.refused[name] for name in doors_of(table_of(3))) > 100
     assert min(found.accepted[name] for name in doors_of(table_of(3))) > 10
+
+
+@pytest.mark.parametrize("name", list(bombs_of(1)))
+def test_a_bomb_is_refused_at_each_door_before_it_is_unpacked(name: str) -> None:
+    bomb = bombs_of(BOMB_BYTES)[name]
+    assert len(bomb) < 50_000
+
+    with ProcessPoolExecutor(1, get_context("spawn")) as processes:
+        error, grown_bytes = processes.submit(refusal, name, bomb).result()
+
+    assert "compressed batches are not accepted" in error
+    assert grown_bytes < 50 << 20
 
 
 async def test_the_log_of_an_attack_is_bounded(caplog: pytest.LogCaptureFixture) -> None:

@@ -201,6 +201,13 @@ def test_a_schema_of_too_many_columns_is_refused(monkeypatch: pytest.MonkeyPatch
         schema_in(pa.schema([("x", inner), ("y", pa.int8())]).serialize())
 
 
+def test_a_row_with_two_fields_of_one_name_is_refused() -> None:
+    kind = pa.struct([("a", pa.int8()), ("a", pa.int8())])
+
+    with pytest.raises(BodyError, match="column 'x' has two fields of one name"):
+        schema_in(pa.schema([("x", kind)]).serialize())
+
+
 def test_a_batch_in_place_of_a_schema_is_refused_and_so_is_the_other_way_round() -> None:
     batch = TEXTS.to_batches()[0].serialize()
 
