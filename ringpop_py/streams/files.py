@@ -182,7 +182,6 @@ class Files:
                 yield NamedSplit(
                     place.name,
                     label=str(path),
-                    formers=(str(path),),
                     alias=place.alias,
                     is_copy=rotated or is_compressed(path),
                     is_spare=path not in matched and place.name not in before,

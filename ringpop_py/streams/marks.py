@@ -1,4 +1,4 @@
-"""How far the partitions are with a split, also one that older readers knew by another name."""
+"""How far the partitions are with a split, also one that continues a split of another name."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Marks:
         split, marks = self._split, await self._of(self._split)
         if not isinstance(split, NamedSplit):
             return self._ordered(marks)
-        for former in [*split.formers, *await self._originals(split)]:
+        for former in await self._originals(split):
             marks = await self._taken_over(former, marks)
         if split.is_spare and not any(marks.values()):
             return None
@@ -172,9 +172,8 @@ def wanted_of(run: Offsets, splits: Sequence[str], now: float) -> list[str]:
     wanted: list[str] = []
     for split in splits:
         formers: list[str] = []
-        if isinstance(split, NamedSplit):
-            formers += split.formers
-            formers += run.known_like(split.alias) if split.is_copy and split.alias else []
+        if isinstance(split, NamedSplit) and split.is_copy and split.alias:
+            formers = run.known_like(split.alias)
         was_read = run.take_over(split, [each for each in formers if each not in present], now)
         if was_read or not isinstance(split, NamedSplit) or not split.is_spare:
             wanted.append(split)

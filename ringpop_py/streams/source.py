@@ -42,7 +42,6 @@ class NamedSplit(str):
 
     Attributes:
         label: what people call it now; it may change.
-        formers: names under which older versions have read it.
         alias: what it shares with its copies; the name is the alias, ``@`` and a hexadecimal
             number. Empty if copies are not known as such.
         is_copy: whether it may continue a split with the same alias that is gone.
@@ -50,9 +49,8 @@ class NamedSplit(str):
         is_ended: whether it is expected to grow no more.
     """
 
-    __slots__ = ("alias", "formers", "is_copy", "is_ended", "is_spare", "label")
+    __slots__ = ("alias", "is_copy", "is_ended", "is_spare", "label")
     label: str
-    formers: tuple[str, ...]
     alias: str
     is_copy: bool
     is_spare: bool
@@ -63,7 +61,6 @@ class NamedSplit(str):
         name: str,
         *,
         label: str = "",
-        formers: tuple[str, ...] = (),
         alias: str = "",
         is_copy: bool = False,
         is_spare: bool = False,
@@ -71,8 +68,7 @@ class NamedSplit(str):
     ) -> Self:
         """Return the name, which is *name*."""
         self = super().__new__(cls, name)
-        self.label = label or name
-        self.formers, self.alias = formers, alias
+        self.label, self.alias = label or name, alias
         self.is_copy, self.is_spare, self.is_ended = is_copy, is_spare, is_ended
         return self
 

@@ -170,24 +170,6 @@ async def test_a_file_that_is_moved_away_or_deleted_is_read_to_its_end(tmp_path:
         await counted(keyspace, log.counts)
 
 
-async def test_what_older_versions_read_is_not_read_again(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-    log.add(LINES)
-    async with a_cluster() as cluster:
-        keyspace = await (await cluster.start("a")).open_keyspace("visits", partitions=4)
-        await all_online(keyspace, "a")
-        size = log.path.stat().st_size
-        spans = {number: Span(f"clicks/{log.path}", 0, size) for number in range(4)}
-        await keyspace.write({n: [Write("", 0, (), span=span)] for n, span in spans.items()})
-        log.counts.clear()
-        log.add(LINES)
-        counting(keyspace, source(log, "app.log"))
-        await counted(keyspace, log.counts)
-        log.create()  # another file with the path that the older version knew
-        log.add(2 * LINES)
-        await counted(keyspace, log.counts)
-
-
 async def test_a_source_is_closed_only_at_its_mark() -> None:
     async with a_cluster() as cluster:
         keyspace = await (await cluster.start("a")).open_keyspace("visits", partitions=1)
