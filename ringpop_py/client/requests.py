@@ -34,7 +34,7 @@ from ringpop_py.values.operations import (
     WriteRun,
     are_plain,
 )
-from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest, attempted
+from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest, repeated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -224,8 +224,10 @@ class WritesOf:
 
     def encode(self, numbers: Sequence[int]) -> bytes:
         """Return the body for the partitions *numbers*."""
-        parts = tuple([(n, tuple(w)) for n, w in attempted(self.parts, numbers, self.begun)])
-        return ApplyRequest(self.keyspace, self.generation, parts).encode()
+        begun, parts = self.begun, self.parts
+        sent = [(n, tuple(repeated(parts[n]) if n in begun else parts[n])) for n in numbers]
+        begun.update(numbers)
+        return ApplyRequest(self.keyspace, self.generation, tuple(sent)).encode()
 
     def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
         """Return the result of partition *number*. Raises BodyError."""
@@ -233,7 +235,10 @@ class WritesOf:
 
     def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
         """See `MemberRequest`."""
-        found: Awaitable[list[Any]] = self.host.apply(attempted(self.parts, numbers, self.begun))
+        begun, parts = self.begun, self.parts
+        sent = [(n, repeated(parts[n]) if n in begun else parts[n]) for n in numbers]
+        begun.update(numbers)
+        found: Awaitable[list[Any]] = self.host.apply(sent)
         return found
 
 

@@ -136,7 +136,9 @@ class KeyspaceServer:
         if len(request.parts) != 1 or incoming.event.tracing:  # a span lasts as long as its task
             return None
         try:
-            check_use(request.keyspace, incoming.identity)
+            identity = incoming.calls.identity
+            if identity is not None:  # without keys, a request takes no steps for this
+                check_use(request.keyspace, identity)
             host = self._finder.here(request.keyspace).host
         except KeyspaceError:  # it becomes the answer where it is found again
             return None

@@ -30,7 +30,7 @@ from ringpop_py.values.operations import Change, Key, Outcome, Value, Write, che
 from ringpop_py.values.packed import decode_value, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 APPLY: Final = "/keyspace/apply"
 READ: Final = "/keyspace/read"
@@ -175,15 +175,6 @@ def checked_timeout_s(timeout_s: float) -> float:
 def repeated(writes: Iterable[Write]) -> list[Write]:
     """Return *writes* as they are sent again."""
     return [replace(write, repeats=True) for write in writes]
-
-
-def attempted(
-    parts: Mapping[int, Sequence[Write]], numbers: Iterable[int], begun: set[int]
-) -> list[tuple[int, Sequence[Write]]]:
-    """Return the *parts* for one more attempt at the partitions *numbers*; note it in *begun*."""
-    found = [(n, repeated(parts[n]) if n in begun else parts[n]) for n in numbers]
-    begun.update(numbers)
-    return found
 
 
 def write_row(write: Write) -> list[Any]:

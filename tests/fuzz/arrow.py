@@ -224,6 +224,6 @@ def _checkpoint() -> bytes:
 
 def _resealed(data: bytes) -> bytes:
     at = data.rfind(checkpoints.SEAL)
-    if at < 0:
-        return data
-    return checkpoints._sealed(io.BytesIO(data[:at] + data[at + checkpoints.SEAL_BYTES :]))
+    with suppress(ValueError):  # the length of the footer is spoilt, too
+        return checkpoints._sealed(io.BytesIO(data[:at] + data[at + checkpoints.SEAL_BYTES :]))
+    return data
