@@ -88,9 +88,8 @@ REFUSALS: Final = (_Failure, ConfigError, KeyspaceError, NoOwner)
 def serve_admin(ringpop: Ringpop) -> None:
     """Register all endpoints on the node's channel; those of keyspaces once these are loaded."""
     traces = Traces(ringpop)
-    ticks = {path: READS[path] for path in TICKS}
-    _serve(ringpop, {path: read for path, read in READS.items() if path not in ticks}, reads=True)
-    _serve(ringpop, ticks, reads=True, role=Role.ADMIN)
+    for path, read in READS.items():
+        _serve(ringpop, {path: read}, reads=True, role=READERS.get(path, Role.CLIENT))
     _serve(ringpop, CHANGES | {"/trace/remove": traces.remove}, role=Role.ADMIN)
     _serve(ringpop, {"/trace/add": traces.add}, of_caller=True, role=Role.ADMIN)
 
@@ -496,6 +495,7 @@ READS: Final[dict[str, Endpoint]] = {
 }
 """The endpoints that change nothing. A call of any other endpoint is logged with its caller."""
 TICKS: Final = ("/admin/gossip/tick", "/admin/tick")
+READERS: Final = dict.fromkeys(TICKS, Role.ADMIN) | {"/admin/members": Role.SHUFFLES}
 CHANGES: Final[dict[str, Endpoint]] = {
     "/admin/gossip": lambda ringpop, _value: _gossip(ringpop, on=not ringpop.node.gossiping),
     "/admin/gossip/start": lambda ringpop, _value: _gossip(ringpop, on=True),

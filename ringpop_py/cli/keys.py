@@ -79,14 +79,12 @@ def remove(client: Client, options: argparse.Namespace) -> Output:
 
 def issue(_client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl keys issue``: a certificate for a program that is not to have the key."""
-    from ringpop_py.security.authority import authority_of  # noqa: PLC0415 - an extra
+    from ringpop_py.security.authority import bundle_of  # noqa: PLC0415 - an extra
     from ringpop_py.security.keys import write_secret  # noqa: PLC0415
 
-    authorities = [authority_of(key) for key in _read(options.file)]
     identity = _identity_in(options)
-    issued = authorities[0].issue(identity, dt.timedelta(days=options.days))
-    parts = issued.certificate, issued.private_key, *(each.certificate for each in authorities)
-    write_secret(options.out, b"".join(parts).decode("ascii"), replace=False)
+    bundle = bundle_of(_read(options.file), identity, dt.timedelta(days=options.days))
+    write_secret(options.out, bundle, replace=False)
     text = (
         f"{options.out}: {identity}, for {options.days} days. Programs use it in place of a key "
         f"(cluster_key, --cluster-key or RINGPOP_CLUSTER_KEY)"

@@ -28,7 +28,7 @@ from ringpop_py.client.proxying import (
     proxy_call,
     proxy_reply,
 )
-from ringpop_py.client.trust import NO_MEMBER, client_context, is_member, key_file
+from ringpop_py.client.trust import client_context, key_file
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     CallError,
@@ -43,6 +43,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.proxy.many import KEYS_MAX
 from ringpop_py.proxy.request import Reply
+from ringpop_py.security.identity import MEMBERS, identity_in, refusal_of
 from ringpop_py.values.declared import replace
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
@@ -313,8 +314,9 @@ async def _secured(stream: SocketStream, key_file: str) -> ByteStream:
 
 
 def _check_member(certificate: Mapping[str, object] | None) -> None:
-    if not is_member(certificate):
-        raise ConnectionError(NO_MEMBER)
+    why = refusal_of(identity_in(certificate), "", MEMBERS)
+    if why is not None:
+        raise ConnectionError(why)
 
 
 def _is_refused(error: OSError) -> bool:

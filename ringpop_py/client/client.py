@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ringpop_py.address import Peer
-    from ringpop_py.client.trust import TlsSocket
     from ringpop_py.errors import RingpopError
     from ringpop_py.proxy.many import ManyMessage
     from ringpop_py.proxy.request import (
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
         RequestOptions,
     )
     from ringpop_py.ring.hashring import HashRing
+    from ringpop_py.security.sockets import TlsSocket
 
 RECEIVE_BYTES: Final = 1 << 16
 CONNECT_TIMEOUT_S: Final = 3.0  # as that of a node (`WireLimits`)

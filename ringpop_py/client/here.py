@@ -8,12 +8,16 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.address import Address, Peer, SocketPath, parse_peer
-from ringpop_py.client.trust import TlsSocket, client_context
+from ringpop_py.client.trust import client_context
 from ringpop_py.config.places import SYSTEM_SOCKET, default_socket
 from ringpop_py.errors import ConfigError
+from ringpop_py.security.identity import MEMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ringpop_py.security.identity import Role
+    from ringpop_py.security.sockets import TlsSocket
 
 PEER_VARIABLE: Final = "RINGPOP_PEER"
 PROBE_S: Final = 1.0
@@ -62,9 +66,15 @@ def peer_of(given: Peer | str | None, what: str = "peer") -> Peer:
 
 
 def connected(
-    peer: Peer, timeout_s: float, key_file: str | None = None
+    peer: Peer,
+    timeout_s: float,
+    key_file: str | None = None,
+    roles: frozenset[Role] = MEMBERS,
 ) -> socket.socket | TlsSocket:
     """Return a connection to *peer*, with TLS if there is a *key_file*; never by a Unix socket.
+
+    Args:
+        roles: those that *peer* may have, by its certificate.
 
     Raises:
         OSError: *peer* cannot be reached, or TLS fails.
@@ -76,7 +86,11 @@ def connected(
         sock = socket.create_connection(peer, timeout=timeout_s)
         # Whole frames are sent, and a small one must not wait for more.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock if context is None else TlsSocket(sock, context)
+        if context is None:
+            return sock
+        from ringpop_py.security.sockets import TlsSocket  # noqa: PLC0415 - loads ssl
+
+        return TlsSocket(sock, context, roles)
     sock = socket.socket(socket.AF_UNIX)
     deadline_at = time.monotonic() + timeout_s
     try:

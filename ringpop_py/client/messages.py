@@ -12,6 +12,7 @@ from ringpop_py.address import Address
 from ringpop_py.columns.pages import COLUMNS
 from ringpop_py.errors import BodyError, ConfigError
 from ringpop_py.placing.keys import PARTITIONS_READ_MAX
+from ringpop_py.security.identity import Role
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import Declared, Meta, Natural, Text, decode, encode
 from ringpop_py.values.requests import decode_results, encode_results
@@ -27,6 +28,10 @@ ROUTED: Final = {
     COLUMNS: "/keyspace/client/columns",
 }
 """The endpoint at which a daemon forwards requests to owners, by the endpoint at an owner."""
+
+_RECORDS: Final = (messages.APPLY, messages.READ, messages.SCAN)
+OF_RECORDS: Final = frozenset({DESCRIBE, *_RECORDS, *(ROUTED[each] for each in _RECORDS)})
+"""What also a process for shuffles calls, whose records lie in a keyspace."""
 
 PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_READ_MAX)]
 
@@ -102,3 +107,8 @@ def decode_answer(
     answer = decode(_Answer, body)
     results = decode_results(answer.results, count)
     return results, answer.routes.destinations, answer.routes.addresses
+
+
+def role_for(endpoint: str) -> Role:
+    """Return the least role of callers of *endpoint*, unless that is for members alone."""
+    return Role.SHUFFLES if endpoint in OF_RECORDS else Role.CLIENT

@@ -6,19 +6,17 @@ import functools
 import getpass
 import os
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ringpop_py.config.places import KEY_VARIABLE as KEY_VARIABLE
 from ringpop_py.errors import ConfigError
-from ringpop_py.security.identity import Identity, Role, identity_in
+from ringpop_py.security.identity import Identity, Role
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
     from ringpop_py.security.credentials import KeyCredentials
-
-NO_MEMBER: Final = "what answers there is no member, by its certificate"
 
 
 def key_file(given: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -60,75 +58,3 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):  # of a user id without a name
         return str(os.getuid())
-
-
-def is_member(certificate: Mapping[str, object] | None) -> bool:
-    """Return whether *certificate*, as `getpeercert` gives it, is a member's."""
-    identity = identity_in(certificate)
-    return identity is not None and identity.role is Role.MEMBER
-
-
-class TlsSocket:
-    """A blocking socket with TLS, as `Client` uses sockets.
-
-    Raises:
-        OSError: the two do not agree, or the peer is no member.
-    """
-
-    def __init__(self, plain: socket.socket, context: ssl.SSLContext) -> None:
-        import ssl  # noqa: PLC0415 - only with keys
-
-        from ringpop_py.security.credentials import explained  # noqa: PLC0415
-
-        self._explained = explained
-        self._error = ssl.SSLError
-        self._waits = ssl.SSLWantReadError, ssl.SSLWantWriteError
-        try:
-            self._tls = context.wrap_socket(plain)
-        except ssl.SSLError as error:
-            plain.close()
-            raise ConnectionError(explained(error)) from None
-        if not is_member(self._tls.getpeercert()):
-            self._tls.close()
-            raise ConnectionError(NO_MEMBER)
-
-    def recv(self, size: int) -> bytes:
-        """As `socket.recv`."""
-        try:
-            return self._tls.recv(size)
-        except self._waits:
-            raise BlockingIOError("no whole record has arrived") from None
-        except self._error as error:  # for example that our certificate is not trusted
-            raise ConnectionError(self._explained(error)) from None
-        except ValueError as error:  # it was closed in another thread
-            raise ConnectionError(str(error)) from None
-
-    def recv_into(self, buffer: memoryview) -> int:
-        """As `socket.recv_into`."""
-        try:
-            return self._tls.recv_into(buffer)
-        except self._waits:
-            raise BlockingIOError("no whole record has arrived") from None
-        except self._error as error:
-            raise ConnectionError(self._explained(error)) from None
-        except ValueError as error:  # it was closed in another thread
-            raise ConnectionError(str(error)) from None
-
-    def sendall(self, data: bytes | bytearray | memoryview) -> None:
-        """As `socket.sendall`."""
-        try:
-            self._tls.sendall(data)
-        except ValueError as error:  # it was closed in another thread
-            raise ConnectionError(str(error)) from None
-
-    def settimeout(self, seconds: float) -> None:
-        """As `socket.settimeout`."""
-        self._tls.settimeout(seconds)
-
-    def shutdown(self, how: int) -> None:
-        """As `socket.shutdown`; whoever reads or sends in another thread still does so with TLS."""
-        socket.socket.shutdown(self._tls, how)  # that of SSLSocket would go on without
-
-    def close(self) -> None:
-        """As `socket.close`."""
-        self._tls.close()

@@ -70,9 +70,8 @@ class ClientServer:
         }
 
     async def _describe(self, incoming: IncomingCall) -> Answer:
-        result: object
         try:
-            result = await self._description(decode(Text, incoming.arg3), incoming.identity)
+            result: object = await self._description(decode(Text, incoming.arg3), incoming.identity)
         except KeyspaceError as error:
             result = error
         return Answer(ok=True, arg3=encode_results([result]))

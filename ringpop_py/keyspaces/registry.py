@@ -9,6 +9,7 @@ import trio
 
 from ringpop_py.catalog.catalog import CatalogEntry, created
 from ringpop_py.catalog.quota import Quota
+from ringpop_py.client.messages import role_for
 from ringpop_py.drain import ENDED, Work
 from ringpop_py.durable.host import DurableHost
 from ringpop_py.errors import ConfigError, KeyspaceUnknown, PartitionUnavailable, StoreUnavailable
@@ -87,7 +88,7 @@ class Keyspaces:
         ).endpoints()
         for work, served in endpoints.items():
             for endpoint, handler in served.items():
-                role = Role.MEMBER if endpoint in MEMBERS_ONLY else Role.CLIENT
+                role = Role.MEMBER if endpoint in MEMBERS_ONLY else role_for(endpoint)
                 node.channel.serve(NODE_SERVICE, endpoint, handler, work=work, role=role)
         # The proxy is older than this object, which is made when keyspaces are first needed.
         node.proxying.owners_of_keyspace = self._owners_of

@@ -116,6 +116,18 @@ def authority_of(key: ClusterKey) -> Authority:
     return Authority(private_key, subject, certificate.public_bytes(serialization.Encoding.PEM))
 
 
+def bundle_of(keys: Sequence[ClusterKey], identity: Identity, lasts: dt.timedelta) -> str:
+    """Return a file for use in place of a key, in PEM.
+
+    It holds a certificate for *identity*, which the first of *keys* issues, its private key, and
+    the certificates of the authorities of all *keys*.
+    """
+    authorities = [authority_of(key) for key in keys]
+    issued = authorities[0].issue(identity, lasts)
+    parts = issued.certificate, issued.private_key, *(each.certificate for each in authorities)
+    return b"".join(parts).decode("ascii")
+
+
 def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))

@@ -32,6 +32,9 @@ RENEWED_S: Final = 24 * 3600
 """The age, in seconds, at which a process replaces its own certificate."""
 LOOK_S: Final = 5.0
 """The seconds between two checks whether the file of keys has changed."""
+HANDSHAKE: Final = 0x16
+"""The first byte of TLS. A frame of TChannel that begins with it would have 5,632 bytes or more,
+but the first one, which introduces the peer, is shorter."""
 _SIDES: Final = (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
 _FOR_NOW: Final = (ConfigError, OSError, ValueError)
 """The errors that make a file unusable or keep a certificate from being issued; the process then
@@ -60,6 +63,11 @@ def explained(error: ssl.SSLError) -> str:
     """Return why TLS failed, in a sentence about the peer."""
     reason = error.reason or str(error)
     return _REASONS.get(reason, f"TLS failed: {reason.lower().replace('_', ' ')}")
+
+
+def wall_s() -> float:
+    """Return the time by which certificates are valid: that of the wall, in seconds since 1970."""
+    return time.time()
 
 
 class _Contexts(NamedTuple):

@@ -16,12 +16,15 @@ SCHEME: Final = "ringpop://"
 
 
 class Role(IntEnum):
-    """What a process may do; each role may do what those before it may.
+    """What a process may call; each role may call what those before it may.
 
-    CLIENT: call handlers, and use keyspaces, jobs and shuffles. ADMIN: also whatever changes a
-    node, or drops data. MEMBER: also gossip, and forward the requests of others.
+    SHUFFLES: the calls by which the process for shuffles finds others of its kind, and reads and
+    writes records; `permits` says of which keyspace. CLIENT: also handlers, jobs and shuffles.
+    ADMIN: also whatever changes a node, or drops data. MEMBER: also gossip, and forward the
+    requests of others.
     """
 
+    SHUFFLES = 0
     CLIENT = 1
     ADMIN = 2
     MEMBER = 3
@@ -30,6 +33,15 @@ class Role(IntEnum):
     def label(self) -> str:
         """The role as text."""
         return self.name.lower()
+
+
+ANYBODY: Final = frozenset(Role)
+PROGRAMS: Final = ANYBODY - {Role.SHUFFLES}
+"""The roles of callers over HTTP."""
+MEMBERS: Final = frozenset({Role.MEMBER})
+"""The roles of nodes."""
+SHUFFLERS: Final = MEMBERS | {Role.SHUFFLES}
+"""The roles of processes for shuffles: some nodes can issue no certificates."""
 
 
 class Identity(NamedTuple):
@@ -56,21 +68,22 @@ class Issued(NamedTuple):
     private_key: bytes
 
 
-def refusal_of(identity: Identity | None, cluster: str, *, by_server: bool) -> str | None:
+def refusal_of(identity: Identity | None, cluster: str, roles: frozenset[Role]) -> str | None:
     """Return why a connection with *identity* is refused; None if it is accepted.
 
     Args:
         cluster: the name of our own cluster; empty if any will do.
-        by_server: whether we have accepted the connection. Whoever makes one wants a member.
+        roles: those that the other end may have. Whoever calls a node wants `MEMBERS`.
     """
     if identity is None:
         return "its certificate names nobody (a URI ringpop://CLUSTER/ROLE/NAME)"
-    # A process that is not a member need not know its cluster's name, on either side.
-    named = identity.cluster or identity.role is Role.MEMBER
+    # A program need not know its cluster's name, on either side.
+    named = identity.cluster or identity.role in SHUFFLERS
     if cluster and named and identity.cluster != cluster:
         return "its certificate is of another cluster"
-    if not by_server and identity.role is not Role.MEMBER:
-        return f"a {identity.role.label} answers there, not a member"
+    if identity.role not in roles:
+        wanted = " or ".join(role.label for role in sorted(roles))
+        return f"its role is {identity.role.label}, not {wanted}"
     return None
 
 

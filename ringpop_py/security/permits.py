@@ -21,7 +21,7 @@ OWN: Final = "~"
 OPERATORS: Final = frozenset({Role.ADMIN, Role.MEMBER})
 USERS: Final = OPERATORS | {Role.CLIENT}
 """The roles that may use the keyspaces of applications."""
-USERS_OF: Final[Mapping[str, frozenset[Role]]] = {"~shuffles": OPERATORS}
+USERS_OF: Final[Mapping[str, frozenset[Role]]] = {"~shuffles": OPERATORS | {Role.SHUFFLES}}
 """The roles that may use each of the cluster's own keyspaces; any other is for `OPERATORS`."""
 NOBODY: Final = Identity("", Role.CLIENT, "a caller without an identity")
 """Who calls over HTTP without saying who they are, where nobody has to."""

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ringpop_py.config.places import KEY_VARIABLE
 from ringpop_py.errors import BodyError, ConfigError, ShuffleUnavailable
 from ringpop_py.logs import log
 from ringpop_py.node.beside import ShuffleLoad, ShufflesBeside
 from ringpop_py.placing.definition import Definition
+from ringpop_py.security.identity import Role
 from ringpop_py.shuffler.lock import locked
 from ringpop_py.shuffler.register import KEYSPACE
 from ringpop_py.shuffling.members import LABEL
@@ -25,6 +27,7 @@ from ringpop_py.values.packed import decode_value
 if TYPE_CHECKING:
     from ringpop_py.config.settings import Config
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.security.issued import IssuedFile
 
 READY_S: Final = 30.0
 """A process that does not listen after this long is started again."""
@@ -38,6 +41,8 @@ LARGE_BYTES_MAX: Final = 32 << 20  # glibc takes no more
 KEPT: Final = 4
 """The free memory kept at the end of the heap, as a multiple of the size of large blocks."""
 PARTITIONS: Final = 16
+CERTIFICATE: Final = "certificate.pem"
+"""The file for the certificate of the process, in its folder."""
 
 
 def check_folder(folder: str, *, has_store: bool) -> None:
@@ -62,6 +67,7 @@ async def run_child(ringpop: Ringpop) -> None:
     Raises:
         ShuffleUnavailable: it has ended, though the node goes on.
         StoreUnavailable, KeyspaceConflict: the keyspace of the records cannot be made.
+        ConfigError: the certificate of the process cannot be written.
     """
     beside = ringpop.shuffles = ringpop.shuffles or ShufflesBeside()
     await ringpop.wait_ready()
@@ -74,10 +80,12 @@ async def run_child(ringpop: Ringpop) -> None:
     command += ["--listen", ringpop.address.host, "--folder", settings.folder]
     command += ["--memory", str(settings.memory_bytes), "--disk", str(settings.disk_bytes)]
     command += ["--cluster", ringpop.config.cluster]
-    command += _key_flags(ringpop.config)
+    issued = _issued_to(ringpop)
+    command += _key_flags(ringpop.config, issued)
     if ringpop.config.store is not None and ringpop.config.store != MEMORY:
         command += ["--store", ringpop.config.store]  # where others can open it as well
     environment = {**_heap(settings.memory_bytes), **os.environ}
+    environment.pop(KEY_VARIABLE, None)
     process = await trio.lowlevel.open_process(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     )
@@ -89,7 +97,7 @@ async def run_child(ringpop: Ringpop) -> None:
         beside.starts += 1
         beside.runs = True
         log.info("shuffles-served", where=said, folder=settings.folder)
-        await _while_it_beats(process, beside)
+        await _while_it_beats(process, beside, issued)
     finally:
         beside.runs = False
         ringpop.labels.set_own(LABEL, None)
@@ -98,10 +106,21 @@ async def run_child(ringpop: Ringpop) -> None:
     raise ShuffleUnavailable(f"the process for shuffles has ended with {process.returncode}")
 
 
-def _key_flags(config: Config) -> list[str]:
+def _issued_to(ringpop: Ringpop) -> IssuedFile | None:
+    """Return the certificate of the process; None if the node has no key to issue one from."""
+    credentials, folder = ringpop.credentials, ringpop.config.shuffle.folder
+    if credentials is None or folder is None or not credentials.keys():
+        return None
+    from ringpop_py.security.issued import IssuedFile  # noqa: PLC0415 - an extra
+
+    return IssuedFile(Path(folder).absolute() / CERTIFICATE, credentials, Role.SHUFFLES)
+
+
+def _key_flags(config: Config, issued: IssuedFile | None) -> list[str]:
     if config.cluster_key is None:
         return []
-    flags = ["--cluster-key", str(Path(config.cluster_key).absolute())]
+    own = Path(config.cluster_key).absolute()  # a certificate in place of a key
+    flags = ["--certificate", str(own if issued is None else issued.path)]
     flags += ["--accept-plain"] if config.accept_plain else []
     return flags + (["--dial-plain"] if config.dial_plain else [])
 
@@ -121,8 +140,10 @@ def _heap(memory_bytes: int) -> dict[str, str]:
     }
 
 
-async def _while_it_beats(process: trio.Process, beside: ShufflesBeside) -> None:
-    """Wait until *process* has ended, or has stopped writing."""
+async def _while_it_beats(
+    process: trio.Process, beside: ShufflesBeside, issued: IssuedFile | None = None
+) -> None:
+    """Wait until *process* has ended, or has stopped writing; renew what was *issued* to it."""
     assert process.stdout is not None
     said = b""
     while True:
@@ -135,6 +156,8 @@ async def _while_it_beats(process: trio.Process, beside: ShufflesBeside) -> None
         if not beat:
             await process.wait()
             return
+        if issued is not None:
+            issued.keep_fresh()
         *lines, said = (said + beat).split(b"\n")
         for line in lines[-1:]:  # what came before is old
             try:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     import trio
 
+    from ringpop_py.security.streams import Keys
     from ringpop_py.shuffle import calls as c
     from ringpop_py.shuffle.record import MemberId
-    from ringpop_py.shuffler.secure import Keys
     from ringpop_py.shuffler.view import Watch
     from ringpop_py.sorting.frames import Bytes
 

@@ -35,7 +35,7 @@ from ringpop_py.values.packed import encode_value
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ringpop_py.shuffler.secure import Keys
+    from ringpop_py.security.streams import Keys
 
 LAST: Final = "incarnation"
 DATA: Final = "data"
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--disk", type=int, default=1 << 50)
     parser.add_argument("--store", help="of the node; it exists")
     parser.add_argument("--cluster", required=True)
-    parser.add_argument("--cluster-key", help="the file of keys")
+    parser.add_argument("--certificate", help="a file in place of a key, which the node renews")
     parser.add_argument("--accept-plain", action="store_true")
     parser.add_argument("--dial-plain", action="store_true")
     options = parser.parse_args(argv)
@@ -108,7 +108,7 @@ def claim(folder: Path) -> tuple[int, int]:
 
 async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore) -> None:
     """Serve until standard input ends."""
-    client = Client(options.node, cluster_key=options.cluster_key or "")
+    client = Client(options.node, cluster_key=options.certificate or "")
     client.is_of_cluster = True
     data, memory = options.folder / DATA, options.memory
     async with trio.open_nursery() as nursery:
@@ -143,12 +143,12 @@ async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore)
 
 
 def _keys_of(options: argparse.Namespace) -> Keys | None:
-    if options.cluster_key is None:
+    if options.certificate is None:
         return None
-    from ringpop_py.shuffler.secure import Keys  # noqa: PLC0415 - loads ssl
+    from ringpop_py.security.streams import Keys  # noqa: PLC0415 - loads ssl
 
     return Keys(
-        options.cluster_key,
+        options.certificate,
         options.cluster,
         options.name,
         accept_plain=options.accept_plain,

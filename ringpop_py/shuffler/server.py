@@ -8,12 +8,12 @@ import trio
 
 from ringpop_py.errors import BodyError, RingpopError, ShuffleUnavailable
 from ringpop_py.logs import log
-from ringpop_py.security.identity import Role
+from ringpop_py.security.identity import SHUFFLERS
+from ringpop_py.security.streams import Accepted
 from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.messages import Answer
 from ringpop_py.shuffle.record import State
 from ringpop_py.shuffler.budget import Buffers
-from ringpop_py.shuffler.secure import Accepted
 from ringpop_py.shuffler.wire import Line
 from ringpop_py.supervision import one_line
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringpop_py.security.identity import Identity
+    from ringpop_py.security.streams import Keys
     from ringpop_py.shuffle.record import Record
     from ringpop_py.shuffler.host import Host
-    from ringpop_py.shuffler.secure import Keys
     from ringpop_py.shuffler.shuffle import Shuffle
 
 BODY_S: Final = 20.0
@@ -165,8 +165,8 @@ class Server:
 
 
 def _check_role(call: c.Call, identity: Identity | None) -> None:
-    """Raise BodyError if *call* is for members, and *identity* is another's."""
-    if identity is not None and identity.role < Role.MEMBER and isinstance(call, OF_MEMBERS):
+    """Raise BodyError if *call* is for processes like this, and *identity* is another's."""
+    if identity is not None and identity.role not in SHUFFLERS and isinstance(call, OF_MEMBERS):
         raise BodyError(f"{type(call).__name__} is for members, not {identity}")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from ringpop_py.shuffler.secure import Keys, Stream
+    from ringpop_py.security.streams import Keys, Stream
     from ringpop_py.sorting.frames import Bytes
 
 CHUNK_BYTES: Final = 1024 * 1024

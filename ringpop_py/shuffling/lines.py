@@ -9,6 +9,7 @@ from ringpop_py import errors
 from ringpop_py.address import Address
 from ringpop_py.client.here import connected
 from ringpop_py.errors import BodyError, ShuffleError, ShuffleIncomplete, ShuffleUnavailable
+from ringpop_py.security.identity import SHUFFLERS
 from ringpop_py.shuffle import calls as c
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Line:
         self._came: dict[int, tuple[c.Reply, bytearray]] = {}
         try:
             where = Address.parse(address, what="a process for shuffles")
-            self._socket = connected(where, timeout_s, key_file)
+            self._socket = connected(where, timeout_s, key_file, SHUFFLERS)
         except (OSError, UnicodeError) as error:
             raise ShuffleUnavailable(f"{address} cannot be reached: {error}") from None
 

@@ -194,7 +194,7 @@ class Handlers:
         self.usual = self.served
         self.refused: Counter[str] = Counter()
         self._works: dict[tuple[str, str], Work] = {}
-        self._declining = Served(self._decline, Role.CLIENT)
+        self._declining = Served(self._decline, min(Role))
         self._declined: Collection[Work] = ()
         self._why_declined = ""
 

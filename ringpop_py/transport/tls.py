@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.security.credentials import PLAIN, UNTRUSTED, explained
-from ringpop_py.security.identity import Identity, identity_in, refusal_of
+from ringpop_py.security.credentials import HANDSHAKE, PLAIN, UNTRUSTED, explained
+from ringpop_py.security.identity import ANYBODY, MEMBERS, Identity, identity_in, refusal_of
 from ringpop_py.transport.network import RECEIVE_BYTES_MAX, StreamRefused, StreamUntrusted
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from ringpop_py.security.credentials import KeyCredentials
     from ringpop_py.transport.network import Listener, Network, Stream
 
-HANDSHAKE: Final = 0x16
-"""The first byte of TLS. A frame of TChannel that begins with it would have 5,632 bytes or more,
-but the first one, which introduces the peer, is shorter."""
 PIECE_BYTES: Final = 65_536
 UNSENT_BYTES_MAX: Final = 1 << 20
 
@@ -96,7 +93,7 @@ class TlsStream:
 
     def _check_peer(self) -> None:
         identity = identity_in(self._tls.getpeercert())
-        why = refusal_of(identity, self._cluster, by_server=self._server)
+        why = refusal_of(identity, self._cluster, ANYBODY if self._server else MEMBERS)
         if why is not None:
             raise StreamRefused(why)
         self.identity = identity

@@ -11,7 +11,7 @@ import binascii
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ringpop_py.security.identity import Identity, Role, refusal_of
+from ringpop_py.security.identity import PROGRAMS, Identity, Role, refusal_of
 from ringpop_py.web.refusals import HttpRefusal
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ class Callers:
             identity = identity_in_token(token, keys)
         except TokenRefused as error:
             raise _unknown(str(error)) from None
-        why = refusal_of(identity, self._cluster, by_server=True)
+        why = refusal_of(identity, self._cluster, PROGRAMS)
         if why is not None:
-            raise _unknown("the token is of another cluster")
+            raise _unknown("the token is of another cluster, or of a role that is not for HTTP")
         return identity
 
 

@@ -19,7 +19,7 @@ from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.logs import log
 from ringpop_py.node.end import ENDING_TEXT
-from ringpop_py.security.identity import identity_in, refusal_of
+from ringpop_py.security.identity import PROGRAMS, identity_in, refusal_of
 from ringpop_py.supervision import keep_running
 from ringpop_py.web.callers import SHOWN, Callers, Shown
 from ringpop_py.web.gate import check_request, hosts_of
@@ -234,7 +234,7 @@ class _Connection(TCPServer):
             self.stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
             await self.stream.do_handshake()
             identity = identity_in(self.stream.getpeercert())
-            if identity and refusal_of(identity, credentials.identity.cluster, by_server=True):
+            if identity and refusal_of(identity, credentials.identity.cluster, PROGRAMS):
                 return False
             SHOWN.set(Shown(is_secure=True, identity=identity))
             return True

@@ -7,6 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringpop_py.security.identity import (
+    ANYBODY,
+    MEMBERS,
+    PROGRAMS,
+    SHUFFLERS,
     Identity,
     Role,
     identity_in,
@@ -46,28 +50,31 @@ def test_who_shows_nothing_is_nobody() -> None:
     assert identity_in({}) is None
 
 
-def test_each_role_may_do_what_those_before_it_may() -> None:
-    assert Role.CLIENT < Role.ADMIN < Role.MEMBER
+def test_each_role_may_call_what_those_before_it_may() -> None:
+    assert Role.SHUFFLES < Role.CLIENT < Role.ADMIN < Role.MEMBER
 
 
 @pytest.mark.parametrize("role", Role)
-def test_any_role_may_call_and_only_a_member_may_answer(role: Role) -> None:
+def test_any_role_may_call_and_only_who_is_wanted_may_answer(role: Role) -> None:
     identity = Identity("c", role, "x")
 
-    assert refusal_of(identity, "c", by_server=True) is None
-    answering = refusal_of(identity, "c", by_server=False)
-    refused = None if role is Role.MEMBER else f"a {role.label} answers there, not a member"
-    assert answering == refused
+    assert refusal_of(identity, "c", ANYBODY) is None
+    for roles, wanted in (
+        (MEMBERS, "member"),
+        (SHUFFLERS, "shuffles or member"),
+        (PROGRAMS, "client or admin or member"),
+    ):
+        refused = None if role in roles else f"its role is {role.label}, not {wanted}"
+        assert refusal_of(identity, "c", roles) == refused
 
 
 @pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize("by_server", [True, False])
+@pytest.mark.parametrize("roles", [ANYBODY, MEMBERS, SHUFFLERS])
 def test_nobody_of_another_cluster_is_accepted_on_either_side(
-    role: Role,
-    by_server: bool,  # noqa: FBT001
+    role: Role, roles: frozenset[Role]
 ) -> None:
     other = "its certificate is of another cluster"
-    assert refusal_of(Identity("d", role, "x"), "c", by_server=by_server) == other
-    unnamed = refusal_of(Identity("", role, "x"), "c", by_server=True)
-    assert unnamed == (other if role is Role.MEMBER else None)  # a member knows its cluster
-    assert "names nobody" in str(refusal_of(None, "c", by_server=by_server))
+    assert refusal_of(Identity("d", role, "x"), "c", roles) == other
+    unnamed = refusal_of(Identity("", role, "x"), "c", ANYBODY)
+    assert unnamed == (other if role in SHUFFLERS else None)  # these know their cluster
+    assert "names nobody" in str(refusal_of(None, "c", roles))

@@ -12,11 +12,12 @@ import trio
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.admin import keyspaces
 from ringpop_py.admin.endpoints import CHANGES, READS, TICKS
+from ringpop_py.client.messages import OF_RECORDS
 from ringpop_py.dialect import dialect_named
 from ringpop_py.errors import BadRequest, CallError, JoinRefused
 from ringpop_py.keyspaces.endpoints import MEMBERS_ONLY
 from ringpop_py.security.credentials import KeyCredentials
-from ringpop_py.security.identity import Identity, Role
+from ringpop_py.security.identity import SHUFFLERS, Identity, Role
 from ringpop_py.security.keys import new_key, read_keys, write_keys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import Member
@@ -47,7 +48,7 @@ def key(tmp_path: Path) -> str:
 
 @asynccontextmanager
 async def caller(network: MemoryNetwork, key: str, role: Role, name: str) -> AsyncIterator[Channel]:
-    cluster = "default" if role is Role.MEMBER else ""
+    cluster = "default" if role in SHUFFLERS else ""
     credentials = KeyCredentials(key, Identity(cluster, role, name))
     channel = Channel(process_name=name, network=TlsNetwork(network, credentials))
     async with trio.open_nursery() as nursery:
@@ -86,6 +87,28 @@ async def test_each_endpoint_is_for_its_role_and_those_above(key: str) -> None:
         for role in (Role.CLIENT, Role.ADMIN)
     }
     assert needed == {Role.CLIENT: {*MEMBERS, *ADMINS}, Role.ADMIN: set(MEMBERS)}
+
+
+async def test_a_process_for_shuffles_may_call_what_its_records_need_and_nothing_else(
+    key: str,
+) -> None:
+    network, allowed = MemoryNetwork(), set()
+    config = Config(listen=US, cluster_key=key)
+    async with open_ringpop(config, network=network, store=MemoryStore()) as node:
+        await node.open_keyspace("k", partitions=4)
+        node.channel.serve("app", "*", lambda _incoming: Answer(ok=True))
+        served = sorted(node.channel.handlers.served)
+        async with caller(network, key, Role.SHUFFLES, "b") as channel:
+            for service, endpoint in served:
+                try:
+                    await channel.call(US, Call(service, endpoint, b"", b"\xc1", ttl_s=1.0))
+                except CallError as error:
+                    if "is for the role" in str(error):
+                        continue
+                allowed.add(endpoint)
+
+    assert len(served) > len(ADMINS) + len(MEMBERS)
+    assert allowed == {"/admin/members", *OF_RECORDS}
 
 
 async def test_a_member_gossips_in_its_own_name_alone(key: str) -> None:

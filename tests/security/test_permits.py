@@ -9,7 +9,7 @@ import pytest
 
 from ringpop_py import Config, ConfigError, open_ringpop
 from ringpop_py.actors.mail import ACTOR, Mail
-from ringpop_py.client.messages import DESCRIBE, ROUTED, decode_answer
+from ringpop_py.client.messages import DESCRIBE, OF_RECORDS, ROUTED, decode_answer
 from ringpop_py.columns.pages import COLUMNS, ColumnsRequest
 from ringpop_py.errors import BadRequest, KeyspaceForbidden
 from ringpop_py.jobs import messages as jobs
@@ -100,7 +100,13 @@ async def a_node(network: MemoryNetwork, key: str | None) -> AsyncIterator[Ringp
 
 @pytest.mark.parametrize(
     ("name", "permitted"),
-    [("k", USERS), ("k~", USERS), ("~shuffles", OPERATORS), ("~", OPERATORS), ("~x", OPERATORS)],
+    [
+        ("k", USERS),
+        ("k~", USERS),
+        ("~shuffles", OPERATORS | {Role.SHUFFLES}),
+        ("~", OPERATORS),
+        ("~x", OPERATORS),
+    ],
 )
 def test_the_names_of_the_cluster_are_for_admins_and_members(
     name: str, permitted: frozenset[Role]
@@ -116,7 +122,8 @@ def test_a_refusal_names_the_keyspace_the_roles_and_the_caller() -> None:
     with pytest.raises(KeyspaceForbidden) as refused:
         check_use("~shuffles", Identity("c", Role.CLIENT, "job"))
     text = (
-        "'~shuffles' is the cluster's own, for the role admin or member, not ringpop://c/client/job"
+        "'~shuffles' is the cluster's own, for the role shuffles or admin or member, "
+        "not ringpop://c/client/job"
     )
     assert text in str(refused.value)
     with pytest.raises(KeyspaceForbidden, match="not a caller without an identity"):
@@ -133,8 +140,10 @@ async def refusals(network: MemoryNetwork, key: str, role: Role, name: str) -> s
             call = Call(NODE_SERVICE, endpoint, head, body, ttl_s=5.0, scheme="msgpack")
             try:
                 answer = (await channel.call(US, call)).arg3
-            except BadRequest:  # its body makes no sense, which nobody looks at before
-                continue
+            except BadRequest as error:
+                if "is for the role" in str(error):
+                    refused.add(endpoint)
+                continue  # its body makes no sense, which nobody looks at before
             routed = endpoint in ROUTED.values()
             results = decode_answer(answer, 1)[0] if routed else decode_results(answer, 1)
             if isinstance(results[0], KeyspaceForbidden):
@@ -150,11 +159,14 @@ def test_each_door_is_tried() -> None:
 async def test_each_door_asks_who_may_use_the_keyspace(key: str, role: Role) -> None:
     network = MemoryNetwork()
     async with a_node(network, key) as node:
-        assert await refusals(network, key, role, "k") == set()
+        others = await refusals(network, key, role, "k")
         refused = await refusals(network, key, role, KEYSPACE)
         written = await (await node.keyspaces.get(KEYSPACE)).get("x")
 
-    assert refused == (doors() if role is Role.CLIENT else set())
+    # The process for shuffles has its records, and no keyspace of an application.
+    assert others == (doors() if role is Role.SHUFFLES else set())
+    expected = {Role.CLIENT: doors(), Role.SHUFFLES: doors() - OF_RECORDS}
+    assert refused == expected.get(role, set())
     assert written == (None if role is Role.CLIENT else 1)
 
 

@@ -103,7 +103,7 @@ async def test_a_duty_that_fails_begins_again_and_the_process_goes_on(
         folder=tmp_path,
         memory=1 << 28,
         disk=1 << 40,
-        cluster_key=None,
+        certificate=None,
         cluster="main",
     )
     async with trio.open_nursery() as nursery:

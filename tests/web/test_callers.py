@@ -159,6 +159,7 @@ async def test_a_token_is_a_bearer_or_a_password(tmp_path: Path) -> None:
     [
         (f"Bearer {token(key=OTHER)}", "not signed by a key that is trusted"),
         (f"Bearer {token(cluster='d')}", "of another cluster"),
+        (f"Bearer {token(Role.SHUFFLES, 'c')}", "of a role that is not for HTTP"),
         (f"Bearer {issue_token(KEY, Identity('', Role.CLIENT, 'ann'), -HOUR)}", "has expired"),
         (f"Bearer {token()[:-3]}abc", "not a token of the cluster"),
         (f"Bearer {'x' * 5_000}", "too long"),
@@ -167,7 +168,7 @@ async def test_a_token_is_a_bearer_or_a_password(tmp_path: Path) -> None:
         ("Digest x", "say who you are"),
     ],
     # Tokens are made anew in each process, and several run these tests.
-    ids=("key", "cluster", "time", "signature", "length", "form", "password", "scheme"),
+    ids=("key", "cluster", "role", "time", "signature", "length", "form", "password", "scheme"),
 )
 async def test_no_other_token_will_do(tmp_path: Path, header: str, why: str) -> None:
     async with serving(tmp_path) as node, caller(node) as http:
@@ -243,8 +244,11 @@ async def test_a_certificate_does_as_well(
         assert (await http.delete("/keyspaces/k?confirm=k")).status_code == status
 
 
-async def test_a_certificate_of_another_cluster_gets_no_connection(tmp_path: Path) -> None:
-    issued = authority_of(KEY).issue(Identity("d", Role.ADMIN, "bob"), HOUR)
+@pytest.mark.parametrize(("cluster", "role"), [("d", Role.ADMIN), ("c", Role.SHUFFLES)])
+async def test_a_certificate_of_another_cluster_or_role_gets_no_connection(
+    tmp_path: Path, cluster: str, role: Role
+) -> None:
+    issued = authority_of(KEY).issue(Identity(cluster, role, "bob"), HOUR)
     own = tmp_path / "own.pem"
     own.write_bytes(issued.certificate + issued.private_key)
     context = trusting(str(own).encode())

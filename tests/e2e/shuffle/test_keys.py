@@ -6,28 +6,31 @@ import datetime as dt
 import subprocess
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pyarrow as pa
 import pytest
+from cryptography import x509
 
 from ringpop_py import Client, KeyspaceClient
 from ringpop_py.client.trust import KEY_VARIABLE
-from ringpop_py.errors import KeyspaceForbidden, ShuffleUnavailable
+from ringpop_py.durable.snapshots import SNAPSHOT
+from ringpop_py.errors import BadRequest, KeyspaceForbidden, ShuffleUnavailable
+from ringpop_py.security.authority import authority_of
 from ringpop_py.security.identity import Identity, Role
-from ringpop_py.security.keys import new_key, write_keys
+from ringpop_py.security.keys import ClusterKey, new_key, write_keys
 from ringpop_py.security.tokens import issue_token
 from ringpop_py.shuffle import calls as c
+from ringpop_py.shuffler.child import CERTIFICATE
 from ringpop_py.shuffler.register import KEYSPACE
 from ringpop_py.shuffling.client import ShuffleClient, list_shuffles
 from ringpop_py.shuffling.cluster import Cluster
 from ringpop_py.shuffling.lines import Line
+from ringpop_py.wire.calls import NODE_SERVICE, Call
+from ringpop_py.wire.codec import JOIN, PING
 from tests.e2e.local_cluster import free_addresses
-from tests.e2e.shuffle.cluster import ShuffleCluster, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.e2e.shuffle.cluster import ShuffleCluster, child_of, until
 
 TABLE = pa.table({"key": list(range(20_000)), "text": [f"row {n}" for n in range(20_000)]})
 
@@ -94,3 +97,65 @@ def test_rows_travel_between_those_that_have_a_key(
             line.call(c.List(), timeout_s=5)
         with pytest.raises(ShuffleUnavailable):
             list_shuffles(cluster.addresses, timeout_s=2.0)
+
+
+def test_the_process_that_holds_rows_has_a_certificate_in_place_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = str(tmp_path / "cluster.key")
+    write_keys(key, (new_key(),), replace=False)
+    monkeypatch.setenv(KEY_VARIABLE, key)  # nodes hand their environment down
+    with ShuffleCluster(tmp_path / "nodes", 2, "--cluster-key", key) as cluster:
+        cluster.wait_ready(2)
+        for node in cluster.nodes:
+            about = Path(f"/proc/{child_of(node)}")
+            files = [str(each.readlink()) for each in (about / "fd").iterdir()]
+            told = (about / "cmdline").read_text() + (about / "environ").read_text()
+            assert key not in files
+            assert "cluster.key" not in told + "".join(files)
+
+        # Its certificate opens its records, and nothing else that a member can do.
+        own = str(cluster.folders[0] / CERTIFICATE)
+        with Client(cluster.addresses[0], cluster_key=own) as caller:
+            caller.is_of_cluster = True
+            with KeyspaceClient(caller, KEYSPACE) as records:
+                assert dict(records.scan()) == {}
+            for endpoint in (PING, JOIN, "/admin/member/leave", "/admin/node", SNAPSHOT):
+                with pytest.raises(BadRequest, match="not ringpop://default/shuffles/"):
+                    caller.call(Call(NODE_SERVICE, endpoint, b"", b"", ttl_s=5.0))
+
+
+def wait_until_issued(cluster: ShuffleCluster, *keys: ClusterKey) -> None:
+    """Wait until each process has a certificate of the first of *keys*, and trusts all of them."""
+    subjects = [authority_of(each).subject for each in keys]
+
+    def has(folder: Path) -> bool:
+        own, *trusted = x509.load_pem_x509_certificates((folder / CERTIFICATE).read_bytes())
+        return own.issuer == subjects[0] and [each.subject for each in trusted] == subjects
+
+    until(lambda: all(has(folder) for folder in cluster.folders))
+
+
+def test_a_key_is_exchanged_while_processes_for_shuffles_run(tmp_path: Path) -> None:
+    key, old, new = str(tmp_path / "cluster.key"), new_key(), new_key()
+    write_keys(key, (old,), replace=False)
+    with ShuffleCluster(tmp_path / "nodes", 3, "--cluster-key", key) as cluster:
+        with ShuffleClient(cluster.addresses, "s", timeout_s=30, cluster_key=key) as client:
+            client.create(TABLE.schema, ["key"], intervals=8)
+            with client.attempt() as attempt:
+                for keys in ((old, new), (new, old), (new,)):
+                    write_keys(key, keys, replace=True)
+                    wait_until_issued(cluster, *keys)
+                    attempt.put(TABLE)
+            client.end([attempt.receipt])
+            client.wait()
+        children = [child_of(node) for node in cluster.nodes]
+
+        # All processes use the new key alone now: who trusts no other reads the rows at each.
+        only = str(tmp_path / "only.key")
+        write_keys(only, (new,), replace=False)
+        with ShuffleClient.open(cluster.addresses, "s", timeout_s=30, cluster_key=only) as reader:
+            rows = pa.Table.from_batches(reader.scan())
+            assert rows.num_rows == 3 * TABLE.num_rows
+        assert [child_of(node) for node in cluster.nodes] == children
+        assert cluster.logs().count("shuffles-served") == len(children)  # none was started again

@@ -10,8 +10,8 @@ import trio
 
 from ringpop_py.errors import ShuffleUnavailable
 from ringpop_py.security.keys import ClusterKey, new_key, write_keys
+from ringpop_py.security.streams import Keys
 from ringpop_py.shuffle import calls as c
-from ringpop_py.shuffler.secure import Keys
 from ringpop_py.shuffler.wire import Line, Peer
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def test_members_with_the_same_key_speak_with_tls(keys: Callable[..., Keys
         assert await asked(address, keys("a"), size=3_000_000) == 3_000_000
     [identity] = came
     assert identity is not None
-    assert str(identity) == "ringpop://c/member/a"
+    assert str(identity) == "ringpop://c/shuffles/a"
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,19 @@ Pieces are large, so what `trio.SSLStream` costs for each is small beside them.
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import trio
 
-from ringpop_py.security.credentials import PLAIN, member_credentials
-from ringpop_py.security.identity import Identity, identity_in, refusal_of
-from ringpop_py.transport.tls import HANDSHAKE
-
-if TYPE_CHECKING:
-    from ringpop_py.security.credentials import KeyCredentials
+from ringpop_py.security.credentials import HANDSHAKE, PLAIN, KeyCredentials
+from ringpop_py.security.identity import (
+    ANYBODY,
+    SHUFFLERS,
+    Identity,
+    Role,
+    identity_in,
+    refusal_of,
+)
 
 HANDSHAKE_S = 5.0
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
@@ -32,7 +35,7 @@ class Keys:
     """See the module.
 
     Args:
-        path: the file of keys.
+        path: a file with a certificate; its node renews it, and it is read again then.
         cluster, name: of the node.
         accept_plain, dial_plain: as those of the node.
     """
@@ -40,7 +43,7 @@ class Keys:
     def __init__(
         self, path: str, cluster: str, name: str, *, accept_plain: bool, dial_plain: bool
     ) -> None:
-        self._credentials: KeyCredentials = member_credentials(path, cluster, name)
+        self._credentials = KeyCredentials(path, Identity(cluster, Role.SHUFFLES, name))
         self._cluster = cluster
         self._accept_plain = accept_plain
         self._dial_plain = dial_plain
@@ -64,7 +67,7 @@ class Keys:
         raise trio.BrokenResourceError("the peer says nothing")
 
     async def connect(self, stream: trio.SocketStream, name: str) -> Stream:
-        """Return the stream to use in place of *stream*, which was made to the member *name*.
+        """Return the stream to use in place of *stream*, made to the process of the member *name*.
 
         Raises:
             trio.BrokenResourceError: another process is there, perhaps one without a key.
@@ -81,7 +84,7 @@ class Keys:
         secured = trio.SSLStream(stream, context, server_side=server, https_compatible=True)
         await secured.do_handshake()
         identity = identity_in(secured.getpeercert())
-        why = refusal_of(identity, self._cluster, by_server=server)
+        why = refusal_of(identity, self._cluster, ANYBODY if server else SHUFFLERS)
         if why is not None:
             raise trio.BrokenResourceError(why)
         return Accepted(secured, identity)
