@@ -9,18 +9,24 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import os
 import secrets
 import stat
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 PREFIX: Final = "ringpop-key-1:"
 KEY_BYTES: Final = 32
 ID_DIGITS: Final = 8
 KEYS_MAX: Final = 16
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+OF_ROOT: Final = OTHERS & ~stat.S_IRGRP
+"""What is not permitted for a file of root that a group of ours reads, as a Secret in Kubernetes."""
 
 
 class ClusterKey(NamedTuple):
@@ -57,22 +63,29 @@ def read_keys(path: str | Path) -> tuple[ClusterKey, ...]:
 
 
 def read_secret(path: str | Path) -> str:
-    """Return the text of the file at *path*, which its owner alone may read.
+    """Return the text of the file at *path*, which its owner alone may read, or root and our group.
 
     Raises:
         ConfigError: the file cannot be read, or others may read it, too.
     """
     file = Path(path)
     try:
-        mode = file.stat().st_mode
+        found = file.stat()
         text = file.read_text("ascii", errors="replace")
     except OSError as error:
         raise ConfigError(f"cluster key {path}: {error.strerror}") from None
-    if stat.S_ISREG(mode) and mode & OTHERS:
+    if is_open(found, os.geteuid(), {os.getegid(), *os.getgroups()}):
         raise ConfigError(
             f"cluster key {path}: others than its owner may read it; do: chmod 600 {path}"
+            " (if it is root's, and this process is not, 0640 or 0440 with a group of it will do)"
         )
     return text
+
+
+def is_open(file: os.stat_result, user: int, groups: Collection[int]) -> bool:
+    """Return whether *file* is open to others than a process of *user* and *groups*, and root."""
+    is_lent = file.st_uid == 0 and user != 0 and file.st_gid in groups
+    return stat.S_ISREG(file.st_mode) and bool(file.st_mode & (OF_ROOT if is_lent else OTHERS))
 
 
 def keys_in(text: str, path: str | Path) -> tuple[ClusterKey, ...]:

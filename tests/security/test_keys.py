@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ringpop_py.errors import ConfigError
-from ringpop_py.security.keys import KEYS_MAX, PREFIX, ClusterKey, new_key, read_keys, write_keys
+from ringpop_py.security.keys import (
+    KEYS_MAX,
+    PREFIX,
+    ClusterKey,
+    is_open,
+    new_key,
+    read_keys,
+    write_keys,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,3 +92,55 @@ def test_no_file_and_a_folder_are_said(tmp_path: Path) -> None:
         read_keys(tmp_path / "none")
     with pytest.raises(ConfigError, match="Is a directory"):
         read_keys(tmp_path)
+
+
+US, ROOT, OURS, THEIRS = 1_000, 0, 2_000, 3_000
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "refused"),
+    [
+        (0o600, US, THEIRS, False),
+        (0o400, US, OURS, False),
+        (0o640, US, OURS, True),
+        (0o604, US, OURS, True),
+        (0o440, ROOT, OURS, False),  # as a Secret of Kubernetes has it
+        (0o640, ROOT, OURS, False),
+        (0o600, ROOT, ROOT, False),
+        (0o440, ROOT, THEIRS, True),  # who has it by another way
+        (0o660, ROOT, OURS, True),
+        (0o450, ROOT, OURS, True),
+        (0o444, ROOT, OURS, True),
+        (0o442, ROOT, OURS, True),
+    ],
+)
+def test_a_key_is_for_its_owner_or_for_root_and_our_group(
+    mode: int, owner: int, group: int, *, refused: bool
+) -> None:
+    def file(kind: int) -> os.stat_result:
+        return os.stat_result((kind | mode, 0, 0, 1, owner, group, 0, 0, 0, 0))
+
+    assert is_open(file(stat.S_IFREG), US, {OURS}) is refused
+    assert not is_open(file(stat.S_IFIFO), US, {OURS})  # of a shell: <(…)
+    if owner == ROOT:  # for root itself, it is a file like any other
+        assert is_open(file(stat.S_IFREG), ROOT, {OURS}) is bool(mode & 0o77)
+
+
+@pytest.mark.skipif(os.geteuid() != ROOT, reason="only root gives files to root")
+def test_a_secret_of_kubernetes_is_read_by_the_group_of_the_pod(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: US)
+    monkeypatch.setattr(os, "getgroups", lambda: [OURS])
+    for mode, group, refused in (
+        (0o440, OURS, False),
+        (0o444, OURS, True),
+        (0o440, THEIRS, True),
+    ):
+        os.chown(file, ROOT, group)
+        file.chmod(mode)
+        if refused:
+            with pytest.raises(ConfigError, match="if it is root's, and this process is not"):
+                read_keys(file)
+        else:
+            assert read_keys(file) == (KEY,)
