@@ -26,10 +26,11 @@ from ringpop_py.errors import ConfigError, StoreUnavailable
 from ringpop_py.logs import log
 from ringpop_py.node.disks import Disks
 from ringpop_py.node.ringpop import Ringpop
+from ringpop_py.security.users import is_this_machine
 from ringpop_py.supervision import check_trio, keep_running
 from ringpop_py.swim.member import IDENTITY_LABEL, Member, applications_labels, checked_labels
 from ringpop_py.swim.node import Node
-from ringpop_py.transport.channel import Channel, is_this_machine
+from ringpop_py.transport.channel import Channel
 from ringpop_py.transport.cuts import CutNetwork
 from ringpop_py.transport.deadlines import now_us
 from ringpop_py.transport.link import CONNECTION

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from ringpop_py.security.clock import wall_s
 from ringpop_py.security.identity import Issued
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Authority(NamedTuple):
         Args:
             hosts: names and addresses of the machine, which callers over HTTP check.
         """
-        now = dt.datetime.now(dt.UTC)
+        now = dt.datetime.fromtimestamp(wall_s(), dt.UTC)
         private_key = ec.generate_private_key(_CURVE)
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         authority_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(

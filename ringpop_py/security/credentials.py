@@ -1,12 +1,13 @@
 """The certificate a process presents, and the keys it trusts: contexts for TLS 1.3 only.
 
 Certificates are short-lived and renewed; a file of keys is read again when it has changed.
-Existing connections are not affected.
+Connections go on with what they have shown, and end when that does.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 import re
 import ssl
@@ -15,14 +16,15 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.errors import ConfigError
+from ringpop_py.security.clock import EXPIRED, wall_s
 from ringpop_py.security.identity import Identity, Issued, Role
 from ringpop_py.security.keys import keys_in, read_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ringpop_py.security.keys import ClusterKey
 
@@ -50,24 +52,33 @@ _REASONS: Final = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not of a key that is trusted here",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the key that is used here",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the certificate that is used here has expired for it",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "for it, the certificate that is used here has expired: "
+    "compare the clocks, or get another certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "for it, the certificate that is used here is not valid, "
+    "perhaps not yet: compare the clocks",
     "WRONG_VERSION_NUMBER": PLAIN,
 }
 
 
+_BY_THE_CLOCK: Final = {  # by OpenSSL's number of an error of verification
+    9: "its certificate is not yet valid: compare the clocks",
+    10: EXPIRED,
+}
 UNTRUSTED: Final = frozenset(_REASONS) - {"WRONG_VERSION_NUMBER"}
 """The reasons of errors of TLS that mean that one end does not trust the other's certificate."""
 
 
 def explained(error: ssl.SSLError) -> str:
     """Return why TLS failed, in a sentence about the peer."""
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _BY_THE_CLOCK:
+        return _BY_THE_CLOCK[error.verify_code]
     reason = error.reason or str(error)
     return _REASONS.get(reason, f"TLS failed: {reason.lower().replace('_', ' ')}")
 
 
-def wall_s() -> float:
-    """Return the time by which certificates are valid: that of the wall, in seconds since 1970."""
-    return time.time()
+def end_of(certificate: Mapping[str, Any] | None) -> float:
+    """Return when *certificate*, as from `getpeercert`, ends, as `wall_s` counts; inf without."""
+    return ssl.cert_time_to_seconds(certificate["notAfter"]) if certificate else math.inf
 
 
 class _Contexts(NamedTuple):
@@ -142,7 +153,8 @@ class KeyCredentials:
         if now_s - self._looked_at_s >= LOOK_S:
             self._looked_at_s = now_s
             self._look()
-        if self._keys and now_s - self._contexts.made_at_s >= RENEWED_S:
+        # By the clock that others judge it by: it may have been set since.
+        if self._keys and not 0 <= wall_s() - self._contexts.made_at_s < RENEWED_S:
             with suppress(*_FOR_NOW):
                 self._use(self._keys)
 
@@ -218,7 +230,7 @@ def _contexts_of(issued: Issued, trusted: bytes) -> _Contexts:
     web = _context(ssl.PROTOCOL_TLS_SERVER, issued, trusted)
     web.num_tickets = 0
     web.verify_mode = ssl.CERT_OPTIONAL
-    return _Contexts(server, client, web, time.monotonic())
+    return _Contexts(server, client, web, wall_s())
 
 
 def _context(kind: int, issued: Issued, trusted: bytes) -> ssl.SSLContext:

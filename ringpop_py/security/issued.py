@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.errors import ConfigError
 from ringpop_py.logs import log
 from ringpop_py.security.authority import bundle_of
-from ringpop_py.security.credentials import wall_s
+from ringpop_py.security.clock import wall_s
 from ringpop_py.security.keys import write_secret
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ ID_DIGITS: Final = 8
 KEYS_MAX: Final = 16
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 OF_ROOT: Final = OTHERS & ~stat.S_IRGRP
-"""What is not permitted for a file of root that a group of ours reads, as a Secret in Kubernetes."""
+"""What is not permitted for a file of root that a group of ours reads, as Secrets are."""
 
 
 class ClusterKey(NamedTuple):

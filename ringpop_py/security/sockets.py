@@ -6,7 +6,8 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.security.credentials import explained
+from ringpop_py.security.clock import EXPIRED, wall_s
+from ringpop_py.security.credentials import end_of, explained
 from ringpop_py.security.identity import identity_in, refusal_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ class TlsSocket:
         except ssl.SSLError as error:
             plain.close()
             raise ConnectionError(explained(error)) from None
-        why = refusal_of(identity_in(self._tls.getpeercert()), "", roles)
+        certificate = self._tls.getpeercert()
+        self._ends_at = end_of(certificate)
+        why = refusal_of(identity_in(certificate), "", roles)
         if why is not None:
             self._tls.close()
             raise ConnectionError(why)
@@ -61,7 +64,9 @@ class TlsSocket:
             raise ConnectionError(str(error)) from None
 
     def sendall(self, data: bytes | bytearray | memoryview) -> None:
-        """As `socket.sendall`."""
+        """As `socket.sendall`. Nothing is sent to whose certificate has expired."""
+        if wall_s() >= self._ends_at:
+            raise ConnectionError(EXPIRED)
         try:
             self._tls.sendall(data)
         except ValueError as error:  # it was closed in another thread

@@ -6,11 +6,12 @@ Pieces are large, so what `trio.SSLStream` costs for each is small beside them.
 from __future__ import annotations
 
 import socket
+import ssl
 from typing import NamedTuple
 
 import trio
 
-from ringpop_py.security.credentials import HANDSHAKE, PLAIN, KeyCredentials
+from ringpop_py.security.credentials import HANDSHAKE, PLAIN, KeyCredentials, explained
 from ringpop_py.security.identity import (
     ANYBODY,
     SHUFFLERS,
@@ -82,7 +83,12 @@ class Keys:
     async def _secured(self, stream: trio.SocketStream, *, server: bool) -> Accepted:
         context = self._credentials.context(server=server)
         secured = trio.SSLStream(stream, context, server_side=server, https_compatible=True)
-        await secured.do_handshake()
+        try:
+            await secured.do_handshake()
+        except trio.BrokenResourceError as error:
+            if isinstance(error.__cause__, ssl.SSLError):
+                raise trio.BrokenResourceError(explained(error.__cause__)) from None
+            raise
         identity = identity_in(secured.getpeercert())
         why = refusal_of(identity, self._cluster, ANYBODY if server else SHUFFLERS)
         if why is not None:

@@ -8,6 +8,7 @@ import trio
 
 from ringpop_py.errors import BodyError, RingpopError, ShuffleUnavailable
 from ringpop_py.logs import log
+from ringpop_py.security.clock import EXPIRED
 from ringpop_py.security.identity import SHUFFLERS
 from ringpop_py.security.streams import Accepted
 from ringpop_py.shuffle import calls as c
@@ -112,7 +113,7 @@ class Server:
                     if message is None:
                         break
                     call = c.call_in(message.head)
-                    _check_role(call, accepted.identity)
+                    _check_caller(line, call, accepted.identity)
                     buffers = self._puts if isinstance(call, c.Put) else self._others
                     body = await _body(line, message.body_bytes, buffers)
                     came = _Came(message.number, call, body, buffers)
@@ -164,8 +165,10 @@ class Server:
                 return host.described(call.name, await _changed(shuffle, call))
 
 
-def _check_role(call: c.Call, identity: Identity | None) -> None:
-    """Raise BodyError if *call* is for processes like this, and *identity* is another's."""
+def _check_caller(line: Line, call: c.Call, identity: Identity | None) -> None:
+    """Raise BodyError if *identity* proves nothing any more, or *call* is not for it."""
+    if line.has_expired:
+        raise BodyError(f"{identity}: {EXPIRED}")
     if identity is not None and identity.role not in SHUFFLERS and isinstance(call, OF_MEMBERS):
         raise BodyError(f"{type(call).__name__} is for members, not {identity}")
 

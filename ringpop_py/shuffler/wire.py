@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import trio
 
 from ringpop_py.address import Address
 from ringpop_py.errors import BodyError, ShuffleUnavailable
+from ringpop_py.security.clock import wall_s
 from ringpop_py.shuffle import calls as c
 from ringpop_py.supervision import keep_running
 
@@ -40,10 +42,21 @@ class Line:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        plain = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+        plain = stream
+        self._ends_at = math.inf
+        if isinstance(stream, trio.SSLStream):
+            plain = stream.transport_stream
+            from ringpop_py.security.credentials import end_of  # noqa: PLC0415 - loads ssl
+
+            self._ends_at = end_of(stream.getpeercert())
         # A peer whose machine has lost its power does not close its connections.
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._sending = trio.Lock()
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether the certificate of the other end has, so that nothing is to come or go."""
+        return wall_s() >= self._ends_at
 
     async def aclose(self) -> None:
         """Close it; tasks that wait for it get an error."""
@@ -215,6 +228,9 @@ class Peer:
 
     async def _connected(self) -> Line:
         async with self._connecting:
+            if self._line is not None and self._line.has_expired:
+                await self._line.aclose()  # its calls end, and are made again
+                self._line = None
             if self._line is None:
                 stream = None
                 with trio.move_on_after(CONNECT_S):

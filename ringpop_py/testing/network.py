@@ -8,6 +8,7 @@ With `trio.testing.MockClock`, a cluster of such nodes runs as fast as it comput
 from __future__ import annotations
 
 import errno
+import math
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +42,7 @@ class MemoryStream:
         self._network = network
         self.ends = ends
         self.identity: Identity | None = None
+        self.ends_at = math.inf
         self.remote_host = remote_host
         self.broken = False
         self.closed = False

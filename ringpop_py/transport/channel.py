@@ -26,6 +26,7 @@ from ringpop_py.errors import (
     ConnectUntrusted,
 )
 from ringpop_py.security.identity import Role
+from ringpop_py.security.users import is_this_machine
 from ringpop_py.transport.calls import ParkedCall, PendingCall
 from ringpop_py.transport.deadlines import FAR_S, Wheel
 from ringpop_py.transport.link import CONNECTION, PeerLink
@@ -402,11 +403,6 @@ class Channel:
         link.heard_at = trio.current_time()
         self.links.add(link)
         return link
-
-
-def is_this_machine(host: str) -> bool:
-    """Return whether a connection from *host* comes from this machine; empty: by a Unix socket."""
-    return host == "" or Address(host, 0).is_loopback
 
 
 class LinkTable:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from ringpop_py.security.clock import EXPIRED, LOOK_S, has_expired
 from ringpop_py.swim.messages import QUIET_US
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class PeerWatch:
         reader: of what the peer sends.
         busy: returns whether calls are under way, so that the connection is not idle.
         silent: ends the connection because the peer is silent, for the given reason.
-        idle: ends the connection because it is not used, for the given reason.
+        idle: ends the connection because it is not used, or must not be, for the given reason.
         owed: watches whether the peer speaks while it owes answers.
     """
 
@@ -187,19 +188,23 @@ class PeerWatch:
         self._late_frame = Alarm(lambda: silent("a frame was not finished in time"))
         self._late_frame_count = 0
         self._idle = Alarm(self._check_idle)
+        self._ages = Alarm(self._check_age)
 
     def start(self) -> None:
         """Watch a new connection: the peer has to introduce itself."""
         self._wheel.add(self._late_init, trio.current_time() + self._limits.init_timeout_s)
 
-    def is_up(self, now: float) -> None:
-        """Note that the peer has introduced itself."""
+    def is_up(self, now: float, ends_at: float) -> None:
+        """Note that the peer has introduced itself, and that its proof of that *ends_at*."""
+        self._ends_at = ends_at
+        if ends_at < math.inf:
+            self._wheel.add(self._ages, now + LOOK_S)
         self._wheel.discard(self._late_init)
         self._wheel.add(self._idle, now + self._limits.idle_timeout_s)
 
     def end(self) -> None:
         """Stop watching."""
-        for alarm in (self._late_init, self._late_frame, self._idle, self.owed):
+        for alarm in (self._late_init, self._late_frame, self._idle, self._ages, self.owed):
             self._wheel.discard(alarm)
 
     def heard(self) -> None:
@@ -223,6 +228,11 @@ class PeerWatch:
         if self._reader.partial:
             self._late_frame_count = count
             self._wheel.add(alarm, trio.current_time() + self._limits.frame_timeout_s)
+
+    def _check_age(self) -> None:
+        self._wheel.add(self._ages, trio.current_time() + LOOK_S)
+        if has_expired(self._ends_at, busy=self._busy()):
+            self._end_idle(EXPIRED)
 
     def _check_idle(self) -> None:
         if self._heard or self._busy():

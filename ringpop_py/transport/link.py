@@ -27,6 +27,7 @@ from ringpop_py.errors import (
     TooManyInFlight,
     WireError,
 )
+from ringpop_py.security.clock import EXPIRED
 from ringpop_py.transport.calls import NOT_SENT, CallDeadlines, LinkEnd, silence
 from ringpop_py.transport.deadlines import OwedWatch, PeerWatch
 from ringpop_py.transport.network import StreamRefused, StreamUntrusted
@@ -117,7 +118,8 @@ class PeerLink:
             connection.reader,
             busy=lambda: self.busy,
             silent=lambda reason: self._stop(silence(reason)),
-            idle=self.stop,
+            # One that expired ends in good order at first: calls move on.
+            idle=lambda why: (self.say_goodbye if why is EXPIRED else self.stop)(why),
             owed=OwedWatch(
                 host.wheel, lambda: bool(self._pending), lambda: host.link_is_quiet(self)
             ),
@@ -329,9 +331,9 @@ class PeerLink:
     def _is_up(self, headers: Mapping[str, str], now: float) -> None:
         if self._state is _CONNECTING:
             self._state = _OPEN
-        self._watch.is_up(now)
         if self.writer.stream is not None:
             self.incoming.identity = self.writer.stream.identity
+            self._watch.is_up(now, self.writer.stream.ends_at)
         self._host.link_is_up(self, headers)
         waiting, self._waiting = self._waiting, {}
         for pending in waiting:

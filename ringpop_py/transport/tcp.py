@@ -9,14 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import struct
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ringpop_py.address import Address
-from ringpop_py.security.identity import Identity, Role
+from ringpop_py.security.users import user_of
 from ringpop_py.transport.network import RECEIVE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -33,17 +32,17 @@ _OUT_OF_RESOURCES: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOB
 class TcpStream:
     """One end of a connection by TCP, or by a Unix socket; takes over the socket of *stream*."""
 
-    __slots__ = ("_socket", "identity", "remote_host")
+    __slots__ = ("_socket", "ends_at", "identity", "remote_host")
 
     def __init__(self, stream: trio.SocketStream) -> None:
         # Without trio's wrapper, whose every call is a checkpoint: sending must not wait.
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)  # noqa: FBT003 - the name says what
         self._socket = sock
-        self.identity: Identity | None = None
+        self.identity = user_of(sock)
+        self.ends_at = float("inf")
         self.remote_host = ""
         if sock.family == socket.AF_UNIX:
-            self.identity = _user_of(sock)
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with suppress(OSError):  # it is gone already; the first receive will say so
@@ -98,15 +97,6 @@ class TcpStream:
         if error.errno == errno.EBADF:
             return trio.ClosedResourceError("the stream is closed")
         return trio.BrokenResourceError(error.strerror or type(error).__name__)
-
-
-def _user_of(sock: socket.socket) -> Identity | None:
-    """Return who is at the other end of a Unix socket, which admits its owner alone."""
-    if not hasattr(socket, "SO_PEERCRED"):  # only Linux tells
-        return None
-    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, user_id, _ = struct.unpack("3i", told)
-    return Identity("", Role.ADMIN, f"user {user_id}")
 
 
 class TcpListener:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.security.credentials import HANDSHAKE, PLAIN, UNTRUSTED, explained
+from ringpop_py.security.credentials import HANDSHAKE, PLAIN, UNTRUSTED, end_of, explained
 from ringpop_py.security.identity import ANYBODY, MEMBERS, Identity, identity_in, refusal_of
 from ringpop_py.transport.network import RECEIVE_BYTES_MAX, StreamRefused, StreamUntrusted
 
@@ -53,6 +53,7 @@ class TlsStream:
     ) -> None:
         self.remote_host = inner.remote_host
         self.identity: Identity | None = None
+        self.ends_at = float("inf")
         self._inner = inner
         self._cluster = cluster
         self._server = server
@@ -92,7 +93,8 @@ class TlsStream:
                 return
 
     def _check_peer(self) -> None:
-        identity = identity_in(self._tls.getpeercert())
+        certificate = self._tls.getpeercert()
+        identity, self.ends_at = identity_in(certificate), end_of(certificate)
         why = refusal_of(identity, self._cluster, ANYBODY if self._server else MEMBERS)
         if why is not None:
             raise StreamRefused(why)

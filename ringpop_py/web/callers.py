@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ringpop_py.security.clock import EXPIRED, wall_s
 from ringpop_py.security.identity import PROGRAMS, Identity, Role, refusal_of
 from ringpop_py.web.refusals import HttpRefusal
 
@@ -33,10 +35,12 @@ class Shown(NamedTuple):
 
     Attributes:
         identity: whom its certificate names, if it has one.
+        ends_at: when that certificate ends, as `wall_s` counts.
     """
 
     is_secure: bool
     identity: Identity | None
+    ends_at: float = math.inf
 
 
 SHOWN: Final[ContextVar[Shown]] = ContextVar("SHOWN")
@@ -75,6 +79,8 @@ class Callers:
         except HttpRefusal:
             if not self._anybody:  # otherwise it may be meant for a proxy
                 raise
+        if wall_s() >= shown.ends_at:
+            raise _unknown(EXPIRED)
         if shown.identity is None and not self._anybody:
             raise _unknown(NO_PROOF)
         return shown.identity

@@ -233,10 +233,13 @@ class _Connection(TCPServer):
             context = credentials.web_context()
             self.stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
             await self.stream.do_handshake()
-            identity = identity_in(self.stream.getpeercert())
+            from ringpop_py.security.credentials import end_of  # noqa: PLC0415 - loads ssl
+
+            certificate = self.stream.getpeercert()
+            identity = identity_in(certificate)
             if identity and refusal_of(identity, credentials.identity.cluster, PROGRAMS):
                 return False
-            SHOWN.set(Shown(is_secure=True, identity=identity))
+            SHOWN.set(Shown(is_secure=True, identity=identity, ends_at=end_of(certificate)))
             return True
         return False
 

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from ringpop_py.errors import ConfigError
-from ringpop_py.security import credentials as clock
+from ringpop_py.security import clock, credentials
 from ringpop_py.security.authority import authority_of, bundle_of
 from ringpop_py.security.credentials import KeyCredentials
 from ringpop_py.security.identity import Identity, Role
@@ -40,7 +40,7 @@ class Wall:
 def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
     made = Wall()
     monkeypatch.setattr("ringpop_py.security.issued.wall_s", made)
-    monkeypatch.setattr(clock, "LOOK_S", 0.0)
+    monkeypatch.setattr(credentials, "LOOK_S", 0.0)
     return made
 
 

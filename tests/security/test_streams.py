@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
 from ringpop_py.errors import ShuffleUnavailable
+from ringpop_py.security.clock import wall_s
+from ringpop_py.security.credentials import LASTS_S
 from ringpop_py.security.keys import ClusterKey, new_key, write_keys
 from ringpop_py.security.streams import Keys
 from ringpop_py.shuffle import calls as c
+from ringpop_py.shuffler.server import Server
 from ringpop_py.shuffler.wire import Line, Peer
 
 if TYPE_CHECKING:
@@ -112,3 +116,38 @@ async def test_while_keys_are_rolled_out_both_ways_work(keys: Callable[..., Keys
         await asked(address, keys("a", plain="dial"))
         await asked(address, keys("a"))
         assert [identity is None for identity in came] == [True, True, False]
+
+
+async def test_nothing_is_answered_to_whose_certificate_has_expired_and_a_caller_connects_anew(
+    keys: Callable[..., Keys], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = wall_s()
+    monkeypatch.setattr("ringpop_py.shuffler.wire.wall_s", lambda: now_s)
+    none: Any = None
+    server = Server(none, 1 << 20, keys("b"))
+
+    async def all_shuffles() -> c.Listed:
+        return c.Listed(())
+
+    monkeypatch.setattr(server, "_host", SimpleNamespace(all=all_shuffles))
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, server.serve, listeners)
+        peer = Peer("b", f"127.0.0.1:{listeners[0].socket.getsockname()[1]}", nursery, keys("a"))
+        await peer.call(c.List(), timeout_s=10)
+        before = peer._line
+        await peer.call(c.List(), timeout_s=10)
+        assert peer._line is before
+
+        now_s += LASTS_S
+        assert before is not None
+        with pytest.raises(ShuffleUnavailable):  # the server's end of the new one has expired, too
+            await peer.call(c.List(), timeout_s=10)
+        assert peer._line is not before
+        nursery.cancel_scope.cancel()
+
+
+async def test_why_a_connection_is_refused_is_told(keys: Callable[..., Keys]) -> None:
+    async with process(keys("b")) as (address, _):
+        with pytest.raises(ShuffleUnavailable, match="not of a key that is trusted here"):
+            await asked(address, keys("a", key=OTHER))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 import ssl
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +17,8 @@ from ringpop_py.address import Address
 from ringpop_py.errors import BadRequest, CallError, ConfigError, ConnectFailed
 from ringpop_py.security import credentials as module
 from ringpop_py.security.authority import authority_of
-from ringpop_py.security.credentials import PLAIN, KeyCredentials, member_credentials
+from ringpop_py.security.clock import EARLY_S, EXPIRED, LOOK_S
+from ringpop_py.security.credentials import LASTS_S, PLAIN, KeyCredentials, member_credentials
 from ringpop_py.security.identity import SHUFFLERS, Identity, Role
 from ringpop_py.security.keys import ClusterKey, new_key, write_keys
 from ringpop_py.testing import MemoryNetwork
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.virtual_time
 
 A, B = Address("a", 1), Address("b", 1)
+DAY_S: Final = 24 * 3_600
 KEY, OTHER = ClusterKey(bytes(32)), ClusterKey(bytes(range(32)))
 
 
@@ -63,6 +67,28 @@ class Keys:
 @pytest.fixture
 def keys(tmp_path: Path) -> Keys:
     return Keys(tmp_path)
+
+
+def nothing() -> None:
+    """In place of the renewal of a certificate."""
+
+
+class Wall:
+    """The clock of the wall, as our code sees it; OpenSSL sees the machine's."""
+
+    def __init__(self) -> None:
+        self.off_s = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.off_s
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
+    made = Wall()
+    for path in ("credentials", "authority", "clock"):
+        monkeypatch.setattr(f"ringpop_py.security.{path}.wall_s", made)
+    return made
 
 
 class Pair:
@@ -217,9 +243,82 @@ async def test_a_certificate_that_has_expired_is_refused(
     async with pair(secured(expired), secured(keys.of("b", KEY))) as both:
         with pytest.raises(CallError):
             await both.a.call(B, call())
-        assert both.told == [
-            "the connection was closed: its certificate is not of a key that is trusted here"
-        ]
+        assert both.told == [f"the connection was closed: {EXPIRED}"]
+
+
+@pytest.mark.parametrize(
+    ("off_s", "of_caller", "of_server"),
+    [
+        (-8 * DAY_S, "for it, .* has expired: compare the clocks", EXPIRED),
+        (2 * DAY_S, "for it, .* not yet: compare the clocks", "not yet valid: compare the clocks"),
+    ],
+    ids=["behind", "ahead"],
+)
+async def test_a_clock_that_is_wrong_is_told_by_both_ends_and_set_right_without_a_restart(
+    keys: Keys, wall: Wall, off_s: float, of_caller: str, of_server: str
+) -> None:
+    wall.off_s = off_s  # that of the caller, when it starts
+    of_a = keys.of("a", KEY)
+    wall.off_s = 0.0
+    of_b = keys.of("b", KEY)
+    wall.off_s, of_b._refresh = off_s, nothing  # type: ignore[method-assign]
+    async with pair(secured(of_a), secured(of_b)) as both:
+        with pytest.raises(CallError, match=of_caller):
+            await both.a.call(B, call())
+        assert of_server in both.told[0]
+
+        wall.off_s = 0.0
+        assert (await both.a.call(B, call())).arg3 == b"hello"
+
+
+async def test_a_connection_ends_with_its_certificate_and_calls_go_on(
+    keys: Keys, wall: Wall
+) -> None:
+    of_a, of_b = keys.of("a", KEY), keys.of("b", KEY)
+    of_a._refresh = of_b._refresh = nothing  # type: ignore[method-assign]
+    async with pair(secured(of_a), secured(of_b)) as both:
+        await both.a.call(B, call())
+        (first,) = both.b.links
+        wall.off_s = LASTS_S - EARLY_S - 60
+        await trio.sleep(2 * LOOK_S)
+        assert [*both.b.links] == [first]
+
+        wall.off_s = LASTS_S - EARLY_S + 1  # nothing is under way: a good moment
+        await trio.sleep(2 * LOOK_S)
+        assert first.over
+        assert [*both.a.links] == []
+        assert (await both.a.call(B, call())).arg3 == b"hello"
+
+
+async def test_a_connection_that_is_busy_ends_when_its_certificate_has_expired(
+    keys: Keys, wall: Wall
+) -> None:
+    of_a, of_b = keys.of("a", KEY), keys.of("b", KEY)
+    of_a._refresh = of_b._refresh = nothing  # type: ignore[method-assign]
+    async with pair(secured(of_a), secured(of_b)) as both:
+        begun, ended = trio.Event(), trio.Event()
+
+        async def wait(_incoming: IncomingCall) -> Answer:
+            begun.set()
+            try:
+                await trio.sleep_forever()
+            finally:
+                ended.set()
+
+        async def ask() -> None:
+            with pytest.raises(CallError):
+                await both.a.call(B, Call("app", "/wait", b"", b"", ttl_s=600.0))
+
+        both.b.serve("app", "/wait", wait)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await begun.wait()
+            wall.off_s = LASTS_S - 1
+            await trio.sleep(2 * LOOK_S)
+            assert not ended.is_set()
+            wall.off_s = LASTS_S + 1
+            with trio.fail_after(2 * LOOK_S):
+                await ended.wait()
 
 
 async def test_a_certificate_without_a_name_of_ours_is_refused(keys: Keys) -> None:
@@ -404,6 +503,7 @@ class _WireStream:
         self._wire = wire
         self.remote_host = inner.remote_host
         self.identity: Identity | None = None
+        self.ends_at = math.inf
 
     async def receive(self) -> bytes:
         return await self._inner.receive()

@@ -155,7 +155,7 @@ async def test_a_connection_that_meets_a_bug_is_closed_and_the_next_is_served(
         nursery.start_soon(trio.serve_listeners, world.servers["a"].serve, listeners)
         port = listeners[0].socket.getsockname()[1]
         with monkeypatch.context() as broken:
-            broken.setattr("ringpop_py.shuffler.server._check_role", bug)
+            broken.setattr("ringpop_py.shuffler.server._check_caller", bug)
             with trio.fail_after(CALL_S):
                 stream = await trio.open_tcp_stream("127.0.0.1", port)
                 await Line(stream).send(1, c.Count("mine"))

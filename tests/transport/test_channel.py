@@ -31,6 +31,7 @@ from ringpop_py.errors import (
     TooManyInFlight,
     WireError,
 )
+from ringpop_py.security.users import is_this_machine
 from ringpop_py.testing.network import BACKLOG_MAX, MemoryNetwork
 from ringpop_py.transport.channel import (
     IDLE_S,
@@ -38,7 +39,6 @@ from ringpop_py.transport.channel import (
     RESERVED,
     Channel,
     IncomingCall,
-    is_this_machine,
 )
 from ringpop_py.transport.deadlines import TICK_S
 from ringpop_py.transport.writer import PIECE_FRAMES

@@ -7,6 +7,7 @@ import datetime as dt
 import socket
 import ssl
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -18,6 +19,7 @@ from starlette.requests import Request
 from ringpop_py import Address, Config, ConfigError, open_ringpop
 from ringpop_py.placing.definition import Definition
 from ringpop_py.security.authority import authority_of
+from ringpop_py.security.clock import wall_s
 from ringpop_py.security.credentials import member_credentials
 from ringpop_py.security.identity import Identity, Role
 from ringpop_py.security.keys import new_key, write_keys
@@ -344,3 +346,14 @@ def test_where_others_may_reach_the_port_nobody_is_served_without_tls(tmp_path: 
     assert (refusal.value.status, refusal.value.kind) == (403, "TlsNeeded")
     SHOWN.set(Shown(is_secure=True, identity=None))
     assert far.identify(request) == Identity("", Role.CLIENT, "ann")
+
+
+def test_a_connection_proves_nothing_when_its_certificate_has_ended() -> None:
+    callers: Any = Callers(object(), "c", plain=False, anybody=False)  # type: ignore[arg-type]
+    request: Any = SimpleNamespace(headers={})
+    bob = Identity("c", Role.ADMIN, "bob")
+    SHOWN.set(Shown(is_secure=True, identity=bob, ends_at=wall_s() + 60))
+    assert callers.identify(request) == bob
+    SHOWN.set(Shown(is_secure=True, identity=bob, ends_at=wall_s() - 1))
+    with pytest.raises(HttpRefusal, match="has expired"):
+        callers.identify(request)
