@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
 from datetime import UTC, datetime
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 LINES_MAX: Final = 10_000
 """The most lines that wait while standard error blocks; further ones are lost, and counted."""
+TRACEBACKS_MAX: Final = 20
+"""The most tracebacks in an hour that end in one line of code; further ones are lost, and counted:
+a peer that finds a bug must not fill the disk."""
 FLUSH_S: Final = 1.0
 """How long the end of the process waits, in seconds, for lines that are not written yet."""
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -58,12 +61,13 @@ class _Stderr(logging.Handler):
         self._lines: deque[str] = deque()
         self._is_writing = False
         self._lost_count = 0
+        self._ends: Counter[object] = Counter()
         self._thread: Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record) + "\n"
         with self._changed:
-            if len(self._lines) >= LINES_MAX:
+            if len(self._lines) >= LINES_MAX or self._is_repeated(record):
                 self._lost_count += 1
                 log.lost_count += 1
                 return
@@ -72,6 +76,18 @@ class _Stderr(logging.Handler):
         if self._thread is None:
             self._thread = Thread(target=self._run, name="log", daemon=True)
             self._thread.start()
+
+    def _is_repeated(self, record: logging.LogRecord) -> bool:
+        at = record.exc_info[2] if record.exc_info else None
+        if at is None:
+            return False
+        while at.tb_next is not None:
+            at = at.tb_next
+        end = record.created // 3600, at.tb_frame.f_code, at.tb_lineno
+        if end not in self._ends and len(self._ends) >= TRACEBACKS_MAX:
+            self._ends.clear()
+        self._ends[end] += 1
+        return self._ends[end] > TRACEBACKS_MAX
 
     def flush(self) -> None:
         """Wait until all lines are written, for `FLUSH_S` at most."""

@@ -67,6 +67,11 @@ class ColumnsRequest(KeyspaceRequest, frozen=True):
     bytes_max: Natural = PART_BYTES_MAX  # for each part
     stale: bool = False  # see `ringpop_py.values.requests.ReadRequest`
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """See `KeyspaceRequest`."""
+        return [number for number, _ in self.parts]
+
 
 class Room:
     """The room in an answer, while its parts are made one after the other.

@@ -39,7 +39,7 @@ from ringpop_py.values.requests import RELEASE, KeyspaceRequest
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ringpop_py.catalog.layout import KeyspaceKeys
     from ringpop_py.durable.writer import Writer
@@ -69,6 +69,11 @@ class ReleaseRequest(KeyspaceRequest, frozen=True):
     epoch: Natural
     to: Text
     journal: Text = ""
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """See `KeyspaceRequest`."""
+        return (self.number,)
 
 
 class KeyspaceLogs(Protocol):
@@ -282,8 +287,6 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
     async def release(self, request: ReleaseRequest) -> ReleaseSaid:
         """Release a partition to the node that asks, if that is right; return the answer."""
         number = request.number
-        if not 0 <= number < len(self.table):
-            raise BodyError(f"keyspace {self.table.keyspace!r} has no partition {number}")
         said: list[ReleaseSaid] = []
         # The release goes on even if the node that asks hangs up.
         self._ownership.release(

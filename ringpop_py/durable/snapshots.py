@@ -37,6 +37,11 @@ class SnapshotRequest(KeyspaceRequest, frozen=True):
     number: Natural
     partitions: tuple[Natural, ...]
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """See `KeyspaceRequest`."""
+        return self.partitions
+
 
 class Snapshots:
     """Makes files of one keyspace at one node, a few at a time."""

@@ -16,7 +16,7 @@ from ringpop_py.values.declared import Declared, Meta, Natural, Text
 from ringpop_py.values.requests import ErrorText, KeyspaceRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ringpop_py.errors import KeyspaceError
 
@@ -184,11 +184,21 @@ class ApplyJobRequest(JobId, frozen=True):
     token: Text
     partitions: tuple[Natural, ...]
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """See `KeyspaceRequest`."""
+        return self.partitions
+
 
 class TryJobRequest(StageHead, frozen=True):
     """Say which rows of a staged file would be refused; *parts* are partitions and their chunks."""
 
     parts: tuple[tuple[PartitionNumber, Natural], ...]
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """See `KeyspaceRequest`."""
+        return [number for number, _ in self.parts]
 
 
 class RowRefusal(Declared, frozen=True):

@@ -8,8 +8,7 @@ import trio
 
 from ringpop_py.client.messages import DESCRIBE, ROUTED, Description, Routes, encode_answer
 from ringpop_py.columns.pages import COLUMNS, ColumnsRequest, fitting
-from ringpop_py.errors import KeyspaceError, KeyspaceUnknown, PartitionUnavailable
-from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
+from ringpop_py.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import Text, decode
 from ringpop_py.values.operations import WriteRun
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from ringpop_py.shares.view import NodeView
     from ringpop_py.transport.channel import IncomingCall
     from ringpop_py.transport.serving import Handler
+    from ringpop_py.values.requests import KeyspaceRequest
 
 OTHERS_MAX: Final = 16
 """The most members named to a client besides the owners, so that it can turn to another one."""
@@ -132,16 +132,16 @@ class ClientServer:
 
     async def _bring(
         self,
-        request: PartsRequest,
+        request: KeyspaceRequest,
         incoming: IncomingCall,
         ask: Callable[[Keyspace], Awaitable[Mapping[int, object]]],
     ) -> Answer:
-        numbers = numbers_of(request)
+        numbers = request.numbers
         results: list[Any]
         routes = Routes()
         try:
             keyspace = await self._find(request.keyspace, incoming.identity)
-            _check(keyspace, request.generation, numbers)
+            request.check(keyspace.generation, keyspace.partitions)
             found = await ask(keyspace)
             results = [found[number] for number in numbers]
             # After the request, which may have taught this node the present owners.
@@ -162,18 +162,6 @@ class ClientServer:
     def _addresses_of(self, names: Iterable[str]) -> dict[str, Address]:
         found = {name: self._node.address_of(name) for name in dict.fromkeys(names)}
         return {name: address for name, address in found.items() if address is not None}
-
-
-def _check(keyspace: Keyspace, generation: int, numbers: Sequence[int]) -> None:
-    if keyspace.generation != generation:
-        raise KeyspaceUnknown(
-            f"keyspace {keyspace.name!r} is in generation {keyspace.generation}, not {generation}"
-        )
-    # As an unknown keyspace, so that the client fetches the description again.
-    if any(number >= keyspace.partitions for number in numbers):
-        raise KeyspaceUnknown(
-            f"keyspace {keyspace.name!r} has only {keyspace.partitions} partitions"
-        )
 
 
 def _time_left_s(incoming: IncomingCall) -> float:

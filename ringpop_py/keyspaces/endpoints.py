@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import trio
 
@@ -16,7 +16,6 @@ from ringpop_py.durable.snapshots import SNAPSHOT, SnapshotRequest
 from ringpop_py.errors import BadOperation, BadRequest, ConfigError, KeyspaceError, KeyspaceUnknown
 from ringpop_py.jobs.messages import OWNERS_ONLY
 from ringpop_py.jobs.server import JobServer
-from ringpop_py.keyspaces.requests import PartsRequest, numbers_of
 from ringpop_py.memory.hand_over import HAND_OVER, HandOver
 from ringpop_py.memory.host import MemoryHost
 from ringpop_py.security.permits import check_use
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from ringpop_py.transport.serving import Handler
     from ringpop_py.values.operations import Write
     from ringpop_py.values.requests import KeyspaceRequest
+
+HostT = TypeVar("HostT", DurableHost, MemoryHost)
 
 MISSED_S: Final = 1.0
 """After a keyspace was not found, the store is not asked for it again for so many seconds."""
@@ -140,9 +141,10 @@ class KeyspaceServer:
             if identity is not None:  # without keys, a request takes no steps for this
                 check_use(request.keyspace, identity)
             host = self._finder.here(request.keyspace).host
+            request.check(host.generation, len(host.table))
         except KeyspaceError:  # it becomes the answer where it is found again
             return None
-        return host.served(request.parts[0][0]) if host.generation == request.generation else None
+        return host.served(request.parts[0][0])
 
     async def _scan(self, incoming: IncomingCall) -> Answer:
         request = decode(ScanRequest, incoming.arg3)
@@ -175,7 +177,7 @@ class KeyspaceServer:
 
     async def _at_host(
         self,
-        request: PartsRequest,
+        request: KeyspaceRequest,
         incoming: IncomingCall,
         serve: Callable[[Host], Awaitable[list[Any]]],
     ) -> Answer:
@@ -184,19 +186,24 @@ class KeyspaceServer:
             host = (await self._share(request, incoming)).host
         except KeyspaceError as error:
             # It concerns the keyspace as a whole; callers look for errors part by part.
-            results = [error] * len(numbers_of(request))
+            results = [error] * len(request.numbers)
         else:
             results = await serve(host)
         return Answer(ok=True, arg3=encode_results(results))
 
-    async def _share_or_refusal(self, request: KeyspaceRequest, incoming: IncomingCall) -> Share:
+    async def _host_of(
+        self, request: KeyspaceRequest, incoming: IncomingCall, kind: type[HostT]
+    ) -> HostT:
         try:
-            return await self._share(request, incoming)
+            host = (await self._share(request, incoming)).host
         except KeyspaceError as error:
             raise BadRequest(str(error)) from None
+        if not isinstance(host, kind):
+            raise BadRequest(f"keyspace {request.keyspace!r} is in another mode")
+        return host
 
     async def _share(self, request: KeyspaceRequest, incoming: IncomingCall) -> Share:
-        name, generation = request.keyspace, request.generation
+        name = request.keyspace
         check_use(name, incoming.identity)
         # Peers that ask for a keyspace which does not exist must not load the store each time.
         if name in self._missed_until and trio.current_time() < self._missed_until[name]:
@@ -209,27 +216,18 @@ class KeyspaceServer:
                     self._missed_until.clear()  # each costs one more look into the store
                 self._missed_until[name] = trio.current_time() + MISSED_S
                 raise
-        if share.host.generation != generation:
-            raise KeyspaceUnknown(
-                f"keyspace {name!r} is in generation {share.host.generation}, not {generation}"
-            )
+        request.check(share.host.generation, len(share.host.table))
         return share
 
     async def _release(self, incoming: IncomingCall) -> Answer:
         request = decode(ReleaseRequest, incoming.arg3)
-        host = (await self._share_or_refusal(request, incoming)).host
-        if not isinstance(host, DurableHost):
-            raise BadRequest(f"keyspace {request.keyspace!r} is not durable")
-        said = await host.driver.release(request)
-        return Answer(ok=True, arg3=encode(said))
+        host = await self._host_of(request, incoming, DurableHost)
+        return Answer(ok=True, arg3=encode(await host.driver.release(request)))
 
     async def _take(self, incoming: IncomingCall) -> Answer:
         request = decode(HandOver, incoming.arg3)
-        host = (await self._share_or_refusal(request, incoming)).host
-        if not isinstance(host, MemoryHost):
-            raise BadRequest(f"keyspace {request.keyspace!r} is not in memory mode")
-        said = host.driver.take(request)
-        return Answer(ok=True, arg3=encode(said))
+        host = await self._host_of(request, incoming, MemoryHost)
+        return Answer(ok=True, arg3=encode(host.driver.take(request)))
 
     def _answer_gossip(self, incoming: IncomingCall) -> Answer:
         try:

@@ -56,6 +56,11 @@ class HandOver(KeyspaceRequest, frozen=True):
     digests: Sequence[Any] = ()
 
     @property
+    def numbers(self) -> Sequence[int]:
+        """See `KeyspaceRequest`."""
+        return (self.number,)
+
+    @property
     def content(self) -> Content:
         """The checked content of the part. Raises BodyError."""
         return content_of(self.entries, self.sessions, self.offsets, self.digests)

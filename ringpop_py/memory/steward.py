@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.errors import BodyError, NoOwner, NotEnoughMembers
+from ringpop_py.errors import NoOwner, NotEnoughMembers
 from ringpop_py.memory.hand_over import HandOverStep, Said
 from ringpop_py.placing.duties import (
     NOTHING_TO_GIVE,
@@ -226,11 +226,9 @@ class MemorySteward(Holdings):
             able: whether this node knows the rule by which copies are merged.
 
         Raises:
-            BodyError: if there is no such partition, or its row cannot be read.
+            BodyError: if its row cannot be read.
         """
         number = request.number
-        if number >= len(self.table):
-            raise BodyError(f"keyspace {self.table.keyspace!r} has no partition {number}")
         self._merge(self.read(request.row), now)
         self._heard_at[request.giver] = now
         # What is being sent does not change. But an offer of our own refuses nothing: two members

@@ -178,10 +178,6 @@ class PartitionServer(Generic[H]):
 
     async def _wait_for(self, number: int) -> H:
         holder = self._holder
-        if not 0 <= number < len(holder.table):
-            raise PartitionUnavailable(
-                f"keyspace {holder.table.keyspace!r} has no partition {number}"
-            )
         with trio.move_on_after(self._wait_s):
             while holder.is_coming(number):
                 if holder.obstacle(number) is not None:

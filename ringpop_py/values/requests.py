@@ -86,11 +86,38 @@ class KeyspaceRequest(Declared, frozen=True):
     keyspace: Text
     generation: Natural
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The partitions that it names, in its order: there is a result for each."""
+        return ()
+
+    def check(self, generation: int, partitions_count: int) -> None:
+        """Check it against the keyspace as this node knows it: all below believes its numbers.
+
+        Raises:
+            KeyspaceUnknown: it means another generation.
+            BodyError: it names a partition that does not exist.
+        """
+        name = self.keyspace
+        if self.generation != generation:
+            raise errors.KeyspaceUnknown(
+                f"keyspace {name!r} is in generation {generation}, not {self.generation}"
+            )
+        if (last := max(self.numbers, default=0)) >= partitions_count:
+            raise errors.BodyError(
+                f"keyspace {name!r} has {partitions_count} partitions, and no partition {last}"
+            )
+
 
 class ApplyRequest(KeyspaceRequest, frozen=True):
     """Writes to partitions of one keyspace."""
 
     parts: tuple[tuple[Natural, tuple[Write, ...]], ...]
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """See `KeyspaceRequest`."""
+        return [number for number, _ in self.parts]
 
     def encode(self) -> bytes:
         """Return the request as a body."""
@@ -150,6 +177,11 @@ class ReadRequest(KeyspaceRequest, frozen=True):
     parts: tuple[tuple[Natural, tuple[Key, ...]], ...]
     stale: bool = False
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """See `KeyspaceRequest`."""
+        return [number for number, _ in self.parts]
+
 
 class ScanRequest(KeyspaceRequest, frozen=True):
     """Keys in order, of partitions of one keyspace: from *start* on, before *end*."""
@@ -160,6 +192,11 @@ class ScanRequest(KeyspaceRequest, frozen=True):
     end: Key | None = None
     limit: Natural = 1_000
     stale: bool = False
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """See `KeyspaceRequest`."""
+        return self.partitions
 
 
 _read_apply: Final = reader(ApplyRequest)

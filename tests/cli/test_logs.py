@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.cli import logs as logs_module
-from ringpop_py.cli.logs import Logs
+from ringpop_py.cli.logs import TRACEBACKS_MAX, Logs
 from ringpop_py.logs import NAME, log
 
 if TYPE_CHECKING:
@@ -180,6 +180,25 @@ def test_a_program_that_embeds_a_node_hears_of_warnings_alone_unless_it_asks(
 
     assert caplog.messages == ["everybody hears this count=2", "now somebody asked count=3"]
     assert {record.pathname for record in caplog.records} == {__file__}
+
+
+def test_a_bug_that_is_found_again_and_again_does_not_fill_the_disk(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Logs("json", "info")
+
+    for number in range(500):
+        try:
+            raise_it()
+        except ValueError:
+            log.exception("a handler failed", number=number)
+        log.info("called", number=number)  # what has no traceback is written each time
+
+    flush()
+    rows = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert 0 < len([row for row in rows if "exception" in row]) <= 2 * TRACEBACKS_MAX
+    assert len([row for row in rows if row["event"] == "called"]) == 500
+    assert sum(row["count"] for row in rows if row["event"] == "log-lines-lost") > 400
 
 
 def raise_it() -> None:

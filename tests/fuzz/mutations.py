@@ -8,6 +8,7 @@ import msgpack
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Iterator
 
 ODD_BYTES: Final = (0x00, 0x01, 0x7F, 0x80, 0xC1, 0xDB, 0xDD, 0xDF, 0xFF)
 ODD_VALUES: Final[tuple[Any, ...]] = (
@@ -16,6 +17,8 @@ ODD_VALUES: Final[tuple[Any, ...]] = (
     msgpack.Timestamp(0, 0),
     msgpack.ExtType(42, b"x"),
 )
+ODD_NUMBERS: Final = (0, -1, 1, 2, 3, 4, 5, 16, 127, 255, 4_095, 65_535, 65_536, 1 << 31, 1 << 53)
+"""What takes the place of a number, or is added to it."""
 INNER: Final = 0.8
 """How often a part of a value is exchanged, and not the whole."""
 DEPTH: Final = 600
@@ -31,6 +34,28 @@ def spoilt(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.randint(1, 6)):
         data = _as_bytes(data, rng)
     return data
+
+
+def with_another_number(data: bytes, rng: random.Random) -> bytes:
+    """Return *data* with another value of a single number in it: all else is as it was."""
+    value = msgpack.unpackb(data, strict_map_key=False, use_list=True)
+    places = list(_numbers(value))
+    if not places:
+        return data
+    within, at = rng.choice(places)
+    within[at] = rng.choice(ODD_NUMBERS) + (within[at] if rng.random() < 0.3 else 0)
+    changed: bytes = msgpack.packb(value)
+    return changed
+
+
+def _numbers(value: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - of any type
+    """Return where the integers in *value* stand: each with the list or map that it is in."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    for at, each in pairs:
+        if isinstance(each, list | dict):
+            yield from _numbers(each)
+        elif type(each) is int:
+            yield value, at
 
 
 def _as_bytes(data: bytes, rng: random.Random) -> bytes:

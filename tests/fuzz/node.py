@@ -20,10 +20,12 @@ from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.swim.member import Status
 from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
+from ringpop_py.values.declared import replace
+from ringpop_py.values.requests import KeyspaceRequest
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 from ringpop_py.wire.connection import Connection
 from ringpop_py.wire.init import NO_LISTENER
-from tests.fuzz.mutations import spoilt
+from tests.fuzz.mutations import spoilt, with_another_number
 from tests.golden.samples import KINDS
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 VICTIM, OTHER = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
 FITS: Final = 0.8
 """The share of calls that begin as something that the endpoint can read."""
+SOUND: Final = 0.3
+"""The share of calls that ask for what is there, but for a number."""
 A_CONNECTION: Final = 8
 """How many calls come on one connection, unless the node closes it before."""
 ENDS_ITSELF: Final = frozenset(CHANGES | admin_keyspaces.CHANGES) - {"/admin/config/set"}
@@ -58,7 +62,7 @@ class Found(NamedTuple):
 
 @asynccontextmanager
 async def two_nodes() -> AsyncIterator[tuple[Ringpop, Ringpop, MemoryNetwork]]:
-    """A node that is attacked, with a keyspace, and one that watches it."""
+    """A node that is attacked, with a keyspace in each mode, and one that watches it."""
     network, store = MemoryNetwork(), MemoryStore()
     hosts = (VICTIM, OTHER)
     victim_config = Config(listen=VICTIM, hosts=hosts)
@@ -67,6 +71,7 @@ async def two_nodes() -> AsyncIterator[tuple[Ringpop, Ringpop, MemoryNetwork]]:
         open_ringpop(Config(listen=OTHER, hosts=hosts), network=network, store=store) as other,
     ):
         await victim.open_keyspace("k", partitions=4)
+        await victim.open_keyspace("m", mode="memory", partitions=4)
         await other.wait_until(lambda ringpop: len(ringpop.ring) == len(hosts))
         yield victim, other, network
 
@@ -88,6 +93,9 @@ async def attack(count: int, seed: int, *, spoils_frames: float = 0.3) -> Found:
             if endpoint not in ENDS_ITSELF
         ]
         fitting = await _fitting(victim, network, served, bodies)
+        of_keyspaces = [each for each in served if each[1].startswith("/keyspace/")]
+        sound = await _fitting(victim, network, of_keyspaces, _sound_bodies(victim))
+        of_keyspaces = [each for each in of_keyspaces if sound[each[1]]]
         while calls.total() < count:
             if not grown_from and calls.total() >= count // 10:
                 grown_from = peak_bytes()
@@ -96,12 +104,17 @@ async def attack(count: int, seed: int, *, spoils_frames: float = 0.3) -> Found:
                 host_port=NO_LISTENER, process_name="fuzz", initiates=True, limits=WireLimits()
             )
             for number in range(A_CONNECTION):
-                service, endpoint = rng.choice(served)
+                is_sound = rng.random() < SOUND
+                service, endpoint = rng.choice(of_keyspaces if is_sound else served)
                 calls[endpoint] += 1
-                chosen = fitting[endpoint] if rng.random() < FITS else bodies
-                frame = _frame(service, endpoint, rng.choice(chosen), rng)
+                if is_sound:
+                    body = with_another_number(rng.choice(sound[endpoint]), rng)
+                    frame = _as_frame(Call(service, endpoint, body, body, ttl_s=0.05))
+                else:
+                    chosen = fitting[endpoint] if rng.random() < FITS else []
+                    frame = _frame(service, endpoint, rng.choice(chosen or bodies), rng)
                 frame = frame[:4] + (number + 2).to_bytes(4, "big") + frame[8:]  # its id
-                if rng.random() < spoils_frames:
+                if not is_sound and rng.random() < spoils_frames:
                     frame = spoilt(frame, rng)
                 if not await _sent(stream, connection.take_outgoing() + frame):
                     break
@@ -116,7 +129,7 @@ async def attack(count: int, seed: int, *, spoils_frames: float = 0.3) -> Found:
 async def _fitting(
     victim: Ringpop, network: MemoryNetwork, served: list[tuple[str, str]], bodies: list[bytes]
 ) -> dict[str, list[bytes]]:
-    """Return, for each endpoint, which of *bodies* it can read; all if it can read none."""
+    """Return, for each endpoint, which of *bodies* it can read."""
     channel = Channel(process_name="fuzz", network=network)
     fitting: dict[str, list[bytes]] = {endpoint: [] for _, endpoint in served}
     async with trio.open_nursery() as nursery:
@@ -124,7 +137,7 @@ async def _fitting(
         for service, endpoint in served:
             for body in bodies:
                 try:
-                    await channel.call(VICTIM, Call(service, endpoint, b"", body, ttl_s=0.05))
+                    await channel.call(VICTIM, Call(service, endpoint, body, body, ttl_s=0.05))
                 except BadRequest:
                     continue
                 except CallError:
@@ -132,14 +145,39 @@ async def _fitting(
                 fitting[endpoint].append(body)
         nursery.cancel_scope.cancel()
     assert victim.ready
-    return {endpoint: found or bodies for endpoint, found in fitting.items()}
+    return fitting
+
+
+def _sound_bodies(victim: Ringpop) -> list[bytes]:
+    """Return all requests to keyspaces, as requests to those of *victim*; also of one part each."""
+    generations = {name: victim.keyspaces.here(name).host.generation for name in ("k", "m")}
+    found: list[bytes] = []
+    for kind in KINDS.values():
+        for sample in kind.samples.values():
+            if not isinstance(sample, KeyspaceRequest):
+                continue
+            for name, generation in generations.items():
+                request = replace(sample, keyspace=name, generation=generation)
+                found.append(kind.encode(request))
+                found += [
+                    kind.encode(replace(request, **{field: getattr(request, field)[:1]}))
+                    for field in ("parts", "partitions")
+                    if hasattr(request, field)
+                ]
+    return found
 
 
 def _frame(service: str, endpoint: str, body: bytes, rng: random.Random) -> bytes:
     """Return a call whose arguments are spoilt, in frames that are right."""
     arg2 = spoilt(body, rng) if rng.random() < 0.2 else b""
     scheme = "json" if service == NODE_SERVICE and rng.random() < 0.1 else "msgpack"
-    call = Call(service, endpoint, arg2[:1_000], spoilt(body, rng), ttl_s=0.05, scheme=scheme)
+    return _as_frame(
+        Call(service, endpoint, arg2[:1_000], spoilt(body, rng), ttl_s=0.05, scheme=scheme)
+    )
+
+
+def _as_frame(call: Call) -> bytes:
+    """Return *call* as it is sent first on a connection."""
     limits = WireLimits()
     ends = [
         Connection(host_port=NO_LISTENER, process_name="x", initiates=first, limits=limits)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.errors import BodyError
 from ringpop_py.memory.hand_over import BLANK, HandOver, HandOverStep, Said
 from ringpop_py.memory.steward import HANDOVER_US, MemorySteward
 from ringpop_py.placing.duties import (
@@ -226,12 +225,6 @@ def test_nothing_is_taken_without_the_rule_or_in_a_share_that_has_failed() -> No
     failed, _ = steward.take(step(OFFER), 3, able=True)
 
     assert (unable, failed) == (Said.NOT_NOW, Said.NOT_NOW)
-
-
-def test_a_partition_that_does_not_exist_is_refused() -> None:
-    _, steward = waiting_for("a")
-    with pytest.raises(BodyError, match="no partition 9"):
-        steward.take(step(OFFER, number=9), 0, able=True)
 
 
 def test_a_partition_is_offered_withheld_sent_and_dropped() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from ringpop_py.errors import BodyError, StateDamaged
+from ringpop_py.durable.driver import ReleaseRequest
+from ringpop_py.errors import BodyError, KeyspaceUnknown, StateDamaged
+from ringpop_py.memory.hand_over import HandOver
 from ringpop_py.values.declared import decode, encode, replace
 from ringpop_py.values.operations import Change, Outcome, Value, Write
 from ringpop_py.values.requests import (
     ApplyRequest,
+    KeyspaceRequest,
     ReadRequest,
     Scanned,
     decode_results,
@@ -19,6 +24,44 @@ from ringpop_py.values.requests import (
     value_of,
     write_row,
 )
+from tests.golden.samples import KINDS
+
+REQUESTS = [
+    pytest.param(sample, id=f"{name}-{which}")
+    for name, kind in KINDS.items()
+    for which, sample in kind.samples.items()
+    if isinstance(sample, KeyspaceRequest)
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_a_request_fits_the_generation_and_the_partitions_of_its_keyspace(
+    request_: KeyspaceRequest,
+) -> None:
+    parts = [each if isinstance(each, int) else each[0] for each in named(request_)]
+    assert list(request_.numbers) == parts
+
+    request_.check(request_.generation, max(parts, default=0) + 1)
+
+    with pytest.raises(KeyspaceUnknown, match="is in generation"):
+        request_.check(request_.generation + 1, 1 << 20)
+    if parts:
+        with pytest.raises(BodyError, match=f"and no partition {max(parts)}"):
+            request_.check(request_.generation, max(parts))
+
+
+def named(request: KeyspaceRequest) -> Sequence[Any]:
+    """The fields that name partitions."""
+    match request:
+        case ReleaseRequest() | HandOver():
+            return [request.number]
+        case _:
+            found: Sequence[Any] = getattr(request, "partitions", getattr(request, "parts", ()))
+            return found
+
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def test_a_page_ends_where_a_partition_that_has_more_ends() -> None:
