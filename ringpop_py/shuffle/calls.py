@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Annotated, Final, Literal
 
-from ringpop_py.errors import BodyError
+from ringpop_py.errors import BodyError, ShuffleRefused
 from ringpop_py.shuffle.messages import Query, Report
 from ringpop_py.shuffle.record import Record, Winner
 from ringpop_py.values.declared import (
@@ -26,11 +26,16 @@ FIXED: Final = struct.Struct("<4sQIQ")
 """Magic, the number of the call, bytes of the head, bytes of the body."""
 MAGIC: Final = b"RSH1"
 HEAD_BYTES_MAX: Final = 16 * 1024 * 1024
+SMALL_HEAD_BYTES: Final = 64 * 1024
+"""The most bytes of most heads; only those in `_LARGE` may be longer."""
+PIECE_BYTES: Final = 64 * 1024
+"""What a message announces gets memory in pieces: of this size at first, then twice as much."""
 BODY_BYTES_MAX: Final = 1 << 40
 """The most bytes of a body; a file's body is not held in memory."""
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
 """The most bytes of a body that is held in memory."""
 NAME_CHARACTERS_MAX: Final = 200
+INTERVALS_MAX: Final = 4_096
 ATTEMPTS_AT_A_TIME_MAX: Final = 100_000
 """The most numbers of attempts that are taken at a time; there are 2^32."""
 
@@ -77,6 +82,18 @@ class Create(_OfShuffle, frozen=True, tag=True):
 
     definition: Definition
     interval_count: Natural
+
+    def check(self) -> None:
+        """Check its name and numbers. Raises ShuffleRefused."""
+        if not 0 < len(self.name) <= NAME_CHARACTERS_MAX or not self.name.isprintable():
+            raise ShuffleRefused(
+                f"a shuffle's name is 1 to {NAME_CHARACTERS_MAX} printable characters, "
+                f"not {self.name[:100]!r}"
+            )
+        if not 0 < self.interval_count <= INTERVALS_MAX:
+            raise ShuffleRefused(
+                f"a shuffle has 1 to {INTERVALS_MAX} intervals, not {self.interval_count}"
+            )
 
 
 class Describe(_OfShuffle, frozen=True, tag=True):
@@ -210,6 +227,9 @@ Call = (
     | PushEnd
 )
 
+OF_MEMBERS: Final = (Append, Ask, FetchSegment, FetchInterval, PushPart, PushEnd)
+"""Calls that change or show what one member has alone; a client has no use for them."""
+
 
 # Replies.
 
@@ -291,6 +311,12 @@ class Failed(Declared, frozen=True, tag=True):
 
 Reply = Said | Told | Described | Listed | File | Fed | Counted | Failed
 
+# A schema, attempts or frames, and as replies what is said of these. A head begins with its tag.
+_LARGE: Final = tuple(
+    encode(kind.__name__)
+    for kind in (Create, Commit, End, PushPart, Told, Described, Listed, File, Counted, Failed)
+)
+
 
 def packed_head(number: int, head: Call | Reply, body_bytes: int) -> bytes:
     """Return all of a message but its body."""
@@ -312,6 +338,17 @@ def fixed_part(data: bytes | bytearray) -> tuple[int, int, int]:
     if head_bytes > HEAD_BYTES_MAX or body_bytes > BODY_BYTES_MAX:
         raise BodyError(f"a message of {head_bytes} and {body_bytes} bytes is too long")
     return number, head_bytes, body_bytes
+
+
+def check_may_be_large(beginning: bytes | bytearray) -> None:
+    """Raise BodyError if a head with this *beginning* has at most `SMALL_HEAD_BYTES`."""
+    if not beginning[1:].startswith(_LARGE):
+        raise BodyError(f"a head of its kind has at most {SMALL_HEAD_BYTES} bytes")
+
+
+def next_piece(came_bytes: int, size: int) -> int:
+    """Return for how many more bytes of *size* there is memory once *came_bytes* have come."""
+    return min(size - came_bytes, max(came_bytes, PIECE_BYTES))
 
 
 def call_in(head: bytes) -> Call:

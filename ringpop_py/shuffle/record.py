@@ -126,6 +126,19 @@ class Record(Declared, frozen=True):
         """Return the record with *changes*, under the next version."""
         return replace(self, version=self.version + 1, **changes)
 
+    def seen(self, name: str) -> dict[str, object]:
+        """Return how far the shuffle *name* is, as a `ringpop_py.node.beside.ShuffleSeen`."""
+        readable = [each for each in self.intervals if each.holders]
+        return {
+            "name": name,
+            "version": self.version,
+            "state": self.state.value,
+            "intervals": self.interval_count,
+            "placed": len(readable) if self.state is State.GET else 0,
+            "attempts": self.next_attempt,
+            "rows": sum(each.rows for each in readable),
+        }
+
     def next_of(self, member: MemberId) -> MemberId | None:
         """Return the member that follows the member *member* in the circle; None if it is alone."""
         if len(self.members) < 2:  # noqa: PLR2004 - two make a circle

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 SCAN_S: Final = 5.0
 """Seconds between two readings of all records, to join shuffles that no caller has named here."""
-INTERVALS_MAX: Final = 4_096
 TRIES: Final = 5
 PUT_S: Final = 30.0
 PAUSE_S: Final = 0.05
@@ -69,7 +68,7 @@ class Host:
         """Return how far shuffles are, each as a `ShuffleSeen`; those that change come first."""
         records = {name: shuffle.record for name, shuffle in self._shuffles.items()}
         shown = sorted(records, key=lambda name: (records[name].state.is_settled, name))
-        return [_seen(name, records[name]) for name in shown[:LISTED_MAX]]
+        return [records[name].seen(name) for name in shown[:LISTED_MAX]]
 
     async def find(self, name: str) -> Shuffle:
         """Return the shuffle *name*, as far as it is known here.
@@ -149,6 +148,10 @@ class Host:
                 known = self._watch.shufflers
                 for shuffle in self._shuffles.values():
                     shuffle.here.nudge()
+
+    def has_member_at(self, host: str) -> bool:
+        """Return whether *host* is that of a process for shuffles, as far as it is known."""
+        return any(each.rpartition(":")[0] == host for each in self._watch.addresses().values())
 
     def described(self, name: str, record: Record) -> c.Described:
         """Return *record* with the addresses of all processes."""
@@ -261,30 +264,9 @@ async def _put(target: Shuffle, uid: int, entry: bytes) -> None:
 
 
 def _check(call: c.Create) -> None:
-    if not 0 < len(call.name) <= c.NAME_CHARACTERS_MAX or not call.name.isprintable():
-        raise ShuffleRefused(
-            f"a shuffle's name is 1 to {c.NAME_CHARACTERS_MAX} printable characters, "
-            f"not {call.name[:100]!r}"
-        )
+    call.check()
     try:
         schema = schema_in(call.definition.schema)
     except BodyError as error:
         raise ShuffleRefused(f"the schema cannot be read here: {error}") from None
     Order(schema, call.definition.by)  # raises ShuffleRefused
-    if not 0 < call.interval_count <= INTERVALS_MAX:
-        raise ShuffleRefused(
-            f"a shuffle has 1 to {INTERVALS_MAX} intervals, not {call.interval_count}"
-        )
-
-
-def _seen(name: str, record: Record) -> dict[str, object]:
-    readable = [each for each in record.intervals if each.holders]
-    return {
-        "name": name,
-        "version": record.version,
-        "state": record.state.value,
-        "intervals": record.interval_count,
-        "placed": len(readable) if record.state is State.GET else 0,
-        "attempts": record.next_attempt,
-        "rows": sum(each.rows for each in readable),
-    }

@@ -8,14 +8,16 @@ import trio
 
 from ringpop_py.errors import BodyError, RingpopError, ShuffleUnavailable
 from ringpop_py.logs import log
+from ringpop_py.node.events import Told
 from ringpop_py.security.clock import EXPIRED
 from ringpop_py.security.identity import SHUFFLERS
 from ringpop_py.security.streams import Accepted
 from ringpop_py.shuffle import calls as c
+from ringpop_py.shuffle.door import Door
 from ringpop_py.shuffle.messages import Answer
 from ringpop_py.shuffle.record import State
 from ringpop_py.shuffler.budget import Buffers
-from ringpop_py.shuffler.wire import Line
+from ringpop_py.shuffler.wire import LARGE_AT_A_TIME, Line
 from ringpop_py.supervision import one_line
 
 if TYPE_CHECKING:
@@ -33,15 +35,6 @@ SILENT_S: Final = 5.0
 """Seconds in which a peer has to send some bytes of a message that it has begun."""
 CALLS_MAX: Final = 16
 """The most calls of one connection at work at a time; no more of it is read meanwhile."""
-OF_MEMBERS: Final = (
-    c.Append,
-    c.Ask,
-    c.FetchSegment,
-    c.FetchInterval,
-    c.PushPart,
-    c.PushEnd,
-)
-"""Calls that change or show what one member has alone; a client has no use for them."""
 LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -79,6 +72,9 @@ class Server:
         # Puts wait for calls to other members. Those must never wait for puts, or all would.
         self._puts = Buffers(held_bytes)
         self._others = Buffers(held_bytes)
+        self._large = trio.Semaphore(LARGE_AT_A_TIME)
+        self._door: Door[trio.CancelScope] = Door()
+        self._told = Told()
 
     @property
     def held_bytes(self) -> int:
@@ -87,15 +83,29 @@ class Server:
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection to its end. A bug costs this connection alone."""
+        here = trio.CancelScope()
         try:
-            await self._serve(stream)
-        except Exception:
+            host = stream.socket.getpeername()[0]
+            closed = self._door.admit(here, of_member=self._host.has_member_at(host))
+            if closed is not None:
+                closed.cancel()
+                self._tell(host, f"it came when {len(self._door)} were open: idle ones end")
+            with here:
+                await self._serve(stream, host, here)
+        except* LOST:
+            pass
+        except* Exception:
             log.exception("shuffle-trouble", text="a connection is closed after a bug")
         finally:
+            self._door.forget(here)
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(stream)
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
+    def _tell(self, host: str, why: str) -> None:
+        if self._told.first_time(host, why, trio.current_time()):
+            log.warning("shuffle-trouble", text=f"a connection of {host}: {why}")
+
+    async def _serve(self, stream: trio.SocketStream, host: str, here: trio.CancelScope) -> None:
         accepted = Accepted(stream, None)
         if self._keys is not None:
             try:
@@ -103,7 +113,7 @@ class Server:
             except trio.BrokenResourceError as error:
                 log.debug("shuffle-refused", reason=str(error))
                 return
-        line = Line(accepted.stream)
+        line = Line(accepted.stream, self._large)
         calls = trio.Semaphore(CALLS_MAX)
         try:
             async with trio.open_nursery() as nursery:
@@ -117,13 +127,14 @@ class Server:
                     buffers = self._puts if isinstance(call, c.Put) else self._others
                     body = await _body(line, message.body_bytes, buffers)
                     came = _Came(message.number, call, body, buffers)
-                    nursery.start_soon(self._answer, line, came, calls)
-        except* LOST:
-            pass
+                    nursery.start_soon(self._answer, line, came, calls, here)
         except* BodyError as errors:
-            log.warning("shuffle-trouble", text=f"a connection is closed: {errors.exceptions[0]}")
+            self._tell(host, f"it is closed: {errors.exceptions[0]}")
 
-    async def _answer(self, line: Line, came: _Came, calls: trio.Semaphore) -> None:
+    async def _answer(
+        self, line: Line, came: _Came, calls: trio.Semaphore, here: trio.CancelScope
+    ) -> None:
+        self._door.note_calls(here, 1)
         try:
             file: BinaryIO | None = None
             try:
@@ -143,6 +154,7 @@ class Server:
         finally:
             came.buffers.release(came.body)
             calls.release()
+            self._door.note_calls(here, -1)
 
     async def _answer_of(self, call: c.Call, body: memoryview) -> c.Reply | tuple[c.File, Path]:
         host = self._host
@@ -169,7 +181,7 @@ def _check_caller(line: Line, call: c.Call, identity: Identity | None) -> None:
     """Raise BodyError if *identity* proves nothing any more, or *call* is not for it."""
     if line.has_expired:
         raise BodyError(f"{identity}: {EXPIRED}")
-    if identity is not None and identity.role not in SHUFFLERS and isinstance(call, OF_MEMBERS):
+    if identity is not None and identity.role not in SHUFFLERS and isinstance(call, c.OF_MEMBERS):
         raise BodyError(f"{type(call).__name__} is for members, not {identity}")
 
 

@@ -7,6 +7,7 @@ import os
 import socket
 from contextlib import asynccontextmanager
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 import trio
@@ -20,13 +21,16 @@ from ringpop_py.supervision import keep_running
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-    from typing import BinaryIO
 
     from ringpop_py.security.streams import Keys, Stream
     from ringpop_py.sorting.frames import Bytes
 
 CHUNK_BYTES: Final = 1024 * 1024
 CONNECT_S: Final = 2.0
+HEAD_S: Final = 20.0
+"""Seconds in which the head of a message has to be here, once it has begun."""
+LARGE_AT_A_TIME: Final = 4
+"""How many heads of more than `SMALL_HEAD_BYTES` are read at a time; others wait."""
 
 
 class Message(NamedTuple):
@@ -38,10 +42,15 @@ class Message(NamedTuple):
 
 
 class Line:
-    """One end of a connection. One task reads; any may send, one at a time."""
+    """One end of a connection. One task reads; any may send, one at a time.
 
-    def __init__(self, stream: Stream) -> None:
+    Args:
+        large: acquired while a large head is read.
+    """
+
+    def __init__(self, stream: Stream, large: trio.Semaphore | None = None) -> None:
         self._stream = stream
+        self._large = large or trio.Semaphore(LARGE_AT_A_TIME)
         plain = stream
         self._ends_at = math.inf
         if isinstance(stream, trio.SSLStream):
@@ -70,31 +79,42 @@ class Line:
             trio.BrokenResourceError, trio.ClosedResourceError: if the connection is lost.
         """
         fixed = bytearray(c.FIXED.size)
-        if not await self._fill(memoryview(fixed), at_start=True):
+        began = await self._received(memoryview(fixed), at_start=True)
+        if not began:
             return None
-        number, head_bytes, body_bytes = c.fixed_part(bytes(fixed))
-        head = bytearray(head_bytes)
-        await self._fill(memoryview(head))
-        return Message(number, bytes(head), body_bytes)
+        with trio.move_on_after(HEAD_S):
+            await self.fill(memoryview(fixed)[began:])
+            number, head_bytes, body_bytes = c.fixed_part(fixed)
+            head = await self._read(min(head_bytes, c.SMALL_HEAD_BYTES))
+            if head_bytes > len(head):
+                c.check_may_be_large(head)
+                async with self._large:
+                    head += await self._read(head_bytes - len(head))
+            return Message(number, bytes(head), body_bytes)
+        raise BodyError(f"the head of a message took longer than {HEAD_S:g} s")
 
     async def body(self, size: int) -> bytearray:
         """Return a body that is held in memory. Raises as `receive`."""
         if size > c.HELD_BYTES_MAX:
             raise BodyError(f"a body of {size} bytes is too long")
-        body = bytearray(size)
-        await self._fill(memoryview(body))
-        return body
+        return await self._read(size)
 
-    async def fill(self, buffer: memoryview, *, silent_s: float) -> bool:
-        """Read a body of just its size into *buffer*. Raises as `receive`.
+    async def _read(self, size: int) -> bytearray:
+        found = bytearray()
+        while more := c.next_piece(len(found), size):
+            found += bytes(more)
+            await self.fill(memoryview(found)[-more:])
+        return found
+
+    async def fill(self, buffer: memoryview, *, silent_s: float = inf) -> bool:
+        """Read just as many bytes as *buffer* has. Raises as `receive`.
 
         Returns:
             Whether all of it came, without a silence of *silent_s* in it.
         """
         while buffer:
             with trio.move_on_after(silent_s) as waiting:
-                count = await self._received(buffer)
-                buffer = buffer[count:]
+                buffer = buffer[await self._received(buffer) :]
             if waiting.cancelled_caught:
                 return False
         return True
@@ -105,17 +125,9 @@ class Line:
         async with await trio.open_file(path, "wb") as file:
             while size:
                 part = buffer[: min(size, len(buffer))]
-                await self._fill(part)
+                await self.fill(part)
                 await file.write(part)
                 size -= len(part)
-
-    async def _fill(self, view: memoryview, *, at_start: bool = False) -> bool:
-        while view:
-            count = await self._received(view, at_start=at_start)
-            if not count:
-                return False
-            view, at_start = view[count:], False
-        return True
 
     async def _received(self, view: memoryview, *, at_start: bool = False) -> int:
         """Read some bytes into *view*; return 0, no error, if the connection ends *at_start*."""

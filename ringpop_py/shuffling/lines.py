@@ -82,9 +82,7 @@ class Line:
             try:
                 self._silent_s = silent_s
                 came, head, size = self._message(deadline)
-                body = bytearray(size)
-                self._fill(memoryview(body), deadline)
-                self._came[came] = c.reply_in(head), body
+                self._came[came] = c.reply_in(head), self._read(size, deadline)
             except (OSError, BodyError) as error:
                 raise self._lost(error) from None
         reply, body = self._came.pop(number)
@@ -101,12 +99,15 @@ class Line:
         return self.receive(number, deadline=deadline, silent_s=silent_s)
 
     def _message(self, deadline: float) -> tuple[int, bytes, int]:
-        fixed = bytearray(c.FIXED.size)
-        self._fill(memoryview(fixed), deadline)
-        number, head_bytes, body_bytes = c.fixed_part(fixed)
-        head = bytearray(head_bytes)
-        self._fill(memoryview(head), deadline)
-        return number, bytes(head), body_bytes
+        number, head_bytes, body_bytes = c.fixed_part(self._read(c.FIXED.size, deadline))
+        return number, bytes(self._read(head_bytes, deadline)), body_bytes
+
+    def _read(self, size: int, deadline: float) -> bytearray:
+        found = bytearray()
+        while more := c.next_piece(len(found), size):
+            found += bytes(more)
+            self._fill(memoryview(found)[-more:], deadline)
+        return found
 
     def _fill(self, view: memoryview, deadline: float) -> None:
         while view:
