@@ -17,6 +17,7 @@ from ringpop_py.entry import http
 from ringpop_py.entry.following import Follower
 from ringpop_py.entry.keys import Incoming, key_rule
 from ringpop_py.errors import ConfigError, RingpopError
+from ringpop_py.logs import log
 from ringpop_py.proxy.entry import MARK
 
 if TYPE_CHECKING:
@@ -192,6 +193,7 @@ async def answered(
         return None
     if isinstance(outcome, RingpopError):
         if not http.may_be_answered_here(outcome, options.away):
+            log.debug("request-not-forwarded", code=outcome.code, text=str(outcome))
             await refuse(send, http.refusal_of(outcome))
             return None
         outcome = None

@@ -37,6 +37,12 @@ LOOP_DETECTED: Final = 508
 FORWARDED_FOR: Final = "x-forwarded-for"
 FORWARDED_PROTO: Final = "x-forwarded-proto"
 FORWARDED_HOST: Final = "x-forwarded-host"
+_PUBLIC: Final = {
+    400: "the request cannot be passed on to the host that owns its key",
+    503: "no host can take the request now; it has not run, and may be sent again",
+    504: "the host that owns the key has not answered in time; the request may have run",
+}
+_OTHER: Final = "the host that owns the key has not answered properly; the request may have run"
 _NO_LENGTH: Final = (204, 304)
 _SERVERS_OWN: Final = ("date", "server")
 
@@ -116,8 +122,13 @@ def refusal(status: int, code: str, message: str) -> OwnAnswer:
 
 
 def refusal_of(error: RingpopError) -> OwnAnswer:
-    """Return the answer for an *error* of forwarding."""
-    return refusal(error.http_status, error.code, str(error))
+    """Return the answer for an *error* of forwarding.
+
+    Its own text may name members and their addresses, which are nothing for the public: only what
+    is wrong with the request itself (`ConfigError`) is told.
+    """
+    text = str(error) if isinstance(error, ConfigError) else _PUBLIC.get(error.http_status, _OTHER)
+    return refusal(error.http_status, error.code, text)
 
 
 def too_long(most: int) -> OwnAnswer:

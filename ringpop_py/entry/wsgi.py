@@ -12,6 +12,7 @@ from ringpop_py.entry import http
 from ringpop_py.entry.following import Follower
 from ringpop_py.entry.keys import Incoming, key_rule
 from ringpop_py.errors import ConfigError, RingpopError
+from ringpop_py.logs import log
 from ringpop_py.proxy.entry import MARK
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class RingpopWSGI:
             return http.refusal_of(error)
         except RingpopError as error:
             if not http.may_be_answered_here(error, self._options.away):
+                log.debug("request-not-forwarded", code=error.code, text=str(error))
                 return http.refusal_of(error)
             reply = None
         if reply is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import secrets
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from ringpop_py.node.disks import Disks
 from ringpop_py.node.driver import NodeDriver
 from ringpop_py.node.end import Ending
 from ringpop_py.node.labels import OwnLabels
+from ringpop_py.node.mark import ReplayMark
 from ringpop_py.node.readiness import Readiness
 from ringpop_py.node.reporter import Reporter
 from ringpop_py.proxy.application import Application
@@ -125,7 +125,7 @@ class Ringpop:
         self.driver = NodeDriver(node, channel, self._observe)
         resolver = None if resolving is None else Resolver(*resolving, self._has_address)
         self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read, resolver)
-        mark = secrets.token_hex(16)
+        mark = ReplayMark(always=config.http_in is None)
         self.application = Application(
             node.local.name, config.proxy, config.app_url, config.wire.message_bytes_max, mark
         )
@@ -146,7 +146,7 @@ class Ringpop:
         EntryServer(
             channel,
             self.proxying,
-            mark=mark,
+            mark=mark.told,
             ring=lambda: self.ring,
             wait_for_change=self.next_change,
         )

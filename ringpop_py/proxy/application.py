@@ -73,7 +73,7 @@ class Application:
         local: the name of this node.
         app_url: where the HTTP application listens.
         reply_bytes_max: the most bytes that a handler may return.
-        mark: see `HttpReplayer`.
+        marks: see `HttpReplayer`.
 
     Attributes:
         starting: whether handlers are still being added, so that a call of an unknown endpoint is
@@ -87,7 +87,7 @@ class Application:
         config: ProxyConfig,
         app_url: str | None = None,
         reply_bytes_max: int = REPLY_BYTES_MAX,
-        mark: str = "",
+        marks: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         self.local = local
         self.reply_bytes_max = reply_bytes_max
@@ -101,7 +101,7 @@ class Application:
         if app_url is not None:
             from ringpop_py.proxy.replay import HttpReplayer  # noqa: PLC0415 - httpx loads slowly
 
-            self._http = HttpReplayer(app_url, config.body_bytes_max, config.replays_max, mark)
+            self._http = HttpReplayer(app_url, config.body_bytes_max, config.replays_max, marks)
 
     @property
     def joint_bytes_max(self) -> int:

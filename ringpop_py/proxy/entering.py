@@ -53,7 +53,7 @@ class EntryServer:
     """See the module.
 
     Args:
-        mark: see `RingTold`.
+        mark: returns what `RingTold` has.
         wait_for_change: returns after the next change of the member list.
     """
 
@@ -62,7 +62,7 @@ class EntryServer:
         channel: Channel,
         proxy: Proxy,
         *,
-        mark: str,
+        mark: Callable[[], str],
         ring: Callable[[], HashRing],
         wait_for_change: Callable[[], Awaitable[object]],
     ) -> None:
@@ -84,7 +84,7 @@ class EntryServer:
         owners = tuple(RingOwner(name, identity) for name, identity in ring.members.items())
         told = RingTold(
             self._proxy.application.local,
-            self._mark,
+            self._mark(),
             ring.dialect.name,
             ring.points_count,
             ring.checksum,

@@ -13,7 +13,11 @@ from ringpop_py.proxy.entry import MARK
 from ringpop_py.proxy.http import end_to_end
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ringpop_py.proxy.request import Headers, HttpRequest
+
+    Marks = Sequence[tuple[bytes, bytes]]
 
 PRINTABLE: Final = "".join(map(chr, range(33, 127)))
 """What stands in a request line as it is; other characters are sent as ``%XX``."""
@@ -25,14 +29,16 @@ class HttpReplayer:
     Args:
         body_bytes_max: of a response.
         replays_max: how many requests may be under way, each on a connection of its own.
-        mark: the value of the header `MARK` in each request; without one, there is no such header.
+        marks: what each request has as its headers `MARK`; it may change.
     """
 
-    def __init__(self, app_url: str, body_bytes_max: int, replays_max: int, mark: str = "") -> None:
+    def __init__(
+        self, app_url: str, body_bytes_max: int, replays_max: int, marks: Marks = ()
+    ) -> None:
         self._body_bytes_max = body_bytes_max
         self._replays_max = replays_max
         self._replays_count = 0
-        self._mark = [(MARK.encode(), mark.encode())] if mark else []
+        self._marks = marks
         self._url = app_url
         self._prefix = urlsplit(app_url).path.rstrip("/")
         # No proxies or credentials of the environment: the target is the configured one. The pool
@@ -50,8 +56,7 @@ class HttpReplayer:
         """Return the status, headers and body of the application's response.
 
         Raises:
-            PeerBusy: the application cannot be reached, or has as many requests under way as it may
-                have; it did not see this one.
+            PeerBusy: the application did not see it: it cannot be reached, or has `replays_max`.
             BadRequest: the request cannot be written as HTTP, or its path leaves that of
                 *app_url*; nothing was sent.
             PeerFailed: the application broke off.
@@ -60,10 +65,8 @@ class HttpReplayer:
         """
         target = self._target(request.path)
         if self._replays_count >= self._replays_max:
-            raise PeerBusy(
-                f"the application has {self._replays_count} requests under way; more are not sent"
-                " (replays_max)"
-            )
+            text = f"the application has {self._replays_count} requests under way (replays_max)"
+            raise PeerBusy(text)
         self._replays_count += 1
         try:
             return await self._replay(request, target)
@@ -75,9 +78,8 @@ class HttpReplayer:
         except (httpx.LocalProtocolError, httpx.InvalidURL) as error:
             raise BadRequest(f"this cannot be sent as HTTP: {error}") from None
         except httpx.HTTPError as error:
-            raise PeerFailed(
-                f"the application broke off: {type(error).__name__}: {error}"
-            ) from None
+            text = f"the application broke off: {type(error).__name__}: {error}"
+            raise PeerFailed(text) from None
         finally:
             self._replays_count -= 1
 
@@ -100,7 +102,7 @@ class HttpReplayer:
         async with self._client.stream(
             request.method,
             self._url,
-            headers=headers + self._mark,
+            headers=[*headers, *self._marks],
             content=request.body,
             extensions={"target": target},  # httpx would resolve its dots
         ) as response:

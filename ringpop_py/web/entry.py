@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ringpop_py.entry import http
 from ringpop_py.entry.asgi import answered, incoming_of, refuse, refuse_websocket
 from ringpop_py.entry.keys import key_rule
-from ringpop_py.errors import ConfigError, DeadlineExceeded
+from ringpop_py.errors import ConfigError, DeadlineExceeded, RingpopError
+from ringpop_py.logs import log
 from ringpop_py.node.end import ENDING_TEXT
+from ringpop_py.node.events import Told
 from ringpop_py.proxy.request import HttpReply
+from ringpop_py.web.gate import check_length
 from ringpop_py.web.refusals import HttpRefusal
 from ringpop_py.web.server import (
     CLEARTEXT_REFUSED,
@@ -24,10 +27,13 @@ from ringpop_py.web.server import (
 
 if TYPE_CHECKING:
     from ringpop_py.config.settings import Config
-    from ringpop_py.entry.asgi import Receive, Scope, Send
-    from ringpop_py.entry.keys import KeyRule
+    from ringpop_py.entry.asgi import Message, Receive, Scope, Send
+    from ringpop_py.entry.keys import Incoming, KeyRule
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.proxy.request import HttpRequest
+
+BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The most bytes that bodies of all requests take, from when they come until they are answered."""
 
 
 def rule_of(config: Config) -> KeyRule | None:
@@ -60,8 +66,9 @@ class EntryApp:
         self.under_way = 0
         self._ringpop = ringpop
         self._rule = rule
-        config = ringpop.config.proxy
-        most = config.body_bytes_max
+        self._bodies_bytes = 0
+        self._told = Told()
+        most = ringpop.config.proxy.body_bytes_max
         # As any reverse proxy, believe whoever reaches this port.
         self._options = http.Options(body_bytes_max=most, keeps=True).checked()
 
@@ -84,39 +91,62 @@ class EntryApp:
                 await _lifespan(receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["http_version"] == CLEARTEXT_REFUSED:
-            await refuse(send, http.refusal(505, "http-version", NO_HTTP_2))
-            return
         send = with_close(send, self._ringpop.ending)
-        if self._ringpop.ending.closing:
-            await refuse(send, http.refusal(http.UNAVAILABLE, "ending", ENDING_TEXT))
-            return
-        if self.under_way > REQUESTS_MAX:
-            text = f"{REQUESTS_MAX} requests are open here already"
-            await refuse(send, http.refusal(http.UNAVAILABLE, "busy", text))
-            return
-        forward = partial(self._forward, self._rule(incoming_of(scope)))
+        asked, came = incoming_of(scope), list[int]()
+        forward = partial(self._forward, self._rule(asked))
+        receive = self._counted(in_time(receive), came, asked)
         try:
-            here = await answered(scope, in_time(receive), send, forward, self._options)
-        except HttpRefusal as error:  # of the body
-            await refuse(send, http.refusal(error.status, error.kind, str(error)))
-        else:
+            self._check(scope)
+            here = await answered(scope, receive, send, forward, self._options)
             assert here is None, "the node answers for its own host as well"
+        except HttpRefusal as error:
+            answer = http.refusal(error.status, error.kind, str(error))
+            headers = (*answer.headers, *(error.headers or {}).items())
+            await refuse(send, answer._replace(headers=headers))
+        finally:
+            self._bodies_bytes -= sum(came)
+
+    def _check(self, scope: Scope) -> None:
+        if scope["http_version"] == CLEARTEXT_REFUSED:
+            raise HttpRefusal(505, "http-version", NO_HTTP_2)
+        if self._ringpop.ending.closing:
+            raise HttpRefusal(503, "ending", ENDING_TEXT)
+        if self.under_way > REQUESTS_MAX:
+            raise HttpRefusal(503, "busy", f"{REQUESTS_MAX} requests are open here already")
+
+    def _counted(self, receive: Receive, came: list[int], asked: Incoming) -> Receive:
+        async def counted() -> Message:
+            message = await receive()
+            came.append(len(message.get("body", b"")))
+            self._bodies_bytes += came[-1]
+            if came[-1] and self._bodies_bytes > BODIES_BYTES_MAX:
+                text = f"bodies of other requests take {BODIES_BYTES_MAX >> 20} MiB here already"
+                raise HttpRefusal(503, "busy", text, {"connection": "close"})
+            if not message.get("more_body", False):  # now, or hypercorn would not send the answer
+                check_length([name.lower() for name, _ in asked.headers])
+            return message
+
+        return counted
 
     async def _forward(self, key: str | None, request: HttpRequest) -> HttpReply:
         seconds = self._options.timeout_s
-        # The limit also holds for answers of this host's application.
-        with trio.move_on_after(seconds):
-            if key is None:
-                reply = await self._ringpop.application.handle((), request)
-            else:
-                is_idempotent = request.method in self._options.idempotent
-                reply = await self._ringpop.proxy(
-                    key, request, idempotent=is_idempotent, deadline_s=seconds
-                )
-            assert isinstance(reply, HttpReply)
-            return reply
-        raise DeadlineExceeded(f"there was no answer within {seconds:g} s")
+        try:
+            # The limit also holds for answers of this host's application.
+            with trio.move_on_after(seconds):
+                if key is None:
+                    reply = await self._ringpop.application.handle((), request)
+                else:
+                    is_idempotent = request.method in self._options.idempotent
+                    reply = await self._ringpop.proxy(
+                        key, request, idempotent=is_idempotent, deadline_s=seconds
+                    )
+                assert isinstance(reply, HttpReply)
+                return reply
+            raise DeadlineExceeded(f"there was no answer within {seconds:g} s")
+        except RingpopError as error:  # callers learn no names of members; the log has them
+            if self._told.first_time(error.code, str(error), trio.current_time()):
+                log.warning("request-not-forwarded", code=error.code, text=str(error))
+            raise
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

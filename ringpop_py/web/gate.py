@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.address import is_numeric
-from ringpop_py.web.refusals import HttpRefusal, bad_request
+from ringpop_py.web.refusals import HttpRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -41,9 +41,7 @@ def check_request(method: str, headers: Mapping[str, str], hosts: Collection[str
     Raises:
         HttpRefusal: the request is refused.
     """
-    if "content-length" in headers and "transfer-encoding" in headers:
-        # A proxy before us may have counted otherwise where this request ends.
-        raise bad_request("a body has Content-Length or Transfer-Encoding, not both")
+    check_length(headers)
     host = headers.get("host", "")  # HTTP/1.0 needs none, and browsers do not use it
     name = _name_in(host)
     if host and not (name in hosts or is_numeric(name)):
@@ -54,6 +52,13 @@ def check_request(method: str, headers: Mapping[str, str], hosts: Collection[str
     foreign = origin is not None and _ORIGIN.sub("", origin.lower()) != host.lower()
     if cross_site or (foreign and method not in READING):
         raise HttpRefusal(403, "CrossSite", "cross-origin requests are refused")
+
+
+def check_length(headers: Collection[str]) -> None:
+    """Raise HttpRefusal for two lengths: a proxy before us may count otherwise where it ends."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        text = "a body has Content-Length or Transfer-Encoding, not both"
+        raise HttpRefusal(400, "BadRequest", text, {"connection": "close"})
 
 
 def _name_in(host: str) -> str:

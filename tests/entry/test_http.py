@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -12,11 +13,32 @@ from ringpop_py.errors import (
     ConnectFailed,
     ConnectionLost,
     ConnectRefused,
+    DeadlineExceeded,
     MaxRetriesExceeded,
+    MayHaveRun,
+    NoOwner,
     PeerDeclined,
+    PeerFailed,
+    Refused,
+    RingpopError,
 )
 from ringpop_py.proxy.request import HttpReply, HttpRequest
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FAILURES: Final = (
+    *(
+        MaxRetriesExceeded,
+        MayHaveRun,
+        DeadlineExceeded,
+        NoOwner,
+        PeerFailed,
+        Refused,
+        ConnectFailed,
+    ),
+    PeerDeclined,
+)
 HEADERS = (("Host", "shop.example"), ("accept", "x"), ("Cookie", "a=1"), ("Cookie", "b=2"))
 
 
@@ -90,11 +112,22 @@ def test_a_reply_has_the_length_of_its_body(status: int, method: str, length: st
 
 
 def test_a_refusal_says_why_and_when_it_passes() -> None:
-    refused = http.refusal_of(MaxRetriesExceeded("tried 3 times"))
+    refused = http.refusal_of(ConfigError("a path begins with a slash"))
     value = json.loads(refused.body)
-    assert (value["status"], value["message"]) == (refused.status, "tried 3 times")
+    assert (value["status"], value["message"]) == (400, "a path begins with a slash")
     assert ("content-length", str(len(refused.body))) in refused.headers
     assert ("retry-after", "1") in http.refusal(503, "any", "any").headers
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_a_refusal_names_no_member(kind: Callable[[str], RingpopError]) -> None:
+    refused = http.refusal_of(kind("attempt 1 to 10.0.0.7:3000: n7 does not answer"))
+
+    value = json.loads(refused.body)
+    assert value["status"] == refused.status
+    assert value["message"]
+    assert "10.0.0.7" not in refused.body.decode()
+    assert "n7" not in refused.body.decode()
 
 
 def test_a_head_keeps_the_length_that_the_application_has_said() -> None:
