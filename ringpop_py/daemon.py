@@ -424,7 +424,8 @@ def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
     if config.http is None and config.http_in is None and config.http_in_key is None:
         return []
     try:
-        from ringpop_py.web.entry import EntryApp, rule_of  # noqa: PLC0415 - an extra
+        from ringpop_py.entry.keys import rule_of  # noqa: PLC0415 - only for these
+        from ringpop_py.web.entry import EntryApp  # noqa: PLC0415 - an extra
         from ringpop_py.web.server import App, HttpServer  # noqa: PLC0415
     except ModuleNotFoundError as error:
         flag = HTTP_FLAG if config.http is not None else HTTP_IN_FLAG

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from ringpop_py.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ringpop_py.config.settings import Config
 
 KINDS: Final = ("header:NAME", "path:/TEMPLATE/WITH/{key}", "query:NAME", "cookie:NAME")
 KEY_PART: Final = "{key}"
@@ -137,3 +140,20 @@ def _header(request: Incoming, name: str) -> str | None:
         if each.lower() == name and value:
             return value
     return None
+
+
+def rule_of(config: Config) -> KeyRule | None:
+    """Return the rule that finds the key of an incoming request; None if the node takes none.
+
+    Raises:
+        ConfigError: the settings do not fit together.
+    """
+    if config.http_in is None:
+        if config.http_in_key is not None:
+            raise ConfigError("--key needs --http-in HOST:PORT, where requests come in")
+        return None
+    if config.app_url is None:
+        raise ConfigError("--http-in needs --app-url URL, the application that answers requests")
+    if config.http_in_key is None:
+        raise ConfigError(f"--http-in needs --key: {', '.join(KINDS)}")
+    return key_rule(config.http_in_key)

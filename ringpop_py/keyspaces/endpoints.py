@@ -141,10 +141,13 @@ class KeyspaceServer:
             if identity is not None:  # without keys, a request takes no steps for this
                 check_use(request.keyspace, identity)
             host = self._finder.here(request.keyspace).host
-            request.check(host.generation, len(host.table))
         except KeyspaceError:  # it becomes the answer where it is found again
             return None
-        return host.served(request.parts[0][0])
+        number = request.parts[0][0]
+        # What is wrong with these is said where the request is checked (`_share`).
+        if host.generation != request.generation or number >= host.definition.partitions:
+            return None
+        return host.served(number)
 
     async def _scan(self, incoming: IncomingCall) -> Answer:
         request = decode(ScanRequest, incoming.arg3)

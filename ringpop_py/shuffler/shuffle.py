@@ -12,7 +12,6 @@ import pyarrow as pa
 import trio
 
 from ringpop_py.errors import (
-    BodyError,
     ShuffleConflict,
     ShuffleDamaged,
     ShuffleDeleted,
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from ringpop_py.shuffle.messages import Query
     from ringpop_py.shuffler.here import Process
     from ringpop_py.shuffler.register import Stored
-    from ringpop_py.sorting.frames import Bytes, Frame
+    from ringpop_py.sorting.frames import Bytes
 
 BUSY_S: Final = 0.05
 """Seconds between two looks of the home while something is under way."""
@@ -178,7 +177,7 @@ class Shuffle:
         store = self.member.put(uid, entry.id)
         if not isinstance(store, Store):
             return self._said(store)
-        _check(self.here, frame)
+        check_frame(self.here.order, frame)
         life = self.member.life
         failures = await self._store(uid, store, entry, body)
         if failures:
@@ -231,7 +230,7 @@ class Shuffle:
         _, frame = whole_frame(body)
         taken = await self.fresh(call.uid, call.version)
         if taken and self.member.may_append(call.uid, call.segment):
-            _check(self.here, frame)
+            check_frame(self.here.order, frame)
             taken = await self._append(call.uid, call.segment, body)
         return c.Said((Answer.OK if taken else Answer.NOT_NOW).value)
 
@@ -533,15 +532,6 @@ def _incomplete(name: str, refused: Refused) -> ShuffleIncomplete:
         "Put their rows again, as new attempts",
         attempts=sorted(refused.attempts),
     )
-
-
-def _check(here: Here, frame: Frame) -> None:
-    """Raise ShuffleRefused unless *frame* can be believed."""
-    assert here.order is not None
-    try:
-        check_frame(here.order, frame)
-    except BodyError as error:
-        raise ShuffleRefused(f"a frame for shuffle {here.name!r} is refused: {error}") from None
 
 
 def _file_of(held: Held) -> c.File:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 from contextlib import asynccontextmanager
@@ -52,7 +51,7 @@ class Line:
         self._stream = stream
         self._large = large or trio.Semaphore(LARGE_AT_A_TIME)
         plain = stream
-        self._ends_at = math.inf
+        self._ends_at = inf
         if isinstance(stream, trio.SSLStream):
             plain = stream.transport_stream
             from ringpop_py.security.credentials import end_of  # noqa: PLC0415 - loads ssl

@@ -78,19 +78,33 @@ def _cut(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(first, rows)
 
 
-def check_frame(order: Order, frame: Frame) -> None:
+def check_frame(order: Order | None, frame: Frame) -> None:
     """Check all of *frame*, which came from outside, before it is kept or passed on.
 
+    Args:
+        order: that of its shuffle, whose record was read.
+
     Raises:
-        BodyError: if its rows or keys cannot be believed, or it says something else of them.
+        ShuffleRefused: if its rows or keys cannot be believed, or it says something else of them.
     """
+    assert order is not None
+    try:
+        fault = _fault_in(order, frame)
+    except BodyError as error:
+        fault = str(error)
+    if fault:
+        raise ShuffleRefused(f"frame {frame.id} is refused: {fault}")
+
+
+def _fault_in(order: Order, frame: Frame) -> str:
+    """Return what is wrong with *frame*, or nothing. Raises BodyError."""
     if (frame.receipt is not None) == bool(frame.rows or frame.body or frame.points):
-        raise BodyError(f"frame {frame.id} has rows, or is the last of its attempt: not both")
-    if frame.receipt is None:
-        rows = unpacked(frame.body, order.schema).num_rows
-        if rows != frame.rows:
-            raise BodyError(f"frame {frame.id} has {rows} rows, not {frame.rows}")
-        check_points(order, frame.points)
+        return "it has rows, or is the last of its attempt: not both"
+    if frame.receipt is not None:
+        return ""
+    check_points(order, frame.points)
+    rows = unpacked(frame.body, order.schema).num_rows
+    return "" if rows == frame.rows else f"it has {rows} rows, not {frame.rows}"
 
 
 def with_random_keys(table: pa.Table, seed: int, part: int, first: int) -> pa.Table:

@@ -9,8 +9,7 @@ import trio
 
 from ringpop_py.entry import http
 from ringpop_py.entry.asgi import answered, incoming_of, refuse, refuse_websocket
-from ringpop_py.entry.keys import key_rule
-from ringpop_py.errors import ConfigError, DeadlineExceeded, RingpopError
+from ringpop_py.errors import DeadlineExceeded, RingpopError
 from ringpop_py.logs import log
 from ringpop_py.node.end import ENDING_TEXT
 from ringpop_py.node.events import Told
@@ -26,7 +25,6 @@ from ringpop_py.web.server import (
 )
 
 if TYPE_CHECKING:
-    from ringpop_py.config.settings import Config
     from ringpop_py.entry.asgi import Message, Receive, Scope, Send
     from ringpop_py.entry.keys import Incoming, KeyRule
     from ringpop_py.node.ringpop import Ringpop
@@ -34,23 +32,6 @@ if TYPE_CHECKING:
 
 BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
 """The most bytes that bodies of all requests take, from when they come until they are answered."""
-
-
-def rule_of(config: Config) -> KeyRule | None:
-    """Return the rule that finds the key of an incoming request; None if the node takes none.
-
-    Raises:
-        ConfigError: the settings do not fit together.
-    """
-    if config.http_in is None:
-        if config.http_in_key is not None:
-            raise ConfigError("--key needs --http-in HOST:PORT, where requests come in")
-        return None
-    if config.app_url is None:
-        raise ConfigError("--http-in needs --app-url URL, the application that answers requests")
-    if config.http_in_key is None:
-        raise ConfigError(f"--http-in needs --key: {', '.join(http.KINDS)}")
-    return key_rule(config.http_in_key)
 
 
 class EntryApp:

@@ -129,7 +129,9 @@ async def test_nothing_is_answered_to_whose_certificate_has_expired_and_a_caller
     async def all_shuffles() -> c.Listed:
         return c.Listed(())
 
-    monkeypatch.setattr(server, "_host", SimpleNamespace(all=all_shuffles))
+    monkeypatch.setattr(
+        server, "_host", SimpleNamespace(all=all_shuffles, has_member_at=lambda _host: False)
+    )
     async with trio.open_nursery() as nursery:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, server.serve, listeners)

@@ -12,11 +12,11 @@ from ringpop_py import open_ringpop
 from ringpop_py.address import Address
 from ringpop_py.client.client import Client
 from ringpop_py.config.settings import Config
+from ringpop_py.entry.keys import rule_of
 from ringpop_py.errors import ConfigError
 from ringpop_py.proxy.entry import FOLLOW_ENDPOINT, MARK, Follow, RingTold
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.web import entry
-from ringpop_py.web.entry import rule_of
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 from tests.logged import events_in
 

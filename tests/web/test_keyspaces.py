@@ -41,7 +41,10 @@ async def test_without_keys_nobody_reaches_the_records_of_shuffles_by_their_name
 
         for answer in (written, read, dropped):
             assert (answer.status_code, answer.json()["error"]) == (403, "KeyspaceForbidden")
-        assert "the cluster's own, for the role admin or member" in written.json()["message"]
+        assert (
+            "the cluster's own, for the role shuffles or admin or member"
+            in written.json()["message"]
+        )
         assert await keyspace.get("x") is None
         assert KEYSPACE in (await served.http.get("/keyspaces")).json()  # how it is may be seen
 
