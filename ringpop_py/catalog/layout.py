@@ -118,9 +118,9 @@ class KeyspaceKeys:
         """Return the journal that *key*, which begins with `all_reached`, is about."""
         return key.removeprefix(self.all_reached).partition("/")[0]
 
-    def schema(self, digest: str) -> str:
-        """Return the key of the schema that has this *digest*."""
-        return f"{self.schemas}{digest}"
+    def schema(self, number: int) -> str:
+        """Return the key of the *number*-th schema."""
+        return f"{self.schemas}{number:010}"
 
     def assignment(self, version: int) -> str:
         """Return the key of one recorded assignment."""

@@ -167,10 +167,15 @@ class JobClient(Closing):
         row = self.ask(messages.STATUS, encode(self.id()), changes_state=False)
         return None if row is None else _converted(Decision, row)
 
-    def keep_schema(self, schema: str) -> None:
-        """Keep *schema* with the keyspace: a text that says how to read the rows of the job."""
-        body = SchemasRequest(self.keyspace, self.id().generation, schema)
-        self.ask(messages.SCHEMAS, encode(body))
+    def schemas(self, keep: str = "") -> list[str]:
+        """Return what is kept with the keyspace about its rows, the oldest first.
+
+        Args:
+            keep: a text to keep after the others, unless it is empty or kept already.
+        """
+        body = encode(SchemasRequest(self.keyspace, self.id().generation, keep))
+        found = self.ask(messages.SCHEMAS, body, changes_state=bool(keep))
+        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
     # Writing.
 

@@ -11,10 +11,7 @@ import threading
 import time
 from contextlib import suppress
 from functools import lru_cache, partial
-from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
-
-import xxhash
 
 from ringpop_py.catalog.layout import name_of_part, staged_in
 from ringpop_py.errors import BadOperation, BodyError, JobAborted, StateDamaged, StoreUnavailable
@@ -32,7 +29,7 @@ from ringpop_py.jobs.plan import plan_of
 from ringpop_py.jobs.record import DAY_US, JobRecord, JobStep
 from ringpop_py.placing.keys import partition_of
 from ringpop_py.values.checksum import unwrap_message, wrap, wrap_message
-from ringpop_py.values.declared import Declared, Meta, Natural, decode, replace
+from ringpop_py.values.declared import Declared, Meta, decode, replace
 from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
@@ -70,7 +67,6 @@ class _Applied(Declared, frozen=True, tag="applied"):
 
 
 class _Schema(Declared, frozen=True, tag="schema"):
-    kept_us: Natural
     schema: Annotated[str, Meta(max_length=SCHEMA_CHARACTERS_MAX)]
 
 
@@ -95,7 +91,6 @@ class JobStore:
         self._now_us = clock
         # Only a few: the plan of a large job has millions of places.
         self._planned = lru_cache(PLANS_MAX)(self._plan_anew)
-        self._schemas_kept: set[str] = set()
 
     # Staging.
 
@@ -235,20 +230,19 @@ class JobStore:
     # Schemas: texts of clients, with the types that the columns of written rows had.
 
     def keep_schema(self, schema: str) -> None:
-        """Keep *schema*, unless there are too many others."""
-        digest = xxhash.xxh64_hexdigest(schema.encode())
-        if digest in self._schemas_kept:
-            return
-        if len(self.store.list(self.keys.schemas)) < SCHEMAS_MAX:
-            key = self.keys.schema(digest)
-            self.store.put_if_absent(key, wrap_message(_Schema(self._now_us(), schema), key))
-            self._schemas_kept.add(digest)
+        """Keep *schema* after those that are kept, unless it is among them or they are too many."""
+        while True:  # until no other member has taken the number
+            kept = self.schemas()
+            if schema in kept or len(kept) >= SCHEMAS_MAX:
+                return
+            key = self.keys.schema(len(kept))
+            if self.store.put_if_absent(key, wrap_message(_Schema(schema), key)):
+                return
 
     def schemas(self) -> list[str]:
-        """Return all schemas that are kept, the newest last. Raises StateDamaged."""
-        found = (self._read(_Schema, key) for key in self.store.list(self.keys.schemas))
-        kept = sorted((each for each in found if each is not None), key=attrgetter("kept_us"))
-        return [each.schema for each in kept]
+        """Return all schemas that are kept, in the order of their keeping. Raises StateDamaged."""
+        found = (self._read(_Schema, key) for key in sorted(self.store.list(self.keys.schemas)))
+        return [each.schema for each in found if each is not None]
 
     # Results.
 

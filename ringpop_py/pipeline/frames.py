@@ -14,6 +14,7 @@ from ringpop_py.pipeline.settings import VALUE_COLUMN
 from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.keys import key_type
 from ringpop_py.spark.options import quoted, write_options
+from ringpop_py.spark.source.kept import check_types
 from ringpop_py.spark.source.operations import check_operations
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFra
 
     Raises:
         ConfigError: if the source cannot be read, lacks a column that the file names, or has values
-            that cannot be stored; or if no member knows an operation.
-        ConnectFailed: if members have to be asked that, and no daemon answers.
+            that cannot be stored; if no member knows an operation; or if the keyspace has values of
+            other types.
+        ConnectFailed: if no daemon answers.
     """
     try:
         found = read_source(spark, pipeline.source, stream=stream)
@@ -44,7 +46,9 @@ def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFra
     except (AnalysisException, ParseException, Py4JJavaError) as error:
         raise ConfigError(f"Spark cannot read the source: {reason_of(error)}") from None
     options = write_options(pipeline.sink_options(), streaming=pipeline.stream is not None)
-    check_operations(fitted(options, chosen.schema))
+    options = fitted(options, chosen.schema)
+    check_operations(options)
+    check_types(options, chosen.schema)
     return chosen
 
 

@@ -192,15 +192,32 @@ def test_manifests_are_read_several_at_a_time_and_none_is_left_out() -> None:
         a_job_store(store).plan("j", "driver")
 
 
-def test_schemas_are_kept_once_and_the_newest_comes_last() -> None:
-    store, clock = MemoryStore(), iter([3, 1, 2])
-    jobs = JobStore(store, KEYS, 4, clock=lambda: next(clock))
+def test_schemas_are_kept_once_and_in_the_order_in_which_they_came() -> None:
+    store = MemoryStore()
+    members = [JobStore(store, KEYS, 4) for _ in range(2)]
 
-    for schema in ("b", "a", "a", "b"):
-        jobs.keep_schema(schema)
+    for number, schema in enumerate(["b", "a", "a", "b", "c"]):
+        members[number % 2].keep_schema(schema)
 
-    assert jobs.schemas() == ["a", "b"]
-    assert JobStore(store, KEYS, 4).schemas() == ["a", "b"]
+    assert [jobs.schemas() for jobs in members] == [["b", "a", "c"]] * 2
+
+
+def test_of_two_schemas_with_one_number_both_are_kept() -> None:
+    class Slow(MemoryStore):
+        def put_if_absent(self, key: str, value: bytes) -> bool:
+            for other in others:  # another member was quicker
+                super().put_if_absent(KEYS.schema(0), other)
+            return super().put_if_absent(key, value)
+
+    others, store = list[bytes](), Slow()
+    quicker = MemoryStore()
+    JobStore(quicker, KEYS, 4).keep_schema("first")
+    others += filter(None, [quicker.get(KEYS.schema(0))])
+    jobs = JobStore(store, KEYS, 4)
+
+    jobs.keep_schema("second")
+
+    assert jobs.schemas() == ["first", "second"]
 
 
 def test_so_many_schemas_are_kept_and_no_more() -> None:

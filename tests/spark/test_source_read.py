@@ -149,7 +149,7 @@ def test_a_value_that_does_not_fit_is_named(
     [
         ({"operation": "add"}, None, "option operation is not for a read"),
         ({"keyspace": "nothing"}, None, "nothing"),
-        ({}, "tailnum bigint", "the key is text"),
+        ({}, "tailnum date", "a key is text .* this one is date"),
         ({}, "odd map<int, int>", "column 'odd' is of type map"),
         ({"value": "v"}, "tailnum string, w string", "the value becomes column 'v'"),
         ({"peers": "127.0.0.1:1", "timeout": "1"}, None, "no peer describes the keyspace"),
@@ -263,6 +263,36 @@ def test_of_several_jobs_the_types_come_back_that_values_have(
         ("N2", 2, 1.5, None),
         ("N3", None, None, 3),
     ]
+
+
+@pytest.mark.parametrize("kind", ["string", "int", "bigint", "binary"])
+def test_keys_come_back_in_the_type_that_they_were_written_with(
+    spark: SparkSession, durable_cluster: Cluster, kind: str
+) -> None:
+    name = fresh_name()
+    df = spark.range(5).selectExpr(f"cast(cast(id * 7 as string) as {kind}) tailnum", "id n")
+    writer(df, durable_cluster, name).save()
+
+    back = reader(spark, durable_cluster, name).load()
+
+    assert back.dtypes == df.dtypes
+    assert rows_of(back) == rows_of(df)
+    as_text = reader(spark, durable_cluster, name).schema("tailnum string, n bigint").load()
+    assert rows_of(as_text) == sorted((str(n * 7), n) for n in range(5))
+
+
+def test_keys_that_are_no_numbers_are_read_as_text(
+    spark: SparkSession, durable_cluster: Cluster
+) -> None:
+    name = fresh_name()
+    writer(spark.sql("select 7L tailnum, 1 n"), durable_cluster, name).save()
+    with Client(durable_cluster.addresses[0]) as client, KeyspaceClient(client, name) as held:
+        held.put("007", {"n": 2})
+
+    assert rows_of(reader(spark, durable_cluster, name).load()) == [("007", 2), ("7", 1)]
+    numbers = reader(spark, durable_cluster, name).schema("tailnum bigint, n int").load()
+    with pytest.raises(PythonException, match="'007' is another key; give a schema in which"):
+        numbers.collect()
 
 
 def test_a_field_that_the_type_does_not_name_is_read_all_the_same(

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_py.client.client import Client
+from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.jobs.client import JobClient
 from ringpop_py.spark import RingpopDataSource, stream_job, write_report
 from tests.spark.writes import TOTALS, contents, fresh_name, options_for, totals_of, writer
@@ -144,15 +145,16 @@ def test_a_batch_without_a_row_that_takes_effect_comes_again_until_it_is_mended(
 ) -> None:
     name, df = fresh_name(), stream_of(spark, tmp_path)
     add_file(tmp_path / "in", 1)
-    texts = spark.createDataFrame(
-        [(f"N{at}", "text") for at in range(40)], "tailnum string, v string"
-    )
-    writer(texts, durable_cluster, name, value="v").save()
+    keys = spark.range(40).selectExpr("concat('N', id) tailnum")
+    writer(keys.limit(0), durable_cluster, name, operation="delete").save()  # it makes the keyspace
+    with Client(durable_cluster.addresses[0]) as client, KeyspaceClient(client, name) as held:
+        for at in range(40):
+            held.put(f"N{at}", "text")
 
     for _ in range(2):
         with pytest.raises(StreamingQueryException, match=r"was not committed, as all of its 40"):
             run(df, durable_cluster, name, tmp_path)
-    writer(texts.select("tailnum"), durable_cluster, name, operation="delete").save()
+    writer(keys, durable_cluster, name, operation="delete").save()
     add_file(tmp_path / "in", 2)
     run(df, durable_cluster, name, tmp_path)
 
@@ -199,6 +201,20 @@ def test_a_result_that_would_be_added_again_is_refused(
 
     with pytest.raises(StreamingQueryException, match=message):
         run(counted, durable_cluster, fresh_name(), tmp_path, operation="add", mode=mode)
+
+
+def test_a_stream_of_other_types_is_refused_before_its_first_batch(
+    spark: SparkSession, durable_cluster: Cluster, tmp_path: Path
+) -> None:
+    name, df = fresh_name(), stream_of(spark, tmp_path)
+    add_file(tmp_path / "in", 1)
+    text = spark.sql("select 'N1' tailnum, 'late' delay")
+    writer(text, durable_cluster, name).save()
+
+    with pytest.raises(StreamingQueryException, match="column 'delay': operation add would leave"):
+        run(df, durable_cluster, name, tmp_path)
+
+    assert contents(durable_cluster, name) == {"N1": {"delay": "late"}}
 
 
 def test_a_keyspace_is_no_stream_to_read(

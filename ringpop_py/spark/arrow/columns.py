@@ -224,7 +224,7 @@ def unpack_rows(
     if len(present) < len(values):
         columns = {name: placed(column, present, len(values)) for name, column in columns.items()}
     if key is not None and key in schema.names:
-        columns[key] = _keys_as(schema.field(key), keys)
+        columns[key] = keys_as(schema.field(key), keys)
     return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 
 
@@ -237,13 +237,30 @@ def _unpacked(keys: pa.Array, packed: pa.LargeBinaryArray) -> list[Any]:
         raise
 
 
-def _keys_as(field: pa.Field, keys: pa.Array) -> pa.Array:
+def keys_as(field: pa.Field, keys: pa.Array) -> pa.Array:
+    """Return *keys* in the type of *field*, one of those that keys are written in.
+
+    Raises:
+        SchemaMismatch: a key is not what a key of this type is written as.
+    """
     try:
-        return keys.cast(field.type)
+        found = keys.cast(field.type)
+        if not pa.types.is_integer(field.type):
+            return found
+        other = pc.not_equal(found.cast(keys.type), keys)  # "007" is not the key of a number
+        why = (
+            f"{shown(keys.filter(other)[0].as_py())} is another key"
+            if pc.any(other).as_py()
+            else ""
+        )
     except pa.ArrowException as error:
-        raise SchemaMismatch(
-            f"a key does not fit column {field.name!r} of type {field.type}: {error}"
-        ) from None
+        why = str(error)
+    if not why:
+        return found
+    raise SchemaMismatch(
+        f"a key does not fit column {field.name!r} of type {field.type}: {why}; give a schema in"
+        f" which column {field.name!r} is a string"
+    )
 
 
 class _Unfit(Exception):

@@ -16,14 +16,14 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ringpop_py.columns.packed import unpack_column
 from ringpop_py.errors import ConfigError, SchemaMismatch
-from ringpop_py.spark.arrow.columns import shown, unpack_rows
+from ringpop_py.spark.arrow.columns import keys_as, shown, unpack_rows
 from ringpop_py.spark.arrow.stored import stored_type
 from ringpop_py.spark.keys import column_named, key_type
 from ringpop_py.spark.options import TIMEOUT_S, ReadOptions, Target
 from ringpop_py.spark.schemas import EXAMPLE, arrow_schema, struct_of
 from ringpop_py.spark.snapshot import peer_list
 from ringpop_py.spark.source.reader import KeyspaceReader, Lookup, Packed
-from ringpop_py.spark.typed import covers, kept_types
+from ringpop_py.spark.typed import Kept, covers, kept_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -101,6 +101,7 @@ def scan_of(options: ReadOptions, schema: StructType) -> Scan:
     arrow = arrow_schema(schema)
     if any(name.lower() == options.key.lower() for name in arrow.names):  # else it is not wanted
         options = replace(options, key=column_named(options.key, arrow.names))
+        key_type(schema, options.key)
     for field in arrow:
         if field.name != options.key:
             stored_type(field.type, field.name)
@@ -108,36 +109,35 @@ def scan_of(options: ReadOptions, schema: StructType) -> Scan:
                 raise ConfigError(
                     f"the value becomes column {options.value!r}, so there is no {field.name!r}"
                 )
-        elif field.type != pa.string():
-            raise ConfigError(
-                f"the key is text: column {field.name!r} is of type string, not {field.type}"
-            )
     return Scan(options, arrow)
 
 
 def inferred_schema(options: ReadOptions) -> StructType:
     """Return the key, and the columns that jobs have kept or that a sample of the values has."""
     with KeyspaceReader(options.target, stale=options.stale) as reader:
-        columns = _columns_in(reader, options.key, options.value)
+        sample, kept = reader.sample(), kept_in(reader.schemas())
+        columns = _columns_in(sample, kept, options.key, options.value)
     if columns is None:
         raise ConfigError(
             f"keyspace {options.target.keyspace!r} is empty, so its columns are unknown: give a"
             " schema, for example .schema('key string, flights bigint')"
         )
-    return StructType([StructField(options.key, StringType()), *columns.fields])
+    key = StructField(options.key, kept.key or StringType())
+    if not _fits_key(sample, key):  # other clients may have put any text
+        key = StructField(options.key, StringType())
+    return StructType([key, *columns.fields])
 
 
-def _columns_in(reader: KeyspaceReader, key: str, value: str | None) -> StructType | None:
+def _columns_in(sample: Packed, kept: Kept, key: str, value: str | None) -> StructType | None:
     """Return the columns of values; None if there is no value and nothing is kept."""
-    sample = reader.sample()
-    kept = kept_types(reader.schemas(), value)
-    if not len(sample.keys) and not kept:
+    types = kept.types(value)
+    if not len(sample.keys) and not types:
         return None
     inferred = from_arrow_schema(infer_schema(sample.values, key=key, value=value).remove(0))
     there = {field.name: field.dataType for field in inferred.fields}
     columns = {
         name: kind
-        for name, kind in kept.items()
+        for name, kind in types.items()
         if name.lower() != key.lower()
         and covers(kind, there.get(name, kind))
         and _fits(sample, StructField(name, kind), value)
@@ -153,6 +153,14 @@ def _fits(sample: Packed, field: StructField, value: str | None) -> bool:
         schema = arrow_schema(StructType([field]))
         unpack_rows(sample.keys, sample.values, schema, key=None, value=value)
     except (ConfigError, SchemaMismatch):
+        return False
+    return True
+
+
+def _fits_key(sample: Packed, field: StructField) -> bool:
+    try:
+        keys_as(arrow_schema(StructType([field])).field(0), sample.keys)
+    except SchemaMismatch:
         return False
     return True
 
@@ -223,7 +231,7 @@ def lookup(  # noqa: PLR0913 - options of one query, by name
 
 def _inferred(reader: KeyspaceReader, value: str | None) -> StructType:
     # No entry of a value has the name "", so the column of keys hides none.
-    found = _columns_in(reader, "", value)
+    found = _columns_in(reader.sample(), kept_in(reader.schemas()), "", value)
     if not found:
         raise ConfigError(
             f"keyspace {reader.keyspace!r} has no values yet, so its columns are unknown; give a"

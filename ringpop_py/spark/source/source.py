@@ -27,6 +27,7 @@ from pyspark.sql.datasource import DataSource
 from ringpop_py.errors import ApplicationError, ConfigError, KeyspaceConflict, KeyspaceUnknown
 from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.options import read_options, write_options
+from ringpop_py.spark.source.kept import kept_schemas
 from ringpop_py.spark.source.operations import check_operations
 from ringpop_py.spark.source.patience import Patience, job_client, reached
 from ringpop_py.spark.source.scan import inferred_schema, scan_of
@@ -37,7 +38,7 @@ from ringpop_py.spark.source.shuffled import (
     shuffle_options,
 )
 from ringpop_py.spark.source.writer import BatchWriter, StreamWriter
-from ringpop_py.spark.typed import kept_schema
+from ringpop_py.spark.typed import kept_in, kept_schema, refuse_other_types
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
@@ -142,6 +143,7 @@ def _prepared(options: WriteOptions, schema: StructType) -> WriteOptions:
                 ) from None
             patience(partial(_create, options))
             return options
+        refuse_other_types(options, options.schema, kept_in(kept_schemas(jobs, patience)))
     if options.partitions not in (None, described.partitions_count):
         raise KeyspaceConflict(
             f"keyspace {target.keyspace!r} exists already, with {described.partitions_count}"

@@ -45,6 +45,7 @@ from ringpop_py.spark.arrow.fingerprint import added, fingerprint
 from ringpop_py.spark.arrow.merging import changes_in
 from ringpop_py.spark.arrow.packing import keyed
 from ringpop_py.spark.keys import refuse_null_keys
+from ringpop_py.spark.source.kept import keep_types
 from ringpop_py.spark.source.patience import Patience, job_client
 from ringpop_py.spark.source.stopwatch import COMBINE, READ, STAGE, Stopwatch
 
@@ -281,6 +282,7 @@ def settle(
 
     Raises:
         BadKey: rows have no key, and the options refuse such rows; the job is not committed.
+        ConfigError: another job has kept other types meanwhile; the job is not committed.
         OperationIdReused: the job was committed before, with other rows or another operation.
         RowsRefused: no row would take effect, and the job is not committed; or it is, and some rows
             had no effect. A batch that is repeated under its name raises it again. A stream raises
@@ -306,11 +308,11 @@ def settle(
         if not any(each.known for each in staged):
             attempts = [each.attempt for each in staged if each.attempt is not None]
             note = {**counts, OPERATION: operation_text(options)}
+            keep_types(options, client, patience)
             decided = _commit(client, attempts, note, patience, again)
         if not decided:
             note = patience(client.note)
             _check_same(job, counts, operation_text(options), note, stream=stream)
-        _keep_schema(client, options.schema, patience)
         try:
             done = client.settled(timeout_s=apply_timeout_s)
         except RingpopError as error:
@@ -335,16 +337,6 @@ def _tell_refused(job: str, done: JobProgress, *, raises: bool, stream: bool) ->
     if raises:
         raise RowsRefused(text)
     _log.warning("%s", text)
-
-
-def _keep_schema(client: JobClient, schema: str, patience: Patience) -> None:
-    # Done before rows are applied. They can be read without it, so it never fails a job.
-    if not schema:
-        return
-    try:
-        patience(partial(client.keep_schema, schema))
-    except RingpopError as error:
-        _log.warning("the types of columns are not kept: %s", error)
 
 
 def _commit(

@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_py.client.client import Client
+from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.errors import BadOperation, KeyspaceUnknown
 from ringpop_py.jobs.client import JobClient
 from ringpop_py.spark import RingpopDataSource, WriteReport, stream_job, write_report
@@ -397,8 +398,9 @@ def test_rows_that_make_no_sense_for_what_was_there_are_told_each_time(
     spark: SparkSession, cluster: Cluster
 ) -> None:
     df, name = flights(spark), fresh_name()  # a change of each key in each of three tasks
-    text = spark.createDataFrame([("N7", "text")], "tailnum string, said string")
-    writer(text, cluster, name, value="said").save()
+    writer(df.limit(0), cluster, name, operation=TOTALS).save()
+    with Client(cluster.addresses[0]) as client, KeyspaceClient(client, name) as held:
+        held.put("N7", "text")
 
     for _ in range(2):  # a scheduler that repeats the job must not take it for done
         with pytest.raises(AnalysisException, match="but 3 rows were refused: 'N7': BadOperation"):
@@ -520,6 +522,41 @@ def test_columns_that_no_value_can_hold_are_refused(spark: SparkSession, cluster
 
     with pytest.raises(AnalysisException, match="column 'odd' is of type map"):
         writer(df, cluster, fresh_name()).save()
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "message"),
+    [
+        ("select 7L id, 'x' n", {}, "column 'n': operation put would leave string, and keyspace"),
+        ("select 7L id, 1.5BD n", {"operation": "n=add"}, "CAST.`n` AS int."),
+        ("select '7' id, 1 n", {}, "key column 'id' is of type string"),
+        ("select 7L id, 1 n", {"value": "n"}, "this write would leave one column each"),
+    ],
+)
+def test_other_types_than_those_of_the_keyspace_are_refused_before_the_job(
+    spark: SparkSession, cluster: Cluster, sql: str, options: dict[str, str], message: str
+) -> None:
+    name = fresh_name()
+    writer(spark.sql("select 1 id, 1 n"), cluster, name, key="id").save()
+    ran = spark.sparkContext.accumulator(0)
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ran.add(1)
+        yield from batches
+
+    df = spark.sql(sql)
+    with pytest.raises(AnalysisException, match=message):
+        writer(df.mapInArrow(counted, df.schema), cluster, name, key="id", **options).save()
+    writer(spark.sql("select 2L id, 2L n, 'new' m"), cluster, name, key="id").save()
+
+    assert ran.value == 0
+    back = spark.read.format("ringpop").options(**options_of_read(cluster, name)).load()
+    assert back.dtypes == [("id", "bigint"), ("n", "bigint"), ("m", "string")]
+    assert sorted(map(tuple, back.collect())) == [(1, 1, None), (2, 2, "new")]
+
+
+def options_of_read(cluster: Cluster, keyspace: str) -> dict[str, str]:
+    return {"keyspace": keyspace, "key": "id", "peers": ",".join(cluster.addresses)}
 
 
 def test_names_of_jobs_are_not_shared_by_keyspaces(spark: SparkSession, cluster: Cluster) -> None:
