@@ -254,7 +254,7 @@ class ShuffleUnknown(ShuffleError, code="shuffle-unknown", took_effect="no", htt
 
 
 class ShuffleConflict(ShuffleError, code="shuffle-conflict", took_effect="no", http_status=409):
-    """A shuffle of that name exists with another definition, or was ended with other attempts."""
+    """The shuffle has another definition, was ended with other attempts, or has other rows."""
 
 
 class ShuffleEnded(ShuffleError, code="shuffle-ended", took_effect="no", http_status=409):

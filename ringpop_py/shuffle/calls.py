@@ -115,11 +115,16 @@ class Put(_OfOne, frozen=True, tag=True):
 
 
 class Commit(_OfOne, frozen=True, tag=True):
-    """Let the attempts of a batch of a stream count when the shuffle ends; each batch once."""
+    """Let the attempts of a batch of a stream count when the shuffle ends; each batch once.
+
+    Attributes:
+        fingerprint: of the rows of all these attempts.
+    """
 
     stream: Text
     batch: Natural
     winners: dict[int, Winner]
+    fingerprint: Natural
 
 
 class End(_OfOne, frozen=True, tag=True):

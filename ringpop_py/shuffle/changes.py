@@ -10,11 +10,23 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ringpop_py.shuffle.record import STORE, Interval, MemberId, Record, Segment, State, Winner
+from ringpop_py.errors import ShuffleConflict
+from ringpop_py.shuffle.record import (
+    STORE,
+    Batch,
+    Interval,
+    MemberId,
+    Record,
+    Segment,
+    State,
+    Winner,
+)
 from ringpop_py.values.declared import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from ringpop_py.shuffle.calls import Commit
 
 
 def created(
@@ -36,14 +48,37 @@ def with_attempts(record: Record, count: int) -> Record:
     return record.with_(next_attempt=record.next_attempt + count)
 
 
-def with_batch(
-    record: Record, stream: str, batch: int, winners: Mapping[int, Winner]
-) -> Record | None:
-    """Let these attempts count at the end; return None if *batch* was committed before."""
-    if batch <= record.batches.get(stream, -1):
+def with_batch(record: Record, call: Commit) -> Record | None:
+    """Let the attempts of a batch count at the end; return None if it was committed before.
+
+    Raises:
+        ShuffleConflict: it was committed with other rows, or a later batch was, and not this one.
+    """
+    committed = record.batches.get(call.stream, {})
+    rows = sum(winner.rows for winner in call.winners.values())
+    found, before = Batch(rows, call.fingerprint), committed.get(call.batch)
+    if found == before:
         return None
+    if before is not None or any(later > call.batch for later in committed):
+        raise ShuffleConflict(_other_rows(call, found, before, max(committed)))
     return record.with_(
-        batches={**record.batches, stream: batch}, committed={**record.committed, **winners}
+        batches={**record.batches, call.stream: {**committed, call.batch: found}},
+        committed={**record.committed, **call.winners},
+    )
+
+
+def _other_rows(call: Commit, found: Batch, before: Batch | None, last: int) -> str:
+    if before is None:
+        how = f"has {found.rows:,} rows and was not committed, though batch {last} was"
+    elif before.rows == found.rows:
+        how = f"was committed before with {before.rows:,} other rows"
+    else:
+        how = f"was committed before with {before.rows:,} rows, and these are {found.rows:,}"
+    return (
+        f"batch {call.batch} of stream {call.stream!r} {how}. Nothing was changed: the stream began"
+        " again at a state that is older than the shuffle, or its source returns other rows for the"
+        " same offsets. Begin a stream of another name (with Spark: with a new checkpointLocation),"
+        " at the first row that is not committed"
     )
 
 

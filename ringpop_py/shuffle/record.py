@@ -86,6 +86,17 @@ class Winner(Declared, frozen=True):
     rows: Natural
 
 
+class Batch(Declared, frozen=True):
+    """The rows of a batch that was committed, to tell them from others under its number.
+
+    Attributes:
+        fingerprint: of all rows, in whichever order and attempts they come.
+    """
+
+    rows: Natural
+    fingerprint: Natural
+
+
 class Record(Declared, frozen=True):
     """What the members of one shuffle act on.
 
@@ -97,7 +108,7 @@ class Record(Declared, frozen=True):
         is_stored: fixed at creation: whether frames are in the store, instead of at a replica.
         members: in order. The first one follows the last one.
         next_attempt: below it, numbers of attempts are taken.
-        batches: by the name of a stream, the last of its batches that was committed.
+        batches: by the name of a stream and their numbers, its batches that were committed.
         committed: the attempts of these batches; they count when the shuffle ends.
         segments: by number; a number is never used again.
         cuts: where intervals begin, written once, at the end of PUT; the protocol does not read it.
@@ -114,7 +125,7 @@ class Record(Declared, frozen=True):
     is_stored: bool = False
     next_attempt: Natural = 0
     next_segment: Natural = 0
-    batches: dict[str, Natural] = {}  # noqa: RUF012
+    batches: dict[str, dict[Natural, Batch]] = {}  # noqa: RUF012
     committed: dict[int, Winner] = {}  # noqa: RUF012
     segments: dict[int, Segment] = {}  # noqa: RUF012 - msgspec copies an empty default
     cuts: bytes = b""

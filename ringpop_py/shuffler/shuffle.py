@@ -502,9 +502,8 @@ class Shuffle:
         return taken.next_attempt
 
     async def commit(self, call: c.Commit) -> None:
-        """Let the attempts of a batch count. Raises as `take_attempts`."""
-        stream, batch, winners = call.stream, call.batch, call.winners
-        await self._set_in_put(call.uid, lambda record: with_batch(record, stream, batch, winners))
+        """Let the attempts of a batch count. Raises as `take_attempts` and `with_batch`."""
+        await self._set_in_put(call.uid, lambda record: with_batch(record, call))
 
     async def _set_in_put(self, uid: int, change: Callable[[Record], Record | None]) -> Record:
         """Change the record of a shuffle that takes rows; return the one before."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import xxhash
 
 from ringpop_py.client.client import Closing
+from ringpop_py.columns.fingerprint import added
 from ringpop_py.errors import (
     ShuffleConflict,
     ShuffleDamaged,
@@ -249,12 +250,13 @@ class ShuffleClient(Closing):
         )
         self._take(self._cluster.ask(c.Create(self.name, definition, intervals)))
 
-    def attempt(self, *, part: int = 0) -> Attempt:
+    def attempt(self, *, part: int = 0, for_commit: bool = False) -> Attempt:
         """Begin an attempt to put the rows of one task.
 
         Args:
             part: the number of the task. In a random order, the place of a row follows from it, and
                 from the place of the row among those of the task.
+            for_commit: whether its receipt is for `commit`, which needs a fingerprint of the rows.
 
         Raises:
             ShuffleEnded, ShuffleDeleted, ShuffleUnknown, ShuffleUnavailable
@@ -270,6 +272,7 @@ class ShuffleClient(Closing):
             number,
             seed=self._definition.seed,
             part=part,
+            for_commit=for_commit,
         )
 
     def commit(self, receipts: Iterable[Receipt], *, stream: str, batch: int) -> None:
@@ -278,15 +281,26 @@ class ShuffleClient(Closing):
         Args:
             stream: names the stream.
             batch: its number, higher than that of the batch before. A batch that was committed
-                already is left as it was, so it may be sent again.
+                already is left as it was, so the same rows may be sent again, in any order and any
+                attempts. Floating-point numbers are not compared: sums that are computed anew may
+                differ in their last digits.
 
         Raises:
-            ShuffleConflict: if a receipt is of another shuffle.
+            ShuffleConflict: the batch was committed with other rows, or a receipt is of another
+                shuffle.
+            ShuffleRefused: an attempt was not begun with *for_commit*.
             ShuffleEnded, ShuffleDeleted, ShuffleUnavailable
         """
-        record = self.record
-        winners = _winners(record, self.name, receipts)
-        self._take(self._cluster.ask(c.Commit(self.name, record.uid, stream, batch, winners)))
+        record, there = self.record, list(receipts)
+        winners = _winners(record, self.name, there)
+        for each in there:
+            if each.fingerprint is None:
+                raise ShuffleRefused(
+                    f"the receipt of attempt {each.number} does not tell its rows from others:"
+                    " begin attempts of a stream with attempt(for_commit=True)"
+                )
+        total = added(each.fingerprint or 0 for each in there)
+        self._take(self._cluster.ask(c.Commit(self.name, record.uid, stream, batch, winners, total)))
 
     def end(self, receipts: Iterable[Receipt | tuple[int, int, int]], *, wait: bool = True) -> None:
         """End the shuffle: the rows of these attempts count, and those of committed batches.
@@ -604,7 +618,7 @@ def _winners(
 ) -> dict[int, Winner]:
     found: dict[int, Winner] = {}
     for receipt in receipts:
-        number, frames, rows, uid = Receipt(*receipt)
+        number, frames, rows, uid, _ = Receipt(*receipt)
         if uid not in (0, record.uid):
             raise ShuffleConflict(
                 f"the receipt of attempt {number} is of another shuffle, or of {name!r} before it "

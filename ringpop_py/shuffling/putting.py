@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import pyarrow as pa
 
+from ringpop_py.columns.fingerprint import added, fingerprint
 from ringpop_py.errors import (
     BodyError,
     ShuffleDeleted,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from ringpop_py.sorting.order import Order
 
 
+BATCH_ROWS: Final = 16_384
+"""The rows of which a fingerprint is made at a time, so that their hashes fit into a cache."""
 WINDOW: Final = 16
 """The most frames under way at a time; they are in memory, too."""
 
@@ -40,12 +43,14 @@ class Receipt(NamedTuple):
 
     Attributes:
         uid: of the shuffle whose attempt it is: each shuffle numbers its own. 0 if it is not known.
+        fingerprint: tells the rows from others; None unless the attempt is *for_commit*.
     """
 
     number: int
     frames: int
     rows: int
     uid: int = 0
+    fingerprint: int | None = None
 
 
 class Attempt:
@@ -69,6 +74,7 @@ class Attempt:
         *,
         seed: int | None,
         part: int,
+        for_commit: bool = False,
     ) -> None:
         self.number = number
         self.rows = 0
@@ -78,6 +84,7 @@ class Attempt:
         self._seed = seed
         self._part = part
         self._frames = 0
+        self._fingerprint = 0 if for_commit else None
         self._receipt: Receipt | None = None
         self._failed = False
         self._turn = number
@@ -113,6 +120,9 @@ class Attempt:
         self.check(table)
         if not table.num_rows:
             return
+        if self._fingerprint is not None:
+            more = (fingerprint(each, floats=False) for each in table.to_batches(BATCH_ROWS))
+            self._fingerprint = added([self._fingerprint, *more])
         if self._seed is not None:
             table = with_random_keys(table, self._seed, self._part, self.rows)
         entries = entries_of(self._order, table, self.number, self._frames)
@@ -140,7 +150,9 @@ class Attempt:
         """Say that this is all; return the receipt. Raises as `put`."""
         if self._receipt is None:
             self.send([last_entry_of(self.number, self._frames, self.rows)])
-            self._receipt = Receipt(self.number, self._frames, self.rows, self._put.uid)
+            self._receipt = Receipt(
+                self.number, self._frames, self.rows, self._put.uid, self._fingerprint
+            )
         return self._receipt
 
     def send(self, entries: Iterable[bytes]) -> int:

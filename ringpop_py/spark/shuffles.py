@@ -66,6 +66,7 @@ class PutTask:
     schema: bytes
     timeout_s: float
     cluster_key: str | None = None
+    for_commit: bool = False
 
     def put(self, batches: Iterator[pa.RecordBatch]) -> Receipt:
         """Put the rows of one task; return the receipt."""
@@ -77,7 +78,9 @@ class PutTask:
             ShuffleClient.open(
                 self.peers, self.name, timeout_s=self.timeout_s, cluster_key=self.cluster_key
             ) as client,
-            client.attempt(part=0 if context is None else context.partitionId()) as attempt,
+            client.attempt(
+                part=0 if context is None else context.partitionId(), for_commit=self.for_commit
+            ) as attempt,
         ):
             for table in _gathered(batches):
                 # Spark names another zone for instants, and lets columns be null or not.
@@ -86,7 +89,9 @@ class PutTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Put the rows of one task; yield the receipt as a row."""
-        yield pa.RecordBatch.from_pylist([self.put(batches)._asdict()])
+        receipt = self.put(batches)._asdict()
+        del receipt["fingerprint"]
+        yield pa.RecordBatch.from_pylist([receipt])
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

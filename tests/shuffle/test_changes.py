@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ringpop_py.errors import ShuffleConflict
 from ringpop_py.shuffle import changes
+from ringpop_py.shuffle.calls import Commit
 from ringpop_py.shuffle.record import STORE, MemberId, Record, State, Winner
 
 A, B, C = (MemberId(host, 1) for host in "abc")
@@ -65,17 +69,40 @@ def test_a_member_that_joins_what_can_be_read_fetches_its_share_and_no_more() ->
     )
 
 
+def batch(stream: str, number: int, winners: dict[int, Winner], fingerprint: int = 9) -> Commit:
+    return Commit("s", 7, stream, number, winners, fingerprint)
+
+
 def test_a_batch_of_a_stream_counts_once() -> None:
     record = changes.created(None, 7, b"", 4, [A, B])
 
-    one = changes.with_batch(record, "stream", 0, {4: Winner(1, 10)})
+    one = changes.with_batch(record, batch("stream", 0, {4: Winner(1, 10)}))
     assert one is not None
-    two = changes.with_batch(one, "other", 0, {5: Winner(1, 20)})
+    two = changes.with_batch(one, batch("other", 0, {5: Winner(1, 20)}))
 
     assert two is not None
     assert two.committed == {4: Winner(1, 10), 5: Winner(1, 20)}
-    assert changes.with_batch(two, "stream", 0, {6: Winner(1, 10)}) is None
-    assert changes.with_batch(two, "stream", 1, {6: Winner(1, 10)}) is not None
+    # The same rows in other attempts, frames and tasks.
+    assert changes.with_batch(two, batch("stream", 0, {6: Winner(3, 4), 7: Winner(1, 6)})) is None
+    three = changes.with_batch(two, batch("stream", 2, {6: Winner(1, 10)}))
+    assert three is not None
+    assert changes.with_batch(three, batch("stream", 0, {8: Winner(1, 10)})) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (batch("stream", 1, {6: Winner(1, 11)}), "before with 10 rows, and these are 11"),
+        (batch("stream", 1, {6: Winner(1, 10)}, 8), "before with 10 other rows"),
+        (batch("stream", 0, {6: Winner(1, 3)}), "3 rows and was not committed, though batch 1 was"),
+    ],
+)
+def test_other_rows_under_the_number_of_a_batch_are_refused(call: Commit, why: str) -> None:
+    record = changes.created(None, 7, b"", 4, [A, B])
+    record = changes.with_batch(record, batch("stream", 1, {4: Winner(1, 10)})) or record
+
+    with pytest.raises(ShuffleConflict, match=f"{why}. Nothing was changed: .* another name"):
+        changes.with_batch(record, call)
 
 
 def test_what_is_created_again_begins_anew_under_a_higher_version() -> None:

@@ -127,6 +127,8 @@ class Put(WriterCommitMessage):
 class _Writer:
     """The common part of both writers."""
 
+    _for_commit = False
+
     def __init__(self, options: ShuffleOptions, schema: StructType) -> None:
         self._options = options
         arrow = arrow_schema(schema)
@@ -144,6 +146,7 @@ class _Writer:
             bytes(arrow.serialize()),
             options.timeout_s,
             options.cluster_key,
+            self._for_commit,
         )
 
     def _client(self) -> ShuffleClient:
@@ -174,6 +177,8 @@ class ShuffleBatchWriter(_Writer, DataSourceArrowWriter):
 
 class ShuffleStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """A batch of a stream; made again for each batch and for each commit."""
+
+    _for_commit = True
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Put rows. Called in a task."""

@@ -138,12 +138,22 @@ def test_what_is_wrong_is_said(cluster: ShuffleCluster) -> None:
             ):
                 attempt.put(pa.table({"key": ["a"], "text": ["b"]}))
             attempt.put(rows(1))
-        number, frames, count, _ = attempt.receipt
+        number, frames, count, *_ = attempt.receipt
         with pytest.raises(
             ShuffleIncomplete, match="it has 1 frames with 60000 rows, not 2 "
         ) as caught:
             client.end([(number, frames + 1, count)])
         assert caught.value.attempts == (number,)
+        with pytest.raises(ShuffleRefused, match="begin attempts of a stream with"):
+            client.commit([attempt.receipt], stream="s", batch=0)
+        for seed in (1, 1, 2):
+            with client.attempt(for_commit=True) as again:
+                for part in rows(seed).to_batches(7_000)[:: -1 if seed == 1 else 1]:
+                    again.put(part)
+            if seed == 1:
+                client.commit([again.receipt], stream="s", batch=0)
+        with pytest.raises(ShuffleConflict, match="committed before with 60,000 other rows"):
+            client.commit([again.receipt], stream="s", batch=0)
         with pytest.raises(ShuffleIncomplete, match="1 of 1 frames are missing"):
             client.end([(number + 1000, 1, 1)])
         client.end([attempt.receipt])
