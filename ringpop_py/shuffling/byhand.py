@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ringpop_py.errors import BodyError, ShuffleDamaged, ShuffleRefused, ShuffleUnavailable
+from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.record import State
 from ringpop_py.shuffling.client import (
     INTERVALS,
@@ -137,8 +138,7 @@ class ByHand(ShuffleClient):
         definition = self._definition
         return Attempt(
             self._cluster,
-            self.name,
-            self.record.uid,
+            c.Put(self.name, self.record.uid),
             self._order,
             attempt,
             seed=definition.seed,

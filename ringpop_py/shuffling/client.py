@@ -266,8 +266,7 @@ class ShuffleClient(Closing):
         number = reply.number if isinstance(reply, c.Said) else 0
         return Attempt(
             self._cluster,
-            self.name,
-            record.uid,
+            c.Put(self.name, record.uid),
             self._order,
             number,
             seed=self._definition.seed,

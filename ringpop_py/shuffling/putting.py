@@ -67,8 +67,7 @@ class Attempt:
     def __init__(
         self,
         cluster: Cluster,
-        name: str,
-        uid: int,
+        put: c.Put,
         order: Order,
         number: int,
         *,
@@ -79,7 +78,7 @@ class Attempt:
         self.number = number
         self.rows = 0
         self._cluster = cluster
-        self._put = c.Put(name, uid)
+        self._put = put
         self._order = order
         self._seed = seed
         self._part = part

@@ -58,7 +58,7 @@ class Line:
 def attempt(cluster: Cluster, seed: int | None = None) -> Attempt:
     schema = SCHEMA if seed is None else SCHEMA.append(pa.field(RANDOM, pa.uint64()))
     order = Order(schema, ("key",) if seed is None else (RANDOM,))
-    return Attempt(cast("Any", cluster), "mine", 1, order, 0, seed=seed, part=0)
+    return Attempt(cast("Any", cluster), c.Put("mine", 1), order, 0, seed=seed, part=0)
 
 
 def test_after_a_failed_put_the_client_looks_for_the_members_that_are_there() -> None:
