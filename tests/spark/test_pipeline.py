@@ -224,9 +224,11 @@ def test_a_job_that_fails_says_why_in_a_line_and_leaves_nothing(
 def test_rows_that_the_keyspace_refuses_fail_the_job_and_are_named(
     spark: SparkSession, cluster: Cluster, pipeline: Make
 ) -> None:
-    one_key = "source.sql=SELECT 'N1' AS tailnum FROM source LIMIT 1"
-    run(spark, pipeline("columns=[]", "value=string('none')", one_key))
     numbers = pipeline("columns=[]", "value=int(1)", "operation=add", "job=numbers")
+    name = numbers.keyspace.name
+    with Client(cluster.addresses[0]) as client, KeyspaceClient(client, name) as keyspace:
+        client.admin("/admin/keyspaces/create", {"name": name, "partitions": 12})
+        keyspace.put("N1", "none")
 
     with pytest.raises(PipelineFailed, match=r"^RowsRefused: .*'N1': BadOperation"):
         run(spark, numbers)
@@ -237,6 +239,17 @@ def test_rows_that_the_keyspace_refuses_fail_the_job_and_are_named(
     assert len(held) == 97
     assert again.repeated, "whoever repeats it until it is done comes to an end"
     assert "job 'numbers' was applied, but" in told
+
+
+def test_other_types_than_those_of_the_keyspace_are_refused_before_the_job(
+    spark: SparkSession, pipeline: Make
+) -> None:
+    run(spark, pipeline("columns=[]", "value=string('none')"))
+    numbers = pipeline("columns=[]", "value=int(1)", "operation=add")
+
+    for attempt in (dry_run, run):
+        with pytest.raises(ConfigError, match="'value': operation add would leave bigint"):
+            attempt(spark, numbers)
 
 
 def test_the_session_that_is_there_is_used_and_left_alone(spark: SparkSession) -> None:

@@ -291,9 +291,8 @@ def settle(
             known whether it is committed.
         JobAborted: the job was aborted before.
     """
-    staged = sorted(
-        (each for each in messages if isinstance(each, Staged)), key=attrgetter("partition")
-    )
+    staged = [each for each in messages if isinstance(each, Staged)]
+    staged.sort(key=attrgetter("partition"))
     counts: Counter[str] = Counter()
     for each in staged:
         counts.update(each.counts)
