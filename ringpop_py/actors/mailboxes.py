@@ -68,7 +68,7 @@ def register_saving(aggregations: Aggregations) -> None:
             raise ConditionFailed("the actor has gone on elsewhere")
         return record
 
-    aggregations.register(SAVE, save)
+    aggregations.register(SAVE, save, listed=False)
 
 
 def pack(value: Value) -> bytes:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
+from difflib import get_close_matches
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,6 +21,7 @@ from ringpop_py.errors import BadOperation, ConditionFailed, ConfigError, Keyspa
 from ringpop_py.faults import is_fault, text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
     from ringpop_py.values.operations import Value
@@ -38,6 +40,8 @@ _IS_DECIMAL: Final = re.compile(
 ).fullmatch
 FIELDS: Final = "fields"
 """The aggregation that applies others to the fields of a map."""
+ELSEWHERE: Final = {"sum": "add", "set": "put", "upsert": "put", "remove": "delete"}
+"""What operations are called in SQL and in other systems."""
 SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -65,6 +69,14 @@ class Registered(NamedTuple):
     reads: bool = True
 
 
+def unknown_text(name: str, known: Iterable[str]) -> str:
+    """Return that *name* is none of those *known*, and which of them may be meant."""
+    there = sorted(known)
+    close = [ELSEWHERE.get(name.lower(), ""), *get_close_matches(name.lower(), there, 1)]
+    hint = next((f", perhaps {each!r} is meant" for each in close if each), "")
+    return f"{name!r}{hint}; there are {', '.join(there)}"
+
+
 class Aggregations:
     """The aggregations of a process by their names: the built-in ones and an application's own.
 
@@ -73,15 +85,19 @@ class Aggregations:
     """
 
     def __init__(self) -> None:
+        self._unlisted: set[str] = set()
         self._registered = {**BUILT_IN, FIELDS: Registered(self._update_fields)}
         self.get = self._registered.get  # the method of the dict itself, for the hot path
 
-    def register(self, name: str, function: Aggregation) -> None:
+    def register(self, name: str, function: Aggregation, *, listed: bool = True) -> None:
         """Register *function* as *name* in this process.
 
         The function gets its own copy of the value, and may change it. If it raises anything other
         than `KeyspaceError`, or its result cannot be stored, the write is refused with
         `BadOperation`.
+
+        Args:
+            listed: whether lists for users name it; False for our own, which requests make.
 
         Raises:
             ConfigError: if the name is taken, empty or too long, or *function* cannot be called.
@@ -94,18 +110,20 @@ class Aggregations:
         if name in self._registered:
             raise ConfigError(f"there is an aggregation {name!r} already")
         self._registered[name] = Registered(_guarded(name, function))
+        if not listed:
+            self._unlisted.add(name)
 
     @property
     def own(self) -> list[str]:
-        """The names of all that are not built in."""
-        return sorted(self._registered.keys() - BUILT_IN.keys() - {FIELDS})
+        """The names of an application's own."""
+        return sorted(self._registered.keys() - BUILT_IN.keys() - {FIELDS} - self._unlisted)
 
     def find(self, name: str) -> Registered:
         """Return the aggregation *name*. Raises BadOperation if there is none."""
         registered = self._registered.get(name)
         if registered is None:
-            known = ", ".join(sorted(self._registered))
-            raise BadOperation(f"there is no aggregation {name!r}; there are {known}")
+            text = unknown_text(name, self._registered.keys() - self._unlisted)
+            raise BadOperation(f"there is no aggregation {text}")
         return registered
 
     def _update_fields(self, current: Value | Absent, argument: Value) -> Value | Absent:

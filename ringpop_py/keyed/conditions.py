@@ -92,7 +92,7 @@ def register_conditions(aggregations: Aggregations) -> None:
             raise ConditionFailed(f"if_none_match: there is a value, and its tag is {tag!r}")
         return aggregations.find(operation).function(there, fields.get("argument"))
 
-    aggregations.register(CONDITIONAL, check_and_apply)
+    aggregations.register(CONDITIONAL, check_and_apply, listed=False)
 
 
 def _matches(tag: str | None, condition: str, tags: Value) -> bool:

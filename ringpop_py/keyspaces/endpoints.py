@@ -244,8 +244,7 @@ class KeyspaceServer:
         try:
             host = (await self._share(job, incoming)).host
         except KeyspaceUnknown:
-            # Another member may serve it: the error of this check passes, and the client turns
-            # there.
+            # Another member may serve it: this error passes, and the client turns there.
             self._finder.check_not_elsewhere(job.keyspace)
             raise
         if not isinstance(host, DurableHost):

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.actors.actors import Actor, Actors
     from ringpop_py.columns.pages import ColumnsRequest
+    from ringpop_py.keyed.aggregations import Aggregations
     from ringpop_py.placing.definition import Definition
     from ringpop_py.placing.table import Table
     from ringpop_py.proxy.request import AnyReply, AnyRequest, OwnerReply, RequestOptions
@@ -60,8 +61,7 @@ if TYPE_CHECKING:
     from ringpop_py.values.requests import ScanRequest
 
 SERVED_S_MAX: Final = 60.0
-"""The most seconds of a request that this node serves without an errand: the wheel of deadlines has
-a place for each tick until the last one."""
+"""The most seconds of a request without an errand: the wheel of deadlines has a place a tick."""
 
 
 class PackedRows(NamedTuple):
@@ -121,6 +121,7 @@ class Keyspace:
     - `KeyspaceUnknown`, once it was dropped.
 
     Attributes:
+        aggregations: the operations that this process knows.
         streams: those that this node has started, by name.
         ended: whether the node has ended, so that every request fails immediately.
     """
@@ -133,6 +134,7 @@ class Keyspace:
         self.owners = KeyspaceOwners(node, host)
         self.stage = ActorHost(host, spawn)
         self._spawn = spawn
+        self.aggregations: Aggregations  # set by whoever makes it
         self.streams: dict[str, StreamHere] = {}
         self.ended = False
         self._writer = Writer(node.name)

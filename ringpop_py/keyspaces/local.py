@@ -126,9 +126,12 @@ class LocalKeyspaces:
             host = await self._durable(self._store, definition, create=bool(settings))
             keyspace = Keyspace(node, host, self._rng, self._spawn)
         elif settings:
-            keyspace = _LocalKeyspace(node, definition, self._states, self._rng, self._spawn)
+            keyspace = _LocalKeyspace(
+                node, _LocalHost(definition, self._states), self._rng, self._spawn
+            )
         else:
             raise KeyspaceUnknown(f"no keyspace {name!r} in this process")
+        keyspace.aggregations = self.aggregations
         self._keyspaces[name] = keyspace
         return keyspace
 
@@ -294,15 +297,10 @@ class _LocalKeyspace(Keyspace):
     """A keyspace with all of its partitions at hand: many changes are made without detours."""
 
     def __init__(
-        self,
-        node: NodeView,
-        definition: Definition,
-        states: States,
-        rng: random.Random,
-        spawn: Callable[..., None],
+        self, node: NodeView, local: _LocalHost, rng: random.Random, spawn: Callable[..., None]
     ) -> None:
-        self._local = _LocalHost(definition, states)
-        super().__init__(node, self._local, rng, spawn)
+        self._local = local
+        super().__init__(node, local, rng, spawn)
 
     async def update_many(
         self,

@@ -161,6 +161,7 @@ class Shares:
         def make(spawn: Spawn) -> tuple[DurableHost | MemoryHost, Keyspace]:
             host = self._host_for(entry, spawn)
             keyspace = Keyspace(self._node, host, self._rng, spawn)
+            keyspace.aggregations = self._states.aggregations
             host.driver.may_leave = keyspace.stage.may_leave
             return host, keyspace
 

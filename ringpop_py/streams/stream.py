@@ -11,6 +11,7 @@ import trio
 
 from ringpop_py.arguments import checked_callable, checked_text
 from ringpop_py.errors import (
+    BadOperation,
     ConfigError,
     RecordRefused,
     SourceFailed,
@@ -408,7 +409,7 @@ def start_stream(
 
     Args:
         operation: what a record does to its key: an operation of `Keyspace.update`, such as
-            ``add``, or the name of an aggregation that was registered.
+            ``add``, or the name of an aggregation that was registered here before.
         name: the name of the stream. Under another name, everything is read and counts again.
         argument: returns the operation's argument for a record's value, in a thread; by default
             the argument is the value itself.
@@ -417,15 +418,22 @@ def start_stream(
             it is None, a split stops at such a record, and its status says so.
 
     Raises:
-        ConfigError: if an argument cannot be used, the stream was started here before, or the
-            keyspace is in memory mode: its copies could not agree how far a source was read.
+        ConfigError: if an argument cannot be used, this node does not know *operation*, the stream
+            was started here before, or the keyspace is in memory mode: its copies could not agree
+            how far a source was read.
     """
     if keyspace.definition.mode != "durable":
         raise ConfigError(
             f"keyspace {keyspace.name!r} is in memory mode, and a stream needs a store"
         )
     check_stream(name, source, refused, "stream")
-    checked_text(operation, "an operation")
+    try:
+        keyspace.aggregations.find(checked_text(operation, "an operation"))
+    except BadOperation as error:
+        raise ConfigError(
+            f"operation of stream {name!r}: {error}. Register an aggregation of your own at each"
+            " node, before its streams start: each may own partitions"
+        ) from None
     _check_plain(argument, "argument")
     if name in keyspace.streams:
         raise ConfigError(f"this node has started a stream {name!r} into {keyspace.name!r} already")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringpop_py.actors.mailboxes import SAVE
 from ringpop_py.errors import BadOperation, ConditionFailed, ConfigError
 from ringpop_py.keyed.aggregations import (
     ABSENT,
@@ -22,6 +23,8 @@ from ringpop_py.keyed.aggregations import (
     Aggregations,
     check_value,
 )
+from ringpop_py.keyed.conditions import CONDITIONAL
+from ringpop_py.keyspaces.states import States
 
 if TYPE_CHECKING:
     import random
@@ -219,7 +222,9 @@ def test_a_name_that_is_taken_or_none_is_not_registered(name: str) -> None:
 
 
 def test_an_unknown_aggregation_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(BadOperation, match="no aggregation 'sum'; there are add, add_decimal"):
+    with pytest.raises(
+        BadOperation, match="no aggregation 'sum', perhaps 'add' is meant; there are add, add_d"
+    ):
         AGGREGATIONS.find("sum")
 
 
@@ -338,3 +343,15 @@ def test_what_an_application_has_registered_is_told_from_what_is_built_in() -> N
     aggregations.register("mine", lambda _, argument: argument)
 
     assert aggregations.own == ["mine", "twice"]
+
+
+def test_our_own_are_found_and_in_no_list() -> None:
+    aggregations = States("node").aggregations
+
+    assert aggregations.own == []
+    for name in (CONDITIONAL, SAVE):
+        assert aggregations.find(name)
+    with pytest.raises(BadOperation) as caught:
+        aggregations.find("conditiona")
+    assert "conditional" not in str(caught.value)
+    assert SAVE not in str(caught.value)

@@ -220,16 +220,18 @@ async def test_what_is_no_fault_of_a_record_is_tried_again_and_told() -> None:
     refused: list[object] = []
     async with open_local_keyspaces() as local:
         totals = await local.open_keyspace("totals", partitions=1)
+        local.aggregation("sum", lambda _there, argument: argument)
         stream = start_stream(
             totals,
             Rows([Record(1, "a", 1)]),
-            "sum",  # which this node will know later
+            "sum",
             name="rows",
             refused=lambda *record: refused.append(record),
         )
+        del local.aggregations._registered["sum"]  # as an owner that was not told of it
         await until(lambda: any(status.trouble for status in stream.status()))
         [status] = stream.status()
-        assert status.trouble.startswith("partition 0: there is no aggregation 'sum'; there are ")
+        assert status.trouble.startswith("partition 0: there is no aggregation 'sum', perhaps ")
         local.aggregation("sum", lambda _there, argument: argument)
         await counted(totals, Counter(a=1))
         await until(lambda: not status.trouble)
@@ -327,6 +329,16 @@ async def test_what_cannot_be_a_stream_is_refused(options: dict[str, Any], messa
         totals = await local.open_keyspace("totals", partitions=2)
         with pytest.raises(ConfigError, match=message):
             start_stream(totals, MIXED, "add", **options)
+
+
+async def test_an_operation_that_this_node_does_not_know_is_refused_at_the_start() -> None:
+    async with open_local_keyspaces() as local:
+        totals = await local.open_keyspace("totals", partitions=2)
+        with pytest.raises(ConfigError, match=r"'sum', perhaps 'add' is meant; .*Register"):
+            start_stream(totals, MIXED, "sum", name="rows")
+        local.aggregation("sum", lambda _there, argument: argument)
+
+        assert start_stream(totals, MIXED, "sum", name="rows").name == "rows"
 
 
 async def test_a_source_has_two_methods() -> None:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.client.client import Client
 from ringpop_py.errors import ConfigError, RingpopError
-from ringpop_py.keyed.aggregations import BUILT_IN, FIELDS
+from ringpop_py.keyed.aggregations import BUILT_IN, FIELDS, unknown_text
+from ringpop_py.keyed.conditions import CONDITIONAL
 from ringpop_py.spark.source.patience import CONNECT_TIMEOUT_S, Patience, reached
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from ringpop_py.spark.options import Target, WriteOptions
 
-ELSEWHERE: Final = {"sum": "add", "set": "put", "upsert": "put", "remove": "delete"}
-"""What operations are called in SQL and in other systems."""
+EVERYWHERE: Final = frozenset({*BUILT_IN, FIELDS, CONDITIONAL})
+"""What every daemon knows."""
 
 
 def check_operations(options: WriteOptions) -> None:
@@ -30,9 +30,7 @@ def check_operations(options: WriteOptions) -> None:
         ConnectFailed: no daemon answers.
     """
     named = options.fields or {"": options.operation}
-    unknown = {
-        column: name for column, name in named.items() if name not in BUILT_IN and name != FIELDS
-    }
+    unknown = {column: name for column, name in named.items() if name not in EVERYWHERE}
     known: set[str] = set()
     if not unknown:
         return
@@ -40,8 +38,10 @@ def check_operations(options: WriteOptions) -> None:
         known |= theirs
         if known.issuperset(unknown.values()):
             return
-    left = {column: name for column, name in unknown.items() if name not in known}
-    raise ConfigError(_message(left, known))
+    column, name = next(each for each in unknown.items() if each[1] not in known)
+    where = f"column {column!r}: " if column else ""
+    text = unknown_text(name, {*BUILT_IN, *known})
+    raise ConfigError(f"option operation: {where}no member knows {text}")
 
 
 def _registered(target: Target) -> Iterable[set[str]]:
@@ -61,13 +61,3 @@ def _registered(target: Target) -> Iterable[set[str]]:
             Client(address, timeout_s=CONNECT_TIMEOUT_S, cluster_key=target.cluster_key) as client,
         ):
             yield set(client.admin("/admin/node")["aggregations"])
-
-
-def _message(unknown: Mapping[str, str], known: set[str]) -> str:
-    there = sorted({*BUILT_IN, *known})
-    said = []
-    for column, name in unknown.items():
-        close = [ELSEWHERE.get(name.lower(), ""), *get_close_matches(name.lower(), there, 1)]
-        hint = next((f", perhaps {each!r} is meant" for each in close if each), "")
-        said.append(f"{f'column {column!r}: ' if column else ''}no member knows {name!r}{hint}")
-    return f"option operation: {'; '.join(said)}. There are {', '.join(there)}"

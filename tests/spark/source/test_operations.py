@@ -18,7 +18,7 @@ def check(peer: str, operation: str, distribution: str = "owners") -> None:
     check_operations(write_options(given | {"maxRetries": "0"}))
 
 
-@pytest.mark.parametrize("operation", ["put", "add_decimal", "a=add,b=top"])
+@pytest.mark.parametrize("operation", ["put", "add_decimal", "a=add,b=top", "conditional"])
 def test_what_is_built_in_needs_no_question(operation: str) -> None:
     check("127.0.0.1:1", operation)
 
