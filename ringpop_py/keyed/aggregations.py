@@ -12,16 +12,15 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Context, Decimal, Inexact, InvalidOperation, localcontext
-from difflib import get_close_matches
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.arguments import checked_callable, checked_text
 from ringpop_py.errors import BadOperation, ConditionFailed, ConfigError, KeyspaceError
 from ringpop_py.faults import is_fault, text_of
+from ringpop_py.values.unknown import unknown_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
     from ringpop_py.values.operations import Value
@@ -40,8 +39,6 @@ _IS_DECIMAL: Final = re.compile(
 ).fullmatch
 FIELDS: Final = "fields"
 """The aggregation that applies others to the fields of a map."""
-ELSEWHERE: Final = {"sum": "add", "set": "put", "upsert": "put", "remove": "delete"}
-"""What operations are called in SQL and in other systems."""
 SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 
@@ -69,14 +66,6 @@ class Registered(NamedTuple):
     reads: bool = True
 
 
-def unknown_text(name: str, known: Iterable[str]) -> str:
-    """Return that *name* is none of those *known*, and which of them may be meant."""
-    there = sorted(known)
-    close = [ELSEWHERE.get(name.lower(), ""), *get_close_matches(name.lower(), there, 1)]
-    hint = next((f", perhaps {each!r} is meant" for each in close if each), "")
-    return f"{name!r}{hint}; there are {', '.join(there)}"
-
-
 class Aggregations:
     """The aggregations of a process by their names: the built-in ones and an application's own.
 
@@ -90,14 +79,11 @@ class Aggregations:
         self.get = self._registered.get  # the method of the dict itself, for the hot path
 
     def register(self, name: str, function: Aggregation, *, listed: bool = True) -> None:
-        """Register *function* as *name* in this process.
+        """Register *function* as *name* in this process; unless *listed*, no text names it.
 
         The function gets its own copy of the value, and may change it. If it raises anything other
         than `KeyspaceError`, or its result cannot be stored, the write is refused with
         `BadOperation`.
-
-        Args:
-            listed: whether lists for users name it; False for our own, which requests make.
 
         Raises:
             ConfigError: if the name is taken, empty or too long, or *function* cannot be called.
@@ -110,8 +96,7 @@ class Aggregations:
         if name in self._registered:
             raise ConfigError(f"there is an aggregation {name!r} already")
         self._registered[name] = Registered(_guarded(name, function))
-        if not listed:
-            self._unlisted.add(name)
+        self._unlisted |= set() if listed else {name}
 
     @property
     def own(self) -> list[str]:
