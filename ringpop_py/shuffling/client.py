@@ -299,7 +299,9 @@ class ShuffleClient(Closing):
                     " begin attempts of a stream with attempt(for_commit=True)"
                 )
         total = added(each.fingerprint or 0 for each in there)
-        self._take(self._cluster.ask(c.Commit(self.name, record.uid, stream, batch, winners, total)))
+        self._take(
+            self._cluster.ask(c.Commit(self.name, record.uid, stream, batch, winners, total))
+        )
 
     def end(self, receipts: Iterable[Receipt | tuple[int, int, int]], *, wait: bool = True) -> None:
         """End the shuffle: the rows of these attempts count, and those of committed batches.

@@ -114,7 +114,9 @@ class ShuffleRoutes:
         counts = _whole(given, "frames"), _whole(given, "rows")
         number = _number(request, "attempt")
         receipt = await self._run(request, lambda client: client.finish(number, *counts))
-        return wanted.answer(receipt._asdict())
+        found = receipt._asdict()
+        del found["fingerprint"]  # which `commit` needs, that HTTP does not have
+        return wanted.answer(found)
 
     async def _end(self, request: Request) -> Response:
         wanted, _ = Wanted(request), Query(request)
