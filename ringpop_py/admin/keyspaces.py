@@ -69,6 +69,7 @@ class _OfKeyspace(Named, frozen=True):
     keep: Any = KEPT_COUNT
     number: Any = "latest"
     into: _Name | None = None
+    min_cluster_size: Any = None
     generation: Natural | None = None
 
 
@@ -104,6 +105,7 @@ async def _show(ringpop: Ringpop, body: dict[str, Any]) -> object:
     return {
         **summary_of(ringpop, name),
         "definition": host.definition.as_record(),
+        "revision": host.definition.revision,
         "here": here_of(ringpop, host),
     }
 
@@ -138,6 +140,27 @@ async def _create(ringpop: Ringpop, body: dict[str, Any]) -> object:
         created = True
     await ringpop.keyspaces.open(definition)
     return {"created": created, **summary_of(ringpop, definition.name)}
+
+
+async def _set(ringpop: Ringpop, body: dict[str, Any]) -> object:
+    """Change how many members a durable keyspace waits for."""
+    name, keyspaces = await _existing(ringpop, body), ringpop.keyspaces
+    if keyspaces.here(name).host.definition.mode == "memory":
+        raise ConfigError(
+            f"keyspace {name!r} is in memory mode: no store would keep what is set. While it waits"
+            " for members it holds nothing, so drop it, and create it with another min_cluster_size"
+        )
+    catalog, worker = keyspaces.durable(name)
+    wanted = convert(_OfKeyspace, body, "request").min_cluster_size
+    entry, former = await worker.run(catalog.change, name, wanted)
+    keyspaces.learn(entry)
+    return {
+        "source": ringpop.name,
+        "name": name,
+        "min_cluster_size": entry.definition.min_cluster_size,
+        "before": former.min_cluster_size,
+        "revision": entry.definition.revision,
+    }
 
 
 async def _drop(ringpop: Ringpop, body: dict[str, Any]) -> object:
@@ -297,6 +320,7 @@ CREATES: Final = _by_any({CREATE: _create})
 CHANGES: Final = _by_any(
     {
         DROP: _drop,
+        "/admin/keyspaces/set": _set,
         REBALANCE: _rebalance,
         "/admin/keyspaces/checkpoint": _checkpoint,
         "/admin/keyspaces/restore": _restore,

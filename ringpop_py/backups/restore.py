@@ -94,9 +94,8 @@ async def restore(
     wanted_name = name if into is None else into
     if wanted_name != name:
         check_name(wanted_name)
-    return await making.make(
-        replace(definition, name=wanted_name), origin, source, ends_old=wanted_name == name
-    )
+    definition = replace(definition, name=wanted_name).revised_as(entries[-1].definition)
+    return await making.make(definition, origin, source, ends_old=wanted_name == name)
 
 
 async def bring_back(
@@ -128,7 +127,8 @@ async def bring_back(
     origin = f"brought back from generation {old.generation} of {name!r}"
     making = _Making(keyspaces, catalog, worker)
     source = partial(_from_log, catalog.store, catalog.keys_of(old))
-    return await making.make(old.definition, origin, source, ends_old=True)
+    definition = old.definition.revised_as(entries[-1].definition)
+    return await making.make(definition, origin, source, ends_old=True)
 
 
 def _from_checkpoint(catalog: Catalog, manifest: Manifest, partition: int) -> Snapshot:

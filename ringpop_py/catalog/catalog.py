@@ -2,7 +2,8 @@
 
 A name may have several generations, one after the other. A keyspace that was dropped and created
 again, or restored from a checkpoint, is a new generation. The name means the newest one, unless
-that was dropped. All of this is put if absent, so two nodes that create or drop at the same time do
+that was dropped. If an admin changes a definition, the whole of it is put again, as the next
+revision. All of this is put if absent, so two nodes that create, change or drop at the same time do
 no harm.
 
 A generation that is restored takes its number first; then its data are put, and last the mark that
@@ -17,6 +18,7 @@ are created on two sides of a partitioned network, all nodes choose the same one
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -58,12 +60,13 @@ class CatalogEntry(NamedTuple):
         return self.definition.name
 
     @property
-    def order(self) -> tuple[bool, int, bool]:
+    def order(self) -> tuple[bool, int, bool, int]:
         """A sort key: of two entries of one name, the greater one counts.
 
         A durable keyspace is never replaced by one in memory whose creator did not know of it.
         """
-        return self.definition.mode == "durable", self.generation, self.dropped
+        of = self.definition
+        return of.mode == "durable", self.generation, self.dropped, of.revision
 
 
 class Catalog:
@@ -154,20 +157,42 @@ class Catalog:
         while True:
             # The newest of all generations, even of those that do not count, as numbers are taken.
             newest = max(self._marks(definition.name), default=0)
-            entry = self._put(definition, newest + 1, origin)
-            if entry is not None:  # otherwise another put has taken that number
-                return entry
+            entry = self._put(replace(definition, revision=0), newest + 1, origin)
+            if entry is None:  # another put has taken that number
+                continue
+            if definition.revision:  # what an admin has set holds in what is restored, too
+                entry = self._put(definition, entry.generation, origin) or entry
+            return entry
 
     def complete(self, entry: CatalogEntry) -> None:
         """Make a reserved generation count from now on."""
         self.store.put_if_absent(self.keys_of(entry).completed, b"")
 
     def _put(self, definition: Definition, generation: int, origin: str) -> CatalogEntry | None:
-        """Put that *generation*, reserved if it has an *origin*; None if another put won."""
+        """Put that revision of that *generation*; *origin* as reserved. None if another put won."""
         entry = CatalogEntry(definition, generation, origin=origin)
         record = definition.as_record() | ({_ORIGIN: origin} if origin else {})
-        key = self.keys_of(entry).definition
+        key = self.keys_of(entry).revised(definition.revision)
         return entry if self.store.put_if_absent(key, wrap_message(record, key)) else None
+
+    def change(self, name: str, min_cluster_size: int) -> tuple[CatalogEntry, Definition]:
+        """Give the keyspace *name* another *min_cluster_size*; return it, and what it replaced.
+
+        Raises:
+            KeyspaceUnknown: if there is no keyspace of this name.
+            ConfigError: if that number cannot be used.
+        """
+        while True:
+            found = self.find(name)
+            if found is None or found.dropped:
+                raise KeyspaceUnknown(f"no keyspace {name!r} in cluster {self.cluster!r}")
+            former = found.definition
+            changed = former.revised(min_cluster_size)
+            if former.min_cluster_size == min_cluster_size:
+                return found, former
+            entry = self._put(changed, found.generation, found.origin)
+            if entry is not None:  # otherwise another change was faster, and ours replaces that
+                return entry, former
 
     def drop(self, name: str) -> CatalogEntry:
         """Mark *name* as dropped, and what is being restored under it. Its data stay in the store.
@@ -231,16 +256,21 @@ class Catalog:
     def _newest_first(self, name: str) -> Iterator[tuple[CatalogEntry, bool]]:
         """Yield all generations, the newest first, and whether they count."""
         for generation, marks in sorted(self._marks(name).items(), reverse=True):
-            entry = self._read(name, generation, dropped="dropped" in marks)
+            revisions = [mark for mark in marks if mark.startswith("definition")]
+            revision = max(int(mark.partition("-")[2] or 0) for mark in revisions)
+            entry = self._read(name, generation, dropped="dropped" in marks, revision=revision)
             yield entry, not entry.origin or ("completed" in marks and "void" not in marks)
 
-    def _read(self, name: str, generation: int, *, dropped: bool) -> CatalogEntry:
-        key = KeyspaceKeys(self.cluster, name, generation).definition
+    def _read(
+        self, name: str, generation: int, *, dropped: bool, revision: int = 0
+    ) -> CatalogEntry:
+        key = KeyspaceKeys(self.cluster, name, generation).revised(revision)
         try:
             payload = unwrap(self.store.get(key) or b"", key)
             record = a_map(decode_value("msgpack", payload), "a definition")
             origin = a_text(record.pop(_ORIGIN, ""), "an origin")
-            return CatalogEntry(Definition.of_record(record), generation, dropped, origin)
+            definition = Definition.of_record(record, revision)
+            return CatalogEntry(definition, generation, dropped, origin)
         except (BodyError, ConfigError) as error:
             raise StateDamaged(
                 f"{key} holds no definition of keyspace {name!r}: {error}; restore the object"

@@ -93,6 +93,10 @@ class KeyspaceKeys:
         self.all_reached = f"{self.root}reached/"
         self.schemas = f"{self.root}schemas/"
 
+    def revised(self, revision: int) -> str:
+        """Return the key of that *revision* of the definition."""
+        return f"{self.definition}{f'-{revision:06}' if revision else ''}"
+
     @property
     def all_partitions(self) -> str:
         """The prefix of what all partitions have besides journals."""

@@ -285,6 +285,13 @@ def settings_from(options: argparse.Namespace) -> dict[str, object]:
     return body
 
 
+change: Final = _asking(
+    "keyspaces/set",
+    "keyspace {name}: min_cluster_size is {min_cluster_size} now; it was {before}".format_map,
+    *("name", "min_cluster_size"),
+)
+
+
 def drop(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl keyspace drop NAME``."""
     if not options.yes:

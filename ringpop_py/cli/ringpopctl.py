@@ -275,21 +275,10 @@ def _add_keyspace_commands(
     to = keyspace.add_subparsers(metavar="COMMAND", required=True)
     add("list", keyspaces.list_all, "all keyspaces", to=to, reads=True)
     of = "the keyspace's name"
-    add(
-        "show",
-        keyspaces.show,
-        "one keyspace: settings, moves, checkpoints",
-        to=to,
-        about=of,
-        reads=True,
-    )
-    create = add(
-        "create",
-        keyspaces.create,
-        "create a keyspace, unless it exists with these settings",
-        to=to,
-        about=of,
-    )
+    summary = "one keyspace: settings, moves, checkpoints"
+    add("show", keyspaces.show, summary, to=to, about=of, reads=True)
+    summary = "create a keyspace, unless it exists with these settings"
+    create = add("create", keyspaces.create, summary, to=to, about=of)
     create.add_argument(
         "--manual", action="store_true", help="move no partitions to new members automatically"
     )
@@ -298,6 +287,11 @@ def _add_keyspace_commands(
     for name, (kind, metavar, text) in keyspaces.SETTINGS.items():
         flag = f"--{name.removesuffix('_s').replace('_', '-')}"  # without the unit, seconds
         create.add_argument(flag, dest=name, type=kind, metavar=metavar, help=text)
+    summary = "change what a durable keyspace waits for, though its members are gone for good"
+    change = add("set", keyspaces.change, summary, to=to, about=of)
+    change.epilog = "example: ringpopctl keyspace set visits --min-cluster-size 1"
+    text = "assign partitions once there are N members; this replaces what code says"
+    change.add_argument("--min-cluster-size", type=count, metavar="N", required=True, help=text)
     summary = "no longer serve a keyspace; its data stay in the store"
     drop = add("drop", keyspaces.drop, summary, to=to, about=of)
     drop.add_argument("--yes", action="store_true", help="do not ask")

@@ -154,9 +154,7 @@ class Keyspaces:
     def elsewhere(self, name: str) -> Elsewhere | None:
         """Return the durable keyspace *name*, if this node has no store but knows of it."""
         entry = self._entries.get(name)
-        if self._stored is not None or entry is None or entry.dropped:
-            return None
-        if entry.definition.mode == "memory":
+        if self._stored or entry is None or entry.dropped or entry.definition.mode == "memory":
             return None
         ring, members = self._node.ring, self._node.members
         able = [m.name for m in members if m.name in ring and STORE_LABEL in dict(m.labels)]
@@ -172,11 +170,9 @@ class Keyspaces:
 
     async def find(self, name: str) -> Share:
         """As `here`, but ask the store and other members first. Raises StoreUnavailable, too."""
-        share = self.shares.get(name)
-        if share is None:
+        if self.shares.get(name) is None:
             await self._look_for(name)
-            share = self.here(name)
-        return share
+        return self.here(name)
 
     async def _look_for(self, name: str) -> None:
         if self.shares.get(name) is None and self._stored is not None:
@@ -288,6 +284,8 @@ class Keyspaces:
             text = f"keyspace {name!r} was created twice; the other one is kept: {difference}"
             log.warning("keyspace-replaced", keyspace=name, text=text)
         self._entries[name] = entry
+        if (share := self.shares.get(name)) is not None and share.host.redefine(entry):
+            return
         self.shares.end(name)  # that of an older generation
         if not entry.dropped:
             self.shares.begin(entry)

@@ -391,7 +391,7 @@ class MemorySteward(Holdings):
             self._refusing.clear()
         willing = [name for name in others if name not in self._refusing]
         try:
-            self._heirs = self._assignments.owners(willing, assigned=True)
+            self._heirs = self.assignments.owners(willing, assigned=True)
         except (NoOwner, NotEnoughMembers):
             self._heirs = None  # there is no member left to hand them to
             self._tasks.append(Changed())  # so this node may end

@@ -108,7 +108,7 @@ class PipelineTarget:
         body: dict[str, Any] = {"name": self.keyspace.name}
         if self._is_there():
             shown = self._ask("/admin/keyspaces/show", body)
-            self._check(Definition.of_record(shown["definition"]))
+            self._check(Definition.of_record(shown["definition"], shown.get("revision", 0)))
             return False
         if not self.keyspace.create:
             raise KeyspaceUnknown(
@@ -156,11 +156,11 @@ class PipelineTarget:
             raise KeyspaceConflict(
                 f"keyspace {found.name!r} is in memory mode; a job needs a durable one"
             )
-        record = found.as_record()
+        record = found.fixed_settings()
         wrong = [
             f"{name} {record[name]!r}, not {wanted!r}"
             for name, wanted in self.keyspace.settings.items()
-            if record[name] != wanted
+            if name in record and record[name] != wanted
         ]
         if wrong:
             raise KeyspaceConflict(f"keyspace {found.name!r} is there and has {', '.join(wrong)}")

@@ -119,7 +119,8 @@ def check_cluster_size(members: Sequence[str], members_min: int, *, assigned: bo
     raise NotEnoughMembers(
         f"no partition was assigned yet: {len(members)} of the {members_min} members that the "
         f"keyspace waits for (min_cluster_size) are here: {named}"
-        f"{', …' if len(members) > NAMED_MAX else ''}. Start {members_min - len(members)} more"
+        f"{', …' if len(members) > NAMED_MAX else ''}. Start {members_min - len(members)} more, or "
+        "lower it: ringpopctl keyspace set"
     )
 
 

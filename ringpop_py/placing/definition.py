@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Literal, TypedDict, get_args
 from urllib.parse import quote
 
@@ -37,7 +37,7 @@ class Settings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A keyspace as it was created. Its definition never changes.
+    """A keyspace as it was created. Its settings never change, except one, by an admin (`revised`).
 
     In ``memory`` mode there is no store. Each member serves the partitions that it should own by
     its own view of the members, on both sides of a partitioned network, too. Afterwards the copies
@@ -57,6 +57,7 @@ class Definition:
         checkpoint_interval_s: how often each partition with changes writes a checkpoint.
         merge: memory mode's rule for a key that both sides of a partitioned network have written:
             a name in `ringpop_py.keyed.joins.RULES`, or of a rule that all members registered.
+        revision: how often an admin has changed *min_cluster_size*. It is no setting.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Definition:
     max_keys_per_partition: int | None = None
     checkpoint_interval_s: float = 10.0
     merge: str = "last_writer_wins"
+    revision: int = 0
 
     def __post_init__(self) -> None:
         if not is_name(self.name):
@@ -97,11 +99,31 @@ class Definition:
             )
 
     def as_record(self) -> dict[str, object]:
-        """Return the definition as a map, which `of_record` reads."""
-        return asdict(self)
+        """Return the settings as a map, which `of_record` reads."""
+        record = asdict(self)
+        del record["revision"]
+        return record
+
+    def fixed_settings(self) -> dict[str, object]:
+        """Return the settings with which applications must agree."""
+        record = self.as_record()
+        if self.revision:  # what an admin has set holds, whatever their code says
+            del record["min_cluster_size"]
+        return record
+
+    def revised(self, min_cluster_size: int) -> Definition:
+        """Return the next revision. Raises ConfigError if *min_cluster_size* cannot be used."""
+        return replace(self, min_cluster_size=min_cluster_size, revision=self.revision + 1)
+
+    def revised_as(self, other: Definition) -> Definition:
+        """Return this definition with what an admin has set in *other*, if anything."""
+        if not other.revision:
+            return self
+        set_to = other.min_cluster_size
+        return replace(self, min_cluster_size=set_to, revision=other.revision)
 
     @classmethod
-    def of_record(cls, record: object) -> Definition:
+    def of_record(cls, record: object, revision: int = 0) -> Definition:
         """Return the definition in *record*; a setting that *record* lacks has its default.
 
         Raises:
@@ -109,22 +131,22 @@ class Definition:
         """
         if not isinstance(record, Mapping):
             raise ConfigError("a definition is a map of settings")
-        known = {field.name for field in fields(cls)}
+        known = {field.name for field in fields(cls)} - {"revision"}
         unknown = sorted(str(name) for name in record if name not in known)
         if unknown or "name" not in record:
             wrong = f"unknown: {', '.join(unknown)}" if unknown else "it has no name"
             raise ConfigError(f"a keyspace's settings are {', '.join(sorted(known))}; {wrong}")
         # Their types are checked by `__post_init__`.
         settings: dict[str, Any] = dict(record)
-        return cls(**settings)
+        return cls(**settings, revision=revision)
 
     def difference_from(self, other: Definition) -> str:
         """Describe the settings in which *other* differs; empty if it does not differ."""
-        mine, theirs = self.as_record(), other.as_record()
+        mine, theirs = self.fixed_settings(), other.fixed_settings()
         return ", ".join(
             f"{name} {mine[name]!r} instead of {theirs[name]!r}"
             for name in mine
-            if mine[name] != theirs[name]
+            if name in theirs and mine[name] != theirs[name]
         )
 
     def check_same(self, other: Definition) -> None:

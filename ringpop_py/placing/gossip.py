@@ -46,6 +46,7 @@ class _Sheet(Declared, frozen=True):
 
     Attributes:
         assignment: see `Known`.
+        revision: that of *definition*.
     """
 
     definition: Any
@@ -53,6 +54,7 @@ class _Sheet(Declared, frozen=True):
     dropped: bool
     rows: list[Any]
     assignment: Natural
+    revision: Natural = 0
 
 
 class _Offer(Declared, frozen=True):
@@ -68,6 +70,12 @@ class _Offer(Declared, frozen=True):
     dropped: bool
     digest: Checksum = 0
     fingerprints: tuple[Checksum, ...] | None = None
+    revision: Natural = 0
+
+    @property
+    def order(self) -> tuple[bool, int, bool, int]:
+        """See `Known.order`."""
+        return self.durable, self.generation, self.dropped, self.revision
 
 
 class _Told(Declared, frozen=True):
@@ -102,9 +110,10 @@ class Known:
     """The version of the newest recorded assignment."""
 
     @property
-    def order(self) -> tuple[bool, int, bool]:
+    def order(self) -> tuple[bool, int, bool, int]:
         """A sort key; see `CatalogEntry.order`."""
-        return self.definition.mode == "durable", self.generation, self.dropped
+        of = self.definition
+        return of.mode == "durable", self.generation, self.dropped, of.revision
 
     @property
     def digest(self) -> int:
@@ -112,6 +121,20 @@ class Known:
         rows = self.table.digest if self.table is not None else 0
         # Without the assignment: its version is only a hint, and nodes read the store anyway.
         return hash_text(f"{self.definition.name} {self.order} {rows}")
+
+    def offer(self, *, marked: bool = False) -> _Offer:
+        """Return the summary for others; *marked* adds the fingerprints of the table."""
+        durable, generation, dropped, revision = self.order
+        digest = self.table.digest if self.table is not None else 0
+        marks = tuple(self.table.fingerprints()) if marked and self.table is not None else None
+        name = self.definition.name
+        return _Offer(name, durable, generation, dropped, digest, marks, revision)
+
+    def sheet(self, rows: Iterable[TableRow]) -> _Sheet:
+        """Return the sheet for others, with these *rows* of the table."""
+        of = self.definition
+        about = self.generation, self.dropped, to_rows(rows), self.assignment
+        return _Sheet(of.as_record(), *about, of.revision)
 
 
 class GossipTarget(Protocol):
@@ -284,10 +307,7 @@ class TableGossip:
     # Comparing.
 
     def _compare(self, other: str) -> GossipAsk:
-        offers = [
-            _Offer(name, *k.order, k.table.digest if k.table is not None else 0)
-            for name, k in sorted(self._target.known().items())
-        ]
+        offers = [known.offer() for _, known in sorted(self._target.known().items())]
         return self._ask(other, _Step.DIGESTS, self._encode(offers=offers))
 
     def done(self, token: int, answer: bytes | None, now: int) -> list[GossipAsk]:
@@ -324,11 +344,7 @@ class TableGossip:
         groups: dict[_Generation, list[TableRow]] = {}
         wanted = [(name, known[name]) for name in told.wants if name in known]
         if step is _Step.DIGESTS and wanted:
-            offers = [
-                _Offer(name, *of.order, of.table.digest, tuple(of.table.fingerprints()))
-                for name, of in wanted
-                if of.table is not None
-            ]
+            offers = [of.offer(marked=True) for _, of in wanted if of.table is not None]
             # Sheets without rows: a node that does not know the keyspace creates its table then.
             groups = {(name, of.generation): [] for name, of in wanted}
             return self._encode(self._sheets(groups), offers)
@@ -370,10 +386,9 @@ class TableGossip:
         wants, marks, groups = [], [], {}
         for offer in told.offers:
             name, ours = offer.name, known.get(offer.name)
-            state = offer.durable, offer.generation, offer.dropped
-            if ours is None or ours.order < state:
+            if ours is None or ours.order < offer.order:
                 wants.append(name)
-            elif ours.order > state:
+            elif ours.order > offer.order:
                 groups[name, ours.generation] = list(ours.table or ())
             elif ours.table is not None and ours.table.digest != offer.digest:
                 if offer.fingerprints is None:
@@ -393,7 +408,7 @@ class TableGossip:
         believed = self._store_id in ("", store_id)
         for sheet in sheets[:KEYSPACES_MAX]:
             try:
-                definition = Definition.of_record(sheet.definition)
+                definition = Definition.of_record(sheet.definition, sheet.revision)
             except ConfigError:  # of a newer version; the other sheets are for us, too
                 continue
             if definition.mode == "durable" and not believed:
@@ -413,7 +428,7 @@ class TableGossip:
         """Return sheets of the keyspaces in *groups*, with those rows, unless they are outdated."""
         known = self._target.known()
         return tuple(
-            _Sheet(of.definition.as_record(), generation, of.dropped, to_rows(rows), of.assignment)
+            of.sheet(rows)
             for (name, generation), rows in groups.items()
             if (of := known.get(name)) is not None and of.generation == generation
         )

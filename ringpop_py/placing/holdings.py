@@ -86,7 +86,7 @@ class Holdings:
         self.waits_for: KeyspaceError | NoOwner | None = None
         self.handoff_pauses_us: list[int] = []
         self.handoff_seconds = Histogram()
-        self._assignments = assignments
+        self.assignments = assignments
         self._sight = sight
         self._name = sight.name
         self._tasks: list[Task] = []
@@ -165,7 +165,7 @@ class Holdings:
         return self._sight.status_of(name) in _THERE
 
     def _owners(self) -> Sequence[str] | None:
-        return self._assignments.owners(self._sight.owners(), assigned=self.table.assigned)
+        return self.assignments.owners(self._sight.owners(), assigned=self.table.assigned)
 
     # What happens, in either mode.
 

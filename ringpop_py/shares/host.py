@@ -120,6 +120,14 @@ class OwningHost(Generic[DriverT]):
             return None
         return found
 
+    def redefine(self, entry: CatalogEntry) -> bool:
+        """Go by *entry*, if it is a revision of this generation; return whether it is."""
+        if entry.dropped or entry.generation != self.generation:
+            return False
+        self.definition = self.driver.steward.assignments.definition = entry.definition
+        self.driver.wake()
+        return True
+
     async def end(self) -> None:
         """Give up all partitions: the keyspace was dropped."""
         await self.driver.drop()

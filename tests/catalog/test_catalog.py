@@ -61,3 +61,56 @@ def test_a_keyspace_can_be_dropped_though_the_definition_before_it_is_damaged() 
     dropped = catalog.drop("counts")
 
     assert (dropped.generation, dropped.dropped) == (2, True)
+
+
+def test_a_change_that_another_one_overtakes_replaces_that() -> None:
+    class Overtaken(MemoryStore):
+        overtakes = False
+
+        def put_if_absent(self, key: str, value: bytes) -> bool:
+            if self.overtakes:
+                self.overtakes = False
+                Catalog(self, "c").change("counts", 5)
+            return super().put_if_absent(key, value)
+
+    store = Overtaken()
+    catalog = Catalog(store, "c")
+    catalog.create(Definition(name="counts", partitions=4, min_cluster_size=3))
+    store.overtakes = True
+
+    ours, former = catalog.change("counts", 2)
+
+    assert (former.min_cluster_size, former.revision) == (5, 1)
+    assert (ours.definition.min_cluster_size, ours.definition.revision) == (2, 2)
+    assert catalog.find("counts") == ours
+    assert [entry.generation for entry in catalog.generations("counts")] == [1]
+
+
+def test_revisions_are_in_the_order_of_their_numbers_and_the_first_may_be_damaged() -> None:
+    store = MemoryStore()
+    catalog = Catalog(store, "c")
+    first = catalog.create(Definition(name="counts", partitions=4))
+    for count in range(2, 14):
+        catalog.change("counts", count)
+    key = catalog.keys_of(first).definition
+    store.delete([key])
+    store.put_if_absent(key, b"damaged")
+
+    found = catalog.find("counts")
+
+    assert found is not None
+    assert (found.definition.min_cluster_size, found.definition.revision) == (13, 12)
+
+
+def test_a_revision_is_restored_under_the_name_of_the_first() -> None:
+    catalog = Catalog(MemoryStore(), "c")
+    definition = Definition(name="counts", partitions=4, min_cluster_size=3).revised(1)
+
+    reserved = catalog.reserve(definition, "restored from x")
+    hidden = catalog.find("counts")
+    catalog.complete(reserved)
+
+    assert hidden is None
+    assert catalog.find("counts") == reserved
+    assert (reserved.definition, reserved.origin) == (definition, "restored from x")
+    assert catalog.create(Definition(name="counts", partitions=4, min_cluster_size=3)) == reserved

@@ -649,7 +649,8 @@ def _heard_answer(body: bytes) -> object:
 def _gossip() -> dict[str, Kind]:
     rows = [dataclasses.replace(row, desired="") for row in TABLE_ROWS[1:]]
     told = [(SMALL, 1, False), ("k-é", rows), ("k-é", 9)]
-    everything = [(SMALL, 1 << 40, True), ("k-é", TABLE_ROWS), ("k-é", INTEGER_MAX)]
+    revised = dataclasses.replace(SMALL, revision=INTEGER_MAX)
+    everything = [(revised, 1 << 40, True), ("k-é", TABLE_ROWS), ("k-é", INTEGER_MAX)]
     marks = (("k-é", tuple(_owned().fingerprints())),)
     return {
         "gossip.told": Kind(_told, _heard, {"nothing": [], "full": everything}),
@@ -874,6 +875,12 @@ def _store() -> dict[str, Kind]:
                 "chosen": CatalogEntry(chosen, 3),
                 "full": CatalogEntry(chosen, 3, origin="restored from é"),
             },
+        ),
+        "store.revision": _stored(
+            KEYS.revised(2),
+            _put_entry,
+            lambda store: Catalog(store, "prod")._read("k-é", 3, dropped=False, revision=2),
+            {"full": CatalogEntry(dataclasses.replace(chosen, revision=2), 3)},
         ),
         "store.assignment": _stored(
             KEYS.assignment(7),

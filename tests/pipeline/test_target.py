@@ -61,6 +61,19 @@ def test_other_settings_than_those_it_was_made_with_are_a_conflict(cluster: Clus
         target.prepare()
 
 
+def test_a_file_that_says_what_held_before_an_admin_changed_it_is_no_conflict(
+    cluster: Cluster,
+) -> None:
+    target = a_target(cluster, "three", partitions=8, min_cluster_size=1)
+    target.prepare()
+    body = {"name": "three", "min_cluster_size": 2}
+    target._ask("/admin/keyspaces/set", body)
+
+    assert not target.prepare()
+    with pytest.raises(KeyspaceConflict, match="has partitions 8, not 9"):
+        a_target(cluster, "three", partitions=9, min_cluster_size=1).prepare()
+
+
 def test_what_the_daemons_refuse_is_told_in_their_words(cluster: Cluster) -> None:
     target = a_target(cluster, "odd", strategy="nonsense")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ringpop_py.placing.definition import Mode
     from ringpop_py.placing.gossip import GossipAsk
 
-Facts = tuple[tuple[bool, int, bool], list[tuple[int, PartitionStatus, str, str]]]
+Facts = tuple[tuple[bool, int, bool, int], list[tuple[int, PartitionStatus, str, str]]]
 SECOND: Final = 1_000_000
 LATE_S_MAX: Final = 5
 
@@ -88,9 +88,11 @@ class Gossiper:
         return self._known
 
     def learn_keyspace(self, definition: Definition, generation: int, *, dropped: bool) -> None:
-        table = Table(definition.name, generation, definition.partitions)
-        entry = Known(definition, generation, dropped, None if dropped else table)
         known = self._known.get(definition.name)
+        table = Table(definition.name, generation, definition.partitions)
+        if known is not None and known.generation == generation and known.table is not None:
+            table = known.table  # the definition alone was revised
+        entry = Known(definition, generation, dropped, None if dropped else table)
         if known is None or known.order < entry.order:
             self._known[definition.name] = entry
 

@@ -84,7 +84,7 @@ def test_below_the_minimum_size_nothing_is_assigned_and_the_reason_is_said() -> 
 
     assert str(caught.value) == (
         "no partition was assigned yet: 2 of the 3 members that the keyspace waits for "
-        "(min_cluster_size) are here: a, b. Start 1 more"
+        "(min_cluster_size) are here: a, b. Start 1 more, or lower it: ringpopctl keyspace set"
     )
 
 

@@ -185,6 +185,39 @@ def test_without_digests_in_pings_there_is_a_comparison_each_period() -> None:
     assert a.gossip.next_deadline == 31 * SECOND
 
 
+@pytest.mark.parametrize("pushed", [True, False])
+def test_a_revision_of_a_definition_is_learnt_with_all_rows_kept(*, pushed: bool) -> None:
+    a, b = Gossiper("a", ["b"]), Gossiper("b", ["a"])
+    for node in (a, b):
+        node.create("counts")
+    b.learn_rows("counts", [a.claim("counts", 3)])
+    a.learn_keyspace(a.known()["counts"].definition.revised(2), 1, dropped=False)
+
+    if pushed:
+        a.gossip.spread("counts", 1, [], 0)
+        b.gossip.heard(a.gossip.advance(GATHER_US)[0].body)
+    else:
+        answered(b, a, turn_of(b, a))
+
+    definition = b.known()["counts"].definition
+    assert (definition.min_cluster_size, definition.revision) == (2, 1)
+    assert a.gossip.digest == b.gossip.digest
+    b.check()
+
+
+def test_a_revision_that_is_older_changes_nothing() -> None:
+    a, b = Gossiper("a", ["b"]), Gossiper("b", ["a"])
+    for node in (a, b):
+        node.create("counts")
+    revised = b.known()["counts"].definition.revised(2)
+    b.learn_keyspace(revised, 1, dropped=False)
+
+    a.gossip.spread("counts", 1, [], 0)
+    b.gossip.heard(a.gossip.advance(GATHER_US)[0].body)
+
+    assert b.known()["counts"].definition == revised
+
+
 def dropped(node: Gossiper) -> bool:
     return node.known()["counts"].dropped
 
