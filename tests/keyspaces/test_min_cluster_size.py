@@ -14,6 +14,7 @@ from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.values.packed import decode_value, encode_value
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 from tests.keyspaces.clusters import a_cluster, all_online
+from tests.logged import events_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,8 +50,9 @@ async def known_at(node: Ringpop, count: int) -> None:
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("strategy", ["balanced", "average"])
 async def test_what_waits_for_members_that_never_come_is_served_once_an_admin_says_so(
-    strategy: str,
+    strategy: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "ringpop")
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await three(a, strategy=strategy)
@@ -69,6 +71,8 @@ async def test_what_waits_for_members_that_never_come_is_served_once_an_admin_sa
             "before": 3,
             "revision": 1,
         }
+        (told,) = [event.fields for event in events_in(caplog, "change-asked")]
+        assert told["endpoint"] == "/admin/keyspaces/set"
         shown = await ask(a, "show")
         assert (shown["definition"]["min_cluster_size"], shown["revision"]) == (1, 1)
 
@@ -96,6 +100,9 @@ async def test_the_only_one_left_serves_what_it_restores() -> None:
             await restored.wait_assigned()
         assert await restored.get("k") == 1
         assert (await ask(b, "show"))["generation"] == 3
+        await ask(b, "bring-back", generation=1)  # whose own definition has the number in code
+        with trio.fail_after(60):
+            await (await three(b)).wait_assigned()
 
 
 @pytest.mark.virtual_time
