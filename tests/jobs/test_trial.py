@@ -28,7 +28,9 @@ async def test_a_job_of_an_unknown_operation_is_not_committed_and_takes_effect_o
         await settled(jobs)
 
         assert "'job 1' was not committed, as all of its 100 rows were refused" in str(caught.value)
-        assert "there is no aggregation 'sum'; there are add," in str(caught.value)
+        assert "there is no aggregation 'sum', perhaps 'add' is meant; there are add," in str(
+            caught.value
+        )
         assert undecided is None
         assert await contents(found[0]) == ONES
 
