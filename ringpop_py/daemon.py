@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ringpop_py.discovery.lease import LeaseMirror
     from ringpop_py.keyspaces.stored import OpenedStore
     from ringpop_py.security.credentials import KeyCredentials
+    from ringpop_py.security.site import SiteCertificate
     from ringpop_py.stores.rocks import RocksDatabase
     from ringpop_py.stores.store import Store
     from ringpop_py.tasks import Worker
@@ -421,6 +422,7 @@ def _channel_for(
 
 def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
     """Return the HTTP servers beside the node, which *closing* closes. Raises ConfigError."""
+    site = _site_for(config)
     if config.http is None and config.http_in is None and config.http_in_key is None:
         return []
     try:
@@ -433,7 +435,7 @@ def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
     rule = rule_of(config)
     served: list[_Http] = []
     if config.http is not None:
-        served.append((HttpServer(config.http, HTTP_FLAG), App))
+        served.append((HttpServer(config.http, HTTP_FLAG, site), App))
         closing.callback(served[-1][0].close)
         is_open = config.cluster_key is None or config.accept_plain
         if is_open and not served[-1][0].address.is_loopback:
@@ -442,9 +444,19 @@ def _http_for(config: Config, closing: ExitStack) -> list[_Http]:
             text = "no authentication: anybody who reaches the HTTP port can change keyspaces"
             log.warning("no-authentication", text=text, address=str(served[-1][0].address))
     if config.http_in is not None and rule is not None:
-        served.append((HttpServer(config.http_in, HTTP_IN_FLAG), partial(EntryApp, rule=rule)))
+        server = HttpServer(config.http_in, HTTP_IN_FLAG, site)
+        served.append((server, partial(EntryApp, rule=rule)))
         closing.callback(served[-1][0].close)
     return served
+
+
+def _site_for(config: Config) -> SiteCertificate | None:
+    if config.http_cert is None and config.http_key is None:
+        return None
+    from ringpop_py.security.site import site_of  # noqa: PLC0415 - loads ssl
+
+    has_port = config.http is not None or config.http_in is not None
+    return site_of(config.http_cert, config.http_key, has_port=has_port)
 
 
 async def _listening(

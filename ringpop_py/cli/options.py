@@ -70,6 +70,8 @@ FLAGS: Final = (
     ("--preset", "|".join(PRESETS), "timing (lan; in the ringpop dialect ringpop)"),
     ("--service", "NAME", "the application's service name (app)"),
     ("--http", "HOST:PORT", "serve keyspaces and health over HTTP"),
+    ("--http-cert", "FILE", "certificate chain in PEM that --http and --http-in show"),
+    ("--http-key", "FILE", "the private key of --http-cert"),
     ("--app-url", "URL", "replay forwarded HTTP requests there"),
     ("--http-in", "HOST:PORT", "take HTTP requests there, for the owners of their keys; see --key"),
     ("--store", "URL|FOLDER", "where durable keyspaces live; see below (nowhere)"),

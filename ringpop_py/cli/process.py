@@ -158,13 +158,14 @@ def _ending_once(ringpop: Ringpop) -> Callable[[], None]:
 
 
 def _reload(ringpop: Ringpop) -> None:
-    if ringpop.credentials is not None:
+    site = next((http.site for http in ringpop.ending.http), None)
+    for name, read in (("keys", ringpop.credentials), ("certificate", site)):
+        done, kept = f"read the {name} again", f"kept the old {name}"
         try:
-            ringpop.credentials.read_again()
+            if read is not None:
+                log.info(done, **{name: list(read.read_again())})
         except ConfigError as error:
-            log.error("kept the old keys", reason=str(error))  # noqa: TRY400 - as below
-        else:
-            log.info("read the keys again", keys=list(ringpop.credentials.key_ids))
+            log.error(kept, reason=str(error))  # noqa: TRY400 - as below
     if ringpop.config.hosts_file is None:
         log.info("SIGHUP: there is no hosts file to read again (--hosts)")
         return

@@ -438,6 +438,9 @@ class Config(_Checked):
             keyspaces are not served over HTTP.
         http_hosts: the names under which they are served there, besides this node's addresses: a
             request for another `Host` is refused, since a web page may have had it sent.
+        http_cert, http_key: files with the certificate that *http* and *http_in* show, followed by
+            those of its authorities, and with its private key, in PEM. By default *http* shows one
+            that the cluster's key issues.
     """
 
     listen: Address = field(default=ANY_LOOPBACK_PORT, metadata=ADDRESS)
@@ -453,6 +456,8 @@ class Config(_Checked):
     app_url: str | None = field(default=None, metadata=HTTP_URL)
     http: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
     http_hosts: tuple[str, ...] = field(default=(), metadata=HOST_NAMES)
+    http_cert: str | None = field(default=None, metadata=TEXT)
+    http_key: str | None = field(default=None, metadata=TEXT)
     http_in: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
     http_in_key: str | None = field(default=None, metadata=TEXT)
     socket: str | None = field(default=None, metadata=TEXT)

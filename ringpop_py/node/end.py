@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ringpop_py.keyspaces.on_demand import KeyspacesOnDemand
     from ringpop_py.node.driver import NodeDriver
     from ringpop_py.proxy.forward import Proxy
+    from ringpop_py.security.site import SiteCertificate
     from ringpop_py.swim.node import Node
     from ringpop_py.transport.channel import Channel
 
@@ -27,6 +28,8 @@ ENDING_TEXT: Final = "this node is ending: ask another member"
 
 class HttpSide(Protocol):
     """The HTTP server beside the node."""
+
+    site: SiteCertificate | None
 
     @property
     def under_way(self) -> int:

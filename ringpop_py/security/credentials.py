@@ -85,6 +85,7 @@ class _Contexts(NamedTuple):
     server: ssl.SSLContext
     client: ssl.SSLContext
     web: ssl.SSLContext
+    trusted: bytes
     made_at_s: float
 
 
@@ -114,7 +115,7 @@ class KeyCredentials:
         self._lock = threading.Lock()
         self._looked_at_s = time.monotonic()
         self._keys: tuple[ClusterKey, ...] = ()
-        self._version = _version_of(self.path)
+        self._version = version_of(self.path)
         self._read()
 
     @property
@@ -141,6 +142,12 @@ class KeyCredentials:
             self._refresh()
             return self._contexts.web
 
+    def trusted(self) -> bytes:
+        """Return the certificates of the authorities that are trusted now, in PEM."""
+        with self._lock:
+            self._refresh()
+            return self._contexts.trusted
+
     def keys(self) -> tuple[ClusterKey, ...]:
         """Return the keys that are trusted now; none if the file holds a certificate."""
         with self._lock:
@@ -158,19 +165,24 @@ class KeyCredentials:
             with suppress(*_FOR_NOW):
                 self._use(self._keys)
 
-    def read_again(self) -> None:
-        """Use the file's present content. Raises ConfigError; then nothing changes."""
+    def read_again(self) -> tuple[str, ...]:
+        """Use the file's present content; return the ids of its keys.
+
+        Raises:
+            ConfigError: it cannot be used, so nothing has changed.
+        """
         with self._lock:
-            self._version = _version_of(self.path)
+            self._version = version_of(self.path)
             try:
                 self._read()
             except ConfigError:
                 raise
             except (OSError, ValueError) as error:  # for example without a free descriptor
                 raise ConfigError(f"cluster key {self.path}: {error}") from None
+        return self.key_ids
 
     def _look(self) -> None:
-        version = _version_of(self.path)
+        version = version_of(self.path)
         if version != self._version:
             # A file that is being changed by hand may be wrong for a moment: the keys stay.
             with suppress(*_FOR_NOW):
@@ -216,7 +228,8 @@ def _bundle_in(text: str, path: str) -> tuple[Issued, bytes]:
     return Issued(own, others[0].encode("ascii") + b"\n"), b"".join(authorities)
 
 
-def _version_of(path: str) -> tuple[int, int, int]:
+def version_of(path: str) -> tuple[int, int, int]:
+    """Return what is different once the file at *path* has changed; zeros if there is none."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -227,10 +240,15 @@ def _version_of(path: str) -> tuple[int, int, int]:
 def _contexts_of(issued: Issued, trusted: bytes) -> _Contexts:
     server, client = (_context(kind, issued, trusted) for kind in _SIDES)
     server.num_tickets = 0  # each connection shows its certificate
+    return _Contexts(server, client, web_context_of(issued, trusted), trusted, wall_s())
+
+
+def web_context_of(issued: Issued, trusted: bytes) -> ssl.SSLContext:
+    """Return the context of a port for HTTP, whose callers may show a certificate of *trusted*."""
     web = _context(ssl.PROTOCOL_TLS_SERVER, issued, trusted)
     web.num_tickets = 0
-    web.verify_mode = ssl.CERT_OPTIONAL
-    return _Contexts(server, client, web, wall_s())
+    web.verify_mode = ssl.CERT_OPTIONAL if trusted else ssl.CERT_NONE
+    return web
 
 
 def _context(kind: int, issued: Issued, trusted: bytes) -> ssl.SSLContext:
@@ -238,7 +256,8 @@ def _context(kind: int, issued: Issued, trusted: bytes) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the names in our certificates are not those of hosts
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=trusted.decode("ascii"))
+    if trusted:
+        context.load_verify_locations(cadata=trusted.decode("ascii"))
     with _as_file(issued.certificate + issued.private_key) as path:
         context.load_cert_chain(path, password=lambda: b"")  # no question at a terminal
     return context

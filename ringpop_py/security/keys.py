@@ -62,8 +62,11 @@ def read_keys(path: str | Path) -> tuple[ClusterKey, ...]:
     return keys_in(read_secret(path), path)
 
 
-def read_secret(path: str | Path) -> str:
+def read_secret(path: str | Path, what: str = "cluster key") -> str:
     """Return the text of the file at *path*, which its owner alone may read, or root and our group.
+
+    Args:
+        what: what the file is, for errors.
 
     Raises:
         ConfigError: the file cannot be read, or others may read it, too.
@@ -73,10 +76,10 @@ def read_secret(path: str | Path) -> str:
         found = file.stat()
         text = file.read_text("ascii", errors="replace")
     except OSError as error:
-        raise ConfigError(f"cluster key {path}: {error.strerror}") from None
+        raise ConfigError(f"{what} {path}: {error.strerror}") from None
     if is_open(found, os.geteuid(), {os.getegid(), *os.getgroups()}):
         raise ConfigError(
-            f"cluster key {path}: others than its owner may read it; do: chmod 600 {path}"
+            f"{what} {path}: others than its owner may read it; do: chmod 600 {path}"
             " (if it is root's, and this process is not, 0640 or 0440 with a group of it will do)"
         )
     return text

@@ -19,7 +19,9 @@ from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.logs import log
 from ringpop_py.node.end import ENDING_TEXT
+from ringpop_py.security.credentials import end_of
 from ringpop_py.security.identity import PROGRAMS, identity_in, refusal_of
+from ringpop_py.security.site import SiteCertificate, contexts_of
 from ringpop_py.supervision import keep_running
 from ringpop_py.web.callers import SHOWN, Callers, Shown
 from ringpop_py.web.gate import check_request, hosts_of
@@ -28,6 +30,9 @@ from ringpop_py.web.refusals import REFUSALS, HttpRefusal, bad_request, refused
 from ringpop_py.web.routes import Endpoint, HttpRoutes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from ssl import SSLContext
+
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import Message, Receive, Scope, Send
@@ -208,21 +213,22 @@ class _Connection(TCPServer):
     Hypercorn (0.18) lets some errors out, for example if a peer sends a malformed chunk while it is
     being answered. They would end the server, and with it the node.
 
-    Where the cluster has keys, the first byte says whether the peer speaks TLS.
+    With keys or a certificate, the first byte says whether the peer speaks TLS.
     """
+
+    config: _Config
 
     async def run(self) -> None:
         """Serve it until it ends."""
         try:
-            assert isinstance(self.config, _Config)
-            if self.config.credentials is None or await self._looked(self.config.credentials):
+            if self.config.context is None or await self._looked(self.config.context):
                 await super().run()
             else:
                 await trio.aclose_forcefully(self.stream)
         except Exception as error:  # noqa: BLE001 - whatever it is
             log.debug("http-connection-failed", reason=repr(error))
 
-    async def _looked(self, credentials: KeyCredentials) -> bool:
+    async def _looked(self, context: Callable[[], SSLContext]) -> bool:
         """Do the TLS handshake if the peer begins one; return whether to serve the connection."""
         plain = cast(trio.SocketStream, self.stream)
         with trio.move_on_after(self.config.keep_alive_timeout):
@@ -230,14 +236,11 @@ class _Connection(TCPServer):
             if first != bytes([HANDSHAKE]):
                 SHOWN.set(Shown(is_secure=False, identity=None))
                 return bool(first)
-            context = credentials.web_context()
-            self.stream = trio.SSLStream(plain, context, server_side=True, https_compatible=True)
+            self.stream = trio.SSLStream(plain, context(), server_side=True, https_compatible=True)
             await self.stream.do_handshake()
-            from ringpop_py.security.credentials import end_of  # noqa: PLC0415 - loads ssl
-
             certificate = self.stream.getpeercert()
             identity = identity_in(certificate)
-            if identity and refusal_of(identity, credentials.identity.cluster, PROGRAMS):
+            if identity and refusal_of(identity, self.config.cluster, PROGRAMS):
                 return False
             SHOWN.set(Shown(is_secure=True, identity=identity, ends_at=end_of(certificate)))
             return True
@@ -247,7 +250,8 @@ class _Connection(TCPServer):
 class _Config(HypercornConfig):
     """Also says whether connections may use TLS."""
 
-    credentials: KeyCredentials | None = None
+    context: Callable[[], SSLContext] | None = None
+    cluster: str = ""
 
 
 run.TCPServer = _Connection  # type: ignore[attr-defined] # there is no other way to choose it
@@ -258,13 +262,16 @@ class HttpServer:
 
     Args:
         flag: the flag that gave *address*, for errors.
+        site: the certificate that connections with TLS show; by default that of the keys.
 
     Attributes:
-        credentials: the cluster's keys, if connections may use TLS.
+        credentials: the cluster's keys, if callers are judged by them.
     """
 
-    def __init__(self, address: Address, flag: str = "--http") -> None:
-        self.flag = flag
+    def __init__(
+        self, address: Address, flag: str = "--http", site: SiteCertificate | None = None
+    ) -> None:
+        self.flag, self.site = flag, site
         self.credentials: KeyCredentials | None = None
         self._socket = _listening(address, flag)
         self.address = Address(*self._socket.getsockname()[:2])
@@ -282,7 +289,8 @@ class HttpServer:
     ) -> None:
         """Serve *app* until `end`."""
         config = _Config()
-        config.credentials = self.credentials
+        config.context = contexts_of(self.credentials, self.site)
+        config.cluster = self.credentials.identity.cluster if self.credentials else ""
         config.bind = [f"fd://{self._socket.detach()}"]  # hypercorn's from here on
         config.backlog = BACKLOG
         config.accesslog = config.errorlog = None  # our application logs errors

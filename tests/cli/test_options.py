@@ -98,6 +98,16 @@ def test_a_store_is_named_by_a_flag_or_the_file(tmp_path: Path) -> None:
     assert parse("--listen", "127.0.0.1:1").store is None
 
 
+def test_a_certificate_for_http_is_named_by_flags_or_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('listen = "127.0.0.1:4000"\nhttp_cert = "a.crt"\nhttp_key = "a.key"\n')
+
+    config = parse("--config", str(file), "--http-key", "b.key")
+
+    assert (config.http_cert, config.http_key) == ("a.crt", "b.key")
+    assert parse("--listen", "127.0.0.1:1").http_cert is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -174,9 +184,9 @@ def test_a_setting_that_is_unknown_is_told_which_there_are(tmp_path: Path) -> No
     _, _, known = str(caught.value).partition("; there are ")
     assert known == (
         "accept_plain, advertise, app_url, cluster, cluster_key, create_store, dial_plain, "
-        "dialect, drain_timeout_s, entries_folder, gossip, hosts, hosts_file, http, http_hosts, "
-        "http_in, http_in_key, insecure, labels, lease, listen, name, preset, proxy, ring_points, "
-        "service, shuffle, socket, state, store, tracing, wire"
+        "dialect, drain_timeout_s, entries_folder, gossip, hosts, hosts_file, http, http_cert, "
+        "http_hosts, http_in, http_in_key, http_key, insecure, labels, lease, listen, name, "
+        "preset, proxy, ring_points, service, shuffle, socket, state, store, tracing, wire"
     )
 
 

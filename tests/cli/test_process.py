@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.cli import ringpopd as command
 from ringpop_py.cli.logs import Logs
+from ringpop_py.cli.process import _reload
 from ringpop_py.logs import NAME
+from tests.logged import events_in
+from tests.security.sites import DAY, a_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -297,3 +301,21 @@ def test_a_base_exception_of_the_member_itself_is_one_line_after_the_log(
 
     assert done.exit_code == 1
     assert done.said == ["ringpopd: the node failed: SystemExit: 3"]
+
+
+async def test_at_sighup_a_certificate_for_http_is_read_again_or_the_old_one_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", NAME)
+    first, second = a_site(), a_site(ends=2 * DAY)
+    certificate, private_key = first.write(tmp_path)
+    config = Config(http=Address("127.0.0.1", 0), http_cert=certificate, http_key=private_key)
+    async with open_ringpop(config) as ringpop:
+        (tmp_path / "site.key").write_bytes(second.private_key)
+        _reload(ringpop)
+        [kept] = events_in(caplog, "kept the old certificate")
+        assert "do not fit together" in str(kept.fields["reason"])
+        second.write(tmp_path)
+        _reload(ringpop)
+    [read] = events_in(caplog, "read the certificate again")
+    assert str(read.fields["certificate"]).startswith("['until 2")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.security.site import SiteCertificate
 
 pytestmark = pytest.mark.virtual_time
 BODY_S = 3.0
@@ -38,6 +39,8 @@ async def a_node() -> AsyncIterator[tuple[Ringpop, httpx.AsyncClient]]:
 
 
 class _Http:
+    site: SiteCertificate | None = None
+
     def __init__(self, app: App) -> None:
         self._app = app
 

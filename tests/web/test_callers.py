@@ -37,6 +37,7 @@ from ringpop_py.web.overview import Overview
 from ringpop_py.web.refusals import HttpRefusal
 from ringpop_py.web.routes import HttpRoutes
 from tests.logged import events_in
+from tests.security.sites import Site, a_site
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -357,3 +358,126 @@ def test_a_connection_proves_nothing_when_its_certificate_has_ended() -> None:
     SHOWN.set(Shown(is_secure=True, identity=bob, ends_at=wall_s() - 1))
     with pytest.raises(HttpRefusal, match="has expired"):
         callers.identify(request)
+
+
+# With a certificate of another authority.
+
+
+def knowing(site: Site, *own: str) -> ssl.SSLContext:
+    """What a caller trusts that knows nothing of the cluster; *own* is what it shows of itself."""
+    context = ssl.create_default_context(cadata=site.certificate.decode())
+    for file in own:
+        context.load_cert_chain(file)
+    return context
+
+
+async def test_callers_that_do_not_know_the_cluster_are_asked_who_they_are(tmp_path: Path) -> None:
+    site = a_site()
+    certificate, private_key = site.write(tmp_path)
+    own = tmp_path / "own.pem"
+    issued = authority_of(KEY).issue(Identity("c", Role.CLIENT, "bob"), HOUR)
+    own.write_bytes(issued.certificate + issued.private_key)
+    async with serving(tmp_path, http_cert=certificate, http_key=private_key) as node:
+        async with caller(node, "https", verify=knowing(site)) as http:
+            assert (await http.get("/alive")).is_success
+            assert (await http.get("/keyspaces")).status_code == 401
+            assert (await http.get("/keyspaces", headers=bearer(token()))).is_success
+        async with caller(node, "https", verify=knowing(site, str(own))) as http:
+            assert (await http.get("/keyspaces")).is_success
+            assert (await http.delete("/keyspaces/k?confirm=k")).status_code == 403
+        for other in (Identity("d", Role.CLIENT, "bob"), Identity("c", Role.SHUFFLES, "bob")):
+            issued = authority_of(KEY).issue(other, HOUR)
+            own.write_bytes(issued.certificate + issued.private_key)
+            async with caller(node, "https", verify=knowing(site, str(own))) as http:
+                with pytest.raises(httpx.TransportError):
+                    await http.get("/alive")
+
+
+async def test_a_certificate_of_the_same_authority_as_the_nodes_is_no_identity(
+    tmp_path: Path,
+) -> None:
+    site = a_site()  # signed by itself: so it is an authority as well
+    certificate, private_key = site.write(tmp_path)
+    async with (
+        serving(tmp_path, http_cert=certificate, http_key=private_key) as node,
+        caller(node, "https", verify=knowing(site, str(both(tmp_path, site)))) as http,
+    ):
+        with pytest.raises(httpx.TransportError):
+            await http.get("/keyspaces")
+
+
+def both(folder: Path, site: Site) -> Path:
+    """A file with the certificate of *site* and its private key."""
+    file = folder / "both.pem"
+    file.write_bytes(site.certificate + site.private_key)
+    return file
+
+
+async def test_another_certificate_is_shown_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringpop_py.security.site.LOOK_S", 0.0)
+    first, second = a_site(), a_site()
+    certificate, private_key = first.write(tmp_path)
+    async with serving(tmp_path, http_cert=certificate, http_key=private_key) as node:
+        async with caller(node, "https", verify=knowing(first)) as http:
+            assert (await http.get("/alive")).is_success
+            second.write(tmp_path)
+            async with caller(node, "https", verify=knowing(second)) as another:
+                assert (await another.get("/alive")).is_success
+            assert (await http.get("/alive")).is_success  # over the connection that it has
+        write_keys(tmp_path / "cluster.key", (NEXT, KEY), replace=True)
+        assert node.credentials is not None
+        node.credentials.read_again()
+        issued = authority_of(NEXT).issue(Identity("c", Role.CLIENT, "bob"), HOUR)
+        own = tmp_path / "own.pem"
+        own.write_bytes(issued.certificate + issued.private_key)
+        async with caller(node, "https", verify=knowing(second, str(own))) as http:
+            assert (await http.get("/keyspaces")).is_success
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+async def test_a_certificate_does_not_say_who_calls(tmp_path: Path, *, has_key: bool) -> None:
+    site = a_site()
+    certificate, private_key = site.write(tmp_path)
+    key = tmp_path / "cluster.key"
+    write_keys(key, (KEY,), replace=False)
+    config = Config(
+        http=Address("0.0.0.0", 0),  # noqa: S104 - where other machines reach it
+        http_cert=certificate,
+        http_key=private_key,
+        cluster_key=str(key) if has_key else None,
+    )
+    if not has_key:
+        with pytest.raises(ConfigError, match=r"could change keyspaces: give the cluster keys"):
+            async with open_ringpop(config):
+                pass
+        return
+    async with open_ringpop(config) as node:
+        assert node.http_address is not None
+        url = f"127.0.0.1:{node.http_address.port}"
+        async with httpx.AsyncClient(verify=knowing(site)) as http:
+            headers = bearer(token())
+            assert (await http.get(f"https://{url}/keyspaces", headers=headers)).is_success
+            refused = await http.get(f"http://{url}/keyspaces", headers=headers)
+            assert (refused.status_code, refused.json()["error"]) == (403, "TlsNeeded")
+
+
+async def test_without_keys_the_port_speaks_both(tmp_path: Path) -> None:
+    site = a_site()
+    certificate, private_key = site.write(tmp_path)
+    config = Config(http=ANY_PORT, http_cert=certificate, http_key=private_key)
+    async with open_ringpop(config) as node:
+        for scheme in ("https", "http"):
+            async with caller(node, scheme, verify=knowing(site)) as http:
+                assert (await http.get("/keyspaces")).is_success
+
+
+async def test_a_certificate_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
+    certificate, private_key = a_site(ends=-dt.timedelta(hours=1)).write(tmp_path)
+    with pytest.raises(ConfigError, match=rf"^--http-cert {certificate}: .* expired on .*$"):
+        async with open_ringpop(Config(http=ANY_PORT, http_cert=certificate, http_key=private_key)):
+            pass
+    with pytest.raises(ConfigError, match="--http-cert needs --http HOST:PORT"):
+        async with open_ringpop(Config(http_cert=certificate, http_key=private_key)):
+            pass

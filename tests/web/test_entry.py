@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 import trio
 
@@ -15,13 +17,16 @@ from ringpop_py.config.settings import Config
 from ringpop_py.entry.keys import rule_of
 from ringpop_py.errors import ConfigError
 from ringpop_py.proxy.entry import FOLLOW_ENDPOINT, MARK, Follow, RingTold
+from ringpop_py.security.keys import new_key, write_keys
 from ringpop_py.values.declared import decode, encode
 from ringpop_py.web import entry
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 from tests.logged import events_in
+from tests.security.sites import a_site
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from ringpop_py.node.ringpop import Ringpop
 
@@ -51,7 +56,11 @@ def test_a_node_at_which_nothing_comes_in_needs_no_key() -> None:
 
 
 @asynccontextmanager
-async def door(*, app_listens: bool = True) -> AsyncIterator[tuple[Ringpop, Came]]:
+async def door(
+    *,
+    app_listens: bool = True,
+    **settings: Any,  # noqa: ANN401
+) -> AsyncIterator[tuple[Ringpop, Came]]:
     """A node with a door, and what its application gets: an answer ends each connection."""
     came: Came = []
 
@@ -76,7 +85,11 @@ async def door(*, app_listens: bool = True) -> AsyncIterator[tuple[Ringpop, Came
         else:
             await listeners[0].aclose()
         config = Config(
-            listen=DOOR, http_in=DOOR, app_url=f"http://127.0.0.1:{port}", http_in_key="header:x-k"
+            listen=DOOR,
+            http_in=DOOR,
+            app_url=f"http://127.0.0.1:{port}",
+            http_in_key="header:x-k",
+            **settings,
         )
         async with open_ringpop(config) as node:
             yield node, came
@@ -163,3 +176,21 @@ async def test_a_refusal_names_no_member_and_the_log_says_it_once(
         assert b"127.0.0.1" not in answer
     [event] = events_in(caplog, "request-not-forwarded")
     assert "does not listen" in str(event)
+
+
+@pytest.mark.parametrize("has_keys", [False, True])
+async def test_with_a_certificate_requests_come_in_with_tls_or_without(
+    tmp_path: Path, *, has_keys: bool
+) -> None:
+    site, key = a_site(), tmp_path / "cluster.key"
+    certificate, private_key = site.write(tmp_path)
+    write_keys(key, (new_key(),), replace=False)
+    settings: Any = {"http_cert": certificate, "http_key": private_key}
+    if has_keys:  # which are not for the public
+        settings["cluster_key"] = str(key)
+    context = ssl.create_default_context(cadata=site.certificate.decode())
+    async with door(**settings) as (node, came), httpx.AsyncClient(verify=context) as http:
+        for scheme in ("https", "http"):
+            answer = await http.get(f"{scheme}://{door_of(node)}/x", headers={"x-k": "1"})
+            assert answer.text == "ok"
+            assert f"x-forwarded-proto: {scheme}\r\n".encode() in came.pop().lower()
