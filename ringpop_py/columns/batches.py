@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ringpop_py.columns.fingerprint import quick_hashes
 from ringpop_py.columns.packed import offsets_of
 from ringpop_py.dialect import NATIVE
 from ringpop_py.errors import ApplicationError, BadRequest, BodyError
@@ -37,9 +38,9 @@ KEY_TYPES: Final = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary
 ROWS_MAX: Final = 1 << 20
 JOBS_MAX: Final = 64  # that `SeenRows` remembers
 SEEN_BYTES_MAX: Final = 256 << 20
-"""The most memory for bits, one for each handled row: two billion rows."""
+"""The most memory for bytes, one for each handled row: 268 million rows."""
 SOURCE_TEXT_MAX: Final = 256
-ENTRY_BYTES: Final = 256  # about what an entry of `SeenRows` costs besides its bits
+ENTRY_BYTES: Final = 256  # about what an entry of `SeenRows` costs besides its bytes
 NUMBER_MAX: Final = (1 << 63) - 1
 ANSWER_BYTES_MAX: Final = 4 << 20
 """The largest answer: half of a message by default. The caller then asks about fewer rows."""
@@ -72,6 +73,8 @@ class BatchReply(Declared, frozen=True, array_like=False):
         answer: the handler's answer to the accepted rows, if the batch asked for one: `rows_in`.
         too_large: whether the answer does not fit into a message, so that no row counts as
             accepted; ask about fewer rows at a time.
+        others: how many rows are others than those that were handled in their positions, so that
+            no row of the batch was handled.
     """
 
     accepted: Natural
@@ -80,6 +83,7 @@ class BatchReply(Declared, frozen=True, array_like=False):
     ring: Checksum
     answer: bytes = b""
     too_large: bool = False
+    others: Natural = 0
 
 
 def encode_batch(batch: pa.RecordBatch, source: BatchSource) -> bytes:
@@ -149,7 +153,9 @@ def rows_in(reply: BatchReply) -> pa.RecordBatch | None:
 
 
 class SeenRows:
-    """The handled rows of each source, as one bit for each row.
+    """The handled rows of each source: a byte of a hash for each row; 0 if it was not handled.
+
+    Of 255 rows that come in place of others, about one is not told from them.
 
     The last `JOBS_MAX` jobs are remembered, or as many as fit into *bytes_max*. The job that has
     been quiet longest is forgotten first; if its rows are sent again, they are handled again.
@@ -160,16 +166,14 @@ class SeenRows:
         self._jobs: OrderedDict[str, dict[tuple[int, int], NDArray[np.uint8]]] = OrderedDict()
         self._bytes: dict[str, int] = {}
 
-    def unseen(self, source: BatchSource, positions: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Return which of *positions* were not handled before."""
-        bits = self._jobs.get(source.job, {}).get((source.partition, source.sequence))
-        if bits is None:
-            return np.ones(len(positions), dtype=np.bool_)
-        within = positions < len(bits) * 8
-        inside = np.where(within, positions, 0)
-        seen = (bits[inside >> 3] >> (inside & 7)) & 1
-        unseen: NDArray[np.bool_] = ~(within & seen.astype(np.bool_))
-        return unseen
+    def marks(self, source: BatchSource, positions: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """Return the marks that rows in *positions* were handled with; 0 if they were not."""
+        held = self._jobs.get(source.job, {}).get((source.partition, source.sequence))
+        if held is None:
+            return np.zeros(len(positions), dtype=np.uint8)
+        within = positions < len(held)
+        marks: NDArray[np.uint8] = np.where(within, held[np.where(within, positions, 0)], 0)
+        return marks
 
     def reserve(self, source: BatchSource, positions: NDArray[np.int32]) -> None:
         """Make room to `mark` *positions*, so that marking cannot fail after they are handled.
@@ -183,25 +187,29 @@ class SeenRows:
         self._bytes.setdefault(source.job, 0)
         self._jobs.move_to_end(source.job)
         where = (source.partition, source.sequence)
-        bits = job.get(where, np.zeros(0, dtype=np.uint8))
-        more = (int(positions.max()) >> 3) + 1 - len(bits)
+        held = job.get(where, np.zeros(0, dtype=np.uint8))
+        more = int(positions.max()) + 1 - len(held)
         if more <= 0:
             return
-        # The entry counts as well: if there are many small ones, they cost more than their bits.
-        cost = more + (ENTRY_BYTES if not len(bits) else 0)
+        # The entry counts as well: if there are many small ones, they cost more than their bytes.
+        cost = more + (ENTRY_BYTES if not len(held) else 0)
         if self._bytes[source.job] + cost > self._bytes_max:
-            raise BadRequest(f"job {source.job!r} has more rows than this node can remember")
+            raise BadRequest(
+                f"job {source.job!r} has more rows than this node can remember, which is about "
+                f"{self._bytes_max:,}: send the rest as another job"
+            )
         self._bytes[source.job] += cost
-        job[where] = np.concatenate([bits, np.zeros(more, dtype=np.uint8)])
+        job[where] = np.concatenate([held, np.zeros(more, dtype=np.uint8)])
         while len(self._jobs) > JOBS_MAX or sum(self._bytes.values()) > self._bytes_max:
             oldest, _ = self._jobs.popitem(last=False)
             del self._bytes[oldest]
 
-    def mark(self, source: BatchSource, positions: NDArray[np.int32]) -> None:
-        """Mark *positions*, which are reserved, as handled."""
+    def mark(
+        self, source: BatchSource, positions: NDArray[np.int32], marks: NDArray[np.uint8]
+    ) -> None:
+        """Mark *positions*, which are reserved, as handled, with *marks* from 1 to 255."""
         if len(positions):
-            bits = self._jobs[source.job][source.partition, source.sequence]
-            np.bitwise_or.at(bits, positions >> 3, (1 << (positions & 7)).astype(np.uint8))
+            self._jobs[source.job][source.partition, source.sequence][positions] = marks
 
 
 class BatchReceiver:
@@ -240,12 +248,14 @@ class BatchReceiver:
             raise BadRequest(f"{call.endpoint} accepts batches, but does not answer them")
         positions = self._positions(batch)
         ring = self._ring()
-        ours = self._ours(ring, batch.column(self._key))
+        hashes = self._hashed(ring, batch.column(self._key))
+        ours = self._ours(ring, hashes)
         rows = batch.drop_columns([POSITION])
         if source.asks:
             reply = self._answer(rows, ours)
         else:
-            reply = self._take_in(rows, source, positions, ours)
+            marks = _marks_of(rows, hashes)
+            reply = self._take_in(rows, source, positions, ours, marks)
         reply |= {"moved": positions[~ours].tolist(), "ring": ring.checksum}
         return encode(reply)
 
@@ -258,12 +268,15 @@ class BatchReceiver:
             raise BadRequest("two rows have the same position")
         return positions
 
-    def _ours(self, ring: HashRing, keys: pa.Array) -> NDArray[np.bool_]:
+    def _hashed(self, ring: HashRing, keys: pa.Array) -> NDArray[np.uint64]:
         if keys.null_count:
             raise BadRequest(f"the batch has rows without a key in column {self._key!r}")
+        return _hashes(ring, keys)
+
+    def _ours(self, ring: HashRing, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         if self._local not in ring:  # we are leaving
-            return np.zeros(len(keys), dtype=np.bool_)
-        owners = ring.owner_indexes_of(_hashes(ring, keys))
+            return np.zeros(len(hashes), dtype=np.bool_)
+        owners = ring.owner_indexes_of(hashes)
         ours: NDArray[np.bool_] = owners == ring.owners.index(self._local)
         return ours
 
@@ -273,13 +286,18 @@ class BatchReceiver:
         source: BatchSource,
         positions: NDArray[np.int32],
         ours: NDArray[np.bool_],
+        marks: NDArray[np.uint8],
     ) -> dict[str, object]:
-        fresh = ours & self._seen.unseen(source, positions)
+        held = self._seen.marks(source, positions)
+        others = ours & (held != 0) & (held != marks)
+        if others.any():
+            return {"accepted": 0, "repeated": 0, "others": int(others.sum())}
+        fresh = ours & (held == 0)
         self._seen.reserve(source, positions[fresh])
         if fresh.any():
             self._function(_only(rows, fresh))
         # Rows are marked only now: after an error of the function they may be sent again.
-        self._seen.mark(source, positions[fresh])
+        self._seen.mark(source, positions[fresh], marks[fresh])
         return {"accepted": int(fresh.sum()), "repeated": int((ours & ~fresh).sum())}
 
     def _answer(self, rows: pa.RecordBatch, ours: NDArray[np.bool_]) -> dict[str, object]:
@@ -293,6 +311,13 @@ class BatchReceiver:
         if len(packed) > ANSWER_BYTES_MAX:
             return {"accepted": 0, "repeated": 0, "too_large": True}
         return {"accepted": int(ours.sum()), "repeated": 0, "answer": packed}
+
+
+def _marks_of(rows: pa.RecordBatch, hashes: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Return the mark of each of *rows*: 8 bits of a hash, but never 0."""
+    upper = (quick_hashes(rows, hashes) >> np.uint64(56)).astype(np.uint8)
+    marks: NDArray[np.uint8] = np.maximum(upper, 1)
+    return marks
 
 
 def _only(rows: pa.RecordBatch, wanted: NDArray[np.bool_]) -> pa.RecordBatch:

@@ -42,6 +42,21 @@ def fingerprint(rows: pa.RecordBatch, *, floats: bool = True) -> int:
     return int(np.add.reduce(hashes)) & MASK  # which wraps around
 
 
+def quick_hashes(rows: pa.RecordBatch, keys: Hashes) -> Hashes:
+    """Return a number for each of *rows*, for a tenth of what a `fingerprint` costs.
+
+    It depends on *keys*, a hash of each row's key, and on whole numbers, dates and times of at most
+    64 bits; on no other column. All its upper bits depend on all of these.
+    """
+    hashes = keys * _PRIME
+    for column in rows.columns:
+        kind = column.type
+        is_time = pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
+        if pa.types.is_integer(kind) or is_time:
+            hashes = (hashes ^ _hashes(column, floats=False)) * _PRIME
+    return hashes
+
+
 def added(fingerprints: Iterable[int]) -> int:
     """Return the fingerprint of all rows, from those of some."""
     return sum(fingerprints) & MASK

@@ -111,8 +111,7 @@ def route(  # noqa: PLR0913 - options of one job, by name
             that failed may be repeated under its name. By default a fresh name.
         on_null_key: rows without a key are not sent; they are counted in the report (``count``),
             or ignored (``skip``), or they end the job (``fail``).
-        cluster_key: the file with the cluster's keys, which each machine has; by default what the
-            environment there says.
+        cluster_key: the file of keys on each machine; by default what its environment says.
 
     Raises:
         ConfigError: an argument cannot be used, for example a key that is a column of doubles.
@@ -121,6 +120,7 @@ def route(  # noqa: PLR0913 - options of one job, by name
         ConnectFailed: no peer sends its ring.
         BadRequest: the endpoint is unknown, or takes no batches with this key.
         ApplicationError: the handler raised it.
+        OperationIdReused: the job had other rows before; further rows may have been handled.
         MaxRetriesExceeded: an owner did not accept its rows; other rows may have been handled.
     """
     if not 0 < batch_rows <= ROWS_MAX:

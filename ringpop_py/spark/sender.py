@@ -40,6 +40,7 @@ from ringpop_py.errors import (
     ConnectFailed,
     MaxRetriesExceeded,
     NoOwner,
+    OperationIdReused,
     ProxyError,
     RingpopError,
     WireError,
@@ -270,6 +271,8 @@ class Sender(Closing):
                 raise
             self._again(message, f"{type(error).__name__}: {error}")
             return
+        if reply.others:
+            raise _reused(message, reply.others)
         counts = self.counts
         counts.batches += 1
         counts.repeated_rows += reply.repeated
@@ -333,6 +336,17 @@ class Sender(Closing):
             return  # go on with the ring that we have
         if len(snapshot.ring):
             self._snapshot = snapshot
+
+
+def _reused(message: Message, others: int) -> OperationIdReused:
+    source = message.source
+    return OperationIdReused(
+        f"job {source.job!r}: {others} of {message.rows.num_rows} rows (partition"
+        f" {source.partition}, batch {source.sequence}) are others than those that"
+        f" {message.owner} has handled in their places. It handled none of them. Other rows need"
+        " another job name; if Spark repeated a task, whose rows then came in another order, sort"
+        " them or write them to a table before"
+    )
 
 
 class Report(Declared, frozen=True):

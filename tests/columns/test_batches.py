@@ -111,6 +111,63 @@ def test_rows_of_another_source_are_other_rows(other: BatchSource) -> None:
     assert owner.receive(batch_of([*KEYS]), other).repeated == 0
 
 
+def measures_of(keys: list[str], **columns: pa.Array) -> pa.RecordBatch:
+    positions = pa.array(range(len(keys)), pa.int32())
+    return pa.record_batch({"key": pa.array(keys), **columns, POSITION: positions})
+
+
+COUNTS = [*range(40)]
+MORE = [count + 1 for count in COUNTS]
+KINDS = [pa.int8(), pa.uint64(), pa.date32(), pa.timestamp("us", "UTC"), pa.duration("s")]
+
+
+def owner_of_measures(dialect: Dialect) -> tuple[list[int], BatchReceiver]:
+    """How many rows each batch had that was handled, and the receiver at the only node."""
+    handled, ring = list[int](), HashRing(["a"], dialect=dialect)
+    receiver = BatchReceiver(
+        lambda rows: handled.append(rows.num_rows), "key", local="a", ring=lambda: ring
+    )
+    return handled, receiver
+
+
+def taken(receiver: BatchReceiver, batch: pa.RecordBatch) -> BatchReply:
+    return decode(BatchReply, receiver(AppCall("/batch", encode_batch(batch, SOURCE))))
+
+
+@pytest.mark.parametrize("dialect", [NATIVE, RINGPOP])
+def test_other_keys_in_the_places_of_handled_rows_are_refused(dialect: Dialect) -> None:
+    handled, receiver = owner_of_measures(dialect)
+    taken(receiver, measures_of(KEYS[:30]))
+
+    reply = taken(receiver, measures_of([*KEYS[:10], *(f"other-{index}" for index in range(30))]))
+
+    assert (reply.accepted, reply.repeated) == (0, 0)
+    assert 15 <= reply.others <= 20  # of the 20 in places that were handled; 10 rows are new
+    assert handled == [30]
+    assert taken(receiver, measures_of(KEYS)) == BatchReply(10, 30, (), reply.ring)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_other_numbers_and_times_under_the_same_keys_are_refused(kind: pa.DataType) -> None:
+    handled, receiver = owner_of_measures(NATIVE)
+    rows = measures_of(KEYS, n=pa.array([None, *COUNTS[1:]], kind))
+    taken(receiver, rows)
+
+    assert taken(receiver, rows).repeated == 40
+    for other in (pa.array([None, *MORE[1:]], kind), pa.array([0] * 40, kind)):
+        assert taken(receiver, measures_of(KEYS, n=other)).others >= 35
+    assert handled == [40]
+
+
+def test_floats_and_texts_besides_the_key_are_not_compared() -> None:
+    handled, receiver = owner_of_measures(NATIVE)
+    for change in (0.0, 1e-9):
+        floats, texts = pa.array([count + change for count in COUNTS]), pa.array([f"{change}"] * 40)
+        taken(receiver, measures_of(KEYS, mean=floats, note=texts))
+
+    assert handled == [40]
+
+
 def test_rows_that_move_here_later_are_new() -> None:
     owner = Owner()
     moved = owner.receive(batch_of([*KEYS])).moved
@@ -423,7 +480,7 @@ def test_a_reply_of_another_shape_is_refused(body: bytes) -> None:
 def marked(seen: SeenRows, source: BatchSource, *positions: int) -> None:
     where = np.array(positions, np.int32)
     seen.reserve(source, where)
-    seen.mark(source, where)
+    seen.mark(source, where, np.array([1 + position % 255 for position in positions], np.uint8))
 
 
 def test_seen_rows_are_those_that_were_marked() -> None:
@@ -431,9 +488,9 @@ def test_seen_rows_are_those_that_were_marked() -> None:
     marked(seen, SOURCE, 0, 7, 8, 100)
     marked(seen, SOURCE, 2_000)
 
-    unseen = seen.unseen(SOURCE, np.array([0, 1, 7, 8, 99, 100, 2_000, 9_999], np.int32))
+    marks = seen.marks(SOURCE, np.array([0, 1, 7, 8, 99, 100, 2_000, 9_999], np.int32))
 
-    assert unseen.tolist() == [False, True, False, False, True, False, False, True]
+    assert marks.tolist() == [1, 0, 8, 9, 0, 101, 1 + 2_000 % 255, 0]
 
 
 def test_the_job_that_was_quiet_for_longest_is_forgotten_first(
@@ -448,23 +505,23 @@ def test_the_job_that_was_quiet_for_longest_is_forgotten_first(
 
     marked(seen, third, 1)
 
-    assert [seen.unseen(s, where).item() for s in (first, second, third)] == [False, True, False]
+    assert [seen.marks(s, where).item() for s in (first, second, third)] == [2, 0, 2]
 
 
 def test_memory_for_seen_rows_is_bounded() -> None:
     seen = SeenRows(bytes_max=3_000)
-    marked(seen, SOURCE._replace(job="older"), 8_000)
+    marked(seen, SOURCE._replace(job="older"), 1_000)
 
-    marked(seen, SOURCE, 16_000)
+    marked(seen, SOURCE, 2_000)
 
-    older = seen.unseen(SOURCE._replace(job="older"), np.array([8_000], np.int32))
-    assert older.tolist() == [True]
-    assert seen.unseen(SOURCE, np.array([16_000], np.int32)).tolist() == [False]
+    older = seen.marks(SOURCE._replace(job="older"), np.array([1_000], np.int32))
+    assert older.tolist() == [0]
+    assert seen.marks(SOURCE, np.array([2_000], np.int32)).tolist() != [0]
 
 
 def test_a_job_with_too_many_rows_is_refused_before_they_are_handled() -> None:
     owner = Owner()
-    owner.receiver._seen = SeenRows(bytes_max=256)
+    owner.receiver._seen = SeenRows(bytes_max=256)  # without room for an entry
 
     with pytest.raises(BadRequest, match="more rows than this node can remember"):
         owner.receive(batch_of([*KEYS]))

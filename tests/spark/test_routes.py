@@ -18,6 +18,7 @@ from ringpop_py.errors import (
     ConfigError,
     ConnectFailed,
     MaxRetriesExceeded,
+    OperationIdReused,
 )
 from ringpop_py.proxy.request import Request
 from ringpop_py.spark import RouteReport, ring_owner, ring_snapshot, route, route_answers
@@ -164,6 +165,19 @@ def test_a_job_that_is_repeated_by_its_name_changes_nothing(
     report = send(df, cluster, job=job)
 
     assert report.repeated_rows == report.rows_sent == 1_000
+    assert totals(cluster).items() >= expected_totals(df).items()
+
+
+def test_other_rows_under_the_name_of_a_job_are_refused(
+    spark: SparkSession, cluster: Cluster
+) -> None:
+    df, job = flights(spark, 1_000), uuid.uuid4().hex
+    send(df, cluster, job=job)
+
+    other = df.withColumn("distance", F.lit(200))  # of the same flights, as on another day
+    with pytest.raises(OperationIdReused, match=rf"job '{job}': .* need another job name"):
+        send(other, cluster, job=job)
+
     assert totals(cluster).items() >= expected_totals(df).items()
 
 
