@@ -270,7 +270,8 @@ class _Line:
             return f"{how}: its process has ended, or this client was idle for long"
         return (
             f"{how} before it said what it is: its process has just ended, it has no room for"
-            " another connection, it wants TLS (RINGPOP_CLUSTER_KEY), or it is no ringpopd"
+            " another connection, it wants TLS (RINGPOP_CLUSTER_KEY), it refuses the certificate"
+            " (revoked, or of another cluster: its log says so), or it is no ringpopd"
         )
 
     def _lose(self, why: str, kind: type[CallError] = ConnectionLost) -> None:

@@ -17,14 +17,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ringpop_py.security.clock import wall_s
+from ringpop_py.security.clock import EARLIER_S, wall_s
 from ringpop_py.security.identity import Issued
+from ringpop_py.security.revoked import NOTHING, issued_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_py.security.identity import Identity
     from ringpop_py.security.keys import ClusterKey
+    from ringpop_py.security.revoked import Revoked
 
 _CURVE: Final = ec.SECP256R1()
 _ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -33,8 +35,6 @@ _INFO: Final = b"ringpop cluster authority P-256 1"
 _SCALAR_BYTES: Final = 48  # 16 more than the order: the remainder is unbiased
 _FOUNDED: Final = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 _ENDS: Final = dt.datetime(2120, 1, 1, tzinfo=dt.UTC)
-_EARLIER: Final = dt.timedelta(days=1)
-"""A certificate is valid from this long before its issue: clocks differ."""
 
 
 class Authority(NamedTuple):
@@ -48,13 +48,20 @@ class Authority(NamedTuple):
     subject: x509.Name
     certificate: bytes
 
-    def issue(self, identity: Identity, lasts: dt.timedelta, hosts: Sequence[str] = ()) -> Issued:
+    def issue(
+        self,
+        identity: Identity,
+        lasts: dt.timedelta,
+        hosts: Sequence[str] = (),
+        revoked: Revoked = NOTHING,
+    ) -> Issued:
         """Return a new certificate for *identity*, valid for *lasts* from now.
 
         Args:
             hosts: names and addresses of the machine, which callers over HTTP check.
+            revoked: the new one is not.
         """
-        now = dt.datetime.fromtimestamp(wall_s(), dt.UTC)
+        now = dt.datetime.fromtimestamp(issued_after(revoked, identity, wall_s()), dt.UTC)
         private_key = ec.generate_private_key(_CURVE)
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         authority_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(
@@ -66,7 +73,7 @@ class Authority(NamedTuple):
             .issuer_name(self.subject)
             .public_key(private_key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _EARLIER)
+            .not_valid_before(now - dt.timedelta(seconds=EARLIER_S))
             .not_valid_after(now + lasts)
             .add_extension(
                 x509.SubjectAlternativeName(
@@ -117,14 +124,19 @@ def authority_of(key: ClusterKey) -> Authority:
     return Authority(private_key, subject, certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def bundle_of(keys: Sequence[ClusterKey], identity: Identity, lasts: dt.timedelta) -> str:
+def bundle_of(
+    keys: Sequence[ClusterKey],
+    identity: Identity,
+    lasts: dt.timedelta,
+    revoked: Revoked = NOTHING,
+) -> str:
     """Return a file for use in place of a key, in PEM.
 
     It holds a certificate for *identity*, which the first of *keys* issues, its private key, and
-    the certificates of the authorities of all *keys*.
+    the certificates of the authorities of all *keys*. Where this is *revoked*, the new one is not.
     """
     authorities = [authority_of(key) for key in keys]
-    issued = authorities[0].issue(identity, lasts)
+    issued = authorities[0].issue(identity, lasts, revoked=revoked)
     parts = issued.certificate, issued.private_key, *(each.certificate for each in authorities)
     return b"".join(parts).decode("ascii")
 

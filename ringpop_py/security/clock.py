@@ -7,7 +7,9 @@ from typing import Final
 
 EXPIRED: Final = "its certificate has expired: compare the clocks, or give it another certificate"
 LOOK_S: Final = 5.0
-"""The seconds between two looks whether the certificate of a peer has expired."""
+"""The seconds between two looks whether the certificate of a peer still counts."""
+EARLIER_S: Final = 24 * 3600
+"""A certificate is valid from so many seconds before its issue: clocks differ."""
 EARLY_S: Final = 60.0
 """A connection on which nothing happens ends so many seconds before its certificate."""
 

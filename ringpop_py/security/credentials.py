@@ -15,18 +15,22 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.errors import ConfigError
-from ringpop_py.security.clock import EXPIRED, wall_s
-from ringpop_py.security.identity import Identity, Issued, Role
+from ringpop_py.security.clock import EARLIER_S, EXPIRED, wall_s
+from ringpop_py.security.identity import Identity, Issued, Role, identity_in
 from ringpop_py.security.keys import keys_in, read_secret
+from ringpop_py.security.proof import Proof
+from ringpop_py.security.revoked import NOTHING, revoked_in, revoked_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ringpop_py.security.keys import ClusterKey
+    from ringpop_py.security.revoked import Revoked
 
 LASTS_S: Final = 7 * 24 * 3600
 """How long a certificate that a process issues to itself is valid, in seconds."""
@@ -94,7 +98,7 @@ class KeyCredentials:
 
     Threads may share it. In place of keys the file may hold an issued certificate,
     its private key, and the certificates of the authorities that are trusted, in PEM and in this
-    order. Then it says who this process is.
+    order. Then it says who this process is. Both may be followed by what is revoked.
 
     Args:
         path: the file, see `security.keys`.
@@ -115,6 +119,7 @@ class KeyCredentials:
         self._lock = threading.Lock()
         self._looked_at_s = time.monotonic()
         self._keys: tuple[ClusterKey, ...] = ()
+        self._revoked: Revoked = NOTHING
         self._version = version_of(self.path)
         self._read()
 
@@ -154,6 +159,24 @@ class KeyCredentials:
             self._refresh()
             return self._keys
 
+    def revoked(self) -> Revoked:
+        """Return what is revoked now."""
+        with self._lock:
+            self._refresh()
+            return self._revoked
+
+    def proof_in(self, certificate: Mapping[str, Any] | None) -> Proof:
+        """Return what *certificate*, as from `getpeercert`, proves; it may be revoked later."""
+        identity = identity_in(certificate)
+        if certificate is None or identity is None:
+            return Proof(identity, end_of(certificate))
+        issued_at = ssl.cert_time_to_seconds(certificate["notBefore"]) + EARLIER_S
+        is_revoked = partial(self._is_revoked, identity, issued_at)
+        return Proof(identity, end_of(certificate), is_revoked)
+
+    def _is_revoked(self, identity: Identity, issued_at: float) -> bool:
+        return issued_at <= revoked_until(self.revoked(), identity)
+
     def _refresh(self) -> None:
         """Check the file and the age of the certificate, once in `LOOK_S`."""
         now_s = time.monotonic()
@@ -192,14 +215,15 @@ class KeyCredentials:
     def _read(self) -> None:
         text = read_secret(self.path)
         if not text.lstrip().startswith(PEM):
-            self._use(keys_in(text, self.path))
+            keys, self._revoked = keys_in(text, self.path), revoked_in(text, self.path)
+            self._use(keys)
             return
         issued, trusted = _bundle_in(text, self.path)
         try:
             self._contexts = _contexts_of(issued, trusted)
         except ssl.SSLError as error:
             raise ConfigError(f"cluster key {self.path}: {error.reason or error}") from None
-        self._keys = ()
+        self._keys, self._revoked = (), revoked_in(text, self.path)
 
     def _use(self, keys: tuple[ClusterKey, ...]) -> None:
         try:
@@ -208,7 +232,7 @@ class KeyCredentials:
             raise ConfigError(NEEDS) from None
         authorities = [authority_of(key) for key in keys]
         lasts = dt.timedelta(seconds=LASTS_S)
-        issued = authorities[0].issue(self.identity, lasts, self._hosts)
+        issued = authorities[0].issue(self.identity, lasts, self._hosts, self._revoked)
         trusted = b"".join(authority.certificate for authority in authorities)
         self._contexts = _contexts_of(issued, trusted)
         self._keys = keys

@@ -11,6 +11,7 @@ from ringpop_py.logs import log
 from ringpop_py.security.authority import bundle_of
 from ringpop_py.security.clock import wall_s
 from ringpop_py.security.keys import write_secret
+from ringpop_py.security.revoked import lines_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,8 @@ RETRY_S: Final = 60
 class IssuedFile:
     """A file with a certificate of *role*, in the name of the node whose *credentials* these are.
 
-    A process uses it in place of a key, and reads it again within seconds after it has changed.
+    A process uses it in place of a key, and reads it again within seconds after it has changed. It
+    also says what is revoked.
 
     Raises:
         ConfigError: it cannot be written, or the node has a certificate in place of a key.
@@ -42,9 +44,10 @@ class IssuedFile:
         self._write(credentials.keys())
 
     def keep_fresh(self) -> None:
-        """Replace it if it is half over by the clock, or the node has other keys than before."""
+        """Replace it if it is half over by the clock, or what the node trusts has changed."""
         now_s, keys = wall_s(), self._credentials.keys()
-        is_fresh = keys == self._keys and 0 <= now_s - self._issued_at_s < LASTS_S / 2
+        trusted = keys, self._credentials.revoked()
+        is_fresh = trusted == self._trusted and 0 <= now_s - self._issued_at_s < LASTS_S / 2
         # Without keys there is nothing to issue it from: it stays, and ends by itself.
         if is_fresh or not keys or 0 <= now_s - self._tried_at_s < RETRY_S:
             return
@@ -60,5 +63,6 @@ class IssuedFile:
         now_s = wall_s()
         identity = self._credentials.identity._replace(role=self._role)
         bundle = bundle_of(keys, identity, dt.timedelta(seconds=LASTS_S))
-        write_secret(self.path, bundle, replace=True)
-        self._keys, self._issued_at_s, self._tried_at_s = keys, now_s, -math.inf
+        revoked = self._credentials.revoked()
+        write_secret(self.path, bundle + lines_of(revoked), replace=True)
+        self._trusted, self._issued_at_s, self._tried_at_s = (keys, revoked), now_s, -math.inf

@@ -1,7 +1,7 @@
 """A cluster's keys: 32 random bytes each, as lines of a file that only its owner may read.
 
-The first key is the one in use. All are trusted, so that keys can be replaced while the nodes
-run. Logs and errors never contain a key, only its id.
+Other lines of it say what is revoked (`revoked`). The first key is the one in use. All are trusted,
+so that keys can be replaced while the nodes run. Logs and errors never contain a key, only its id.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringpop_py.errors import ConfigError
+from ringpop_py.security.revoked import MARK, NOTHING, lines_of, revoked_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
+
+    from ringpop_py.security.revoked import Revoked
 
 PREFIX: Final = "ringpop-key-1:"
 KEY_BYTES: Final = 32
@@ -96,13 +99,31 @@ def keys_in(text: str, path: str | Path) -> tuple[ClusterKey, ...]:
     keys: dict[ClusterKey, None] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         content = line.strip()
-        if content and not content.startswith("#"):
+        if content and not content.startswith(("#", MARK)):
             keys[_key_in(content, f"cluster key {path}, line {number}")] = None
     if not keys:
         raise ConfigError(f"cluster key {path}: no key is in it; make one with ringpopctl keygen")
     if len(keys) > KEYS_MAX:
         raise ConfigError(f"cluster key {path}: more than {KEYS_MAX} keys are in it")
     return tuple(keys)
+
+
+def key_named(keys: Sequence[ClusterKey], wanted: str) -> ClusterKey:
+    """Return the key whose id is *wanted*. Raises ConfigError."""
+    found = [key for key in keys if key.id == wanted]
+    if not found:
+        raise ConfigError(f"no key {wanted!r} is in the file: {', '.join(key.id for key in keys)}")
+    return found[0]
+
+
+def unused_key(keys: Sequence[ClusterKey], wanted: str) -> ClusterKey:
+    """Return the key whose id is *wanted*. Raises ConfigError if there is none, or it is used."""
+    found = key_named(keys, wanted)
+    if len(keys) == 1:
+        raise ConfigError(f"{found.id} is the only key in the file: add another one first")
+    if keys[0] == found:
+        raise ConfigError(f"{found.id} is in use: first use another key (ringpopctl keys use)")
+    return found
 
 
 def _key_in(line: str, where: str) -> ClusterKey:
@@ -115,10 +136,19 @@ def _key_in(line: str, where: str) -> ClusterKey:
     return ClusterKey(secret)
 
 
-def write_keys(path: str | Path, keys: tuple[ClusterKey, ...], *, replace: bool) -> None:
-    """Write *keys* to *path*. Raises as `write_secret`."""
+def read_revoked(path: str | Path) -> Revoked:
+    """Return what the file at *path* says is revoked. Raises ConfigError."""
+    return revoked_in(read_secret(path), path)
+
+
+def write_keys(
+    path: str | Path, keys: tuple[ClusterKey, ...], *, replace: bool, revoked: Revoked = NOTHING
+) -> None:
+    """Write *keys* to *path*, and what is *revoked*. Raises as `write_secret`."""
     head = "# Keys of a ringpop cluster. Whoever reads one can be any member. The first is used.\n"
-    write_secret(path, head + "".join(f"{key.line}\n" for key in keys), replace=replace)
+    write_secret(
+        path, head + "".join(f"{key.line}\n" for key in keys) + lines_of(revoked), replace=replace
+    )
 
 
 def write_secret(path: str | Path, text: str, *, replace: bool) -> None:

@@ -17,19 +17,19 @@ from ringpop_py.security.identity import (
     SHUFFLERS,
     Identity,
     Role,
-    identity_in,
     refusal_of,
 )
+from ringpop_py.security.proof import LASTING, Proof
 
 HANDSHAKE_S = 5.0
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
 
 class Accepted(NamedTuple):
-    """A connection, and the identity of its other end: None if it need not have one."""
+    """A connection, and what its other end has proved."""
 
     stream: Stream
-    identity: Identity | None
+    proof: Proof
 
 
 class Keys:
@@ -63,22 +63,23 @@ class Keys:
             if first == bytes([HANDSHAKE]):
                 return await self._secured(stream, server=True)
             if not first or self._accept_plain:
-                return Accepted(stream, None)
+                return Accepted(stream, LASTING)
             raise trio.BrokenResourceError(PLAIN)
         raise trio.BrokenResourceError("the peer says nothing")
 
-    async def connect(self, stream: trio.SocketStream, name: str) -> Stream:
-        """Return the stream to use in place of *stream*, made to the process of the member *name*.
+    async def connect(self, stream: trio.SocketStream, name: str) -> Accepted:
+        """Return what to use in place of *stream*, made to the process of the member *name*.
 
         Raises:
             trio.BrokenResourceError: another process is there, perhaps one without a key.
         """
         if self._dial_plain:
-            return stream
+            return Accepted(stream, LASTING)
         accepted = await self._secured(stream, server=False)
-        if accepted.identity is not None and accepted.identity.name != name:
-            raise trio.BrokenResourceError(f"{accepted.identity} answers there, not {name}")
-        return accepted.stream
+        identity = accepted.proof.identity
+        if identity is not None and identity.name != name:
+            raise trio.BrokenResourceError(f"{identity} answers there, not {name}")
+        return accepted
 
     async def _secured(self, stream: trio.SocketStream, *, server: bool) -> Accepted:
         context = self._credentials.context(server=server)
@@ -89,8 +90,9 @@ class Keys:
             if isinstance(error.__cause__, ssl.SSLError):
                 raise trio.BrokenResourceError(explained(error.__cause__)) from None
             raise
-        identity = identity_in(secured.getpeercert())
-        why = refusal_of(identity, self._cluster, ANYBODY if server else SHUFFLERS)
+        proof = self._credentials.proof_in(secured.getpeercert())
+        roles = ANYBODY if server else SHUFFLERS
+        why = refusal_of(proof.identity, self._cluster, roles) or proof.why_over()
         if why is not None:
             raise trio.BrokenResourceError(why)
-        return Accepted(secured, identity)
+        return Accepted(secured, proof)

@@ -5,6 +5,8 @@ A key of the cluster signs them, and every member that has this key accepts them
 
 from __future__ import annotations
 
+import base64
+import binascii
 import datetime as dt
 from typing import TYPE_CHECKING, Final
 
@@ -12,12 +14,15 @@ import jwt
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from ringpop_py.security.clock import wall_s
 from ringpop_py.security.identity import Identity, parse_identity
+from ringpop_py.security.revoked import NOTHING, issued_after, revoked_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ringpop_py.security.keys import ClusterKey
+    from ringpop_py.security.revoked import Revoked
 
 ALGORITHM: Final = "HS256"
 AUDIENCE: Final = "ringpop http"
@@ -30,22 +35,26 @@ class TokenRefused(ValueError):
     """A token that does not prove an identity."""
 
 
-def issue_token(key: ClusterKey, identity: Identity, lasts: dt.timedelta) -> str:
-    """Return a token that names *identity*, valid for *lasts* from now."""
-    # Without the time of issue: a clock that is ahead would make the token useless elsewhere.
-    ends = dt.datetime.now(dt.UTC) + lasts
-    claims = {"sub": str(identity), "aud": AUDIENCE, "exp": ends}
+def issue_token(
+    key: ClusterKey, identity: Identity, lasts: dt.timedelta, revoked: Revoked = NOTHING
+) -> str:
+    """Return a token that names *identity*, valid for *lasts* from now, which is not *revoked*."""
+    now_s = issued_after(revoked, identity, wall_s())
+    ends = dt.datetime.fromtimestamp(now_s, dt.UTC) + lasts
+    claims = {"sub": str(identity), "aud": AUDIENCE, "iat": int(now_s), "exp": ends}
     return jwt.encode(claims, _secret_of(key), ALGORITHM, {"kid": key.id})
 
 
-def identity_in_token(token: str, keys: Iterable[ClusterKey]) -> Identity:
+def identity_in_token(
+    token: str, keys: Iterable[ClusterKey], revoked: Revoked = NOTHING
+) -> Identity:
     """Return whom *token* names.
 
     Args:
         keys: the keys that are trusted.
 
     Raises:
-        TokenRefused: none of *keys* has signed *token*, or it has expired.
+        TokenRefused: none of *keys* has signed *token*, it has expired, or it is *revoked*.
     """
     if len(token) > CHARACTERS_MAX:
         raise TokenRefused("the token is too long")
@@ -59,7 +68,8 @@ def identity_in_token(token: str, keys: Iterable[ClusterKey]) -> Identity:
             _secret_of(known[key_id]),
             algorithms=[ALGORITHM],
             audience=AUDIENCE,
-            options={"require": ["sub", "exp"]},
+            # A clock that is ahead where a token is made must not make it useless elsewhere.
+            options={"require": ["sub", "exp"], "verify_iat": False},
         )
     except jwt.ExpiredSignatureError:
         raise TokenRefused("the token has expired: ringpopctl keys token makes one") from None
@@ -68,7 +78,26 @@ def identity_in_token(token: str, keys: Iterable[ClusterKey]) -> Identity:
     identity = parse_identity(str(claims["sub"]))
     if identity is None:
         raise TokenRefused("the token names nobody")
+    if claims.get("iat", 0) <= revoked_until(revoked, identity):
+        raise TokenRefused("the token is revoked: ringpopctl keys token makes another")
     return identity
+
+
+def token_in(header: str) -> str:
+    """Return the token in *header*, `Authorization`; empty if it has none. Raises TokenRefused."""
+    scheme, _, rest = header.partition(" ")
+    match scheme.lower():
+        case "bearer":
+            return rest.strip()
+        case "basic":
+            try:
+                pair = base64.b64decode(rest.strip(), validate=True)
+                return pair.partition(b":")[2].decode("ascii")
+            except (binascii.Error, ValueError):
+                text = "Authorization: this is not a user and a password"
+                raise TokenRefused(text) from None
+        case _:
+            return ""
 
 
 def _secret_of(key: ClusterKey) -> bytes:

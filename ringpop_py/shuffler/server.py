@@ -9,8 +9,8 @@ import trio
 from ringpop_py.errors import BodyError, RingpopError, ShuffleUnavailable
 from ringpop_py.logs import log
 from ringpop_py.node.events import Told
-from ringpop_py.security.clock import EXPIRED
 from ringpop_py.security.identity import SHUFFLERS
+from ringpop_py.security.proof import LASTING
 from ringpop_py.security.streams import Accepted
 from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.door import Door
@@ -23,7 +23,7 @@ from ringpop_py.supervision import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ringpop_py.security.identity import Identity
+    from ringpop_py.security.proof import Proof
     from ringpop_py.security.streams import Keys
     from ringpop_py.shuffle.record import Record
     from ringpop_py.shuffler.host import Host
@@ -106,14 +106,14 @@ class Server:
             log.warning("shuffle-trouble", text=f"a connection of {host}: {why}")
 
     async def _serve(self, stream: trio.SocketStream, host: str, here: trio.CancelScope) -> None:
-        accepted = Accepted(stream, None)
+        accepted = Accepted(stream, LASTING)
         if self._keys is not None:
             try:
                 accepted = await self._keys.accept(stream)
             except trio.BrokenResourceError as error:
                 log.debug("shuffle-refused", reason=str(error))
                 return
-        line = Line(accepted.stream, self._large)
+        line = Line(accepted.stream, self._large, accepted.proof)
         calls = trio.Semaphore(CALLS_MAX)
         try:
             async with trio.open_nursery() as nursery:
@@ -123,7 +123,7 @@ class Server:
                     if message is None:
                         break
                     call = c.call_in(message.head)
-                    _check_caller(line, call, accepted.identity)
+                    _check_caller(call, accepted.proof)
                     buffers = self._puts if isinstance(call, c.Put) else self._others
                     body = await _body(line, message.body_bytes, buffers)
                     came = _Came(message.number, call, body, buffers)
@@ -177,10 +177,11 @@ class Server:
                 return host.described(call.name, await _changed(shuffle, call))
 
 
-def _check_caller(line: Line, call: c.Call, identity: Identity | None) -> None:
-    """Raise BodyError if *identity* proves nothing any more, or *call* is not for it."""
-    if line.has_expired:
-        raise BodyError(f"{identity}: {EXPIRED}")
+def _check_caller(call: c.Call, proof: Proof) -> None:
+    """Raise BodyError if *proof* counts no more, or *call* is not for whom it names."""
+    identity, why = proof.identity, proof.why_over()
+    if why is not None:
+        raise BodyError(why)
     if identity is not None and identity.role not in SHUFFLERS and isinstance(call, c.OF_MEMBERS):
         raise BodyError(f"{type(call).__name__} is for members, not {identity}")
 

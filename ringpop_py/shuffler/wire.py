@@ -13,7 +13,8 @@ import trio
 
 from ringpop_py.address import Address
 from ringpop_py.errors import BodyError, ShuffleUnavailable
-from ringpop_py.security.clock import wall_s
+from ringpop_py.security.proof import LASTING, Proof
+from ringpop_py.security.streams import Accepted
 from ringpop_py.shuffle import calls as c
 from ringpop_py.supervision import keep_running
 
@@ -45,26 +46,19 @@ class Line:
 
     Args:
         large: acquired while a large head is read.
+        proof: what the other end has shown.
     """
 
-    def __init__(self, stream: Stream, large: trio.Semaphore | None = None) -> None:
+    def __init__(
+        self, stream: Stream, large: trio.Semaphore | None = None, proof: Proof = LASTING
+    ) -> None:
         self._stream = stream
+        self.proof = proof
         self._large = large or trio.Semaphore(LARGE_AT_A_TIME)
-        plain = stream
-        self._ends_at = inf
-        if isinstance(stream, trio.SSLStream):
-            plain = stream.transport_stream
-            from ringpop_py.security.credentials import end_of  # noqa: PLC0415 - loads ssl
-
-            self._ends_at = end_of(stream.getpeercert())
+        plain = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
         # A peer whose machine has lost its power does not close its connections.
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._sending = trio.Lock()
-
-    @property
-    def has_expired(self) -> bool:
-        """Whether the certificate of the other end has, so that nothing is to come or go."""
-        return wall_s() >= self._ends_at
 
     async def aclose(self) -> None:
         """Close it; tasks that wait for it get an error."""
@@ -239,24 +233,24 @@ class Peer:
 
     async def _connected(self) -> Line:
         async with self._connecting:
-            if self._line is not None and self._line.has_expired:
+            if self._line is not None and self._line.proof.why_over():
                 await self._line.aclose()  # its calls end, and are made again
                 self._line = None
             if self._line is None:
-                stream = None
+                made = None
                 with trio.move_on_after(CONNECT_S):
-                    stream = await self._secured(await trio.open_tcp_stream(*self.address))
-                if stream is None:
+                    made = await self._secured(await trio.open_tcp_stream(*self.address))
+                if made is None:
                     raise ShuffleUnavailable(f"{self.address} does not answer")
-                self._line = Line(stream)
+                self._line = Line(made.stream, proof=made.proof)
                 what = f"the connection to {self._name}"
                 # After a bug it is closed, and there is nothing more to receive.
                 self._nursery.start_soon(keep_running, what, partial(self._receive, self._line))
             return self._line
 
-    async def _secured(self, stream: trio.SocketStream) -> Stream:
+    async def _secured(self, stream: trio.SocketStream) -> Accepted:
         if self._keys is None:
-            return stream
+            return Accepted(stream, LASTING)
         try:
             return await self._keys.connect(stream, self._name)
         except BaseException:

@@ -8,12 +8,12 @@ With `trio.testing.MockClock`, a cluster of such nodes runs as fast as it comput
 from __future__ import annotations
 
 import errno
-import math
 import os
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ringpop_py.security.proof import LASTING
 from ringpop_py.transport.network import RECEIVE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class MemoryStream:
         self._network = network
         self.ends = ends
         self.identity: Identity | None = None
-        self.ends_at = math.inf
+        self.proof = LASTING
         self.remote_host = remote_host
         self.broken = False
         self.closed = False

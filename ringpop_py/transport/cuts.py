@@ -68,7 +68,7 @@ class CutStream:
         self._closed = False
         self.remote_host = inner.remote_host
         self.identity: Identity | None = inner.identity
-        self.ends_at = inner.ends_at
+        self.proof = inner.proof
 
     async def receive(self) -> bytes:
         """See `Stream`."""

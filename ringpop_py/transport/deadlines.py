@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ringpop_py.security.clock import EXPIRED, LOOK_S, has_expired
+from ringpop_py.security.clock import LOOK_S
+from ringpop_py.security.proof import LASTING, Proof
 from ringpop_py.swim.messages import QUIET_US
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ FAR_S: Final = 30 * 24 * 3600.0
 MICROSECONDS: Final = 1_000_000
 SILENT_TIMEOUTS_MAX: Final = 3
 """After how many time-outs in a row, with nothing received between, a connection is ended."""
+IDLE: Final = "the connection was idle"
 
 
 def now_us() -> int:
@@ -194,10 +196,10 @@ class PeerWatch:
         """Watch a new connection: the peer has to introduce itself."""
         self._wheel.add(self._late_init, trio.current_time() + self._limits.init_timeout_s)
 
-    def is_up(self, now: float, ends_at: float) -> None:
-        """Note that the peer has introduced itself, and that its proof of that *ends_at*."""
-        self._ends_at = ends_at
-        if ends_at < math.inf:
+    def is_up(self, now: float, proof: Proof) -> None:
+        """Note that the peer has introduced itself, and its *proof* of that."""
+        self._proof = proof
+        if proof is not LASTING:
             self._wheel.add(self._ages, now + LOOK_S)
         self._wheel.discard(self._late_init)
         self._wheel.add(self._idle, now + self._limits.idle_timeout_s)
@@ -231,12 +233,12 @@ class PeerWatch:
 
     def _check_age(self) -> None:
         self._wheel.add(self._ages, trio.current_time() + LOOK_S)
-        if has_expired(self._ends_at, busy=self._busy()):
-            self._end_idle(EXPIRED)
+        if why := self._proof.why_over(busy=self._busy()):
+            self._end_idle(why)
 
     def _check_idle(self) -> None:
         if self._heard or self._busy():
             self._heard = False
             self._wheel.add(self._idle, trio.current_time() + self._limits.idle_timeout_s)
         else:
-            self._end_idle("the connection was idle")
+            self._end_idle(IDLE)

@@ -27,9 +27,8 @@ from ringpop_py.errors import (
     TooManyInFlight,
     WireError,
 )
-from ringpop_py.security.clock import EXPIRED
 from ringpop_py.transport.calls import NOT_SENT, CallDeadlines, LinkEnd, silence
-from ringpop_py.transport.deadlines import OwedWatch, PeerWatch
+from ringpop_py.transport.deadlines import IDLE, OwedWatch, PeerWatch
 from ringpop_py.transport.network import StreamRefused, StreamUntrusted
 from ringpop_py.transport.serving import IncomingCalls, ServingHost
 from ringpop_py.transport.writer import PIECE_FRAMES, LinkWriter
@@ -118,8 +117,8 @@ class PeerLink:
             connection.reader,
             busy=lambda: self.busy,
             silent=lambda reason: self._stop(silence(reason)),
-            # One that expired ends in good order at first: calls move on.
-            idle=lambda why: (self.say_goodbye if why is EXPIRED else self.stop)(why),
+            # One whose proof is over ends in good order at first: calls move on.
+            idle=lambda why: (self.stop if why is IDLE else self.say_goodbye)(why),
             owed=OwedWatch(
                 host.wheel, lambda: bool(self._pending), lambda: host.link_is_quiet(self)
             ),
@@ -333,7 +332,7 @@ class PeerLink:
             self._state = _OPEN
         if self.writer.stream is not None:
             self.incoming.identity = self.writer.stream.identity
-            self._watch.is_up(now, self.writer.stream.ends_at)
+            self._watch.is_up(now, self.writer.stream.proof)
         self._host.link_is_up(self, headers)
         waiting, self._waiting = self._waiting, {}
         for pending in waiting:

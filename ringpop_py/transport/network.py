@@ -13,6 +13,7 @@ import trio
 if TYPE_CHECKING:
     from ringpop_py.address import Address
     from ringpop_py.security.identity import Identity
+    from ringpop_py.security.proof import Proof
 
 
 class StreamRefused(trio.BrokenResourceError):
@@ -33,12 +34,12 @@ class Stream(Protocol):
     Attributes:
         remote_host: the host of the other end, as the network knows it (for limits).
         identity: who the other end has proved to be; None if that is not asked, or not known yet.
-        ends_at: when that proof ends, in seconds since 1970; inf if it does not.
+        proof: what it has shown for that, which ends.
     """
 
     remote_host: str
     identity: Identity | None
-    ends_at: float
+    proof: Proof
 
     async def receive(self) -> bytes:
         """Return 1 to `RECEIVE_BYTES_MAX` bytes; none at the end of the stream."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.address import Address
+from ringpop_py.security.proof import LASTING
 from ringpop_py.security.users import user_of
 from ringpop_py.transport.network import RECEIVE_BYTES_MAX
 
@@ -32,7 +33,7 @@ _OUT_OF_RESOURCES: Final = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOB
 class TcpStream:
     """One end of a connection by TCP, or by a Unix socket; takes over the socket of *stream*."""
 
-    __slots__ = ("_socket", "ends_at", "identity", "remote_host")
+    __slots__ = ("_socket", "identity", "proof", "remote_host")
 
     def __init__(self, stream: trio.SocketStream) -> None:
         # Without trio's wrapper, whose every call is a checkpoint: sending must not wait.
@@ -40,7 +41,7 @@ class TcpStream:
         sock.setblocking(False)  # noqa: FBT003 - the name says what
         self._socket = sock
         self.identity = user_of(sock)
-        self.ends_at = float("inf")
+        self.proof = LASTING
         self.remote_host = ""
         if sock.family == socket.AF_UNIX:
             return

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.security.credentials import HANDSHAKE, PLAIN, UNTRUSTED, end_of, explained
-from ringpop_py.security.identity import ANYBODY, MEMBERS, Identity, identity_in, refusal_of
+from ringpop_py.security.credentials import HANDSHAKE, PLAIN, UNTRUSTED, explained
+from ringpop_py.security.identity import ANYBODY, MEMBERS, Identity, refusal_of
+from ringpop_py.security.proof import LASTING
 from ringpop_py.transport.network import RECEIVE_BYTES_MAX, StreamRefused, StreamUntrusted
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ class TlsStream:
 
     Args:
         inner: what carries the records.
-        context: of the side that this end is on.
-        cluster: the name that the peer's certificate must have.
+        credentials: of this process; the peer's certificate must name the same cluster.
         server: whether this end accepted the connection.
         accept_plain: whether a peer without TLS is served as well.
 
@@ -45,20 +45,20 @@ class TlsStream:
     def __init__(
         self,
         inner: Stream,
-        context: ssl.SSLContext,
-        cluster: str,
+        credentials: KeyCredentials,
         *,
         server: bool,
         accept_plain: bool = False,
     ) -> None:
         self.remote_host = inner.remote_host
         self.identity: Identity | None = None
-        self.ends_at = float("inf")
+        self.proof = LASTING
         self._inner = inner
-        self._cluster = cluster
+        self._credentials = credentials
         self._server = server
         self._accept_plain = accept_plain
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = credentials.context(server=server)
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
         self._begun = False  # whether this end has looked at what the peer sends
         self._plain = False
@@ -93,12 +93,12 @@ class TlsStream:
                 return
 
     def _check_peer(self) -> None:
-        certificate = self._tls.getpeercert()
-        identity, self.ends_at = identity_in(certificate), end_of(certificate)
-        why = refusal_of(identity, self._cluster, ANYBODY if self._server else MEMBERS)
+        cluster, roles = self._credentials.identity.cluster, ANYBODY if self._server else MEMBERS
+        proof = self._credentials.proof_in(self._tls.getpeercert())
+        why = refusal_of(proof.identity, cluster, roles) or proof.why_over()
         if why is not None:
             raise StreamRefused(why)
-        self.identity = identity
+        self.identity, self.proof = proof.identity, proof
 
     async def receive(self) -> bytes:
         """See `Stream`."""
@@ -224,9 +224,7 @@ class TlsListener:
     async def accept(self) -> Stream:
         """See `Listener`. The stream shakes hands when it is first read."""
         stream = await self._inner.accept()
-        context = self._credentials.context(server=True)
-        cluster = self._credentials.identity.cluster
-        return TlsStream(stream, context, cluster, server=True, accept_plain=self._accept_plain)
+        return TlsStream(stream, self._credentials, server=True, accept_plain=self._accept_plain)
 
     def close(self) -> None:
         """See `Listener`."""
@@ -268,8 +266,7 @@ class TlsNetwork:
         if self._dial_plain:
             return inner
         try:
-            context = self._credentials.context(server=False)
-            stream = TlsStream(inner, context, self._credentials.identity.cluster, server=False)
+            stream = TlsStream(inner, self._credentials, server=False)
             await stream.shake_hands()
         except BaseException as error:
             inner.close()

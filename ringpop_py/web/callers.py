@@ -6,14 +6,11 @@ browser asks its user for (RFC 7617).
 
 from __future__ import annotations
 
-import base64
-import binascii
-import math
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ringpop_py.security.clock import EXPIRED, wall_s
 from ringpop_py.security.identity import PROGRAMS, Identity, Role, refusal_of
+from ringpop_py.security.proof import LASTING, Proof
 from ringpop_py.web.refusals import HttpRefusal
 
 if TYPE_CHECKING:
@@ -34,13 +31,11 @@ class Shown(NamedTuple):
     """The identity that a connection shows of its peer.
 
     Attributes:
-        identity: whom its certificate names, if it has one.
-        ends_at: when that certificate ends, as `wall_s` counts.
+        proof: its certificate, if it has one.
     """
 
     is_secure: bool
-    identity: Identity | None
-    ends_at: float = math.inf
+    proof: Proof = LASTING
 
 
 SHOWN: Final[ContextVar[Shown]] = ContextVar("SHOWN")
@@ -73,33 +68,42 @@ class Callers:
         if not (shown.is_secure or self._plain):
             raise HttpRefusal(403, "TlsNeeded", NEEDS_TLS)
         try:
-            token = _token_in(request.headers.get("authorization", ""))
-            if token:
-                return self._named_by(token, self._credentials)
+            named = self._named_in(request.headers.get("authorization", ""), self._credentials)
+            if named is not None:
+                return named
         except HttpRefusal:
             if not self._anybody:  # otherwise it may be meant for a proxy
                 raise
-        if wall_s() >= shown.ends_at:
-            raise _unknown(EXPIRED)
-        if shown.identity is None and not self._anybody:
+        if why := shown.proof.why_over():
+            raise _unknown(why)
+        if shown.proof.identity is None and not self._anybody:
             raise _unknown(NO_PROOF)
-        return shown.identity
+        return shown.proof.identity
 
-    def _named_by(self, token: str, credentials: KeyCredentials) -> Identity:
-        from ringpop_py.security.tokens import (  # noqa: PLC0415 - an extra
-            TokenRefused,
-            identity_in_token,
-        )
-
-        keys = credentials.keys()
-        if not keys:
-            raise _unknown(NO_TOKENS)
+    def knows(self, request: Request) -> bool:
+        """Return whether `identify` still accepts *request*: its proof may be over by now."""
         try:
-            identity = identity_in_token(token, keys)
-        except TokenRefused as error:
+            self.identify(request)
+        except HttpRefusal:
+            return False
+        return True
+
+    def _named_in(self, header: str, credentials: KeyCredentials) -> Identity | None:
+        """Return whom the token in *header* names; None without one. Raises HttpRefusal."""
+        if not header:
+            return None
+        from ringpop_py.security import tokens  # noqa: PLC0415 - an extra
+
+        try:
+            token = tokens.token_in(header)
+            if not token:
+                return None
+            if not (keys := credentials.keys()):
+                raise _unknown(NO_TOKENS)
+            identity = tokens.identity_in_token(token, keys, credentials.revoked())
+        except tokens.TokenRefused as error:
             raise _unknown(str(error)) from None
-        why = refusal_of(identity, self._cluster, PROGRAMS)
-        if why is not None:
+        if refusal_of(identity, self._cluster, PROGRAMS):
             raise _unknown("the token is of another cluster, or of a role that is not for HTTP")
         return identity
 
@@ -110,22 +114,6 @@ def check_role(request: Request, role: Role) -> None:
     if identity is not None and identity.role < role:
         text = f"this is for the role {role.label}, not {identity}"
         raise HttpRefusal(403, "Forbidden", text)
-
-
-def _token_in(header: str) -> str:
-    """Return the token in *header*, `Authorization`; empty if there is none."""
-    scheme, _, rest = header.partition(" ")
-    match scheme.lower():
-        case "bearer":
-            return rest.strip()
-        case "basic":
-            try:
-                pair = base64.b64decode(rest.strip(), validate=True)
-                return pair.partition(b":")[2].decode("ascii")
-            except (binascii.Error, ValueError):
-                raise _unknown("Authorization: this is not a user and a password") from None
-        case _:
-            return ""
 
 
 def _unknown(message: str) -> HttpRefusal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -155,14 +156,14 @@ class ConsoleRoutes:
         if self._overview.watchers >= WATCHERS_MAX:
             text = f"{WATCHERS_MAX} pages of this node are open; open another node's"
             raise HttpRefusal(503, "Busy", text)
-        return EventStream(self._stream)
+        return EventStream(partial(self._stream, request))
 
-    async def _stream(self, send: Callable[[bytes], Awaitable[None]]) -> None:
-        """Send parts of the page, each when it has changed, until the node ends."""
+    async def _stream(self, request: Request, send: Callable[[bytes], Awaitable[None]]) -> None:
+        """Send parts of the page, each when it has changed, until node or proof of caller end."""
         sent: dict[str, str] = {}
         with self._overview.watching():
             await send(b"retry: 1000\n\n")
-            while not self._ringpop.ending.begun:
+            while not self._ringpop.ending.begun and request.state.callers.knows(request):
                 new = {n: html for n, html in self._parts().items() if sent.get(n) != html}
                 sent |= new
                 if new:

@@ -19,8 +19,8 @@ from ringpop_py.address import Address
 from ringpop_py.errors import ConfigError
 from ringpop_py.logs import log
 from ringpop_py.node.end import ENDING_TEXT
-from ringpop_py.security.credentials import end_of
-from ringpop_py.security.identity import PROGRAMS, identity_in, refusal_of
+from ringpop_py.security.identity import PROGRAMS, refusal_of
+from ringpop_py.security.proof import LASTING
 from ringpop_py.security.site import SiteCertificate, contexts_of
 from ringpop_py.supervision import keep_running
 from ringpop_py.web.callers import SHOWN, Callers, Shown
@@ -118,6 +118,7 @@ class App:
                 if not asks_how_it_is:
                     check_request(request.method, request.headers, self._hosts)
                     request.state.identity = self._callers.identify(request)
+                    request.state.callers = self._callers
                 self._check_ending(request)
                 return await endpoint(request)
             except REFUSALS as error:
@@ -234,15 +235,19 @@ class _Connection(TCPServer):
         with trio.move_on_after(self.config.keep_alive_timeout):
             first = await plain.socket.recv(1, socket.MSG_PEEK)
             if first != bytes([HANDSHAKE]):
-                SHOWN.set(Shown(is_secure=False, identity=None))
+                SHOWN.set(Shown(is_secure=False))
                 return bool(first)
             self.stream = trio.SSLStream(plain, context(), server_side=True, https_compatible=True)
             await self.stream.do_handshake()
-            certificate = self.stream.getpeercert()
-            identity = identity_in(certificate)
-            if identity and refusal_of(identity, self.config.cluster, PROGRAMS):
+            keys = self.config.credentials  # without, callers are not asked for a certificate
+            proof = keys.proof_in(self.stream.getpeercert()) if keys else LASTING
+            if (
+                keys
+                and proof.identity
+                and refusal_of(proof.identity, keys.identity.cluster, PROGRAMS)
+            ):
                 return False
-            SHOWN.set(Shown(is_secure=True, identity=identity, ends_at=end_of(certificate)))
+            SHOWN.set(Shown(is_secure=True, proof=proof))
             return True
         return False
 
@@ -251,7 +256,7 @@ class _Config(HypercornConfig):
     """Also says whether connections may use TLS."""
 
     context: Callable[[], SSLContext] | None = None
-    cluster: str = ""
+    credentials: KeyCredentials | None = None
 
 
 run.TCPServer = _Connection  # type: ignore[attr-defined] # there is no other way to choose it
@@ -290,7 +295,7 @@ class HttpServer:
         """Serve *app* until `end`."""
         config = _Config()
         config.context = contexts_of(self.credentials, self.site)
-        config.cluster = self.credentials.identity.cluster if self.credentials else ""
+        config.credentials = self.credentials
         config.bind = [f"fd://{self._socket.detach()}"]  # hypercorn's from here on
         config.backlog = BACKLOG
         config.accesslog = config.errorlog = None  # our application logs errors

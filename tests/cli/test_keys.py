@@ -10,7 +10,7 @@ import pytest
 from ringpop_py.cli.ringpopctl import main
 from ringpop_py.security.credentials import KeyCredentials
 from ringpop_py.security.identity import Identity, Role, identity_in
-from ringpop_py.security.keys import read_keys
+from ringpop_py.security.keys import read_keys, read_revoked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,6 +47,31 @@ def test_a_key_follows_another(file: str, capsys: pytest.CaptureFixture[str]) ->
     assert second.line not in shown.out + shown.err
 
 
+def test_what_is_revoked_stays_so_while_keys_change_until_it_is_taken_back(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (first,) = read_keys(file)
+
+    assert main(["keys", "revoke", file, "--name", "a job"]) == 0
+    shown = capsys.readouterr().out
+    assert "client/a%20job" in shown
+    assert "Copy the file everywhere" in shown
+    revoked = read_revoked(file)
+    assert main(["keys", "add", file]) == 0
+    _, second = read_keys(file)
+    for command, key in (("use", second), ("remove", first)):
+        assert main(["keys", command, file, key.id, "--unseen"]) == 0
+        assert read_revoked(file) == revoked
+    capsys.readouterr()
+    assert main(["keys", "list", file, "--format", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["revoked"]
+    assert [each["holder"] for each in listed] == ["client/a%20job", "admin/a%20job"]
+
+    assert main(["keys", "revoke", file, "--name", "a job", "--role", "admin", "--undo"]) == 0
+    assert [*read_revoked(file)] == [(Role.CLIENT, "a job")]
+    assert read_keys(file) == (second,)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -54,6 +79,9 @@ def test_a_key_follows_another(file: str, capsys: pytest.CaptureFixture[str]) ->
         (["remove", "FILE", "FIRST", "--unseen"], "it is the only key"),
         (["list", "/not/there"], "No such file"),
         (["issue", "FILE", "FILE", "--name", "x"], "exists already"),
+        (["revoke", "FILE", "--name", "n1", "--role", "member"], "a member is not revoked by"),
+        (["revoke", "FILE", "--name", "x", "--undo"], "nothing of client/x or admin/x is revoked"),
+        (["revoke", "FILE", "--name", ""], "printable characters"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_changes_nothing(
@@ -66,6 +94,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
 
     assert message.replace("it is", f"{before[0].id} is") in capsys.readouterr().err
     assert read_keys(file) == before
+    assert read_revoked(file) == {}
 
 
 def test_the_key_that_is_used_is_not_removed(file: str, capsys: pytest.CaptureFixture[str]) -> None:

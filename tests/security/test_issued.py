@@ -16,6 +16,7 @@ from ringpop_py.security.credentials import KeyCredentials
 from ringpop_py.security.identity import Identity, Role
 from ringpop_py.security.issued import LASTS_S, RETRY_S, IssuedFile
 from ringpop_py.security.keys import new_key, read_secret, write_keys, write_secret
+from ringpop_py.security.revoked import NOTHING, holders_of, revoking
 from tests.logged import events_in
 
 if TYPE_CHECKING:
@@ -86,6 +87,20 @@ def test_it_follows_the_keys_of_its_node(tmp_path: Path, wall: Wall) -> None:
         own, *trusted = certificates(issued.path)
         assert own.issuer == authority_of(keys[0]).subject
         assert [each.subject for each in trusted] == [authority_of(key).subject for key in keys]
+
+
+def test_it_says_what_is_revoked_as_soon_as_its_node_knows(tmp_path: Path, wall: Wall) -> None:
+    key = new_key()
+    issued = IssuedFile(tmp_path / "own.pem", member(tmp_path, key), Role.SHUFFLES)
+    process = KeyCredentials(str(issued.path), MEMBER)
+    revoked = revoking(NOTHING, holders_of("a job", None), wall.now_s)
+    for now in (revoked, NOTHING):
+        write_keys(tmp_path / "cluster.key", (key,), replace=True, revoked=now)
+        issued.keep_fresh()
+        before = issued.path.read_bytes()
+        assert process.revoked() == now
+        issued.keep_fresh()
+        assert issued.path.read_bytes() == before
 
 
 def test_one_that_cannot_be_written_stays_and_is_tried_again(

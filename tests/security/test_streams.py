@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -9,20 +10,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from ringpop_py.errors import ShuffleUnavailable
+from ringpop_py.errors import BodyError, ShuffleUnavailable
+from ringpop_py.security.authority import bundle_of
 from ringpop_py.security.clock import wall_s
-from ringpop_py.security.credentials import LASTS_S
-from ringpop_py.security.keys import ClusterKey, new_key, write_keys
-from ringpop_py.security.streams import Keys
+from ringpop_py.security.credentials import LASTS_S, KeyCredentials
+from ringpop_py.security.identity import Identity, Role
+from ringpop_py.security.keys import ClusterKey, new_key, write_keys, write_secret
+from ringpop_py.security.proof import REVOKED
+from ringpop_py.security.revoked import NOTHING, holders_of, revoking
+from ringpop_py.security.streams import Accepted, Keys
 from ringpop_py.shuffle import calls as c
-from ringpop_py.shuffler.server import Server
+from ringpop_py.shuffler.server import Server, _check_caller
 from ringpop_py.shuffler.wire import Line, Peer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
-
-    from ringpop_py.security.identity import Identity
 
 KEY, OTHER = new_key(), new_key()
 CALL = c.Describe("any")
@@ -51,7 +54,7 @@ async def process(keys: Keys) -> AsyncIterator[tuple[str, list[Identity | None]]
         except trio.BrokenResourceError:
             await trio.aclose_forcefully(stream)
             return
-        came.append(accepted.identity)
+        came.append(accepted.proof.identity)
         line = Line(accepted.stream)
         message = await line.receive()
         assert message is not None
@@ -122,7 +125,7 @@ async def test_nothing_is_answered_to_whose_certificate_has_expired_and_a_caller
     keys: Callable[..., Keys], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = wall_s()
-    monkeypatch.setattr("ringpop_py.shuffler.wire.wall_s", lambda: now_s)
+    monkeypatch.setattr("ringpop_py.security.clock.wall_s", lambda: now_s)
     none: Any = None
     server = Server(none, 1 << 20, keys("b"))
 
@@ -147,6 +150,34 @@ async def test_nothing_is_answered_to_whose_certificate_has_expired_and_a_caller
             await peer.call(c.List(), timeout_s=10)
         assert peer._line is not before
         nursery.cancel_scope.cancel()
+
+
+async def test_a_client_whose_certificate_is_revoked_is_answered_no_more(
+    keys: Callable[..., Keys], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ringpop_py.security.credentials.LOOK_S", 0.0)
+    job, of_server = Identity("", Role.CLIENT, "a job"), keys("b")
+    bundle = bundle_of([KEY], job, dt.timedelta(days=1))
+    write_secret(tmp_path / "job.pem", bundle, replace=False)
+    context = KeyCredentials(str(tmp_path / "job.pem"), job).context(server=False)
+
+    async def connect() -> Accepted:
+        """Return the server's end of a new connection of the client."""
+        here, there = (trio.SocketStream(end) for end in trio.socket.socketpair())
+        with here.socket, there.socket:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.SSLStream(here, context).do_handshake)
+                return await of_server.accept(there)
+
+    accepted = await connect()
+    _check_caller(CALL, accepted.proof)
+    revoked = revoking(NOTHING, holders_of("a job", None), wall_s())
+    write_keys(tmp_path / "b-c.key", (KEY,), replace=True, revoked=revoked)
+
+    with pytest.raises(BodyError, match=f"ringpop:///client/a%20job: {REVOKED}"):
+        _check_caller(CALL, accepted.proof)
+    with pytest.RaisesGroup(pytest.RaisesExc(trio.BrokenResourceError, match=REVOKED)):
+        await connect()
 
 
 async def test_why_a_connection_is_refused_is_told(keys: Callable[..., Keys]) -> None:

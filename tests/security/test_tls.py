@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 import os
 import ssl
 import time
@@ -15,12 +14,15 @@ import trio
 
 from ringpop_py.address import Address
 from ringpop_py.errors import BadRequest, CallError, ConfigError, ConnectFailed
+from ringpop_py.security import clock
 from ringpop_py.security import credentials as module
-from ringpop_py.security.authority import authority_of
+from ringpop_py.security.authority import authority_of, bundle_of
 from ringpop_py.security.clock import EARLY_S, EXPIRED, LOOK_S
 from ringpop_py.security.credentials import LASTS_S, PLAIN, KeyCredentials, member_credentials
 from ringpop_py.security.identity import SHUFFLERS, Identity, Role
-from ringpop_py.security.keys import ClusterKey, new_key, write_keys
+from ringpop_py.security.keys import ClusterKey, new_key, write_keys, write_secret
+from ringpop_py.security.proof import LASTING, REVOKED
+from ringpop_py.security.revoked import NOTHING, holders_of, revoking
 from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel, IncomingCall
 from ringpop_py.transport.tls import TlsNetwork
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from ringpop_py.security.revoked import Revoked
     from ringpop_py.transport.network import Listener, Network, Stream
 
 pytestmark = pytest.mark.virtual_time
@@ -53,10 +56,19 @@ class Keys:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def file(self, name: str, *keys: ClusterKey) -> str:
-        path = self._folder / name
-        write_keys(path, keys, replace=True)
-        return str(path)
+    def path(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def file(self, name: str, *keys: ClusterKey, revoked: Revoked = NOTHING) -> str:
+        write_keys(self.path(name), keys, replace=True, revoked=revoked)
+        return self.path(name)
+
+    def issued(
+        self, identity: Identity, *keys: ClusterKey, revoked: Revoked = NOTHING
+    ) -> KeyCredentials:
+        bundle = bundle_of(keys, identity, dt.timedelta(days=1), revoked)
+        write_secret(self.path(identity.name), bundle, replace=True)
+        return KeyCredentials(self.path(identity.name), identity)
 
     def of(
         self, name: str, *keys: ClusterKey, cluster: str = "c", role: Role = Role.MEMBER
@@ -321,6 +333,53 @@ async def test_a_connection_that_is_busy_ends_when_its_certificate_has_expired(
                 await ended.wait()
 
 
+@pytest.mark.parametrize("role", [Role.CLIENT, Role.ADMIN])
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+async def test_a_connection_ends_when_its_certificate_is_revoked_and_no_other_is_made(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch, role: Role, *, busy: bool
+) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.0)  # the clock of files is not virtual
+    of_b = keys.of("b", KEY)
+    job = Identity("", role, "job")
+    of_a = keys.issued(job, KEY)
+    async with pair(secured(of_a), secured(of_b)) as both, trio.open_nursery() as nursery:
+        both.b.serve("app", "/wait", forever)
+        await both.a.call(B, call())
+        (first,) = both.b.links
+        if busy:
+            nursery.start_soon(fails, both.a, Call("app", "/wait", b"", b"", ttl_s=600.0))
+        revoked = revoking(NOTHING, holders_of("job", None), clock.wall_s())
+        keys.file("b", KEY, revoked=revoked)
+        with trio.fail_after(2 * LOOK_S):
+            while not first.over:
+                await trio.sleep(1)
+        await fails(both.a, call())
+        why = f"the connection was closed: ringpop:///{role.label}/job: {REVOKED}"
+        assert why in both.told
+
+        keys.issued(job, KEY, revoked=revoked)  # into the same file
+        assert (await both.a.call(B, call())).arg3 == b"hello"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_member_is_not_revoked_by_the_name_of_a_program(keys: Keys) -> None:
+    revoked = revoking(NOTHING, holders_of("a", None), clock.wall_s() + 60)
+    keys.file("b", KEY, revoked=revoked)
+    of_b = KeyCredentials(keys.path("b"), Identity("c", Role.MEMBER, "b"))
+    async with pair(secured(keys.of("a", KEY)), secured(of_b)) as both:
+        assert (await both.a.call(B, call())).arg3 == b"hello"
+
+
+async def forever(_incoming: IncomingCall) -> Answer:
+    await trio.sleep_forever()
+    raise AssertionError
+
+
+async def fails(channel: Channel, asked: Call) -> None:
+    with pytest.raises(CallError):
+        await channel.call(B, asked)
+
+
 async def test_a_certificate_without_a_name_of_ours_is_refused(keys: Keys) -> None:
     nobody = keys.of("a", KEY)
     issued = authority_of(KEY).issue(_Nameless(), dt.timedelta(days=1))  # type: ignore[arg-type]
@@ -333,7 +392,7 @@ async def test_a_certificate_without_a_name_of_ours_is_refused(keys: Keys) -> No
 
 
 class _Nameless:
-    role = Role.MEMBER
+    role, name = Role.MEMBER, "nobody"
 
     def __str__(self) -> str:
         return "http://example.org/"
@@ -503,7 +562,7 @@ class _WireStream:
         self._wire = wire
         self.remote_host = inner.remote_host
         self.identity: Identity | None = None
-        self.ends_at = math.inf
+        self.proof = LASTING
 
     async def receive(self) -> bytes:
         return await self._inner.receive()

@@ -23,16 +23,19 @@ from ringpop_py.security.clock import wall_s
 from ringpop_py.security.credentials import member_credentials
 from ringpop_py.security.identity import Identity, Role
 from ringpop_py.security.keys import new_key, write_keys
+from ringpop_py.security.proof import Proof
+from ringpop_py.security.revoked import NOTHING, holders_of, revoking
 from ringpop_py.security.tokens import (
     AUDIENCE,
     TokenRefused,
     _secret_of,
     identity_in_token,
     issue_token,
+    token_in,
 )
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.web import server
-from ringpop_py.web.callers import SHOWN, Callers, Shown, _token_in
+from ringpop_py.web.callers import SHOWN, Callers, Shown
 from ringpop_py.web.overview import Overview
 from ringpop_py.web.refusals import HttpRefusal
 from ringpop_py.web.routes import HttpRoutes
@@ -321,7 +324,7 @@ async def test_a_node_that_admits_all_over_http_has_to_say_so(tmp_path: Path) ->
 def test_a_user_has_any_name() -> None:
     for user in ("anybody", "jörg", ""):
         pair = base64.b64encode(f"{user}:{token()}".encode()).decode()
-        assert _token_in(f"Basic  {pair}") == token()
+        assert token_in(f"Basic  {pair}") == token()
 
 
 async def test_without_keys_nobody_is_asked() -> None:
@@ -340,22 +343,56 @@ def test_where_others_may_reach_the_port_nobody_is_served_without_tls(tmp_path: 
     far = Callers(credentials, "c", plain=False, anybody=False)
     near = Callers(credentials, "c", plain=True, anybody=False)
 
-    SHOWN.set(Shown(is_secure=False, identity=None))
+    SHOWN.set(Shown(is_secure=False))
     assert near.identify(request) == Identity("", Role.CLIENT, "ann")
     with pytest.raises(HttpRefusal) as refusal:
         far.identify(request)
     assert (refusal.value.status, refusal.value.kind) == (403, "TlsNeeded")
-    SHOWN.set(Shown(is_secure=True, identity=None))
+    SHOWN.set(Shown(is_secure=True))
     assert far.identify(request) == Identity("", Role.CLIENT, "ann")
+
+
+@pytest.mark.parametrize("role", [Role.CLIENT, Role.ADMIN])
+@pytest.mark.parametrize("door", ["token", "certificate", "old token"])
+async def test_who_is_revoked_is_refused_and_an_open_page_of_theirs_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role, door: str
+) -> None:
+    monkeypatch.setattr("ringpop_py.security.credentials.LOOK_S", 0.0)
+    monkeypatch.setattr("ringpop_py.web.pages.BEAT_S", 0.01)
+    ann = Identity("c", role, "ann")
+    issued = authority_of(KEY).issue(ann, HOUR)
+    own = tmp_path / "own.pem"
+    own.write_bytes(issued.certificate + issued.private_key)
+    context = trusting(*[str(own).encode()] if door == "certificate" else ())
+    shown = {"certificate": {}, "token": bearer(token(role)), "old token": bearer(untimed(ann))}
+    revoked = revoking(NOTHING, holders_of("ann", None), wall_s())
+    async with serving(tmp_path) as node, caller(node, "https", verify=context) as http:
+        http.headers.update(shown[door])
+        async with http.stream("GET", "/ui/events") as page:
+            assert page.is_success
+            write_keys(tmp_path / "cluster.key", (KEY,), replace=True, revoked=revoked)
+            with trio.fail_after(20):
+                await page.aread()
+        refused = await http.get("/keyspaces")
+        assert refused.status_code == 401
+        assert "is revoked" in refused.json()["message"]
+        new = issue_token(KEY, ann, HOUR, revoked)
+        assert (await http.get("/keyspaces", headers=bearer(new))).is_success
+
+
+def untimed(identity: Identity) -> str:
+    """Return a token that does not say when it was issued."""
+    claims = {"sub": str(identity), "aud": AUDIENCE, "exp": 1 << 33}
+    return jwt.encode(claims, _secret_of(KEY), "HS256", {"kid": KEY.id})
 
 
 def test_a_connection_proves_nothing_when_its_certificate_has_ended() -> None:
     callers: Any = Callers(object(), "c", plain=False, anybody=False)  # type: ignore[arg-type]
     request: Any = SimpleNamespace(headers={})
     bob = Identity("c", Role.ADMIN, "bob")
-    SHOWN.set(Shown(is_secure=True, identity=bob, ends_at=wall_s() + 60))
+    SHOWN.set(Shown(is_secure=True, proof=Proof(bob, wall_s() + 60)))
     assert callers.identify(request) == bob
-    SHOWN.set(Shown(is_secure=True, identity=bob, ends_at=wall_s() - 1))
+    SHOWN.set(Shown(is_secure=True, proof=Proof(bob, wall_s() - 1)))
     with pytest.raises(HttpRefusal, match="has expired"):
         callers.identify(request)
 
