@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
     from ringpop_py.ring.points import RadixIndex
 
-SLOTS_MAX: Final = 1 << 18
-"""The largest table of slots in a query plan; denser points share its slots."""
+SLOTS_MAX: Final = 1 << 15
+"""The largest table of slots in a query plan, which the caches of a processor hold; denser points
+share its slots."""
 PRINTED_SLOTS_MAX: Final = 1 << 16
 """The largest table of slots in a plan that has its tables as text."""
 COMPARED_MAX: Final = 16
