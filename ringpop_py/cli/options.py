@@ -56,7 +56,7 @@ NAMED_OTHERWISE: Final = {
     "shuffle_memory": "shuffle.memory_bytes",
 }
 """Flags whose settings have other names."""
-FLAGS_ALONE: Final = {"app", "log_format", "log_level"}
+FLAGS_ALONE: Final = {"app", "gc_threshold", "log_format", "log_level"}
 """Flags that a file cannot set, because they are not part of a `Config`."""
 HOSTS_VARIABLE: Final = "RINGPOP_HOSTS"
 HOSTS_HELP: Final = (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from typing import TYPE_CHECKING
 
+from ringpop_py.cli import commands
 from ringpop_py.cli.commands import ExitCode, command_parser, complain_of, ends_with_its_reader
 from ringpop_py.cli.logs import LEVELS, Logs
 from ringpop_py.cli.options import add_node_options, config_from
@@ -49,8 +51,11 @@ def main(argv: Sequence[str] | None = None, network: Network | None = None) -> i
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     try:
+        gc.disable()  # what imports make stays
         from ringpop_py.cli import process  # noqa: PLC0415 - help needs nothing that is installed
 
+        gc.enable()
+        gc.set_threshold(options.gc_threshold)
         try:
             process.run(config_from(options), options.app, logs, network)
         finally:
@@ -69,10 +74,12 @@ def _parser() -> argparse.ArgumentParser:
         "ringpopd", description="Run one node of a cluster without a leader.", epilog=EPILOG
     )
     add_node_options(parser)
-    text = "load handlers: FACTORY(ringpop) registers them"
-    parser.add_argument("--app", metavar="MODULE:FACTORY", help=text)
-    parser.add_argument("--log-format", choices=["console", "json"], default="console")
-    parser.add_argument("--log-level", choices=list(LEVELS), default="info")
+    add = parser.add_argument
+    add("--app", metavar="MODULE:FACTORY", help="load handlers: FACTORY(ringpop) registers them")
+    text = "collect garbage after N more new objects than freed ones (10000)"
+    add("--gc-threshold", type=commands.count, default=10_000, metavar="N", help=text)
+    add("--log-format", choices=["console", "json"], default="console")
+    add("--log-level", choices=list(LEVELS), default="info")
     return parser
 
 

@@ -138,6 +138,7 @@ def test_what_cannot_be_used_is_said_in_one_line(arguments: tuple[str, ...], mes
     [
         ("listn = 1", r"listn: unknown; did you mean listen\?"),
         ("app = 'hello:create'", "'app' can only be set by a flag: --app"),
+        ("gc_threshold = 7", "'gc_threshold' can only be set by a flag: --gc-threshold"),
         ("log_format = 'json'", "'log_format' can only be set by a flag: --log-format"),
         ("listen = 3000", "listen '3000' is not HOST:PORT"),
         ("ring_points = 'many'", "ring_points is 1 to 10000, and whole, not 'many'"),

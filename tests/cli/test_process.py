@@ -6,6 +6,7 @@ and nobody sees a traceback but in the log.
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import sys
@@ -319,3 +320,19 @@ async def test_at_sighup_a_certificate_for_http_is_read_again_or_the_old_one_is_
         _reload(ringpop)
     [read] = events_in(caplog, "read the certificate again")
     assert str(read.fields["certificate"]).startswith("['until 2")
+
+
+def test_garbage_is_collected_as_often_as_the_flag_says(ringpopd: Ringpopd) -> None:
+    before = gc.get_threshold()
+    try:
+        ringpopd.run(
+            "import gc\ndef create(_): raise ValueError(gc.isenabled(), gc.get_threshold())"
+        )
+        assert gc.isenabled()
+        assert gc.get_threshold()[0] == 10_000
+
+        command.main(["--gc-threshold", "1234", "--listen", "127.0.0.1:0", "--app", "no_module:x"])
+        assert gc.isenabled()
+        assert gc.get_threshold()[0] == 1_234
+    finally:
+        gc.set_threshold(*before)
