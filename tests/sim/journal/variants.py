@@ -302,7 +302,7 @@ VARIANTS: Final = (
         HEIR,
         "        return is_own and self._next >= own.next_slot\n",
         "        return is_own\n",
-        "fold lost read copy live",
+        "deleted fold lost read copy live",
     ),
     Variant(
         "a hole of our own below the next slot is taken for the end",
@@ -369,7 +369,7 @@ VARIANTS: Final = (
         "            self._closed = True\n"
         "            return self._go_on()\n"
         "        self.stage = Stage.READING\n        told: Effects = []\n",
-        "owner",
+        "fold owner",
     ),
     Variant(
         "a hole is skipped",

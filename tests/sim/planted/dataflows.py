@@ -29,8 +29,8 @@ DATAFLOW_BUGS: Final = (
         HUNT,
         (
             (
-                "self.offsets = {split: each.read for",
-                "self.offsets = {split: each.read + 1 for",
+                "self.offsets = {str(split): each.read for",
+                "self.offsets = {str(split): each.read + 1 for",
             ),
         ),
     ),
