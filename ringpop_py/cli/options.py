@@ -97,16 +97,14 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     text = f"a Unix socket for programs on this host ({default_socket()}, if no PATH is given)"
     usual = str(default_socket())
     add("--socket", nargs="?", const=usual, metavar="PATH", help=text)
-    text = "accept connections without TLS as well, until all members have keys"
-    add("--accept-plain", action="store_true", default=None, help=text)
-    text = "make connections without TLS, until all members have keys"
-    add("--dial-plain", action="store_true", default=None, help=text)
-    text = "make spans of OpenTelemetry for calls that belong to a trace"
-    add("--tracing", action="store_true", default=None, help=text)
-    text = "serve without keys where other machines may reach this node"
-    add("--insecure", action="store_true", default=None, help=text)
-    text = "make the store if it does not exist; without this flag, the node does not start then"
-    add("--create-store", action="store_true", default=None, help=text)
+    for flag, text in (
+        ("--accept-plain", "accept connections without TLS as well, until all members have keys"),
+        ("--dial-plain", "make connections without TLS, until all members have keys"),
+        ("--tracing", "make spans of OpenTelemetry for calls that belong to a trace"),
+        ("--insecure", "serve without keys where other machines may reach this node"),
+        ("--create-store", "make the store if it is not there; otherwise the node does not start"),
+    ):
+        add(flag, action="store_true", default=None, help=text)
     add("--ring-points", type=int, metavar="N", help="points of each member on the ring (100)")
     text = "a label of this node; may be repeated"
     add("--label", action="append", default=[], metavar="KEY=VALUE", help=text)
@@ -116,14 +114,16 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     add("--drain-timeout", dest="drain_timeout_s", type=seconds, metavar="S", help=text)
     text = "hold rows of shuffles in FOLDER, in a process beside the node"
     add("--shuffle-folder", dest="shuffle.folder", metavar="FOLDER", help=text)
-    text = "memory of that process for rows, for example 2GiB (1GiB)"
-    add("--shuffle-memory", dest="shuffle.memory_bytes", type=size, metavar="SIZE", help=text)
-    text = "disk of that process for rows (all that is free)"
-    add("--shuffle-disk", dest="shuffle.disk_bytes", type=size, metavar="SIZE", help=text)
-    text = "keyspaces that the cluster may have (1000)"
-    add("--keyspaces-max", dest="state.keyspaces_max", type=int, metavar="N", help=text)
-    text = "partitions that these may have in all (65536)"
-    add("--partitions-max", dest="state.partitions_max", type=int, metavar="N", help=text)
+    for flag, dest, text in (
+        ("--shuffle-memory", "shuffle.memory_bytes", "its memory for rows, as 2GiB (1GiB)"),
+        ("--shuffle-disk", "shuffle.disk_bytes", "its disk for rows (all that is free)"),
+    ):
+        add(flag, dest=dest, type=size, metavar="SIZE", help=text)
+    for what, text in (
+        ("keyspaces", "keyspaces that the cluster may have (1000)"),
+        ("partitions", "partitions that these may have in all (65536)"),
+    ):
+        add(f"--{what}-max", dest=f"state.{what}_max", type=int, metavar="N", help=text)
     for name in PERIODS:
         text = f"milliseconds that a member stays {name}"
         add(f"--{name}-period", dest=f"gossip.{name}_s", type=period, metavar="MS", help=text)

@@ -165,23 +165,17 @@ def _parser() -> Parser:
         if about is not None:
             sub.add_argument("name", metavar="NAME", help=about)
         if reads:
-            sub.add_argument(
-                "--watch",
-                nargs="?",
-                const=WATCH_S,
-                type=seconds,
-                metavar="S",
-                help=f"show it again every S seconds ({WATCH_S:g}), until Ctrl-C",
-            )
+            text = f"show it again every S seconds ({WATCH_S:g}), until Ctrl-C"
+            add = sub.add_argument
+            add("--watch", nargs="?", const=WATCH_S, type=seconds, metavar="S", help=text)
         if waits_s is not None:
             text = f"seconds to wait ({waits_s:.0f})"
             sub.add_argument("--timeout", type=seconds, default=waits_s, metavar="S", help=text)
         return sub
 
     add("members", _members, "list the members as this node sees them", reads=True)
-    add(
-        "views", views, "which members see the same cluster (exit code 3 if not all do)", reads=True
-    )
+    summary = "which members see the same cluster (exit code 3 if not all do)"
+    add("views", views, summary, reads=True)
     _add_looks(add)
     add("leave", _leave, "take this node out of the ring; it goes on serving")
     add("join", _join, "bring a node that left back into the ring")
@@ -209,13 +203,8 @@ def _add_damp_commands(
     to = damp.add_subparsers(metavar="COMMAND", required=True)
     show = add("show", _damp_show, "scores, and which members are damped", to=to, reads=True)
     show.add_argument("name", metavar="NAME", nargs="?", help="this member only")
-    add(
-        "clear",
-        _damp_clear,
-        "bring a damped member back everywhere",
-        to=to,
-        about="the member's name",
-    )
+    summary = "bring a damped member back everywhere"
+    add("clear", _damp_clear, summary, to=to, about="the member's name")
 
 
 def _add_looks(add: Callable[..., Parser]) -> None:

@@ -228,10 +228,11 @@ class Shuffle:
     async def append(self, call: c.Append, body: Bytes) -> c.Said:
         """Add a frame to a segment, as its replica."""
         _, frame = whole_frame(body)
-        taken = await self.fresh(call.uid, call.version)
-        if taken and self.member.may_append(call.uid, call.segment):
-            check_frame(self.here.order, frame)
-            taken = await self._append(call.uid, call.segment, body)
+        is_fresh = await self.fresh(call.uid, call.version)
+        if not is_fresh or not self.member.may_append(call.uid, call.segment):
+            return c.Said(Answer.NOT_NOW.value)
+        check_frame(self.here.order, frame)
+        taken = await self._append(call.uid, call.segment, body)
         return c.Said((Answer.OK if taken else Answer.NOT_NOW).value)
 
     async def _append(self, uid: int, number: int, body: Bytes) -> bool:

@@ -56,6 +56,28 @@ async def test_a_frame_that_the_replica_does_not_take_is_not_acknowledged(
         assert world.calls["Append"] == 1
 
 
+@pytest.mark.parametrize("what", ["closed", "unknown", "of another shuffle"])
+async def test_a_replica_says_no_to_a_frame_for_a_segment_that_takes_none(
+    worlds: Worlds, what: str
+) -> None:
+    async with worlds("a", "b") as world:
+        shuffle = await world.create()
+        record, (number, segment) = shuffle.record, next(iter(shuffle.record.segments.items()))
+        replica = await world.hosts[segment.holders[1].host].find(shuffle.name)
+        uid = record.uid + 1 if what == "of another shuffle" else record.uid
+        if what == "closed":
+            world.gone = frozenset((segment.holders[0],))
+            await until(lambda: not replica.record.segments[number].is_open)
+        if what == "unknown":
+            number = 99
+
+        call = c.Append(shuffle.name, uid, replica.record.version, number)
+        said = await replica.append(call, frame(0, 0, range(10)))
+
+        assert said == c.Said(NOT_NOW)
+        assert replica.counted().held_bytes == 0
+
+
 async def undisturbed(_me: str, _member: MemberId, _call: c.Call) -> None:
     """Let everything through."""
 

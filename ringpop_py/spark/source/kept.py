@@ -10,13 +10,13 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import StructType  # noqa: TC002 - on the driver, which has it loaded
+
 from ringpop_py.errors import KeyspaceError
 from ringpop_py.spark.source.patience import Patience, job_client
 from ringpop_py.spark.typed import kept_in, kept_schema, refuse_other_types, unkept
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from ringpop_py.jobs.client import JobClient
     from ringpop_py.spark.options import WriteOptions
 
