@@ -16,13 +16,7 @@ from ringpop_py.node.events import Told
 from ringpop_py.proxy.request import HttpReply
 from ringpop_py.web.gate import check_length
 from ringpop_py.web.refusals import HttpRefusal
-from ringpop_py.web.server import (
-    CLEARTEXT_REFUSED,
-    NO_HTTP_2,
-    REQUESTS_MAX,
-    in_time,
-    with_close,
-)
+from ringpop_py.web.server import CLEARTEXT_REFUSED, NO_HTTP_2, REQUESTS_MAX, in_time, with_close
 
 if TYPE_CHECKING:
     from ringpop_py.entry.asgi import Message, Receive, Scope, Send

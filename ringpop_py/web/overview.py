@@ -23,14 +23,7 @@ from ringpop_py.errors import BadRequest, BodyError, CallError
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.records import text_of
 from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.web.busy import (
-    Handovers,
-    dataflows_in,
-    jobs_in,
-    shuffles_in,
-    streams_in,
-    under_way,
-)
+from ringpop_py.web.busy import Handovers, dataflows_in, jobs_in, shuffles_in, streams_in, under_way
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
@@ -133,22 +126,29 @@ class Overview:
 
     async def run(self) -> None:
         """Make overviews while somebody looks, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_changes)
+            while True:
+                if not self._watchers:
+                    self._wanted = trio.Event()
+                    await self._wanted.wait()
+                await self._look()
+                with trio.move_on_after(PERIOD_S):
+                    await self.changed()
+
+    async def _follow_changes(self) -> None:
+        """Show a member's change, with those that come with it, while others are still asked."""
         while True:
-            if not self._watchers:
-                self._wanted = trio.Event()
-                await self._wanted.wait()
-            await self._look()
-            shortest = PERIOD_S if len(self._seen.rows) > LARGE else PERIOD_S / 10
-            with trio.move_on_after(PERIOD_S):  # a member's change is shown immediately
-                await self._ringpop.next_change()
-                await trio.sleep(shortest)  # with those that come with it
+            await self._ringpop.next_change()
+            await trio.sleep(PERIOD_S if len(self._seen.rows) > LARGE else PERIOD_S / 10)
+            if self._watchers and self.sections:
+                self._show()
 
     # What members say.
 
     async def _look(self) -> None:
         members = self._ringpop.members
-        asked = [member for member in members if member.status in _REACHABLE]
-        asked = self._in_turn(asked)
+        asked = self._in_turn([member for member in members if member.status in _REACHABLE])
         limiter = trio.CapacityLimiter(TOGETHER_MAX)
         self._round += 1
         async with trio.open_nursery() as nursery:
@@ -158,8 +158,11 @@ class Overview:
         self._differ_for = self._differ_for + 1 if len(views_of(self._seen)) > 1 else 0
         self._seen.views_differ = self._differ_for >= DIFFER_FOR
         self._forget({member.name for member in members if member.status in _REACHABLE})
-        self.sections = self._made(members)
         self.made_at = trio.current_time()
+        self._show()
+
+    def _show(self) -> None:
+        self.sections = self._made(self._ringpop.members)
         self._changed.set()
         self._changed = trio.Event()
 

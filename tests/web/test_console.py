@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 import trio
+import trio.testing
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.config.settings import PRESETS
@@ -21,6 +22,7 @@ from ringpop_py.security.identity import Role
 from ringpop_py.security.keys import new_key, write_keys
 from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.streams import Files
+from ringpop_py.swim.member import Status
 from ringpop_py.testing import MemoryNetwork
 from ringpop_py.values.packed import encode_value
 from ringpop_py.web import overview, pages
@@ -451,6 +453,33 @@ async def test_a_member_of_an_older_version_lacks_some_figures_and_nothing_else(
         page = (await http.get("/ui")).text
         assert "does not answer" not in page
         assert page.count("0.1.0</td>") == 3
+
+
+async def test_a_change_is_shown_while_a_member_that_hangs_is_asked(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock  # so that only what is waited for takes time
+    async with trio.open_nursery() as nursery, three(nursery, MemoryNetwork()) as nodes:
+        asked = trio.Event()
+
+        async def hang(_incoming: IncomingCall) -> Answer:
+            asked.set()
+            await trio.sleep_forever()
+            raise AssertionError
+
+        nodes[1].channel.serve("ringpop", "/admin/node", hang)
+        view = Overview(nodes[0])
+        nursery.start_soon(view.run)
+        with view.watching():
+            await view.changed()
+            asked = trio.Event()
+            await asked.wait()
+            nodes[2].leave()
+            await nodes[0].wait_until(lambda node: node.members[2].status is Status.LEAVE)
+            with trio.fail_after(2 * overview.PERIOD_S):
+                while view.sections["members"][2]["status"] != "leave":
+                    await view.changed()
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_member_that_takes_its_time_holds_nobody_up() -> None:
