@@ -109,7 +109,7 @@ def _all_refused(state: KeyedState, write: PackedWrite) -> list[RowRefusal] | No
 
 
 def _slices(write: PackedWrite) -> Iterator[PackedWrite]:
-    # Not all at once: an argument of numbers is unpacked when its turn comes.
+    # One after the other: an argument of numbers is unpacked when its turn comes.
     rows = zip(write.keys, write.arguments, strict=True)
     for size in (*SLICES, len(write.keys)):
         if some := list(islice(rows, size)):

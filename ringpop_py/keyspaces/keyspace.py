@@ -134,7 +134,7 @@ class Keyspace:
         self.owners = KeyspaceOwners(node, host)
         self.stage = ActorHost(host, spawn)
         self._spawn = spawn
-        self.aggregations: Aggregations  # set by whoever makes it
+        self.aggregations: Aggregations  # set by its maker
         self.streams: dict[str, StreamHere] = {}
         self.ended = False
         self._writer = Writer(node.name)

@@ -65,7 +65,7 @@ def lines_of(revoked: Revoked) -> str:
     """Return *revoked* as lines of a file. Raises ConfigError if it is too long."""
     if len(revoked) > REVOKED_MAX:
         raise ConfigError(
-            f"more than {REVOKED_MAX} names would be revoked: another key revokes all at once"
+            f"more than {REVOKED_MAX} names would be revoked: another key revokes all of them"
         )
     return "".join(f"{MARK}{named(holder)} {instant_of(at)}\n" for holder, at in revoked.items())
 
