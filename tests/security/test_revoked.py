@@ -66,7 +66,7 @@ def test_a_line_that_is_wrong_says_where_and_nothing_is_read(tmp_path: Path, lin
 
 def test_it_has_a_limit() -> None:
     lines_of({(Role.CLIENT, str(number)): 1 for number in range(REVOKED_MAX)})
-    with pytest.raises(ConfigError, match="another key revokes all at once"):
+    with pytest.raises(ConfigError, match="another key revokes all of them"):
         lines_of({(Role.CLIENT, str(number)): 1 for number in range(REVOKED_MAX + 1)})
 
 
