@@ -29,7 +29,9 @@ HEAD_BYTES_MAX: Final = 16 * 1024 * 1024
 SMALL_HEAD_BYTES: Final = 64 * 1024
 """The most bytes of most heads; only those in `_LARGE` may be longer."""
 PIECE_BYTES: Final = 64 * 1024
-"""What a message announces gets memory in pieces: of this size at first, then twice as much."""
+"""What a head announces gets memory in pieces: of this size at first, then twice as much."""
+BODY_PIECE_BYTES: Final = 2 * 1024 * 1024
+"""The first piece of a body that is held in memory: few are longer."""
 BODY_BYTES_MAX: Final = 1 << 40
 """The most bytes of a body; a file's body is not held in memory."""
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -353,7 +355,7 @@ def check_may_be_large(beginning: bytes | bytearray) -> None:
 
 def next_piece(came_bytes: int, size: int) -> int:
     """Return for how many more bytes of *size* there is memory once *came_bytes* have come."""
-    return min(size - came_bytes, max(came_bytes, PIECE_BYTES))
+    return min(size - came_bytes, came_bytes)
 
 
 def call_in(head: bytes) -> Call:

@@ -26,6 +26,7 @@ from ringpop_py.shuffle.record import STORE
 from ringpop_py.shuffler.framestore import Place
 from ringpop_py.sorting.frames import unpacked
 from ringpop_py.sorting.interval import checksum_of, parts_of, write_interval
+from ringpop_py.sorting.making import check_frame
 from ringpop_py.sorting.partfile import Part, entry_of_part, parts_in
 from ringpop_py.sorting.segment import SegmentFile
 from ringpop_py.supervision import one_line
@@ -125,7 +126,9 @@ class Duties:
             else:
                 call = c.FetchSegment(here.name, record.uid, record.version, duty.number)
                 await self._fetch(duty.source, call, path)
-            fetched = await trio.to_thread.run_sync(SegmentFile.adopted, path)
+            fetched = await trio.to_thread.run_sync(
+                SegmentFile.adopted, path, partial(check_frame, here.order)
+            )
             finished = {
                 entry.id[0]: entry.receipt
                 for entry in fetched.entries.values()
@@ -238,7 +241,7 @@ class Duties:
                 attempt, sequence = entry.id
                 winner = record.winners.get(attempt)
                 if winner is not None and sequence < winner.frames:
-                    yield entry.id, unpacked(segment.read(entry).body, order.schema)
+                    yield entry.id, unpacked(segment.read(entry).body, order.schema, is_known=True)
 
         size = self._here.process.sort_bytes
         for interval, part in parts_of(order, cuts, frames(), bytes_max=size):

@@ -133,7 +133,10 @@ class ShuffleFolder:
             yield place / "file"
         finally:
             del self._disk.growing[place]
-            shutil.rmtree(place, ignore_errors=True)
+            try:
+                place.rmdir()
+            except OSError:
+                shutil.rmtree(place, ignore_errors=True)
             self._count(place)
 
     async def extend(self, path: Path, pieces: Iterable[Bytes]) -> None:

@@ -25,8 +25,9 @@ from ringpop_py.shuffle.messages import Answer
 from ringpop_py.shuffle.record import MemberId, Record, State
 from ringpop_py.shuffler.framestore import name_in_files
 from ringpop_py.shuffler.shuffle import Shuffle, now_ms, now_us
+from ringpop_py.sorting.frames import entry_of
 from ringpop_py.sorting.interval import batches_of
-from ringpop_py.sorting.making import last_entry_of, next_entries
+from ringpop_py.sorting.making import last_frame_of, next_entries
 from ringpop_py.sorting.order import Order
 from ringpop_py.supervision import keep_running
 from ringpop_py.values.arrow import schema_in
@@ -237,7 +238,8 @@ class Host:
             for entry in entries:
                 await _put(target, call.target_uid, entry)
             frames, rows = frames + len(entries), rows + count
-        await _put(target, call.target_uid, last_entry_of(call.attempt, frames, rows))
+        last = entry_of(last_frame_of(call.attempt, frames, rows))
+        await _put(target, call.target_uid, last)
         return c.Fed(frames, rows)
 
     def _members(self) -> list[MemberId]:

@@ -53,9 +53,8 @@ async def _body(line: Line, size: int, buffers: Buffers) -> memoryview:
         raise BodyError(f"a body of {size} bytes is too long")
     buffer = await buffers.acquire(size)
     try:
-        with trio.move_on_after(BODY_S):
-            if await line.fill(buffer, silent_s=SILENT_S):
-                return buffer
+        if await line.fill(buffer, within_s=BODY_S, silent_s=SILENT_S):
+            return buffer
     except BaseException:
         buffers.release(buffer)
         raise

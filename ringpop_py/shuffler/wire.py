@@ -6,7 +6,6 @@ import os
 import socket
 from contextlib import asynccontextmanager
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 import trio
@@ -76,7 +75,7 @@ class Line:
         if not began:
             return None
         with trio.move_on_after(HEAD_S):
-            await self.fill(memoryview(fixed)[began:])
+            await self._fill(memoryview(fixed)[began:])
             number, head_bytes, body_bytes = c.fixed_part(fixed)
             head = await self._read(min(head_bytes, c.SMALL_HEAD_BYTES))
             if head_bytes > len(head):
@@ -90,27 +89,32 @@ class Line:
         """Return a body that is held in memory. Raises as `receive`."""
         if size > c.HELD_BYTES_MAX:
             raise BodyError(f"a body of {size} bytes is too long")
-        return await self._read(size)
+        return await self._read(size, c.BODY_PIECE_BYTES)
 
-    async def _read(self, size: int) -> bytearray:
-        found = bytearray()
+    async def _read(self, size: int, first: int = c.PIECE_BYTES) -> bytearray:
+        found = bytearray(min(size, first))
+        await self._fill(memoryview(found))
         while more := c.next_piece(len(found), size):
             found += bytes(more)
-            await self.fill(memoryview(found)[-more:])
+            await self._fill(memoryview(found)[-more:])
         return found
 
-    async def fill(self, buffer: memoryview, *, silent_s: float = inf) -> bool:
+    async def _fill(self, buffer: memoryview) -> None:
+        while buffer:
+            buffer = buffer[await self._received(buffer) :]
+
+    async def fill(self, buffer: memoryview, *, within_s: float, silent_s: float) -> bool:
         """Read just as many bytes as *buffer* has. Raises as `receive`.
 
         Returns:
-            Whether all of it came, without a silence of *silent_s* in it.
+            Whether all of it came *within_s*, without a silence of *silent_s* in it.
         """
-        while buffer:
-            with trio.move_on_after(silent_s) as waiting:
+        end = trio.current_time() + within_s
+        with trio.CancelScope() as waiting:
+            while buffer:
+                waiting.deadline = min(end, trio.current_time() + silent_s)
                 buffer = buffer[await self._received(buffer) :]
-            if waiting.cancelled_caught:
-                return False
-        return True
+        return not buffer
 
     async def body_to(self, path: Path, size: int) -> None:
         """Write a body into the new file at *path*. Raises as `receive`, and OSError."""
@@ -118,7 +122,7 @@ class Line:
         async with await trio.open_file(path, "wb") as file:
             while size:
                 part = buffer[: min(size, len(buffer))]
-                await self.fill(part)
+                await self._fill(part)
                 await file.write(part)
                 size -= len(part)
 

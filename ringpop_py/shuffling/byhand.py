@@ -17,7 +17,7 @@ from ringpop_py.shuffling.client import (
     random_order,
 )
 from ringpop_py.shuffling.putting import Attempt, Receipt
-from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
+from ringpop_py.sorting.making import frames_of, last_frame_of, with_random_keys
 from ringpop_py.values.arrow import table_in
 
 if TYPE_CHECKING:
@@ -98,14 +98,14 @@ class ByHand(ShuffleClient):
         seed = self._definition.seed
         if seed is not None:
             table = with_random_keys(table, seed, attempt, number << 20)
-        entries = list(entries_of(self._order, table, attempt, number))
-        if len(entries) > 1:
+        frames = list(frames_of(self._order, table, attempt, number))
+        if len(frames) > 1:
             raise ShuffleRefused("the rows are too many for one frame: send smaller ones")
-        sender.send(entries)
+        sender.send(frames)
 
     def finish(self, attempt: int, frames: int, rows: int) -> Receipt:
         """Say of how many frames, from 0 on, and rows an attempt consists; return the receipt."""
-        self._sender(attempt).send([last_entry_of(attempt, frames, rows)])
+        self._sender(attempt).send([last_frame_of(attempt, frames, rows)])
         return Receipt(attempt, frames, rows, self.record.uid)
 
     def finish_all(self, receipts: Iterable[Mapping[str, int]]) -> dict[str, Any]:

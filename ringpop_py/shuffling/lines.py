@@ -53,14 +53,14 @@ class Line:
         self.is_open = False
         self._socket.close()
 
-    def send(self, call: c.Call, body: Bytes = b"", *, timeout_s: float) -> int:
-        """Send *call*; return its number. Raises ShuffleUnavailable."""
+    def send(self, call: c.Call, *body: Bytes, timeout_s: float) -> int:
+        """Send *call* with *body*, in pieces; return its number. Raises ShuffleUnavailable."""
         self._number += 1
         try:
             self._socket.settimeout(timeout_s)
-            self._socket.sendall(c.packed_head(self._number, call, len(body)))
-            if body:
-                self._socket.sendall(body)
+            self._socket.sendall(c.packed_head(self._number, call, sum(map(len, body))))
+            for piece in body:
+                self._socket.sendall(piece)
         except OSError as error:
             raise self._lost(error) from None
         return self._number
@@ -82,7 +82,7 @@ class Line:
             try:
                 self._silent_s = silent_s
                 came, head, size = self._message(deadline)
-                self._came[came] = c.reply_in(head), self._read(size, deadline)
+                self._came[came] = c.reply_in(head), self._read(size, deadline, c.BODY_PIECE_BYTES)
             except (OSError, BodyError) as error:
                 raise self._lost(error) from None
         reply, body = self._came.pop(number)
@@ -102,8 +102,9 @@ class Line:
         number, head_bytes, body_bytes = c.fixed_part(self._read(c.FIXED.size, deadline))
         return number, bytes(self._read(head_bytes, deadline)), body_bytes
 
-    def _read(self, size: int, deadline: float) -> bytearray:
-        found = bytearray()
+    def _read(self, size: int, deadline: float, first: int = c.PIECE_BYTES) -> bytearray:
+        found = bytearray(min(size, first))
+        self._fill(memoryview(found), deadline)
         while more := c.next_piece(len(found), size):
             found += bytes(more)
             self._fill(memoryview(found)[-more:], deadline)

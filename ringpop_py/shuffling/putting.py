@@ -20,7 +20,8 @@ from ringpop_py.shuffle import calls as c
 from ringpop_py.shuffle.messages import Answer
 from ringpop_py.shuffling.cluster import Pauses
 from ringpop_py.shuffling.lines import SILENT_S
-from ringpop_py.sorting.making import entries_of, last_entry_of, with_random_keys
+from ringpop_py.sorting.frames import pieces_of
+from ringpop_py.sorting.making import frames_of, last_frame_of, with_random_keys
 from ringpop_py.sorting.order import RANDOM
 from ringpop_py.values.arrow import sound
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.shuffling.cluster import Cluster
     from ringpop_py.shuffling.lines import Line
+    from ringpop_py.sorting.frames import Bytes, Frame
     from ringpop_py.sorting.order import Order
 
 
@@ -124,8 +126,8 @@ class Attempt:
             self._fingerprint = added([self._fingerprint, *more])
         if self._seed is not None:
             table = with_random_keys(table, self._seed, self._part, self.rows)
-        entries = entries_of(self._order, table, self.number, self._frames)
-        self._frames += self.send(entries)
+        frames = frames_of(self._order, table, self.number, self._frames)
+        self._frames += self.send(frames)
         self.rows += table.num_rows
 
     def check(self, table: pa.Table) -> None:
@@ -148,14 +150,14 @@ class Attempt:
     def finish(self) -> Receipt:
         """Say that this is all; return the receipt. Raises as `put`."""
         if self._receipt is None:
-            self.send([last_entry_of(self.number, self._frames, self.rows)])
+            self.send([last_frame_of(self.number, self._frames, self.rows)])
             self._receipt = Receipt(
                 self.number, self._frames, self.rows, self._put.uid, self._fingerprint
             )
         return self._receipt
 
-    def send(self, entries: Iterable[bytes]) -> int:
-        """Send frames to members until all are acknowledged; return the number of frames.
+    def send(self, frames: Iterable[Frame]) -> int:
+        """Send *frames* to members until all are acknowledged; return the number of frames.
 
         Raises as `put`.
         """
@@ -163,9 +165,9 @@ class Attempt:
             raise ShuffleRefused(f"attempt {self.number} has failed before: begin another one")
         count = 0
         self._failed = True  # until it succeeds: what was sent may be there, under these numbers
-        window: list[bytes] = []
-        for entry in entries:
-            window.append(entry)
+        window: list[tuple[Bytes, ...]] = []
+        for frame in frames:
+            window.append(pieces_of(frame))
             if len(window) == WINDOW:
                 self._send_window(window)
                 count += len(window)
@@ -174,7 +176,7 @@ class Attempt:
         self._failed = False
         return count + len(window)
 
-    def _send_window(self, left: list[bytes]) -> None:
+    def _send_window(self, left: list[tuple[Bytes, ...]]) -> None:
         cluster = self._cluster
         deadline = time.monotonic() + cluster.timeout_s
         pauses, why = Pauses(deadline), ""
@@ -208,12 +210,12 @@ class Attempt:
             )
 
     def _begin(
-        self, address: str, entry: bytes, deadline: float
+        self, address: str, entry: tuple[Bytes, ...], deadline: float
     ) -> tuple[Line, int] | ShuffleUnavailable:
         try:
             left = max(min(deadline - time.monotonic(), SILENT_S), 0.001)
             line = self._cluster.line(address)
-            return line, line.send(self._put, entry, timeout_s=left)
+            return line, line.send(self._put, *entry, timeout_s=left)
         except ShuffleUnavailable as error:
             return error
 

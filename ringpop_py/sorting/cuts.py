@@ -7,7 +7,7 @@ from the frame alone, and is the same wherever it is computed.
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ from ringpop_py.errors import BodyError
 from ringpop_py.sorting.frames import unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from ringpop_py.sorting.frames import Bytes
     from ringpop_py.sorting.order import Order
@@ -64,7 +64,7 @@ def check_points(order: Order, points: Bytes) -> None:
     """
     table = unpacked(points, order.key_schema.append(pa.field(WEIGHT, pa.float64())))
     weights = table.column(WEIGHT).to_numpy()
-    if not 0 < len(weights) <= POINTS_MAX or not (np.isfinite(weights) & (weights > 0)).all():
+    if not 0 < len(weights) <= POINTS_MAX or not 0 < weights.min() <= weights.max() < inf:
         raise BodyError(f"{len(weights)} keys do not stand for the rows of a frame")
 
 
@@ -83,16 +83,14 @@ def cuts_of(
     schema = order.key_schema.append(pa.field(SHARE, pa.float64()))
     if not table.num_rows:
         return schema.empty_table()
-    keys = order.keys_of(table)
     sums = np.cumsum(table.column(WEIGHT).to_numpy())
-    places, shares = [], []
-    for target in sums[-1] * np.arange(1, count) / count:
-        place = int(np.searchsorted(sums, target, "right"))
-        places.append(min(place, len(keys) - 1))
-        first, end = _equal(keys, places[-1])
+    targets = sums[-1] * np.arange(1, count) / count
+    places = np.minimum(np.searchsorted(sums, targets, "right"), table.num_rows - 1)
+    cuts = table.select(order.by).take(pa.array(places))
+    shares = []
+    for target, (first, end) in zip(targets, order.ranges(table, cuts), strict=True):
         below = sums[first - 1] if first else 0.0
         shares.append(0.0 if keep_keys_together else (target - below) / (sums[end - 1] - below))
-    cuts = table.select(order.by).take(pa.array(places, pa.int64()))
     return cuts.append_column(SHARE, pa.array(shares, pa.float64())).cast(schema)
 
 
@@ -105,16 +103,6 @@ def even_cuts(order: Order, count: int) -> pa.Table:
     keys = [number * (1 << 64) // count for number in range(1, count)]
     cuts = pa.table({order.by[0]: pa.array(keys, pa.uint64())})
     return cuts.append_column(SHARE, pa.array([0.0] * len(keys), pa.float64()))
-
-
-def _equal(keys: Sequence[object], place: int) -> tuple[int, int]:
-    """Return the first of the keys that equal that at *place*, and the one after the last."""
-    first = end = place
-    while first and keys[first - 1] == keys[place]:
-        first -= 1
-    while end < len(keys) and keys[end] == keys[place]:
-        end += 1
-    return first, end
 
 
 def slices_of(

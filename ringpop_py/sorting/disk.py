@@ -6,6 +6,7 @@ Nothing walks through folders that others change meanwhile.
 from __future__ import annotations
 
 from contextlib import suppress
+from stat import S_ISDIR
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -70,8 +71,9 @@ class FileSizes:
 
 def _size_of(path: Path) -> int:
     # Threads make and remove the files of a folder: one that is gone again has no size.
-    with suppress(NotADirectoryError, FileNotFoundError):
-        return sum(map(_size_of, list(path.iterdir())))
     with suppress(FileNotFoundError, NotADirectoryError):
-        return path.stat().st_size
+        found = path.stat()
+        if S_ISDIR(found.st_mode):
+            return sum(map(_size_of, list(path.iterdir())))
+        return found.st_size
     return 0

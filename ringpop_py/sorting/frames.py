@@ -10,7 +10,7 @@ import xxhash
 
 from ringpop_py.errors import BodyError
 from ringpop_py.shuffle.record import Winner
-from ringpop_py.values.arrow import batch_in
+from ringpop_py.values.arrow import batch_in, known_batch_in
 
 if TYPE_CHECKING:
     from ringpop_py.shuffle.messages import FrameId
@@ -55,17 +55,26 @@ def packed(table: pa.Table) -> memoryview:
     return memoryview(batch.serialize())
 
 
-def unpacked(body: Bytes, schema: pa.Schema) -> pa.Table:
+def unpacked(body: Bytes, schema: pa.Schema, *, is_known: bool = False) -> pa.Table:
     """Return the rows in *body*, without copying them.
+
+    Args:
+        is_known: whether *body* is of a frame that was checked before (`making.check_frame`).
 
     Raises:
         BodyError: if *body* is not a batch of *schema*.
     """
-    return pa.Table.from_batches([batch_in(body, schema)])
+    batch = known_batch_in(body, schema) if is_known else batch_in(body, schema)
+    return pa.Table.from_batches([batch])
 
 
 def entry_of(frame: Frame) -> bytes:
     """Return *frame* as it lies in a file, with a checksum."""
+    return b"".join(pieces_of(frame))
+
+
+def pieces_of(frame: Frame) -> tuple[bytes, Bytes]:
+    """Return `entry_of` in two pieces, of which the second is its body: it is not copied."""
     total = 0 if frame.receipt is None else frame.receipt.rows
     head = _HEAD.pack(
         _MAGIC,
@@ -77,7 +86,7 @@ def entry_of(frame: Frame) -> bytes:
         total,
     )
     checksum = _checksum(head, frame.points, frame.body)
-    return b"".join((head, checksum, frame.points, frame.body))
+    return b"".join((head, checksum, frame.points)), frame.body
 
 
 def _checksum(head: Bytes, points: Bytes, body: Bytes) -> bytes:

@@ -35,6 +35,11 @@ _GAMMA: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def entries_of(order: Order, table: pa.Table, attempt: int, first: int) -> Iterator[bytes]:
+    """Return *table* as `frames_of`, each as it lies in a file. Raises as that."""
+    return map(entry_of, frames_of(order, table, attempt, first))
+
+
+def frames_of(order: Order, table: pa.Table, attempt: int, first: int) -> Iterator[Frame]:
     """Return *table* as frames of *attempt*, of which *first* were made before.
 
     Raises:
@@ -42,12 +47,12 @@ def entries_of(order: Order, table: pa.Table, attempt: int, first: int) -> Itera
     """
     number = first
     for part in _cut(table):
-        for entry in _entries(order, part, attempt, number):
-            yield entry
+        for frame in _frames(order, part, attempt, number):
+            yield frame
             number += 1
 
 
-def _entries(order: Order, table: pa.Table, attempt: int, number: int) -> list[bytes]:
+def _frames(order: Order, table: pa.Table, attempt: int, number: int) -> list[Frame]:
     """Return *table* as one frame, or as several if it is too long for one."""
     if number >= FRAMES_MAX:
         raise ShuffleRefused(f"attempt {attempt} has {FRAMES_MAX} frames: use more attempts")
@@ -56,18 +61,18 @@ def _entries(order: Order, table: pa.Table, attempt: int, number: int) -> list[b
     rows = table.num_rows
     if len(body) <= FRAME_BYTES_MAX:
         points = packed(points_of(order, in_order, (attempt, number)))
-        return [entry_of(Frame((attempt, number), rows, points, body))]
+        return [Frame((attempt, number), rows, points, body)]
     if rows == 1:
         raise ShuffleRefused(
             f"a row of {len(body)} bytes is too long: at most {FRAME_BYTES_MAX} bytes"
         )
-    some = _entries(order, table.slice(0, rows // 2), attempt, number)
-    return some + _entries(order, table.slice(rows // 2), attempt, number + len(some))
+    some = _frames(order, table.slice(0, rows // 2), attempt, number)
+    return some + _frames(order, table.slice(rows // 2), attempt, number + len(some))
 
 
-def last_entry_of(attempt: int, frames: int, rows: int) -> bytes:
+def last_frame_of(attempt: int, frames: int, rows: int) -> Frame:
     """Return the frame that says that *attempt* consists of so many frames and rows."""
-    return entry_of(Frame((attempt, frames), 0, b"", b"", Winner(frames, rows)))
+    return Frame((attempt, frames), 0, b"", b"", Winner(frames, rows))
 
 
 def _cut(table: pa.Table) -> Iterator[pa.Table]:

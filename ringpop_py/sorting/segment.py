@@ -12,7 +12,7 @@ from ringpop_py.errors import BodyError
 from ringpop_py.sorting.frames import HEAD_BYTES, Bytes, Entry, Frame, entry_at, frame_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ringpop_py.shuffle.messages import FrameId
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 class SegmentFile:
     """See the module. Threads may share it; after `close`, methods raise OSError.
+
+    Every frame in it was checked (`making.check_frame`), by who appends it or as it is adopted.
 
     Attributes:
         entries: the frames that are in it whole, by id.
@@ -67,8 +69,11 @@ class SegmentFile:
                 yield points
 
     @classmethod
-    def adopted(cls, path: Path) -> SegmentFile:
+    def adopted(cls, path: Path, check: Callable[[Frame], None]) -> SegmentFile:
         """Return the segment whose file was fetched to *path*.
+
+        Args:
+            check: raises if a frame cannot be believed.
 
         Raises:
             BodyError: if a frame is damaged, or not whole.
@@ -76,18 +81,14 @@ class SegmentFile:
         """
         segment = cls(path)
         try:
-            segment.adopt()
+            segment.adopt(check)
         except BaseException:
             segment.close()
             raise
         return segment
 
-    def adopt(self) -> None:
-        """Find the frames in a file that was fetched.
-
-        Raises:
-            BodyError: if one is damaged, or not whole.
-        """
+    def adopt(self, check: Callable[[Frame], None]) -> None:
+        """Find the frames in a file that was fetched. Raises as `adopted`."""
         with self._held() as file:
             size = os.fstat(file).st_size
         while self.bytes < size:
@@ -96,7 +97,7 @@ class SegmentFile:
             entry = entry_at(head, 0, self.bytes)
             if entry.end > size:
                 raise BodyError(f"frame {entry.id} is cut off")
-            self.read(entry)
+            check(self.read(entry))
             self.entries[entry.id] = entry
             self.bytes = entry.end
 

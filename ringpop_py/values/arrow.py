@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from ringpop_py.errors import BodyError
@@ -67,6 +68,18 @@ def batch_in(data: Bytes, schema: pa.Schema) -> pa.RecordBatch:
     """
     try:
         return _checked(pa.ipc.read_message(pa.py_buffer(data)), schema)
+    except _FAULTS as error:
+        raise _bad("batch", error) from None
+
+
+def known_batch_in(data: Bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch in *data*, which `batch_in` returned before, and a checksum has kept since.
+
+    Raises:
+        BodyError: if *data* is not a batch of *schema*.
+    """
+    try:
+        return pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), schema)
     except _FAULTS as error:
         raise _bad("batch", error) from None
 
@@ -182,11 +195,26 @@ def _checked(message: Any, schema: pa.Schema) -> pa.RecordBatch:  # noqa: ANN401
     if _is_compressed(message.metadata.to_pybytes()):
         raise BodyError("compressed batches are not accepted: write them without compression")
     batch = pa.ipc.read_record_batch(message, schema)
-    batch.validate(full=True)
+    batch.validate()
+    for column in batch.columns:
+        _as_bytes_if_ascii(column).validate(full=True)
     size = len(message.body) if message.body is not None else 0
     if batch.nbytes > size or batch.num_rows > max(FREE_ROWS_MAX, 8 * size):
         raise BodyError(f"{batch.num_rows} rows of {batch.nbytes} bytes are in {size} bytes")
     return batch
+
+
+def _as_bytes_if_ascii(column: pa.Array) -> pa.Array:
+    """Return *column*, as bytes if it has texts in ASCII: that is UTF-8 wherever it is cut.
+
+    To see that takes a thirtieth of the time of validating each text.
+    """
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        data = column.buffers()[2]
+        if not data or np.frombuffer(data, np.int8).min() >= 0:
+            return column.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary())
+    return column
 
 
 def _bad(what: str, error: Exception) -> BodyError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,9 @@ from ringpop_py.shuffle.messages import Drop, Forget
 from ringpop_py.shuffle.record import State
 from ringpop_py.shuffler.folder import ShuffleFolder
 from ringpop_py.sorting.disk import Disk
+from ringpop_py.sorting.making import check_frame
 from ringpop_py.sorting.segment import SegmentFile
-from tests.shuffler.world import frame, until
+from tests.shuffler.world import ORDER, frame, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +66,7 @@ class Doing:
             case "adopted":
                 with folder.new() as path:
                     path.write_bytes(frame(number, 0, range(rng.randrange(1, 99))))
-                    folder.adopt(number, SegmentFile.adopted(path))
+                    folder.adopt(number, SegmentFile.adopted(path, partial(check_frame, ORDER)))
             case "drop":
                 folder.carry_out([Drop((number,), ((number, 0), (number, 1)), (number,))])
             case "forget":

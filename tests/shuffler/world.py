@@ -25,8 +25,9 @@ from ringpop_py.shuffler.register import Stored
 from ringpop_py.shuffler.server import Server
 from ringpop_py.shuffling.members import Shuffler
 from ringpop_py.sorting.disk import Disk
+from ringpop_py.sorting.frames import entry_of
 from ringpop_py.sorting.interval import batches_of
-from ringpop_py.sorting.making import entries_of, last_entry_of
+from ringpop_py.sorting.making import entries_of, last_frame_of
 from ringpop_py.sorting.order import Order
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ class World:
             for first, some in enumerate((keys[:half], keys[half:]))
             for entry in entries_of(ORDER, table(some), attempt, first)
         ]
-        frames.append(last_entry_of(attempt, len(frames), len(keys)))
+        frames.append(entry_of(last_frame_of(attempt, len(frames), len(keys))))
         for frame in frames:
             while (await shuffle.put(shuffle.record.uid, frame)).answer != 200:
                 await trio.sleep(0.05)

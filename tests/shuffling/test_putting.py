@@ -45,9 +45,9 @@ class Line:
         self._cluster = cluster
         self._address = address
 
-    def send(self, _call: c.Call, body: bytes, *, timeout_s: float) -> int:
+    def send(self, _call: c.Call, *body: bytes, timeout_s: float) -> int:
         del timeout_s
-        self._cluster.bodies.append(bytes(body))
+        self._cluster.bodies.append(b"".join(body))
         return 1
 
     def receive(self, _number: int, *, deadline: float) -> tuple[c.Reply, bytearray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from ringpop_py.sorting.frames import (
     unpacked,
 )
 from ringpop_py.sorting.interval import batches_of, merged, parts_of, write_interval
-from ringpop_py.sorting.making import entries_of, with_random_keys
+from ringpop_py.sorting.making import check_frame, entries_of, with_random_keys
 from ringpop_py.sorting.order import RANDOM, Order, comparable
 from ringpop_py.sorting.partfile import Part
 from ringpop_py.sorting.segment import SegmentFile
@@ -180,6 +181,10 @@ def test_what_cannot_be_sorted_by_is_refused(by: list[str], what: str) -> None:
         Order(pa.schema([("a", pa.int64()), ("b", pa.list_(pa.int64()))]), by)
 
 
+def pass_all(_frame: Frame) -> None:
+    """Check nothing but what a file checks itself."""
+
+
 def test_a_segment_keeps_frames_and_a_copy_of_its_file_is_one(tmp_path: Path) -> None:
     order = Order(pa.schema([("key", pa.int64())]), ["key"])
     table = order.sorted(pa.table({"key": [3, 1, 2]}))
@@ -191,7 +196,7 @@ def test_a_segment_keeps_frames_and_a_copy_of_its_file_is_one(tmp_path: Path) ->
 
     (tmp_path / "two").write_bytes((tmp_path / "one").read_bytes())
     copy = SegmentFile(tmp_path / "two")
-    copy.adopt()
+    copy.adopt(partial(check_frame, order))
 
     assert copy.entries == segment.entries
     assert [entry.receipt for entry in copy.entries.values()] == [None, Winner(1, 3)]
@@ -209,7 +214,7 @@ def test_a_damaged_copy_of_a_segment_is_refused(tmp_path: Path, at: int) -> None
     (tmp_path / "two").write_bytes(data)
 
     with pytest.raises(BodyError):
-        SegmentFile(tmp_path / "two").adopt()
+        SegmentFile(tmp_path / "two").adopt(pass_all)
 
 
 def test_a_copy_that_is_cut_off_is_refused(tmp_path: Path) -> None:
@@ -218,7 +223,7 @@ def test_a_copy_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     (tmp_path / "two").write_bytes((tmp_path / "one").read_bytes()[:-1])
 
     with pytest.raises(BodyError, match="cut off"):
-        SegmentFile(tmp_path / "two").adopt()
+        SegmentFile(tmp_path / "two").adopt(pass_all)
 
 
 def test_a_file_of_an_interval_is_read_from_any_row_on(tmp_path: Path) -> None:

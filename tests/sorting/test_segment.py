@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from ringpop_py.errors import BodyError
-from ringpop_py.sorting.making import entries_of
+from ringpop_py.errors import BodyError, ShuffleRefused
+from ringpop_py.sorting.frames import entry_at, entry_of, frame_in, packed
+from ringpop_py.sorting.making import check_frame, entries_of
 from ringpop_py.sorting.order import Order
 from ringpop_py.sorting.segment import SegmentFile
 
@@ -20,10 +22,17 @@ if TYPE_CHECKING:
 SCHEMA = pa.schema([("key", pa.int64())])
 
 
+ORDER = Order(SCHEMA, ("key",))
+
+
 def frame(number: int) -> bytes:
     table = pa.table({"key": [number] * 100}, schema=SCHEMA)
-    [entry] = entries_of(Order(SCHEMA, ("key",)), table, 0, number)
+    [entry] = entries_of(ORDER, table, 0, number)
     return entry
+
+
+def adopted(path: Path) -> SegmentFile:
+    return SegmentFile.adopted(path, partial(check_frame, ORDER))
 
 
 def test_a_frame_that_the_disk_took_half_of_is_gone_and_the_file_can_be_adopted(
@@ -43,7 +52,7 @@ def test_a_frame_that_the_disk_took_half_of_is_gone_and_the_file_can_be_adopted(
         with pytest.raises(OSError, match="No space left"):
             segment.append(frame(1))
     assert segment.path.stat().st_size == segment.bytes == len(frame(0))
-    copy = SegmentFile.adopted(segment.path)
+    copy = adopted(segment.path)
     assert list(copy.entries) == [(0, 0)]
     copy.close()
 
@@ -59,4 +68,13 @@ def test_a_file_that_is_cut_off_or_damaged_is_not_adopted(tmp_path: Path) -> Non
     for data in (whole[:-1], bytes(damaged)):
         (tmp_path / "0").write_bytes(data)
         with pytest.raises(BodyError):
-            SegmentFile.adopted(tmp_path / "0")
+            adopted(tmp_path / "0")
+
+
+def test_a_file_with_a_frame_that_is_not_what_it_says_is_not_adopted(tmp_path: Path) -> None:
+    (whole,) = (frame_in(data, entry_at(data, 0)) for data in [frame(1)])
+    other = packed(pa.table({"text": ["x"] * 100}))
+    for hostile in (whole._replace(body=other), whole._replace(rows=99)):
+        (tmp_path / "0").write_bytes(frame(0) + entry_of(hostile))  # its checksum fits
+        with pytest.raises(ShuffleRefused, match=r"frame \(0, 1\) is refused"):
+            adopted(tmp_path / "0")

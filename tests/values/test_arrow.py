@@ -124,6 +124,18 @@ def test_text_that_is_not_utf_8_is_refused() -> None:
         sound(pa.array([b"\xff"]).view(pa.string()))
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_a_character_that_is_cut_in_two_is_refused(kind: pa.DataType) -> None:
+    offset = "<2i" if kind == pa.string() else "<2q"
+    table = pa.table({"x": pa.array(["onetwä", "three"], kind)})
+    data = bytes(table.to_batches()[0].serialize())
+    cut = data.replace(struct.pack(offset, 0, 7), struct.pack(offset, 0, 6))
+
+    assert batch_in(data, table.schema).column(0) == table.column(0).chunk(0)
+    with pytest.raises(BodyError, match="UTF8"):
+        batch_in(cut, table.schema)
+
+
 @pytest.mark.parametrize("kind", ["zstd", "lz4"])
 def test_a_bomb_is_refused_before_it_is_unpacked(kind: str) -> None:
     bomb = stream_of(pa.table({"x": [bytes(64 << 20)]}), compression=kind)
