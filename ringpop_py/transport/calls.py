@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
-from ringpop_py.errors import (
-    CallError,
-    ConnectBroke,
-    ConnectionLost,
-    ConnectTooSlow,
-    PeerSilent,
-)
+from ringpop_py.errors import CallError, ConnectBroke, ConnectionLost, ConnectTooSlow, PeerSilent
 from ringpop_py.values.declared import Struct
 from ringpop_py.wire.calls import Answer
 

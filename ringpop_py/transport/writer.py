@@ -1,7 +1,8 @@
 """What leaves on a connection: without waiting, until the stream accepts no more.
 
 Then a task waits for the stream until everything queued is sent. What many tasks queue in one tick
-leaves together, in pieces of `PIECE_FRAMES` (`Flusher`).
+leaves together, in pieces of `PIECE_FRAMES` (`Flusher`). Small frames are joined to one send; what
+has more bytes than one frame may have leaves in several, since joining it would cost more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import trio
 
 from ringpop_py.transport.calls import LinkEnd, silence
+from ringpop_py.wire.frames import FRAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -68,19 +70,25 @@ class LinkWriter:
 
     def flush(self) -> None:
         """Send what is queued, as far as the stream accepts it without waiting."""
-        if self.in_hand is not None or self.stream is None or not self.chunks:
+        if self.in_hand is not None or self.stream is None:
             return  # while the draining task has bytes, nothing may overtake them
-        data = self._queue.take()
+        queue = self._queue
         try:
-            sent = self.stream.send_nowait(data)
+            while self.chunks:
+                # With nothing in hand, all that is not written is queued.
+                few = queue.byte_count - self.written_bytes <= FRAME_BYTES_MAX
+                data = queue.take() if few else queue.take_piece()
+                sent = self.stream.send_nowait(data)
+                self.written_bytes += sent
+                if sent < len(data):
+                    self.in_hand = memoryview(data)[sent:]
+                    self._spawn(self._drain)
+                    return
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._give_up(LinkEnd(str(error)))
             return
-        self.written_bytes += sent
-        if sent < len(data):
-            self.in_hand = memoryview(data)[sent:]
-            self._spawn(self._drain)
-        elif self._finishing:
+        if self._finishing:
+            self._finishing = False  # a stream is ended once
             self.stream.end_sending()
 
     def finish(self) -> None:
@@ -108,21 +116,16 @@ class LinkWriter:
                 with trio.fail_after(self._patience_s):  # for some progress, not for all of it
                     sent = await self.stream.send_some(self.in_hand)
                 self.written_bytes += sent
-                rest = self.in_hand[sent:]
-                # `flush` leaves what was queued meanwhile to this task: so the order is kept.
-                if not rest and self.chunks:
-                    rest = memoryview(self._queue.take())
-                self.in_hand = rest or None
+                self.in_hand = self.in_hand[sent:] or None
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._give_up(LinkEnd(str(error)))
         except trio.TooSlowError:
             self._give_up(silence("the peer does not read"))
         else:
-            if self._drained is not None:
+            self.flush()  # what was left to this task, so that the order is kept
+            if self.in_hand is None and self._drained is not None:
                 self._drained.set()
                 self._drained = None
-            if self._finishing:
-                self.stream.end_sending()
 
 
 class Flusher:

@@ -9,7 +9,8 @@ do at the limits is decided in `inbound` and `outbound`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from io import BytesIO
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ringpop_py.wire import checksums
 from ringpop_py.wire.frames import (
@@ -38,12 +39,13 @@ INLINE_BYTES_MAX: Final = FRAME_BYTES_MAX - EMPTY_SIZES
 """How many bytes a frame may have without the sizes of arg2 and arg3."""
 
 Arguments = tuple[bytes, bytes, bytes]
+_Bytes = TypeVar("_Bytes", bytes, memoryview)
 
 
-def cut(arguments: Sequence[bytes], room_first: int, room: int) -> Iterator[list[bytes]]:
+def cut(arguments: Sequence[_Bytes], room_first: int, room: int) -> Iterator[list[_Bytes]]:
     """Yield the pieces of *arguments* for each frame in turn; *room* counts sizes and bytes."""
     assert room >= 2 * SIZE_BYTES, "the end of one argument and the start of the next must fit"
-    pieces: list[bytes] = []
+    pieces: list[_Bytes] = []
     left = room_first
     for index, argument in enumerate(arguments, start=1):
         is_last = index == len(arguments)
@@ -63,15 +65,18 @@ def cut(arguments: Sequence[bytes], room_first: int, room: int) -> Iterator[list
     yield pieces
 
 
-def pack_pieces(pieces: Sequence[bytes], checksum_type: int, value: int) -> tuple[bytes, int]:
-    """Return the end of a frame, from its checksum type on, and the checksum after it."""
+def pack_pieces(
+    pieces: Sequence[bytes | memoryview], checksum_type: int, value: int
+) -> tuple[list[bytes | memoryview], int]:
+    """Return the end of a frame, from its checksum type on, in parts, and the checksum after it."""
     checksum = checksums.checksum_of_type(checksum_type)
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     for piece in pieces:
-        value = checksum(piece, value)
+        if checksum_type:
+            value = checksum(bytes(piece), value)
         parts += (u16(len(piece)), piece)
     stamp = u32(value) if checksum_type else b""
-    return b"".join((bytes((checksum_type,)), stamp, *parts)), value
+    return [bytes((checksum_type,)), stamp, *parts], value
 
 
 def frames_of(
@@ -84,12 +89,13 @@ def frames_of(
     """
     # Behind the head stand the flags, the type of the checksum, and the checksum, if there is one.
     room = FRAME_BYTES_MAX - FRAME_HEAD_BYTES - 2 - (4 if checksum_type else 0)
-    cuts = list(cut(arguments, room - len(fields), room))
+    # Views: what is large is copied once, into its frame.
+    cuts = list(cut([memoryview(each) for each in arguments], room - len(fields), room))
     kind, value = kinds[0], 0
     for count, pieces in enumerate(cuts, start=1):
         flags = b"\1" if count < len(cuts) else b"\0"
         end, value = pack_pieces(pieces, checksum_type, value)
-        yield frame(kind, call_id, flags + fields + end)
+        yield frame(kind, call_id, flags, fields, *end)
         kind, fields = kinds[1], b""  # continue frames have neither ttl nor headers
 
 
@@ -142,7 +148,7 @@ class Assembly:
         self._checksum = checksums.checksum_of_type(checksum_type)
         self._value = 0
         self._arguments: list[bytes] = []
-        self._current = bytearray()
+        self._current = BytesIO()  # which grows as bytes arrive, and is not copied at the end
         self._bytes_max = bytes_max
         self._budget = budget
 
@@ -187,7 +193,7 @@ class Assembly:
             if not self._budget.take(len(piece)):
                 raise TooLarge(f"unfinished messages hold {self._budget.bytes_max} bytes already")
             self.held_bytes += len(piece)
-            self._current += piece
+            self._current.write(piece)
             self._value = self._checksum(piece, self._value)
         if self._value != expected:
             raise ChecksumMismatch
@@ -208,5 +214,5 @@ class Assembly:
     def _complete_argument(self) -> None:
         if len(self._arguments) == ARGUMENTS:
             malformed(f"a message has {ARGUMENTS} arguments, and this one has more")
-        self._arguments.append(bytes(self._current))
-        self._current = bytearray()
+        self._arguments.append(self._current.getvalue())
+        self._current = BytesIO()

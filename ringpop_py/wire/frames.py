@@ -7,6 +7,7 @@ reader holds at most the bytes of one unfinished frame, and reserves nothing tha
 
 from __future__ import annotations
 
+import itertools
 import struct
 from enum import IntEnum
 from typing import Final, NoReturn
@@ -153,6 +154,17 @@ class FrameQueue:
         chunks.clear()
         return data
 
+    def take_piece(self) -> bytes:
+        """Return the first frames, as many as fit into `FRAME_BYTES_MAX`, and forget them.
+
+        The frames of a large message come one by one, without a copy.
+        """
+        ends = itertools.accumulate(map(len, self.chunks))
+        count = len([*itertools.takewhile(lambda end: end <= FRAME_BYTES_MAX, ends)])
+        data = b"".join(self.chunks[:count])  # of one: that same one
+        del self.chunks[:count]
+        return data
+
 
 class Cursor:
     """Reads the fields of one payload, and never beyond its end."""
@@ -205,11 +217,11 @@ def decode(raw: bytes) -> str:
         raise WireError("a name in a frame is not UTF-8") from None
 
 
-def frame(kind: int, frame_id: int, payload: bytes = b"") -> bytes:
-    """Return one frame; *payload* must fit."""
-    size = FRAME_HEAD_BYTES + len(payload)
+def frame(kind: int, frame_id: int, *payload: bytes | memoryview) -> bytes:
+    """Return one frame; the parts of its *payload* must fit."""
+    size = FRAME_HEAD_BYTES + sum(map(len, payload))
     assert size <= FRAME_BYTES_MAX, "the builder must fragment or refuse before"
-    return HEAD.pack(size, kind, frame_id) + payload
+    return b"".join((HEAD.pack(size, kind, frame_id), *payload))
 
 
 def error_frame(frame_id: int, code: int, message: str) -> bytes:

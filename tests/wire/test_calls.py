@@ -40,8 +40,8 @@ def test_arguments_survive_fragments_of_every_size(
     value = 0
     for index, pieces in enumerate(cut(sent, room_first, room)):
         assert sum(2 + len(piece) for piece in pieces) <= (room if index else room_first)
-        raw, value = pack_pieces(pieces, checksum_type, value)
-        add(assembly, raw)
+        parts, value = pack_pieces(pieces, checksum_type, value)
+        add(assembly, b"".join(parts))
 
     assert assembly.finish() == sent
     assert budget.used_bytes == sum(map(len, sent))
@@ -88,7 +88,8 @@ def test_a_message_may_not_outgrow_what_all_may_hold() -> None:
 
 
 def test_other_bytes_than_were_sent_are_noticed() -> None:
-    raw, _ = pack_pieces((b"abc",), 1, 0)
+    parts, _ = pack_pieces((b"abc",), 1, 0)
+    raw = b"".join(parts)
 
     with pytest.raises(ChecksumMismatch):
         add(Assembly(1, 100, Budget(100)), raw.replace(b"abc", b"abd"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -236,6 +238,76 @@ def test_calls_and_answers_of_every_size_arrive(size: int, checksum_type: int) -
         assert answered == AnswerReceived(asked.id, expected)
     assert len(client.calls) == len(server.served) == 0
     assert client.served._budget.used_bytes == server.served._budget.used_bytes == 0
+
+
+def traced(work: Callable[[], object]) -> tuple[int, int]:
+    """Run *work*; return by how many bytes memory grew, and by how many at most meanwhile."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        kept = work()
+        found = tracemalloc.get_traced_memory()
+        del kept
+    finally:
+        tracemalloc.stop()
+    return found
+
+
+def test_a_large_message_is_copied_once_to_be_sent_and_once_to_be_received() -> None:
+    client, server = make_pair()
+    body = bytes(4 << 20)
+    some_frames = 4 * frames.FRAME_BYTES_MAX
+    events: list[Event] = []
+
+    def send() -> None:
+        client.send_call(call(arg3=body))
+
+    def bring() -> None:
+        while client.outgoing:
+            events.extend(server.receive(client.queue.take_piece()))
+
+    held, peak = traced(send)
+    assert len(body) < held <= peak < len(body) + some_frames
+    held, peak = traced(bring)
+
+    (asked,) = events
+    assert isinstance(asked, CallReceived)
+    assert asked.arg3 == body
+    # It grows with what arrives, so it has some room to grow before the last frame.
+    assert len(body) < held < len(body) + some_frames
+    assert peak < len(body) * 9 // 8 + some_frames
+
+
+@pytest.mark.parametrize("small", [b"", bytes(100)])
+def test_a_small_argument_that_is_kept_does_not_keep_the_large_one(small: bytes) -> None:
+    client, server = make_pair()
+    client.send_call(call(arg2=small, arg3=bytes(4 << 20)))
+    raw = client.take_outgoing()
+
+    def receive() -> bytes:
+        (asked,) = server.receive(raw)
+        assert isinstance(asked, CallReceived)
+        assert server.send_error(asked.id, ErrorCode.BUSY, "")
+        return asked.arg2
+
+    held, _ = traced(receive)
+
+    assert held < frames.FRAME_BYTES_MAX
+
+
+def test_a_message_in_tiny_pieces_holds_little_more_than_its_bytes() -> None:
+    server = make_served()
+    count = 100_000
+    first = call_payload(flags=1, end=b"\0" + u16(1) + b"e" + u16(0) + u16(0))
+    rest = b"".join(
+        frame(frames.CALL_REQ_CONTINUE, 1, b"\1\0" + u16(2) + b"xy") for _ in range(count)
+    )
+    server.receive(frame(frames.CALL_REQ, 1, first))
+
+    held, _ = traced(lambda: server.receive(rest))
+
+    assert server.served._budget.used_bytes == 1 + 2 * count
+    assert held < 4 * 2 * count  # as objects of their own, they would have 28 times their bytes
 
 
 @pytest.mark.parametrize("size", [1, 70_000])
@@ -648,7 +720,8 @@ def test_mutated_frames_raise_nothing_but_a_wire_error(data: st.DataObject) -> N
     with contextlib.suppress(WireError):
         client.receive(server.take_outgoing())
 
-    held = sum(len(incoming.assembly._current) for incoming in server.served._arriving.values())
+    arriving = server.served._arriving.values()
+    held = sum(len(each.assembly._current.getvalue()) for each in arriving)
     assert held <= len(stream)
     server.close()
     client.close()

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from ringpop_py.errors import WireError
 from ringpop_py.wire import frames
-from ringpop_py.wire.frames import Cursor, FrameReader, cancel_frame, error_frame, frame
+from ringpop_py.wire.frames import (
+    FRAME_BYTES_MAX,
+    Cursor,
+    FrameQueue,
+    FrameReader,
+    cancel_frame,
+    error_frame,
+    frame,
+)
 
 payloads = st.lists(st.binary(max_size=200), max_size=8)
 
@@ -64,6 +72,39 @@ def test_a_cursor_never_reads_beyond_its_payload() -> None:
 def test_a_name_that_is_not_utf8_breaks_the_protocol() -> None:
     with pytest.raises(WireError, match="UTF-8"):
         Cursor(b"\x01\xff", 0, 2).text1()
+
+
+@given(st.lists(st.integers(1, 100) | st.integers(20_000, FRAME_BYTES_MAX), max_size=30))
+def test_pieces_are_whole_frames_in_order_and_as_many_as_fit(sizes: list[int]) -> None:
+    queue = FrameQueue()
+    sent = [bytes((number,)) * size for number, size in enumerate(sizes)]
+    for raw in sent:
+        queue.put(raw)
+
+    while queue.chunks:
+        size = 0
+        count = 0
+        while count < len(sent) and size + len(sent[count]) <= FRAME_BYTES_MAX:
+            size += len(sent[count])
+            count += 1
+        assert queue.take_piece() == b"".join(sent[:count])
+        del sent[:count]
+
+    assert sent == []
+    assert queue.byte_count == sum(sizes)
+
+
+def test_a_frame_that_is_a_piece_by_itself_is_not_copied() -> None:
+    queue = FrameQueue()
+    largest = bytes(FRAME_BYTES_MAX)
+    queue.put(largest)
+    queue.put(b"more")
+
+    assert queue.take_piece() is largest
+
+
+def test_a_frame_is_the_same_in_parts_and_in_one() -> None:
+    assert frame(3, 7, b"ab", memoryview(b"cd"), b"") == frame(3, 7, b"abcd")
 
 
 @pytest.mark.parametrize("build", [error_frame, cancel_frame])
