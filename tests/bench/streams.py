@@ -77,7 +77,8 @@ def run(options: argparse.Namespace) -> Iterator[Row]:
     parts = options.parts.split(",")
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        _write_words(folder, options.words)
+        if {"words", "stage"} & set(parts):
+            _write_words(folder, options.words)
         if "words" in parts:
             yield from _words(folder, options)
         if "stage" in parts:
