@@ -22,6 +22,7 @@ from ringpop_py.errors import BodyError, ConfigError, KeyspaceError, NoOwner
 from ringpop_py.logs import log
 from ringpop_py.node.events import log_change
 from ringpop_py.security.identity import Role
+from ringpop_py.security.permits import signed
 from ringpop_py.swim.member import STORE_LABEL
 from ringpop_py.transport.deadlines import now_us
 from ringpop_py.values.declared import Meta, Named, Natural, T, Text, convert, converter
@@ -97,7 +98,7 @@ def serve_admin(ringpop: Ringpop) -> None:
         from ringpop_py.admin import keyspaces  # noqa: PLC0415 - on demand
 
         _serve(ringpop, keyspaces.READS, reads=True)
-        _serve(ringpop, keyspaces.CREATES)
+        _serve(ringpop, keyspaces.CREATES, signs=True)
         _serve(ringpop, keyspaces.CHANGES, role=Role.ADMIN)
 
     ringpop.keyspaces_on_demand.on_load(serve_keyspaces)
@@ -109,6 +110,7 @@ def _serve(
     *,
     reads: bool = False,
     of_caller: bool = False,
+    signs: bool = False,
     role: Role = Role.CLIENT,
 ) -> None:
     """Serve *endpoints*, each an `Endpoint`, for callers of *role*.
@@ -116,6 +118,7 @@ def _serve(
     Args:
         reads: whether they change nothing; calls of others are logged with their callers.
         of_caller: whether they take the `IncomingCall` in place of the node.
+        signs: whether they are told who asks (`permits.signed`).
     """
 
     async def handle(incoming: IncomingCall) -> Answer:
@@ -126,6 +129,8 @@ def _serve(
         # The caller may know that a peer has just sent this node something: the reply must show it.
         await ringpop.driver.catch_up()
         try:
+            if signs:
+                asked = signed(a_map({} if asked is None else asked, "body"), incoming.identity)
             if not reads:
                 log_change(incoming.endpoint, incoming.caller, asked, incoming.identity)
             result = endpoints[incoming.endpoint](incoming if of_caller else ringpop, asked)

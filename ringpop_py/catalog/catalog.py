@@ -298,6 +298,6 @@ def created(known: CatalogEntry | None, definition: Definition) -> CatalogEntry:
 
 
 def _mark(definition: Definition) -> int:
-    record = definition.as_record()
+    record = replace(definition, creator="").as_record()
     del record["checkpoint_interval_s"]  # means nothing here, and 10 is not written like 10.0
     return hash_text(repr(sorted(record.items()))) & ((1 << MARK_BITS) - 1)

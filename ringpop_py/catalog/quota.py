@@ -9,7 +9,7 @@ from ringpop_py.errors import TooManyKeyspaces
 from ringpop_py.security.permits import OWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ringpop_py.catalog.catalog import CatalogEntry
     from ringpop_py.config.settings import StateConfig
@@ -43,23 +43,29 @@ class Quota:
         if definition.name in known or definition.name in self._coming:
             yield  # it is counted
             return
-        counted = {**known, **self._coming}.values()
-        partitions = sum(each.partitions for each in counted)
-        self._check("keyspaces", len(counted), 1, definition, self._limits.keyspaces_max)
-        self._check(
-            "partitions", partitions, definition.partitions, definition, self._limits.partitions_max
-        )
+        counted = [*{**known, **self._coming}.values()]
+        self._check("the cluster", "", definition, counted)
+        if creator := definition.creator:
+            its = [each for each in counted if each.creator == creator]
+            self._check(creator, "client_", definition, its)
         self._coming[definition.name] = definition
         try:
             yield
         finally:
             del self._coming[definition.name]
 
-    def _check(self, what: str, there: int, more: int, of: Definition, most: int) -> None:
-        if there + more > most:
-            raise TooManyKeyspaces(
-                f"keyspace {of.name!r} was not created: the cluster has {there:,} {what} in all,"
-                f" it would have {there + more:,}, and a node permits {most:,}. Drop keyspaces that"
-                f" nobody needs, create this one with fewer partitions, or restart the nodes with"
-                f" --{what}-max N (state.{what}_max)"
-            )
+    def _check(self, who: str, kind: str, of: Definition, counted: Sequence[Definition]) -> None:
+        partitions = sum(each.partitions for each in counted)
+        for what, there, more in (
+            ("keyspaces", len(counted), 1),
+            ("partitions", partitions, of.partitions),
+        ):
+            setting = f"{kind}{what}_max"
+            most = getattr(self._limits, setting)
+            if there + more > most:
+                raise TooManyKeyspaces(
+                    f"keyspace {of.name!r} was not created: {who} has {there:,} {what} in all, it"
+                    f" would have {there + more:,}, and a node permits {most:,}. Drop keyspaces"
+                    f" that nobody needs, create this one with fewer partitions, or restart the"
+                    f" nodes with --{setting.replace('_', '-')} N (state.{setting})"
+                )

@@ -43,6 +43,8 @@ KNOWN: Final = {
 """The names that a file may have: at its top, and in each table."""
 NAMED_OTHERWISE: Final = {
     **{f"{name}_period": f"gossip.{name}_s, in seconds" for name in PERIODS},
+    "client_keyspaces_max": "state.client_keyspaces_max",
+    "client_partitions_max": "state.client_partitions_max",
     "consistency": "proxy.consistency",
     "drain_timeout": "drain_timeout_s",
     "http_host": "http_hosts, a list",
@@ -119,11 +121,13 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
         ("--shuffle-disk", "shuffle.disk_bytes", "its disk for rows (all that is free)"),
     ):
         add(flag, dest=dest, type=size, metavar="SIZE", help=text)
-    for what, text in (
-        ("keyspaces", "keyspaces that the cluster may have (1000)"),
-        ("partitions", "partitions that these may have in all (65536)"),
+    for name, text in (
+        ("keyspaces_max", "keyspaces that the cluster may have (1000)"),
+        ("partitions_max", "partitions that these may have in all (65536)"),
+        ("client_keyspaces_max", "keyspaces that one client with a certificate may create (250)"),
+        ("client_partitions_max", "partitions that these may have in all (16384)"),
     ):
-        add(f"--{what}-max", dest=f"state.{what}_max", type=int, metavar="N", help=text)
+        add(f"--{name.replace('_', '-')}", dest=f"state.{name}", type=int, metavar="N", help=text)
     for name in PERIODS:
         text = f"milliseconds that a member stays {name}"
         add(f"--{name}-period", dest=f"gossip.{name}_s", type=period, metavar="MS", help=text)

@@ -345,7 +345,8 @@ class StateConfig(_Checked):
             reads at most about this many slots.
         store_threads: how many calls of the store run at the same time.
         keyspaces_max: how many keyspaces the cluster may have for this node to create another one;
-            *partitions_max*: how many partitions these may have in all.
+            *partitions_max*: how many partitions these may have in all;
+            *client_keyspaces_max*, *client_partitions_max*: those of one client with keys.
     """
 
     handoffs_max: int = 2
@@ -359,6 +360,8 @@ class StateConfig(_Checked):
     store_threads: int = 32
     keyspaces_max: int = 1_000
     partitions_max: int = 65_536
+    client_keyspaces_max: int = 250
+    client_partitions_max: int = 16_384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,9 @@ class Definition:
         checkpoint_interval_s: how often each partition with changes writes a checkpoint.
         merge: memory mode's rule for a key that both sides of a partitioned network have written:
             a name in `ringpop_py.keyed.joins.RULES`, or of a rule that all members registered.
-        revision: how often an admin has changed *min_cluster_size*. It is no setting.
+        creator: who created it, if keys proved that it was a client: its certificate's name. It is
+            no setting.
+        revision: how often an admin has changed *min_cluster_size*. It is no setting, either.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Definition:
     max_keys_per_partition: int | None = None
     checkpoint_interval_s: float = 10.0
     merge: str = "last_writer_wins"
+    creator: str = ""
     revision: int = 0
 
     def __post_init__(self) -> None:
@@ -85,7 +88,7 @@ class Definition:
             # `type`, because True is an int.
             if not unlimited and not (type(value) is int and 1 <= value <= maximum):
                 raise ConfigError(f"{name} is a whole number from 1 to {maximum}, not {value!r}")
-        for name in ("strategy", "merge"):
+        for name in ("strategy", "merge", "creator"):
             text = getattr(self, name)
             if not isinstance(text, str):
                 hint = "; register it first (merge_rules.register)" if callable(text) else ""
@@ -99,14 +102,17 @@ class Definition:
             )
 
     def as_record(self) -> dict[str, object]:
-        """Return the settings as a map, which `of_record` reads."""
+        """Return the settings, and the creator if there is one, as a map that `of_record` reads."""
         record = asdict(self)
         del record["revision"]
+        if not self.creator:
+            del record["creator"]
         return record
 
     def fixed_settings(self) -> dict[str, object]:
         """Return the settings with which applications must agree."""
         record = self.as_record()
+        record.pop("creator", None)
         if self.revision:  # what an admin has set holds, whatever their code says
             del record["min_cluster_size"]
         return record
@@ -135,7 +141,8 @@ class Definition:
         unknown = sorted(str(name) for name in record if name not in known)
         if unknown or "name" not in record:
             wrong = f"unknown: {', '.join(unknown)}" if unknown else "it has no name"
-            raise ConfigError(f"a keyspace's settings are {', '.join(sorted(known))}; {wrong}")
+            settable = ", ".join(sorted(known - {"creator"}))
+            raise ConfigError(f"a keyspace's settings are {settable}; {wrong}")
         # Their types are checked by `__post_init__`.
         settings: dict[str, Any] = dict(record)
         return cls(**settings, revision=revision)

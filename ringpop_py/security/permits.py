@@ -50,6 +50,15 @@ def check_use(keyspace: str, identity: Identity | None) -> None:
         raise KeyspaceForbidden(f"keyspace {keyspace!r} is {own}for the role {roles}, not {who}")
 
 
+def signed(asked: Mapping[str, object], identity: Identity | None) -> dict[str, object]:
+    """Return *asked*, a request for a keyspace, with the client that *identity* proves as creator.
+
+    A request of members and admins stays as it is: they pass on what a client has asked for.
+    """
+    named = identity is not None and identity.role not in OPERATORS
+    return {**asked, "creator": str(identity)} if named else dict(asked)
+
+
 def check_name(keyspace: str) -> None:
     """Raise ConfigError unless *keyspace* is a text, and not one of the cluster's own names."""
     if checked_text(keyspace, "name").startswith(OWN):

@@ -18,7 +18,7 @@ from ringpop_py.errors import KeyspaceError
 from ringpop_py.node.events import log_change
 from ringpop_py.placing.definition import Settings
 from ringpop_py.security.identity import Role
-from ringpop_py.security.permits import NOBODY, check_use
+from ringpop_py.security.permits import NOBODY, check_use, signed
 from ringpop_py.swim.member import Status
 from ringpop_py.values.operations import Change, Outcome, Value
 from ringpop_py.values.packed import a_list, a_map, a_text
@@ -135,7 +135,8 @@ class HttpRoutes:
         given = await value_of(request, required=False)
         settings = fields_of({} if given is None else given, "the body", SETTINGS)
         definition = {**settings, "name": name_in(request, "keyspace")}
-        made = a_map(await self._administer(request, CREATE, definition), "answer")
+        asked = signed(definition, request.state.identity)
+        made = a_map(await self._administer(request, CREATE, asked), "answer")
         return wanted.answer(made, status=_CREATED if made["created"] else _OK)
 
     async def _drop(self, request: Request) -> Response:

@@ -33,6 +33,32 @@ def test_what_was_dropped_and_what_is_the_clusters_does_not_count() -> None:
         create(quota, "b", 9)  # anew
 
 
+def test_a_client_has_less_than_the_cluster_and_others_go_on() -> None:
+    limits = StateConfig(client_keyspaces_max=2, client_partitions_max=8)
+    entries: dict[str, CatalogEntry] = {}
+    quota = Quota(limits, entries)
+    jobs, other = "ringpop://c/client/jobs", "ringpop://c/client/other"
+    for name, partitions in (("a", 6), ("b", 1)):
+        of_jobs = Definition(name=name, partitions=partitions, creator=jobs)
+        with quota.creating(of_jobs):
+            entries[name] = CatalogEntry(of_jobs, 1)
+
+    with (
+        pytest.raises(TooManyKeyspaces, match=f"{jobs} has 2 keyspaces.*--client-keyspaces-max N"),
+        quota.creating(Definition(name="c", partitions=1, creator=jobs)),
+    ):
+        pass
+    entries["b"] = entries["b"]._replace(dropped=True)
+    with (
+        pytest.raises(TooManyKeyspaces, match=r"has 6 partitions.*state.client_partitions_max"),
+        quota.creating(Definition(name="c", partitions=3, creator=jobs)),
+    ):
+        pass
+    for creator in (other, ""):
+        with quota.creating(Definition(name="c", partitions=8, creator=creator)):
+            pass
+
+
 def test_what_exists_is_created_again_whatever_the_limits() -> None:
     entries = {name: entry(name, 100) for name in "abcd"}
 

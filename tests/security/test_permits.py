@@ -9,6 +9,8 @@ import pytest
 
 from ringpop_py import Config, ConfigError, open_ringpop
 from ringpop_py.actors.mail import ACTOR, Mail
+from ringpop_py.address import Address
+from ringpop_py.admin.keyspaces import CREATE
 from ringpop_py.client.messages import DESCRIBE, OF_RECORDS, ROUTED, decode_answer
 from ringpop_py.columns.pages import COLUMNS, ColumnsRequest
 from ringpop_py.errors import BadRequest, KeyspaceForbidden
@@ -33,7 +35,7 @@ from ringpop_py.testing import MemoryNetwork
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import encode
 from ringpop_py.values.operations import Change, Write
-from ringpop_py.values.packed import encode_value
+from ringpop_py.values.packed import a_map, decode_value, encode_value
 from ringpop_py.values.requests import (
     ApplyRequest,
     ReadRequest,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.node.ringpop import Ringpop
 
+SECOND: Final = Address.parse("10.0.0.3:3000")
 WRITE: Final = Write("a job", 1, (Change("x", "put", 1),))
 DECISION: Final = jobs.Decision((), "t", 1, b"")
 
@@ -175,3 +178,27 @@ async def test_an_application_opens_no_keyspace_of_the_cluster() -> None:
         for settings in ({}, {"partitions": 1}):
             with pytest.raises(ConfigError, match="the cluster's own keyspaces, not '~shuffles'"):
                 await node.open_keyspace(KEYSPACE, **settings)  # type: ignore[arg-type]
+
+
+async def created_by(network: MemoryNetwork, key: str, role: Role, **body: str) -> str:
+    """The creator of a keyspace that *role* has asked the second node for."""
+    packed = encode_value("msgpack", {"partitions": 1, **body})
+    async with caller(network, key, role, "job") as channel:
+        for path in (CREATE, "/admin/keyspaces/show"):
+            call = Call(NODE_SERVICE, path, b"", packed, ttl_s=5.0, scheme="msgpack")
+            said = a_map(decode_value("msgpack", (await channel.call(SECOND, call)).arg3), "answer")
+            packed = encode_value("msgpack", {"name": body["name"]})
+    return str(said["definition"].get("creator", ""))
+
+
+async def test_a_keyspace_has_the_client_as_creator_that_its_certificate_names(key: str) -> None:
+    """Also through a node without a store, which asks another one; whatever the request says."""
+    network = MemoryNetwork()
+    config = Config(listen=SECOND, hosts=(US,), cluster_key=key)
+    async with a_node(network, key), open_ringpop(config, network=network):
+        honest = await created_by(network, key, Role.CLIENT, name="honest")
+        forged = await created_by(network, key, Role.CLIENT, name="forged", creator="other")
+        admins = await created_by(network, key, Role.ADMIN, name="admins")
+
+    assert honest == forged == str(Identity("", Role.CLIENT, "job"))
+    assert admins == ""
