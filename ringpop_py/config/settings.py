@@ -317,6 +317,9 @@ class ProxyConfig(_Checked):
         return "retry_schedule is empty, but max_retries is not 0" if empty else ""
 
 
+_USUAL_SCHEDULE_S: Final = ProxyConfig().retry_schedule_s
+
+
 def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
     """Check *max_retries* together with its schedule.
 
@@ -324,7 +327,8 @@ def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
         ConfigError: a value is not a number, negative or not finite, or the schedule is empty
             although there are retries.
     """
-    ProxyConfig(max_retries=max_retries, retry_schedule_s=schedule_s)
+    if schedule_s is not _USUAL_SCHEDULE_S or not RETRIES["sound"](max_retries):
+        ProxyConfig(max_retries=max_retries, retry_schedule_s=schedule_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

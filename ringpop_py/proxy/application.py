@@ -99,7 +99,7 @@ class Application:
         self._many_handlers: dict[str, ManyHandler] = {}
         self._http: HttpReplayer | None = None
         if app_url is not None:
-            from ringpop_py.proxy.replay import HttpReplayer  # noqa: PLC0415 - httpx loads slowly
+            from ringpop_py.proxy.replay import HttpReplayer  # noqa: PLC0415 - few have one
 
             self._http = HttpReplayer(app_url, config.body_bytes_max, config.replays_max, marks)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from ringpop_py.errors import BodyError, HandlerFailed
 from ringpop_py.proxy.failures import decode_failure, encode_failure
 from ringpop_py.proxy.head import NO_TRIES, AnyKey, HeaderText, Positive, Tries
-from ringpop_py.proxy.http import STATUS_MAX, end_to_end
+from ringpop_py.proxy.http import STATUS_MAX, end_to_end, has_break
 from ringpop_py.proxy.request import HttpReply, HttpRequest, OwnerReply, Reply, Request
 from ringpop_py.values.declared import Checksum, Meta, Named, Natural, Text, decode, encode, reader
 from ringpop_py.wire.calls import NODE_SERVICE, Call
@@ -238,6 +238,6 @@ def reply_in(arg2: bytes, body: bytes) -> HttpReply | None:
 
 def check_headers(headers: Sequence[tuple[str, str]]) -> None:
     """Raise BodyError if a header would begin another one."""
-    for pair in headers:
-        if any(c in "\r\n\0" for c in "".join(pair)):
+    for name, value in headers:
+        if has_break(name) or has_break(value):
             raise BodyError("a header holds a line break")

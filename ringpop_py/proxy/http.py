@@ -6,6 +6,7 @@ nothing in a request can choose another target.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Final
 
 from ringpop_py.errors import BodyError
@@ -40,6 +41,8 @@ _DROPPED_HEADERS: Final = frozenset(
     }
 )
 
+has_break: Final = re.compile("[\r\n\0]").search
+"""Whether a text would end its header and begin another one."""
 HeaderMap = dict[str, HeaderText | list[HeaderText | None] | None]
 
 
@@ -136,6 +139,6 @@ def _pairs(headers: HeaderMap | None) -> Iterable[tuple[str, str]]:
     for key, item in (headers or {}).items():
         for text in item if isinstance(item, list) else [item]:
             checked = text or ""
-            if any(c in "\r\n\0" for c in key + checked):  # would begin another header
+            if has_break(key) or has_break(checked):
                 raise BodyError("a header holds a line break")
             yield key, checked

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote, urlsplit
 
-import httpx
-
-from ringpop_py.errors import ApplicationError, BadRequest, CallTimeout, PeerBusy, PeerFailed
+from ringpop_py.errors import BadRequest, PeerBusy
 from ringpop_py.proxy.entry import MARK
 from ringpop_py.proxy.http import end_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringpop_py.http.connections import HttpConnections
+    from ringpop_py.http.secure import HttpsConnections
     from ringpop_py.proxy.request import Headers, HttpRequest
 
     Marks = Sequence[tuple[bytes, bytes]]
@@ -35,22 +34,11 @@ class HttpReplayer:
     def __init__(
         self, app_url: str, body_bytes_max: int, replays_max: int, marks: Marks = ()
     ) -> None:
-        self._body_bytes_max = body_bytes_max
         self._replays_max = replays_max
         self._replays_count = 0
         self._marks = marks
-        self._url = app_url
         self._prefix = urlsplit(app_url).path.rstrip("/")
-        # No proxies or credentials of the environment: the target is the configured one. The pool
-        # has no limit of its own, at which a request would wait although it could go elsewhere.
-        self._client = httpx.AsyncClient(
-            trust_env=False,
-            timeout=None,  # noqa: S113 - each replay has its caller's deadline
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=replays_max),
-        )
-        # A request is sent as it came: without cookies of another one, or headers of ours.
-        self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        self._client.headers.clear()
+        self._connections = _connections_to(app_url, body_bytes_max, replays_max)
 
     async def replay(self, request: HttpRequest) -> tuple[int, Headers, bytes]:
         """Return the status, headers and body of the application's response.
@@ -61,7 +49,7 @@ class HttpReplayer:
                 *app_url*; nothing was sent.
             PeerFailed: the application broke off.
             ApplicationError: its response is larger than the limit.
-            CallTimeout: httpx gave up waiting.
+            CallTimeout: httpx gave up waiting, with ``https://``.
         """
         target = self._target(request.path)
         if self._replays_count >= self._replays_max:
@@ -70,16 +58,6 @@ class HttpReplayer:
         self._replays_count += 1
         try:
             return await self._replay(request, target)
-        # Before the time-outs, of which ConnectTimeout is one: here nothing was sent.
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise PeerBusy(f"the application does not listen: {error}") from None
-        except httpx.TimeoutException as error:
-            raise CallTimeout(f"the application did not answer: {type(error).__name__}") from None
-        except (httpx.LocalProtocolError, httpx.InvalidURL) as error:
-            raise BadRequest(f"this cannot be sent as HTTP: {error}") from None
-        except httpx.HTTPError as error:
-            text = f"the application broke off: {type(error).__name__}: {error}"
-            raise PeerFailed(text) from None
         finally:
             self._replays_count -= 1
 
@@ -93,37 +71,40 @@ class HttpReplayer:
             raise BadRequest(f"path {path!r:.200} is not Unicode") from None
 
     async def _replay(self, request: HttpRequest, target: bytes) -> tuple[int, Headers, bytes]:
-        # As bytes: httpx takes text for ASCII.
         headers = [
             (key.encode(), value.encode())
             for key, value in end_to_end(request.headers)
             if key.lower() != MARK
         ]
-        async with self._client.stream(
-            request.method,
-            self._url,
-            headers=[*headers, *self._marks],
-            content=request.body,
-            extensions={"target": target},  # httpx would resolve its dots
-        ) as response:
-            body = bytearray()
-            # Raw: the body stays as encoded as its headers say.
-            async for piece in response.aiter_raw():
-                body += piece
-                if len(body) > self._body_bytes_max:
-                    # While it is read: a response without an end must not fill the memory.
-                    # Final: the application has run, and would say the same again.
-                    text = f"the response is larger than {self._body_bytes_max} bytes"
-                    raise ApplicationError("response-too-large", text)
-            pairs = response.headers.multi_items()
-            headers_back = end_to_end(pairs)
-            if request.method == "HEAD":  # of a body that is not there, so it cannot be counted
-                headers_back += tuple(each for each in pairs if each[0] == "content-length")
-            return response.status_code, headers_back, bytes(body)
+        headers += self._marks
+        status, pairs, body = await self._connections.request(
+            request.method, target, headers, request.body
+        )
+        headers_back = end_to_end(pairs)
+        if request.method == "HEAD":  # of a body that is not there, so it cannot be counted
+            headers_back += tuple(each for each in pairs if each[0] == "content-length")
+        return status, headers_back, body
 
     async def aclose(self) -> None:
         """Close the connections to the application."""
-        await self._client.aclose()
+        await self._connections.aclose()
+
+
+def _connections_to(
+    app_url: str, body_bytes_max: int, idle_max: int
+) -> HttpConnections | HttpsConnections:
+    at = urlsplit(app_url)
+    # httpx also turns names of other scripts and passwords in a URL into what is sent for them.
+    if at.scheme == "http" and at.netloc.isascii() and "@" not in at.netloc:
+        try:
+            from ringpop_py.http.connections import HttpConnections  # noqa: PLC0415 - an extra
+
+            return HttpConnections(app_url, body_bytes_max, idle_max)
+        except ModuleNotFoundError:
+            pass  # httpx does the same, at three times the cost
+    from ringpop_py.http.secure import HttpsConnections  # noqa: PLC0415 - httpx loads slowly
+
+    return HttpsConnections(app_url, body_bytes_max, idle_max)
 
 
 def _climbs_out(path: str) -> bool:

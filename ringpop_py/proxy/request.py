@@ -14,6 +14,8 @@ Headers = tuple[tuple[str, str], ...]
 
 _METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 """A token (RFC 9110, 5.6.2)."""
+# `//host/path` would name another host; a control character could end the request line.
+_PATH: Final = re.compile(r"/(?!/)[^\x00-\x20\x7f]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +88,7 @@ class HttpRequest:
                 raise ConfigError(f"{name} is text, not {type(text).__name__}")
         if not _METHOD.fullmatch(self.method):
             raise ConfigError(f"{self.method!r} is not an HTTP method")
-        # `//host/path` would name another host; a control character could end the request line.
-        sound = self.path.startswith("/") and not self.path.startswith("//")
-        if not sound or any(ord(c) <= 32 or ord(c) == 127 for c in self.path):  # noqa: PLR2004
+        if not _PATH.fullmatch(self.path):
             raise ConfigError(f"path {self.path!r} is not a path that begins with one '/'")
 
 

@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz --count N``: as many spoilt calls, and samples of Arrow, as you like."""
+"""``python -m tests.fuzz --count N``: so many spoilt calls, answers of HTTP, samples of Arrow."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from multiprocessing import get_context
 import trio
 
 from ringpop_py.logs import NAME
+from tests.fuzz.answers import ask_for_spoilt, read_spoilt
 from tests.fuzz.arrow import spoil
 from tests.fuzz.node import attack
 
@@ -21,7 +22,7 @@ ROUND: int = 20_000
 def main() -> int:
     """Attack nodes, one after the other, and print what was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--count", type=int, default=100_000, help="calls, and samples (100000)")
+    parser.add_argument("--count", type=int, default=100_000, help="of each kind (100000)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (0)")
     options = parser.parse_args()
     logging.getLogger(NAME).setLevel(logging.CRITICAL)
@@ -34,6 +35,12 @@ def main() -> int:
         print(f"{done:,} calls, {bugs.total()} bugs, {found.grown_bytes >> 20} MiB more{sick}")
         if not found.healthy:
             return 1
+    for first in range(0, options.count, ROUND):
+        some, seed = min(ROUND, options.count - first), options.seed + first
+        read, asked = read_spoilt(some, seed), trio.run(ask_for_spoilt, some, seed)
+        bugs.update(read.bugs + asked.bugs)
+        refused = asked.refused.total()
+        print(f"{first + some:,} answers of HTTP, {refused} of the last {some} refused")
     # In a process of its own: what is not refused in time ends it.
     with ProcessPoolExecutor(1, get_context("spawn")) as processes:
         for first in range(0, options.count, ROUND):

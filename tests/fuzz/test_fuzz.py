@@ -23,6 +23,7 @@ from ringpop_py.stores.memory import MemoryStore
 from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
 from ringpop_py.wire.calls import NODE_SERVICE, Call
+from tests.fuzz.answers import ask_for_spoilt, read_spoilt
 from tests.fuzz.arrow import bombs_of, doors_of, refusal, spoil, table_of
 from tests.fuzz.mutations import spoilt
 from tests.fuzz.node import attack
@@ -131,6 +132,21 @@ def test_what_is_spoilt_is_read_or_refused(name: str) -> None:
             ValueError,
         ):  # ValueError: whoever reads it makes it one
             continue
+
+
+def test_spoilt_answers_of_http_are_refused_or_the_same_to_another_parser() -> None:
+    found = read_spoilt(3_000, 1)
+
+    assert found.bugs == {}
+    assert found.accepted.total() > 300
+    assert found.refused.total() > 300
+
+
+async def test_after_a_spoilt_answer_the_next_request_has_its_own() -> None:
+    found = await ask_for_spoilt(500, 1)
+
+    assert found.bugs == {}
+    assert min(found.accepted.total(), found.refused.total()) > 50
 
 
 def test_spoilt_arrow_is_refused_or_sound_at_each_door() -> None:

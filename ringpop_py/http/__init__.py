@@ -1,0 +1,1 @@
+"""HTTP/1.1 to the application beside a node, over connections that are kept."""
