@@ -26,8 +26,8 @@ import trio
 from ringpop_py.address import PORT_MAX, Address
 from ringpop_py.cli.commands import ExitCode, Parser, complain, table
 from ringpop_py.client.client import Client
-from ringpop_py.client.trust import KEY_VARIABLE
 from ringpop_py.errors import ApplicationError, CallError
+from ringpop_py.lines.trust import KEY_VARIABLE
 from ringpop_py.swim.member import Status
 
 if TYPE_CHECKING:

@@ -27,7 +27,6 @@ from ringpop_py.cli.commands import (
     table_of,
 )
 from ringpop_py.cli.views import drain, views, wait_for
-from ringpop_py.client.trust import KEY_VARIABLE
 from ringpop_py.console.problems import CLOCK_S
 from ringpop_py.errors import (
     ApplicationError,
@@ -36,6 +35,7 @@ from ringpop_py.errors import (
     RingpopError,
     ShuffleUnavailable,
 )
+from ringpop_py.lines.trust import KEY_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,7 +1,8 @@
-"""The asynchronous client, for programs under asyncio or trio: it runs on anyio.
+"""The asynchronous client, for programs under asyncio or trio.
 
-An `AsyncClient` speaks to one daemon. A call under way has a connection to itself, which is kept
-for later calls. So a call that is cancelled is over at the daemon as well: with its connection.
+An `AsyncClient` speaks to one daemon. Under asyncio all calls share a connection (`SharedLine`).
+Under trio, and with TLS, a call under way has a connection to itself, which is kept for later calls
+and closed if the call is cancelled: a task that reads for all would need a nursery of the program.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
 import anyio
+import sniffio
 from anyio.abc import SocketAttribute
-from anyio.lowlevel import RunVar
+from anyio.lowlevel import RunVar, checkpoint
 
 from ringpop_py.address import SocketPath
 from ringpop_py.arguments import checked_seconds
-from ringpop_py.client.client import CALL_TIMEOUT_S, CONNECT_TIMEOUT_S, GRACE_S, MESSAGES_MAX
-from ringpop_py.client.here import FULL_RETRY_S, peer_of
-from ringpop_py.client.outcomes import Outcomes, no_time_left, take_in
+from ringpop_py.client.client import CALL_TIMEOUT_S, MESSAGES_MAX
 from ringpop_py.client.proxying import (
     ManyCalls,
     all_owners_call,
@@ -28,7 +28,6 @@ from ringpop_py.client.proxying import (
     proxy_call,
     proxy_reply,
 )
-from ringpop_py.client.trust import client_context, key_file
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     CallError,
@@ -41,6 +40,9 @@ from ringpop_py.errors import (
     TooManyInFlight,
     WireError,
 )
+from ringpop_py.lines.here import CONNECT_TIMEOUT_S, FULL_RETRY_S, GRACE_S, peer_of
+from ringpop_py.lines.outcomes import Outcomes, no_time_left, take_in
+from ringpop_py.lines.trust import client_context, key_file
 from ringpop_py.proxy.many import KEYS_MAX
 from ringpop_py.proxy.request import Reply
 from ringpop_py.security.identity import MEMBERS, identity_in, refusal_of
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.address import Peer
     from ringpop_py.errors import RingpopError
+    from ringpop_py.lines.shared import SharedLine
     from ringpop_py.proxy.request import (
         AnyReply,
         AnyRequest,
@@ -68,7 +71,7 @@ if TYPE_CHECKING:
     from ringpop_py.wire.calls import Answer, Call
 
 CALLS_MAX: Final = 256
-"""So many calls of an event loop are under way, each on a connection; more wait, in their time."""
+"""So many calls of an event loop are under way; more wait, in their time."""
 TTL_S_MIN: Final = 0.001
 IDLE_MAX: Final = 64
 """So many connections without a call are kept."""
@@ -101,9 +104,7 @@ class AsyncClient:
         self.timeout_s = timeout_s
         self._limits = limits or WireLimits()
         # Older ones of anyio know such a variable by its name.
-        number = next(_NUMBERS)
-        self._idle: RunVar[deque[_Line]] = RunVar(f"idle lines {number}")
-        self._slots: RunVar[anyio.Semaphore] = RunVar(f"slots {number}")
+        self._of_loop: RunVar[_OfLoop] = RunVar(f"connections {next(_NUMBERS)}")
 
     async def __aenter__(self) -> Self:
         return self
@@ -113,16 +114,19 @@ class AsyncClient:
 
     async def aclose(self) -> None:
         """Close the connections of this event loop that no call uses."""
-        lines = self._lines()
-        while lines:
-            await lines.pop().aclose()
+        mine = self._mine()
+        while mine.idle:
+            await mine.idle.pop().aclose()
+        if mine.shared is not None:
+            mine.shared.close()
+            await checkpoint()  # in which the event loop closes it
 
-    def _lines(self) -> deque[_Line]:
-        lines = self._idle.get(None)
-        if lines is None:
-            lines = deque(maxlen=IDLE_MAX)
-            self._idle.set(lines)
-        return lines
+    def _mine(self) -> _OfLoop:
+        mine = self._of_loop.get(None)
+        if mine is None:
+            mine = _OfLoop()
+            self._of_loop.set(mine)
+        return mine
 
     async def call(self, call: Call) -> Answer:
         """Send *call* and wait for its answer.
@@ -132,18 +136,24 @@ class AsyncClient:
         """
         if not call.ttl_s > 0:
             raise no_time_left()
-        slots = self._slots.get(None)
-        if slots is None:
-            slots = anyio.Semaphore(CALLS_MAX)
-            self._slots.set(slots)
+        mine = self._mine()
         try:
-            slots.acquire_nowait()
+            mine.slots.acquire_nowait()
         except anyio.WouldBlock:
-            call = await self._wait_for(slots, call)
+            call = await self._wait_for(mine.slots, call)
         try:
+            if mine.may_share and (self.cluster_key is None or isinstance(self.peer, SocketPath)):
+                return await self._shared(mine).call(call)
             return await self._call(call)
         finally:
-            slots.release()
+            mine.slots.release()
+
+    def _shared(self, mine: _OfLoop) -> SharedLine:
+        if mine.shared is None or not mine.shared.is_open:
+            from ringpop_py.lines.shared import SharedLine  # noqa: PLC0415 - loads asyncio
+
+            mine.shared = SharedLine(self.peer, self._limits)
+        return mine.shared
 
     async def _wait_for(self, slots: anyio.Semaphore, call: Call) -> Call:
         """Wait for one of *slots*; return *call* with the time that is left."""
@@ -172,7 +182,7 @@ class AsyncClient:
         return answer
 
     async def _line(self, timeout_s: float) -> _Line:
-        lines = self._lines()
+        lines = self._mine().idle
         while lines:
             line = lines.pop()
             if line.is_open:
@@ -199,7 +209,7 @@ class AsyncClient:
         raise ConnectFailed(f"cannot reach {self.peer}: {why}")
 
     async def _keep(self, line: _Line) -> None:
-        lines = self._lines()
+        lines = self._mine().idle
         if line.is_open and len(lines) < IDLE_MAX:
             lines.append(line)
         else:
@@ -325,6 +335,16 @@ def _is_refused(error: OSError) -> bool:
     return all(isinstance(each, ConnectionRefusedError | FileNotFoundError) for each in causes)
 
 
+class _OfLoop:
+    """What a client has for one event loop."""
+
+    def __init__(self) -> None:
+        self.may_share = sniffio.current_async_library() == "asyncio"
+        self.shared: SharedLine | None = None
+        self.idle = deque[_Line](maxlen=IDLE_MAX)
+        self.slots = anyio.Semaphore(CALLS_MAX)
+
+
 class _Line:
     """A connection to *peer*, for one call at a time."""
 
@@ -333,10 +353,7 @@ class _Line:
         self._stream = stream
         self._outcomes = Outcomes()
         self._connection = Connection(
-            host_port=NO_LISTENER,
-            process_name="ringpop_py-client",
-            initiates=True,
-            limits=limits,
+            host_port=NO_LISTENER, process_name="ringpop_py-client", initiates=True, limits=limits
         )
         self._socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
 

@@ -19,8 +19,6 @@ from weakref import WeakSet
 
 from ringpop_py.address import Address
 from ringpop_py.arguments import checked_seconds, sendable_text
-from ringpop_py.client.here import connected, peer_of
-from ringpop_py.client.outcomes import LineEnd, Outcomes, no_time_left, take_in
 from ringpop_py.client.proxying import (
     ManyCalls,
     all_owners_call,
@@ -31,7 +29,6 @@ from ringpop_py.client.proxying import (
     proxy_call,
     proxy_reply,
 )
-from ringpop_py.client.trust import key_file
 from ringpop_py.config.settings import WireLimits
 from ringpop_py.errors import (
     ApplicationError,
@@ -46,6 +43,9 @@ from ringpop_py.errors import (
     WireError,
 )
 from ringpop_py.forks import FORKS
+from ringpop_py.lines.here import CONNECT_TIMEOUT_S, GRACE_S, connected, peer_of
+from ringpop_py.lines.outcomes import LineEnd, Outcomes, no_time_left, take_in
+from ringpop_py.lines.trust import key_file
 from ringpop_py.proxy.head import RELAY_ENDPOINT, Head, RelayHead
 from ringpop_py.proxy.many import KEYS_MAX
 from ringpop_py.proxy.request import Reply, Request
@@ -75,12 +75,9 @@ if TYPE_CHECKING:
     from ringpop_py.security.sockets import TlsSocket
 
 RECEIVE_BYTES: Final = 1 << 16
-CONNECT_TIMEOUT_S: Final = 3.0  # as that of a node (`WireLimits`)
 CALL_TIMEOUT_S: Final = 10.0
 WAIT_S_MAX: Final = 3600.0
 """The most seconds of one wait at the socket, which refuses waits of more than some days."""
-GRACE_S: Final = 0.25
-"""The seconds that we wait longer than the peer, so that its own time-out error can arrive."""
 MESSAGES_MAX: Final = 4
 """So many messages of `Client.proxy_many` are under way at a time."""
 
@@ -364,20 +361,14 @@ class Client(Closing):
 
     def __reduce__(self) -> tuple[object, ...]:
         made = partial(
-            Client,
-            timeout_s=self.timeout_s,
-            limits=self._limits,
-            cluster_key=self.cluster_key,
+            Client, timeout_s=self.timeout_s, limits=self._limits, cluster_key=self.cluster_key
         )
         return made, (self.peer,)
 
     def to(self, peer: Peer | str) -> Client:
         """Return a client like this one of another daemon."""
         return Client(
-            peer,
-            timeout_s=self.timeout_s,
-            limits=self._limits,
-            cluster_key=self.cluster_key,
+            peer, timeout_s=self.timeout_s, limits=self._limits, cluster_key=self.cluster_key
         )
 
     @property

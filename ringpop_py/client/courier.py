@@ -14,7 +14,6 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.client.here import peer_of
 from ringpop_py.client.messages import DESCRIBE, ROUTED, Description, decode_answer
 from ringpop_py.errand import MICROSECONDS, DeadlinePolicy, Errand, RelayPolicy, instant_us
 from ringpop_py.errors import (
@@ -27,6 +26,7 @@ from ringpop_py.errors import (
     PeerDeclined,
     RingpopError,
 )
+from ringpop_py.lines.here import peer_of
 from ringpop_py.placing.table import from_rows
 from ringpop_py.security.permits import check_name
 from ringpop_py.values.declared import convert

@@ -8,12 +8,7 @@ from ringpop_py.arguments import keys_of, sendable_text, sendable_texts, wrong
 from ringpop_py.errors import BodyError, ConfigError, PeerFailed
 from ringpop_py.proxy.entry import all_call, decode_replies, forward_call, reply_in
 from ringpop_py.proxy.failures import decode_failure, decode_results
-from ringpop_py.proxy.head import (
-    APPLICATION_SCHEME,
-    MANY_ENDPOINT,
-    AnswerHead,
-    Head,
-)
+from ringpop_py.proxy.head import APPLICATION_SCHEME, MANY_ENDPOINT, AnswerHead, Head
 from ringpop_py.proxy.many import checked_many, messages_of
 from ringpop_py.proxy.many import checked_request as checked_many_request
 from ringpop_py.proxy.request import AnyRequest, HttpRequest, Reply, Request

@@ -13,12 +13,7 @@ from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ringpop_py.arguments import (
-    checked_kind,
-    checked_text,
-    checked_texts,
-    wrong,
-)
+from ringpop_py.arguments import checked_kind, checked_text, checked_texts, wrong
 from ringpop_py.errors import KeyspaceError, KeyspaceUnknown
 from ringpop_py.forks import FORKS
 from ringpop_py.keyed.conditions import conditional_on
@@ -26,14 +21,7 @@ from ringpop_py.keyed.operation_ids import named_write
 from ringpop_py.placing.keys import partitions_of
 from ringpop_py.values import requests as messages
 from ringpop_py.values.declared import encode, replace
-from ringpop_py.values.operations import (
-    Change,
-    Outcome,
-    Value,
-    Write,
-    WriteRun,
-    are_plain,
-)
+from ringpop_py.values.operations import Change, Outcome, Value, Write, WriteRun, are_plain
 from ringpop_py.values.requests import ApplyRequest, ReadRequest, Scanned, ScanRequest, repeated
 
 if TYPE_CHECKING:

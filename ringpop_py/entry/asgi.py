@@ -11,6 +11,7 @@ from urllib.parse import quote
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import sniffio
 
 from ringpop_py.client.aio import AsyncClient
 from ringpop_py.entry import http
@@ -234,12 +235,15 @@ async def _unless_gone(
     receive: Receive, forward: Callable[[], Awaitable[HttpReply | None]]
 ) -> HttpReply | RingpopError | _Caller | None:
     """Return the result of *forward*, which is cancelled if the caller goes away."""
+    if (
+        sniffio.current_async_library() == "asyncio"
+    ):  # where a group of tasks costs more than a task
+        return await _unless_gone_by_task(receive, forward)
     outcome: HttpReply | RingpopError | _Caller | None = _Caller.GONE
     async with anyio.create_task_group() as tasks:
 
         async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                await anyio.lowlevel.checkpoint()  # some always have a message
+            await _gone(receive)
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(watch)
@@ -249,6 +253,45 @@ async def _unless_gone(
             outcome = error
         tasks.cancel_scope.cancel()
     return outcome
+
+
+async def _unless_gone_by_task(
+    receive: Receive, forward: Callable[[], Awaitable[HttpReply | None]]
+) -> HttpReply | RingpopError | _Caller | None:
+    import asyncio  # noqa: PLC0415 - trio does without
+
+    outcome: HttpReply | RingpopError | _Caller | None = None
+    asker = asyncio.current_task()
+    assert asker is not None
+    is_gone = False
+
+    async def watch() -> None:
+        nonlocal is_gone
+        await _gone(receive)
+        is_gone = True
+        asker.cancel()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        outcome = await forward()
+    except RingpopError as error:
+        outcome = error
+    except asyncio.CancelledError:
+        if not is_gone:
+            raise
+    finally:
+        watcher.cancel()
+    if not is_gone:
+        return outcome
+    if asker.uncancel():
+        raise asyncio.CancelledError  # by somebody else as well
+    return _Caller.GONE
+
+
+async def _gone(receive: Receive) -> None:
+    """Return once the caller has gone away."""
+    while (await receive())["type"] != "http.disconnect":
+        await anyio.lowlevel.checkpoint()  # some always have a message
 
 
 async def _body(receive: Receive, most: int) -> bytes | None:

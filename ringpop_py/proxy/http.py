@@ -107,10 +107,7 @@ def decode_http_head(arg2: bytes, body: bytes) -> tuple[HttpRequest, Head]:
     request = HttpRequest(said.method, said.url, end_to_end(_pairs(said.headers)), body)
     keys = tuple(key or "" for key in said.ringpop_keys)
     head = Head(
-        keys,
-        said.ringpop_checksum,
-        keyspace=said.ringpop_keyspace,
-        failover=said.ringpop_failover,
+        keys, said.ringpop_checksum, keyspace=said.ringpop_keyspace, failover=said.ringpop_failover
     )
     return request, head.checked()
 

@@ -24,13 +24,7 @@ from ringpop_py.errors import (
 )
 from ringpop_py.logs import log
 from ringpop_py.proxy.failures import decode_bodies, encode_failure, encode_results
-from ringpop_py.proxy.head import (
-    MANY_ENDPOINT,
-    RELAY_ENDPOINT,
-    AnswerHead,
-    Head,
-    RelayHead,
-)
+from ringpop_py.proxy.head import MANY_ENDPOINT, RELAY_ENDPOINT, AnswerHead, Head, RelayHead
 from ringpop_py.proxy.http import PROXY_ENDPOINT, decode_http_head, encode_http_reply_head
 from ringpop_py.proxy.many import KEYS_MAX
 from ringpop_py.proxy.owners import REFUSED_CHECKSUM

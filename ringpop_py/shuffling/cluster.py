@@ -7,12 +7,12 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.client.client import Client
-from ringpop_py.client.trust import key_file
 from ringpop_py.errors import (
     BodyError,
     RingpopError,
     ShuffleUnavailable,
 )
+from ringpop_py.lines.trust import key_file
 from ringpop_py.shuffling.lines import Line
 from ringpop_py.shuffling.members import seen_by
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py import errors
 from ringpop_py.address import Address
-from ringpop_py.client.here import connected
 from ringpop_py.errors import BodyError, ShuffleError, ShuffleIncomplete, ShuffleUnavailable
+from ringpop_py.lines.here import connected
 from ringpop_py.security.identity import SHUFFLERS
 from ringpop_py.shuffle import calls as c
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py.address import Address
-from ringpop_py.client.trust import KEY_VARIABLE
+from ringpop_py.lines.trust import KEY_VARIABLE
 from ringpop_py.security.credentials import KeyCredentials, member_credentials
 from ringpop_py.security.keys import new_key, write_keys
 from ringpop_py.transport.tcp import TcpNetwork

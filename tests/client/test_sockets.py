@@ -15,11 +15,11 @@ import trio
 
 from ringpop_py import AsyncClient, Client, Config, KeyspaceClient, Request, open_ringpop
 from ringpop_py.address import Address, SocketPath, parse_peer
-from ringpop_py.client import here
-from ringpop_py.client.here import LOCAL_DAEMON, default_peer, peer_of
 from ringpop_py.config import places
 from ringpop_py.entry.following import Follower
 from ringpop_py.errors import ConfigError, ConnectFailed, ConnectRefused
+from ringpop_py.lines import here
+from ringpop_py.lines.here import LOCAL_DAEMON, default_peer, peer_of
 from tests.client.test_aio import run_on
 
 if TYPE_CHECKING:

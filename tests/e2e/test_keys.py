@@ -17,8 +17,8 @@ import trio
 
 from ringpop_py import Client, KeyspaceClient
 from ringpop_py.client.aio import AsyncClient
-from ringpop_py.client.trust import KEY_VARIABLE
 from ringpop_py.errors import BadRequest, CallError, ConfigError, ConnectFailed
+from ringpop_py.lines.trust import KEY_VARIABLE
 from ringpop_py.security.keys import new_key, read_keys, write_keys
 from ringpop_py.wire.calls import NODE_SERVICE, Call
 from tests.e2e.local_cluster import LocalCluster, wait_until

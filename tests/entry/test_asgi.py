@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -9,13 +10,15 @@ import pytest
 
 from ringpop_py.entry import following
 from ringpop_py.entry.asgi import RingpopMiddleware
+from ringpop_py.errors import ConnectRefused, PeerFailed, RingpopError
 from ringpop_py.proxy.request import HttpReply
 from tests.entry.daemons import LONG_S, ME, OTHER, Daemon, key_of, until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from ringpop_py.entry.asgi import Receive, Scope, Send
+    from ringpop_py.entry.asgi import Message, Receive, Scope, Send
+    from ringpop_py.proxy.request import HttpRequest
 
 MARK = "the daemon's"
 SAID = {
@@ -107,3 +110,117 @@ async def test_while_the_daemon_is_away_nothing_is_answered_as_before(
     assert (await host.get(key_of(ME))).status_code == status
     replayed = await host.get(key_of(OTHER), {"ringpop-forwarded": MARK})
     assert replayed.status_code == status
+
+
+class Caller:
+    """A caller of the middleware under asyncio, who may go away; *forwarding* has no end.
+
+    Attributes:
+        sent: what the middleware has answered.
+    """
+
+    def __init__(self) -> None:
+        self.began, self.cancelled, self.leaves = (asyncio.Event() for _ in range(3))
+        self.sent: list[Message] = []
+        self._messages: list[Message] = [{"type": "http.request", "body": b"all of it"}]
+
+    async def forwarding(self, _key: str, request: HttpRequest, **_: object) -> HttpReply:
+        assert request.body == b"all of it"
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        raise AssertionError
+
+    async def receive(self) -> Message:
+        if self._messages:
+            return self._messages.pop(0)
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+def under_asyncio(act: Callable[[Host, Caller, asyncio.Task[None]], Awaitable[None]]) -> None:
+    """Have a request forwarded, and *act* once it is; nothing may be left in the end."""
+    host = Host()
+    host.daemon.tell(MARK)
+    assert host.follower.wait(LONG_S) is not None
+    path = f"/carts/{key_of(OTHER)}"
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+
+    async def main() -> None:
+        caller = Caller()
+        host.daemon.handle_or_proxy = caller.forwarding  # type: ignore[method-assign]
+        asking = asyncio.create_task(
+            host._middleware({**scope, "scheme": "http"}, caller.receive, caller.send)
+        )
+        await caller.began.wait()
+        await act(host, caller, asking)
+        await asyncio.wait_for(caller.cancelled.wait(), LONG_S)
+        assert caller.sent == []
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+
+
+def test_a_caller_that_goes_away_cancels_its_request_and_nothing_else() -> None:
+    async def act(_: Host, caller: Caller, asking: asyncio.Task[None]) -> None:
+        caller.leaves.set()
+        await asking
+        assert asking.cancelling() == 0
+
+    under_asyncio(act)
+
+
+def test_a_request_that_is_cancelled_by_its_server_is_over() -> None:
+    async def act(_: Host, caller: Caller, asking: asyncio.Task[None]) -> None:
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert not caller.leaves.is_set()
+
+    under_asyncio(act)
+
+
+def test_a_request_that_is_cancelled_while_its_caller_leaves_is_cancelled() -> None:
+    async def act(_: Host, caller: Caller, asking: asyncio.Task[None]) -> None:
+        caller.leaves.set()
+        await asyncio.sleep(0)  # in which the watcher has seen it
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    under_asyncio(act)
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "body"),
+    [
+        (HttpReply(201, (("a", "b"),), b"done", OTHER), 201, b"done"),
+        (PeerFailed("it broke off"), 502, None),
+        (ConnectRefused("nobody"), 200, b"here"),
+        (None, 200, b"here"),
+    ],
+    ids=["a reply", "an error", "no daemon", "owned here"],
+)
+def test_what_comes_of_a_request_is_the_same_under_asyncio(
+    reply: HttpReply | RingpopError | None, status: int, body: bytes | None
+) -> None:
+    async def act(host: Host, _: Caller, asking: asyncio.Task[None]) -> None:
+        async def forwarded(*_: object, **__: object) -> HttpReply | None:
+            if isinstance(reply, RingpopError):
+                raise reply
+            return reply
+
+        asking.cancel()
+        host.daemon.handle_or_proxy = forwarded  # type: ignore[method-assign]
+        answer = await host.get(key_of(OTHER))
+        assert answer.status_code == status
+        assert body is None or answer.content == body
+
+    under_asyncio(act)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.client.client import Client
-from ringpop_py.client.trust import KEY_VARIABLE
 from ringpop_py.errors import ConnectFailed
+from ringpop_py.lines.trust import KEY_VARIABLE
 from ringpop_py.pipeline.progress import Display
 from ringpop_py.pipeline.run import run_pipeline
 from ringpop_py.pipeline.settings import load_pipeline

@@ -21,8 +21,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ringpop_py.client.trust import KEY_VARIABLE
 from ringpop_py.errors import ConfigError
+from ringpop_py.lines.trust import KEY_VARIABLE
 from ringpop_py.shuffling.client import (
     INTERVALS,
     TIMEOUT_S,

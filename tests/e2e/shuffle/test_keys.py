@@ -14,9 +14,9 @@ import pytest
 from cryptography import x509
 
 from ringpop_py import Client, KeyspaceClient
-from ringpop_py.client.trust import KEY_VARIABLE
 from ringpop_py.durable.snapshots import SNAPSHOT
 from ringpop_py.errors import BadRequest, KeyspaceForbidden, ShuffleUnavailable
+from ringpop_py.lines.trust import KEY_VARIABLE
 from ringpop_py.security.authority import authority_of
 from ringpop_py.security.identity import Identity, Role
 from ringpop_py.security.keys import ClusterKey, new_key, write_keys

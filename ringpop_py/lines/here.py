@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.address import Address, Peer, SocketPath, parse_peer
-from ringpop_py.client.trust import client_context
 from ringpop_py.config.places import SYSTEM_SOCKET, default_socket
 from ringpop_py.errors import ConfigError
+from ringpop_py.lines.trust import client_context
 from ringpop_py.security.identity import MEMBERS
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ringpop_py.security.sockets import TlsSocket
 
 PEER_VARIABLE: Final = "RINGPOP_PEER"
+CONNECT_TIMEOUT_S: Final = 3.0  # as that of a node (`WireLimits`)
+GRACE_S: Final = 0.25
+"""The seconds that we wait longer than the peer, so that its own time-out error can arrive."""
 PROBE_S: Final = 1.0
 FULL_RETRY_S: Final = 0.01
 LOCAL_DAEMON: Final = Address("127.0.0.1", 3000)
@@ -66,10 +69,7 @@ def peer_of(given: Peer | str | None, what: str = "peer") -> Peer:
 
 
 def connected(
-    peer: Peer,
-    timeout_s: float,
-    key_file: str | None = None,
-    roles: frozenset[Role] = MEMBERS,
+    peer: Peer, timeout_s: float, key_file: str | None = None, roles: frozenset[Role] = MEMBERS
 ) -> socket.socket | TlsSocket:
     """Return a connection to *peer*, with TLS if there is a *key_file*; never by a Unix socket.
 

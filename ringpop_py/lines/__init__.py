@@ -1,0 +1,1 @@
+"""Connections to daemons, of programs that are no members of the cluster."""
