@@ -16,8 +16,8 @@ from ringpop_py.http.answer import AnswerReader, broken_off
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-IDLE_S: Final = 5.0
-"""How long a connection is kept without a request; many servers close it then."""
+IDLE_S: Final = 4.0
+"""How long a connection is kept without a request: many servers close it after 5 s."""
 RECEIVE_BYTES: Final = 65_536
 WITH_LENGTH: Final = ("POST", "PUT", "PATCH")
 """Methods of requests that have a length, also if they have no body."""
