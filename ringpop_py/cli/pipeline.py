@@ -247,7 +247,7 @@ def dry_run_text(found: DryRun) -> str:
     keyspace = f"Keyspace {pipeline.keyspace.name!r} {state}: {len(ownership.owners)} partitions"
     parts = [
         ["Schema", *_indented(fields)],
-        ["Plan", *_indented(found.plan)],
+        [f"Plan: {found.combining}", *_indented(found.plan)],
         [keyspace, *_indented(_owners_table(ownership))],
         _sample_lines(found.sample, found.no_sample),
         ["Nothing was written."],

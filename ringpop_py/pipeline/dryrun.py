@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
 from ringpop_py.errors import ConfigError, PipelineFailed
-from ringpop_py.pipeline.frames import rows_of
+from ringpop_py.pipeline.frames import combined_rows, rows_of
 from ringpop_py.pipeline.session import reason_of
 from ringpop_py.pipeline.target import PipelineTarget, TargetOwnership
 from ringpop_py.spark.keys import key_text
@@ -60,12 +60,14 @@ class DryRun:
     """The result of a dry run.
 
     Attributes:
+        combining: which rows Spark combines before they are written.
         sample: None if a stream's source cannot be read as a batch; *no_sample* says why.
     """
 
     pipeline: Pipeline
     fields: tuple[Field, ...]
     plan: str
+    combining: str
     ownership: TargetOwnership
     sample: Sample | None
     no_sample: str = ""
@@ -82,8 +84,9 @@ def dry_run(spark: SparkSession, pipeline: Pipeline) -> DryRun:
     rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
     ownership = PipelineTarget.of(pipeline).ownership()
     plan = io.StringIO()
+    written, combining = combined_rows(rows, pipeline)
     with redirect_stdout(plan):  # Spark only prints it
-        rows.explain("formatted")
+        written.explain("formatted")
     sample, why = None, ""
     try:
         if pipeline.stream is not None:
@@ -93,9 +96,8 @@ def dry_run(spark: SparkSession, pipeline: Pipeline) -> DryRun:
         why = reason_of(error)
         if pipeline.stream is None:
             raise PipelineFailed(why) from None
-    return DryRun(
-        pipeline, _fields(rows, pipeline), plan.getvalue().strip(), ownership, sample, why
-    )
+    fields = _fields(rows, pipeline)
+    return DryRun(pipeline, fields, plan.getvalue().strip(), combining, ownership, sample, why)
 
 
 def _fields(rows: DataFrame, pipeline: Pipeline) -> tuple[Field, ...]:

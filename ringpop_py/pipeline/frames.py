@@ -12,7 +12,8 @@ from ringpop_py.errors import ConfigError
 from ringpop_py.pipeline.session import reason_of
 from ringpop_py.pipeline.settings import VALUE_COLUMN
 from ringpop_py.spark.arrow.packing import fitted
-from ringpop_py.spark.keys import key_type
+from ringpop_py.spark.combining import COMBINED, combined
+from ringpop_py.spark.keys import column_named, key_type
 from ringpop_py.spark.options import quoted, write_options
 from ringpop_py.spark.source.kept import check_types
 from ringpop_py.spark.source.operations import check_operations
@@ -50,6 +51,29 @@ def rows_of(spark: SparkSession, pipeline: Pipeline, *, stream: bool) -> DataFra
     check_operations(options)
     check_types(options, chosen.schema)
     return chosen
+
+
+def combined_rows(rows: DataFrame, pipeline: Pipeline) -> tuple[DataFrame, str]:
+    """Return *rows*, a result of `rows_of`, combined if Spark can do that; and a text about it."""
+    key = column_named(pipeline.key, rows.columns)
+    by_column = {column.name: column.aggregation for column in pipeline.columns}
+    if not by_column:
+        # A count has no column yet; this name is not that of the key.
+        names = [name for name in rows.columns if name != key] or [f"{key} count"]
+        by_column = dict.fromkeys(names, pipeline.operation)
+    others = sorted({*by_column.values()}.difference(COMBINED))
+    if pipeline.stream is not None:
+        why = "it is a stream"
+    elif not pipeline.combine:
+        why = "combine is false"
+    elif others:
+        why = f"Spark cannot combine for {', '.join(others)}"
+    else:
+        try:
+            return combined(rows, key, by_column), "Spark combines all rows of a key first"
+        except ConfigError as error:
+            why = str(error)
+    return rows, f"each task combines its own rows: {why}"
 
 
 def read_source(spark: SparkSession, source: Source, *, stream: bool) -> DataFrame:

@@ -15,7 +15,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
 from ringpop_py.errors import PipelineFailed, RingpopError, RowsRefused
-from ringpop_py.pipeline.frames import rows_of
+from ringpop_py.pipeline.frames import combined_rows, rows_of
 from ringpop_py.pipeline.interrupts import Interrupts
 from ringpop_py.pipeline.progress import Display, Reading, Watch, meanwhile
 from ringpop_py.pipeline.session import reason_of
@@ -213,7 +213,7 @@ class _BatchRun(_Run):
                 return
         observation = Observation(ROWS)
         options = self.pipeline.sink_options() | {"job": self.job}
-        observed = rows.observe(observation, *self.observed())
+        observed, _ = combined_rows(rows.observe(observation, *self.observed()), self.pipeline)
         writer = observed.write.format("ringpop").options(**options).mode("append")
         self.spark.sparkContext.setJobGroup(self.group, self.group, interruptOnCancel=True)
         with meanwhile(lambda: self.look(self._cancel), self.pipeline.every_s):
@@ -234,8 +234,8 @@ class _BatchRun(_Run):
         self.tasks_failed = tasks.tasks_failed
         rows = self.rows or rows_so_far(self.spark, self.group)
         applying = 0 < tasks.tasks_count == tasks.tasks_done and not self.changes
-        if applying and self.applying_at is None:
-            self.applying_at = time.monotonic()
+        # After a shuffle the tasks of its other side come, and only the last of all are followed.
+        self.applying_at = (self.applying_at or time.monotonic()) if applying else None
         return replace(tasks, rows=rows, applying=applying)
 
     def _cancel(self) -> None:

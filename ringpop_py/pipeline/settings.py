@@ -43,7 +43,7 @@ KNOWN: Final[Mapping[str, Mapping[str, bool]]] = {
         **dict.fromkeys(("name", "peers", "hosts", "key", "on_null_key"), True),
         **dict.fromkeys(("value", "operation", "job"), True),
         **dict.fromkeys(("columns", "source", "keyspace", "stream"), False),
-        **dict.fromkeys(("options", "spark", "report"), False),
+        **dict.fromkeys(("options", "spark", "report", "combine"), False),
     },
     "source": {
         **dict.fromkeys(("format", "path", "table", "schema", "sql"), True),
@@ -119,6 +119,7 @@ class Pipeline:
         operation: how *value*, or the map, is written.
         columns: the entries of the map; either all are "put", or none is.
         job: the name under which the rows of a batch are applied once; None for a new name.
+        combine: whether Spark combines the rows of a batch first, if it can.
         options: options of the data source, by their names there.
     """
 
@@ -138,6 +139,7 @@ class Pipeline:
     conf: Mapping[str, str] = field(default_factory=dict)
     every_s: float = EVERY_S
     sample_rows: int = SAMPLE_ROWS
+    combine: bool = True
 
     @property
     def aggregates(self) -> bool:
@@ -227,6 +229,7 @@ def pipeline_of(document: Document, name: str, peer: str | None = None) -> Pipel
         conf=spark.options("conf"),
         every_s=report.seconds("every_s", EVERY_S),
         sample_rows=report.whole("sample_rows", SAMPLE_ROWS, 1),
+        combine=top.flag("combine", default=True),
     )
     if any(column.name == pipeline.key for column in columns):
         top.problem(f"columns.{pipeline.key}", "is the key already")

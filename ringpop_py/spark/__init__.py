@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ringpop_py.lazy import lazily
 
 if TYPE_CHECKING:
+    from ringpop_py.spark.combining import combined as combined
     from ringpop_py.spark.owner import owner_index as owner_index
     from ringpop_py.spark.owner import partition_owner as partition_owner
     from ringpop_py.spark.owner import repartition_by_owner as repartition_by_owner
@@ -34,6 +35,7 @@ else:
     __getattr__, __dir__, __all__ = lazily(
         __name__,
         {
+            "combining": "combined",
             "owner": "owner_index partition_owner repartition_by_owner ring_owner ring_partition",
             "routes": "RouteReport route route_answers",
             "shuffles": "ShuffleReport shuffle",

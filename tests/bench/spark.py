@@ -32,6 +32,8 @@ PARTS: Final = {
     "instead": "instead.instead",
 }
 """What can be measured, and the function that does; each has a folder for itself."""
+INPUTS: Final = ("flights", "flights-3m", "zipf")
+"""What can be written."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +45,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=tuple(PARTS),
         metavar="PART,...",
         help=f"of: {', '.join(PARTS)} (all)",
+    )
+    group.add_argument(
+        "--inputs",
+        type=some_of(INPUTS),
+        default=INPUTS,
+        metavar="INPUT,...",
+        help=f"that part writes takes, of: {', '.join(INPUTS)} (all)",
     )
     group.add_argument(
         "--flights-3m",

@@ -100,6 +100,18 @@ def test_a_write_is_compared_with_counting_with_the_daemon_and_with_parquet() ->
     ]
 
 
+def test_a_write_that_was_combined_first_is_compared_with_counting_and_with_the_write() -> None:
+    found = {"direct": 2e6, "daemon": 1e6, "count": 4e6, "parquet": 8e6, "combined": 3e6}
+
+    *_, counting, direct = rows_of("spark.write.x", found)
+
+    assert counting.name == direct.name == "spark.write.x.combined"
+    assert [(row.value, row.ratio, row.ok) for row in (counting, direct)] == [
+        (3.0, 0.75, True),
+        (3.0, 1.5, None),
+    ]
+
+
 def test_a_place_that_this_machine_lacks_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

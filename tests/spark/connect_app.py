@@ -16,6 +16,7 @@ from ringpop_py.placing.keys import partition_of
 from ringpop_py.ring.hashring import HashRing
 from ringpop_py.spark import (
     RingpopDataSource,
+    combined,
     keyspace_snapshot,
     owner_index,
     partition_owner,
@@ -48,6 +49,14 @@ def main(peers: str, takers: str) -> None:
         read = spark.read.format("ringpop").options(**options).load()
         assert read.agg(F.count("*"), F.sum("n")).collect() == [(KEYS, sum(range(KEYS)))]
         print("written and read")
+        counts = combined(frame.selectExpr("concat('k', n % 3) AS key"), "key", {"n": "count"})
+        options |= {"keyspace": "counted", "createKeyspace": "true", "operation": "n=count"}
+        del options["value"]
+        counts.write.format("ringpop").options(**options).mode("append").save()
+        options = {"keyspace": "counted", "key": "key", "peers": peers}
+        read = spark.read.format("ringpop").options(**options).load()
+        assert sorted(read.collect()) == [("k0", 667), ("k1", 667), ("k2", 666)]
+        print("combined first")
         snapshot = keyspace_snapshot(peers.split(",", maxsplit=1)[0], "connected")
         count = len(snapshot.owners)
         placed = frame.select("key", ring_partition("key", count), partition_owner("key", snapshot))

@@ -48,6 +48,7 @@ def test_owners_partitions_and_the_data_source_are_the_same_there(
     assert done.stdout.splitlines() == [
         *(f"owners of {count} members: 2,000 keys" for count in ("1", "5", "100", "1,000")),
         "written and read",
+        "combined first",
         "partitions and their owners",
         "routed",
     ]

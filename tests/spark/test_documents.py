@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,7 @@ from ringpop_demo.cluster import Cluster
 from ringpop_py.client.client import Client
 from ringpop_py.client.keyspace_client import KeyspaceClient
 from ringpop_py.pipeline.settings import KNOWN, load_pipeline
+from ringpop_py.spark import RingpopDataSource
 from ringpop_py.spark.options import OPTIONS
 from tests.spark.snippets import snippets
 
@@ -72,6 +73,41 @@ def test_a_program_writes_and_reads(
     assert held_in(cluster, "miles") == {"N14228": 2_489, "N24211": 1_416}
     assert re.search(r"\| *N14228\| *2489\|", capsys.readouterr().out)
     assert spark.catalog.currentDatabase() == "default"  # the session is still there
+
+
+def test_rows_are_combined_first_in_a_batch_and_in_the_batches_of_a_stream(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    batch, streamed = snippets("Rows combined first")
+    rows = [("N1", 5, 100), ("N1", None, 300), ("N2", None, 200)]
+    df = spark.createDataFrame(rows, "tailnum string, arr_delay int, distance int")
+    df.write.parquet(str(tmp_path / "rows"))
+    stream = spark.readStream.schema(df.schema).parquet(str(tmp_path / "rows"))
+    spark.dataSource.register(RingpopDataSource)
+    names: dict[str, Any] = {"df": df, "stream": stream}
+    with Client(cluster.addresses[0]) as client:
+        client.admin("/admin/keyspaces/create", {"name": "flights", "partitions": 4})
+
+    def run(code: str) -> None:
+        code = code.replace("127.0.0.1:3000", cluster.addresses[0])
+        exec(code.replace('"checkpoint"', repr(str(tmp_path / "at"))), names)  # noqa: S102 - ours
+
+    run(batch)
+    others = {"N1": {"arr_delay": 5, "distance": 300}, "N2": {"distance": 200}}
+    assert held_in(cluster, "flights") == {
+        "N1": {"flights": 2, **others["N1"]},
+        "N2": {"flights": 1, **others["N2"]},
+    }
+
+    run(streamed)
+    names["query"].processAllAvailable()
+    names["query"].stop()
+    names["write"](df, 0)  # as if it came again
+
+    assert held_in(cluster, "flights") == {
+        "N1": {"flights": 4, **others["N1"]},
+        "N2": {"flights": 2, **others["N2"]},
+    }
 
 
 def test_the_table_of_options_is_what_the_data_source_knows() -> None:

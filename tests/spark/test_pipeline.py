@@ -128,7 +128,7 @@ def totals_by_spark(spark: SparkSession, flights: Path) -> dict[str, Any]:
 def test_a_batch_has_the_totals_of_spark_and_counts_what_it_did(
     spark: SparkSession, cluster: Cluster, flights: Path, pipeline: Make
 ) -> None:
-    job = pipeline()
+    job = pipeline("combine=false")  # so that there is something for tasks to combine
 
     summary, told = run(spark, job)
 
@@ -317,6 +317,54 @@ def test_a_dry_run_tells_whose_the_rows_would_be_and_makes_nothing(
     assert "  minutes   bigint  add, an entry of the map\n" in text
     assert "Scan parquet" in text
     assert text.endswith("Nothing was written.")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "plan"),
+    [
+        ((), "Spark combines all rows of a key first"),
+        (("columns=[]", "operation=count"), "Spark combines all rows of a key first"),
+        (("columns=[]", "operation=max", "value=int(1)"), "Spark combines all rows of a key first"),
+        (("combine=false",), "each task combines its own rows: combine is false"),
+        (("columns=[]",), "each task combines its own rows: Spark cannot combine for put"),
+        (
+            ("columns={ t = { value = 'string(delay)', by = 'max' } }",),
+            "each task combines its own rows: column 't': Spark would sort all rows for max",
+        ),
+        (("stream.checkpoint=/c",), "each task combines its own rows: it is a stream"),
+    ],
+    ids=["fields", "a count", "a value", "switched off", "a put", "text", "a stream"],
+)
+def test_a_dry_run_tells_whether_spark_combines_rows_first(
+    spark: SparkSession, pipeline: Make, overrides: tuple[str, ...], plan: str
+) -> None:
+    text = dry_run_text(dry_run(spark, pipeline(*overrides)))
+
+    assert f"\n\nPlan: {plan}" in text
+    assert ("HashAggregate" in text) is plan.startswith("Spark")
+
+
+@pytest.mark.parametrize("combine", ["true", "false"])
+@pytest.mark.parametrize("operation", ["count", "add"])
+def test_a_single_value_is_the_same_whoever_combines(
+    spark: SparkSession,
+    cluster: Cluster,
+    flights: Path,
+    pipeline: Make,
+    operation: str,
+    combine: str,
+) -> None:
+    job = pipeline(
+        *("columns=[]", "value=int(1)", f"operation={operation}", f"combine={combine}"),
+        "key=TAILNUM",
+    )
+
+    summary, _ = run(spark, job)
+
+    totals = totals_by_spark(spark, flights)
+    assert held_in(cluster, job) == {key: value["flights"] for key, value in totals.items()}
+    assert (summary.rows, summary.null_keys) == (ROWS, -(-ROWS // 11))
+    assert (summary.changes == 97) is (combine == "true")
 
 
 def test_a_dry_run_of_a_stream_looks_at_what_it_would_read_now(

@@ -117,6 +117,17 @@ def codes_of(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
 
 
+def codes_after(
+    known: pa.LargeStringArray, column: pa.LargeStringArray
+) -> tuple[NDArray[np.int64], pa.LargeStringArray]:
+    """Return `codes_of` *column* where texts that are *known* keep their places, and come first."""
+    none = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), known)
+    encoded = pa.chunked_array([none, column.dictionary_encode()])
+    # Arrow itself merges both dictionaries: encoding all texts again would take half as long again.
+    chunk = encoded.unify_dictionaries().chunk(1)
+    return chunk.indices.to_numpy(zero_copy_only=False).astype(np.int64), chunk.dictionary
+
+
 def last_of_each(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the last place in *codes* of each number in it, in the order of these places."""
     places = np.full(int(codes.max(initial=-1)) + 1, -1, np.int64)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringpop_py.keyed.aggregations import FIELDS
-from ringpop_py.spark.arrow.columns import Changes, codes_of, gathered, key_column
+from ringpop_py.spark.arrow.columns import Changes, codes_after, gathered, key_column
 from ringpop_py.spark.arrow.combined import (
     COUNT,
     OF_DECIMALS,
@@ -104,14 +104,7 @@ class Merged:
 
     def add(self, rows: Rows) -> None:
         """Combine *rows* with those before. Raises as `combined` does."""
-        codes, distinct = codes_of(key_column(rows, self._key))
-        if len(self._keys):
-            # Those before come first, and stay where they were.
-            places, keys = codes_of(pa.concat_arrays([self._keys, distinct]))
-            codes = places[len(self._keys) :][codes]
-            self._keys = keys
-        else:
-            self._keys = distinct
+        codes, self._keys = codes_after(self._keys, key_column(rows, self._key))
         for name, operation in self._operations.items():
             column = self._column(name, operation, rows)
             new = given_of(rows, column, codes, self._keys, self._key)

@@ -6,7 +6,7 @@ Tasks import this module, so parts of pyspark are imported only in functions for
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from ringpop_py.spark.arrow.columns import Changes
     from ringpop_py.spark.options import WriteOptions
+
+COUNTED: Final = "ringpop.counted"
+"""Marks a column in Spark's metadata: its numbers are counts of rows, see `combining`."""
 
 
 def keyed(options: WriteOptions, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
@@ -60,7 +63,7 @@ def fitted(options: WriteOptions, schema: StructType) -> WriteOptions:
     from ringpop_py.spark.schemas import arrow_schema  # noqa: PLC0415 - on the driver
 
     key_type(schema, options.key)
-    options = _named(options, schema.names)
+    options = _added(_named(options, schema.names), counted_in(schema))
     arrow = arrow_schema(schema)
     # As tasks see it: `keyed` makes text of keys, which the value may be as well.
     arrow = arrow.set(arrow.get_field_index(options.key), pa.field(options.key, pa.string()))
@@ -83,6 +86,21 @@ def _named(options: WriteOptions, names: Sequence[str]) -> WriteOptions:
         raise ConfigError(f"operation names a column twice: {', '.join(options.fields)}")
     key = column_named(options.key, names, "option key: ")
     return replace(options, key=key, value=value, fields=fields)
+
+
+def counted_in(schema: StructType) -> list[str]:
+    """Return the columns whose numbers are counts already, so that to count is to add them."""
+    return [field.name for field in schema.fields if COUNTED in (field.metadata or {})]
+
+
+def _added(options: WriteOptions, counts: Sequence[str]) -> WriteOptions:
+    if options.operation == "count" and counts:
+        return replace(options, operation="add", value=counts[0])
+    fields = {
+        name: "add" if how == "count" and name in counts else how
+        for name, how in options.fields.items()
+    }
+    return replace(options, fields=fields)
 
 
 def check_columns(schema: pa.Schema, key: str, value: str | None = None) -> None:

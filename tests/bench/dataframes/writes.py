@@ -21,7 +21,7 @@ from tests.bench.dataframes.turns import Way, rates, tell
 from tests.bench.report import larger_is_better
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.bench.dataframes.bench import Bench
     from tests.bench.dataframes.ours import Target
@@ -33,20 +33,27 @@ ONE_BY_ONE_ROWS: Final = 1_000
 
 
 def writes(bench: Bench) -> Iterator[Row]:
-    """Sums by key, of all inputs; beside rows of Python, of the first one."""
+    """Sums by key, of the chosen inputs; beside rows of Python, of the first one."""
     register(bench.spark)
-    first = flights(bench.spark, bench.folder)
-    yield from _beside_counting(bench, first)
-    yield from _beside_python(bench, first)
-    file = bench.options.flights_3m
-    if file is None:
+    options = bench.options
+    if "flights" in options.inputs:
+        first = flights(bench.spark, bench.folder)
+        yield from _beside_counting(bench, first)
+        yield from _beside_python(bench, first)
+    if "flights-3m" in options.inputs and options.flights_3m is None:
         tell("no flights_3m: --flights-3m FILE says where they are")
-    else:
-        yield from _beside_counting(bench, flights_3m(bench.spark, bench.folder, Path(file)))
-    yield from _beside_counting(bench, zipf(bench.spark, bench.folder, bench.options.rows))
+    elif "flights-3m" in options.inputs:
+        file = Path(options.flights_3m)
+        yield from _beside_counting(bench, flights_3m(bench.spark, bench.folder, file))
+    if "zipf" in options.inputs:
+        rows = zipf(bench.spark, bench.folder, options.rows)
+        more = {"combined": combined_first(bench, rows, bench.target(f"{rows.name}-combined"))}
+        yield from _beside_counting(bench, rows, more)
 
 
-def _beside_counting(bench: Bench, rows: Input) -> Iterator[Row]:
+def _beside_counting(
+    bench: Bench, rows: Input, more: Mapping[str, Way] | None = None
+) -> Iterator[Row]:
     tell(f" {rows.name}: {rows.rows:,} rows of {rows.totals.num_rows:,} keys")
     spark = bench.spark
     parquet = str(bench.folder / "written")
@@ -60,6 +67,7 @@ def _beside_counting(bench: Bench, rows: Input) -> Iterator[Row]:
                 rows.rows,
                 lambda: check(totals_of(spark.read.parquet(parquet)), rows.totals, 1, "parquet"),
             ),
+            **(more or {}),
         },
         bench.options.turns,
     )
@@ -74,6 +82,11 @@ def rows_of(name: str, found: dict[str, float]) -> Iterator[Row]:
     yield larger_is_better(name, direct, MILLIONS, "mapInArrow that counts", counted, 0.6)
     yield larger_is_better(f"{name}.daemon", daemon, MILLIONS, "write, direct", direct, 0.8)
     yield larger_is_better(name, direct, MILLIONS, "parquet write", parquet)
+    if "combined" in found:
+        first = found["combined"] / 1e6
+        name = f"{name}.combined"
+        yield larger_is_better(name, first, MILLIONS, "mapInArrow that counts", counted, 0.6)
+        yield larger_is_better(name, first, MILLIONS, "write, direct", direct)
 
 
 def counting(bench: Bench, rows: Input) -> Way:
@@ -91,6 +104,18 @@ def ours(bench: Bench, rows: Input, target: Target, **options: str) -> Way:
         rows.rows,
         lambda: target.written(rows),
     )
+
+
+def combined_first(bench: Bench, rows: Input, target: Target) -> Way:
+    """Sums by key through the data source, after Spark has left a row of each."""
+
+    def run() -> None:
+        from ringpop_py.spark import combined
+
+        operations = {"minutes": "add", "miles": "add"}
+        target.write(combined(rows.read(bench.spark), "key", operations))
+
+    return Way(run, rows.rows, lambda: target.written(rows))
 
 
 def _beside_python(bench: Bench, rows: Input) -> Iterator[Row]:

@@ -27,6 +27,7 @@ from ringpop_py.spark.arrow import columns  # noqa: E402
 from ringpop_py.spark.arrow.columns import (  # noqa: E402
     Changes,
     chunks_of,
+    codes_after,
     packed_puts,
     partitions_of,
     unpack_rows,
@@ -70,6 +71,17 @@ def batch(**values: list[Any]) -> Any:  # noqa: ANN401 - pyarrow has no types
 def unpacked(changes: Changes) -> dict[str, Any]:
     values = [decode_value("msgpack", packed) for packed in changes.values.to_pylist()]
     return dict(zip(changes.keys.to_pylist(), values, strict=True))
+
+
+@given(known=st.lists(KEYS, unique=True), texts=st.lists(KEYS))
+def test_texts_that_are_known_keep_their_places(known: list[str], texts: list[str]) -> None:
+    kind = pa.large_string()
+
+    codes, distinct = codes_after(pa.array(known, kind), pa.array(texts, kind))
+
+    assert distinct.type == kind
+    assert distinct.to_pylist() == list(dict.fromkeys([*known, *texts]))
+    assert distinct.take(pa.array(codes)).to_pylist() == texts
 
 
 def test_rows_of_all_types_come_back_as_they_were() -> None:
