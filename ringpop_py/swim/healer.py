@@ -123,8 +123,8 @@ class Healer:
     `heal_share` tries a turn, whatever its size. Turns come every `heal_fast_s` while a large part
     is gone, while we are alone, and for `RECENTLY_S` after a member became faulty; otherwise every
     `heal_period_s`. Which of the two applies is checked every `heal_fast_s`, so that the first try
-    of a split comes soon. With the defaults a side makes 1.5 calls a second in a large split, and
-    0.1 while a few of many members are missing.
+    of a split comes soon; a node at rest checks it with its periods. With the defaults a side makes
+    1.5 calls a second in a large split, and 0.1 while a few of many members are missing.
     """
 
     def __init__(
@@ -139,6 +139,7 @@ class Healer:
         self._waiting = 0
         self._healing: Healing | None = None
         self._turn_at = 0
+        self._look_at = 0
         self._trying: set[Address] = set()
         self._aliases: dict[Address, str] = {}
         self._apart: tuple[object, Apart] | None = None
@@ -159,8 +160,7 @@ class Healer:
         if core.config.fast_heal:
             self._turn_at = now
             # At random, because nodes that start together must not take their turns together.
-            first_us = core.rng.randint(1, self._look_us())
-            self._timer = core.timers.set(now + first_us, Due.HEAL_TURN)
+            self._set_look(now + core.rng.randint(1, self._look_us()))
         else:
             at = now + microseconds(core.config.heal_period_s)
             self._timer = core.timers.set(at, Due.HEAL_CHANCE)
@@ -235,15 +235,34 @@ class Healer:
         config = self._core.config
         return microseconds(min(config.heal_fast_s, config.heal_period_s))
 
+    def _set_look(self, at: int) -> None:
+        self._look_at = at
+        self._timer = self._core.timers.set(at, Due.HEAL_TURN)
+
+    def _turn_us(self, found: Apart, now: int) -> int:
+        config, given_up_at = self._core.config, self._rows.lost.given_up_at
+        recently = given_up_at is not None and now - given_up_at < RECENTLY_S * SECOND_US
+        return microseconds(config.heal_fast_s if found.many or recently else config.heal_period_s)
+
+    def plan_look(self, now: int, *, rests: bool) -> None:
+        """Plan the next look: if the node *rests*, when our turn may come. Call it each period."""
+        timers, look_us = self._core.timers, self._look_us()
+        if not self._core.config.fast_heal or self._timer not in timers:
+            return
+        # In whole looks: nodes are in step by their periods, and must not be by their looks.
+        at = self._look_at - max(0, self._look_at - now) // look_us * look_us
+        if rests:
+            turn_at = self._turn_at + self._turn_us(self._who_is_apart(), now)
+            at += max(0, turn_at - at + look_us - 1) // look_us * look_us
+        if at != self._look_at:
+            timers.cancel(self._timer)
+            self._set_look(at)
+
     def look(self, now: int) -> None:
         """If it is our turn, try one address by chance."""
-        core = self._core
-        self._timer = core.timers.set(now + self._look_us(), Due.HEAL_TURN)
-        found = self._who_is_apart()
-        period_s = core.config.heal_period_s
-        if found.many or self._gave_up_recently(now):
-            period_s = core.config.heal_fast_s
-        if now - self._turn_at < microseconds(period_s):
+        core, found = self._core, self._who_is_apart()
+        self._set_look(now + self._look_us())
+        if now - self._turn_at < self._turn_us(found, now):
             return
         self._turn_at = now
         if core.rng.random() >= core.config.heal_share / (core.members.pingable_count + 1):
@@ -252,10 +271,6 @@ class Healer:
         target = self._draw(found)
         if target is not None:
             self.attempt(target, PASSES_MAX, now)
-
-    def _gave_up_recently(self, now: int) -> bool:
-        at = self._rows.lost.given_up_at
-        return at is not None and now - at < RECENTLY_S * SECOND_US
 
     def _draw(self, found: Apart) -> Address | None:
         # First a pool, then an address of it: so no pool, however large, starves the other.

@@ -238,6 +238,7 @@ class Node:
         now = self._core.enter(now)
         self._joiner.set_hosts(hosts, now)
         self._healer.hosts_read(now)
+        self._healer.plan_look(now, rests=self._periods.rests)
         return self._core.take_effects()
 
     def receive(self, message: Input, now: int) -> list[Effect]:
@@ -433,6 +434,7 @@ class Node:
         match due:
             case waits.Due.PERIOD:
                 self._prober.begin_period(now)
+                self._healer.plan_look(now, rests=self._periods.rests)
             case waits.CallDue(call_id):
                 self._close(call_id, Failure("timeout"), now)
             case waits.StatusDue(name):

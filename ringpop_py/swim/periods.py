@@ -63,9 +63,9 @@ class Periods:
         self._core = core
         self.pace = Pace(microseconds(core.config.period_s), now)
         self.running = False  # whether the next period is planned
+        self.rests = False  # whether it is a long one
         self._next_at = 0
         self._timer = 0
-        self._rests = False
 
     @property
     def length_us(self) -> int:
@@ -85,7 +85,7 @@ class Periods:
         """Plan the next period at the beginning of one; if the node *rests*, it comes later."""
         config = self._core.config
         self.pace.adapt(microseconds(config.period_s), now)
-        self._rests = rests
+        self.rests = rests
         length_us = self.length_us
         if rests:
             length_us = max(microseconds(config.quiet_period_s), length_us)
@@ -96,9 +96,9 @@ class Periods:
 
     def wake(self) -> None:
         """End a rest, because there is news."""
-        if not (self._rests and self.running):
+        if not (self.rests and self.running):
             return
-        self._rests = False
+        self.rests = False
         core = self._core
         core.timers.cancel(self._timer)
         # Nodes that receive the news at the same time must not stay in step.

@@ -51,10 +51,7 @@ class Prober:
     @property
     def under_way(self) -> dict[str, int]:
         """See `Node.under_way`."""
-        return {
-            "probes": len(self._open),
-            "exchanges": len(self._exchanging),
-        }
+        return {"probes": len(self._open), "exchanges": len(self._exchanging)}
 
     # Periods.
 

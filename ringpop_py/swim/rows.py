@@ -108,12 +108,7 @@ class Rows:
     """Our own row, which only we change, and those of the others, which any member may accuse."""
 
     def __init__(
-        self,
-        core: Core,
-        scores: Scores,
-        namesakes: Namesakes,
-        vouching: Vouching,
-        periods: Periods,
+        self, core: Core, scores: Scores, namesakes: Namesakes, vouching: Vouching, periods: Periods
     ) -> None:
         self._core = core
         self._scores = scores

@@ -11,11 +11,21 @@ import pytest
 from ringpop_py.address import Address
 from ringpop_py.config.settings import PRESETS, GossipConfig
 from ringpop_py.dialect import NATIVE, RINGPOP, Dialect
-from ringpop_py.swim.effects import AnswerPeer, CallPeer, Healed, HostsWanted, StatusChanged
+from ringpop_py.swim.effects import (
+    AnswerPeer,
+    CallPeer,
+    Effect,
+    Healed,
+    HostsWanted,
+    StatusChanged,
+)
 from ringpop_py.swim.healer import FAILURES_MAX, Apart, Healing, apart
 from ringpop_py.swim.member import Member, Status
 from ringpop_py.swim.messages import Ack, Join, MemberChange, Ping, PingReq, PingReqAck
+from ringpop_py.swim.node import Node
 from ringpop_py.swim.passes import Pass, contradictions
+from ringpop_py.swim.timers import SECOND_US
+from ringpop_py.swim.waits import Due
 from ringpop_py.values.declared import replace
 from ringpop_sim.world.network import address_of
 from tests.swim.nodes import World
@@ -23,6 +33,9 @@ from tests.swim.nodes import World
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ringpop_py.swim.waits import Deadline
+
+LOOK_US = 2 * SECOND_US  # `heal_fast_s`
 A, B, C = (Address(f"10.0.0.{number}", 3000) for number in (1, 2, 3))
 
 
@@ -571,6 +584,66 @@ def test_a_large_part_is_a_share_of_the_members(gone: int, share: float, *, many
     ]
 
     assert apart(rows, [], [], {}, share).many is many
+
+
+def turning(monkeypatch: pytest.MonkeyPatch, preset: str) -> tuple[World, list[tuple[Node, int]]]:
+    """A world in which each turn tries an address; and which node woke when for a look."""
+    woken: list[tuple[Node, int]] = []
+    do = Node._do
+
+    def noted(node: Node, due: Deadline, now: int) -> None:
+        if due is Due.HEAL_TURN:
+            woken.append((node, now))
+        do(node, due, now)
+
+    monkeypatch.setattr(Node, "_do", noted)
+    return World(config=dataclasses.replace(PRESETS[preset], heal_share=1e6)), woken
+
+
+@pytest.mark.parametrize("preset", ["local", "lan", "wan"])
+def test_a_node_at_rest_wakes_for_its_turns_and_not_for_each_look(
+    monkeypatch: pytest.MonkeyPatch, preset: str
+) -> None:
+    world, woken = turning(monkeypatch, preset)
+    nodes = world.start_cluster(5)
+    world.run(60)
+    began = world.now
+    woken.clear()
+
+    world.run(300)
+
+    turns = [at for at, _ in world.effects(0, HostsWanted) if at > began]
+    assert {after - at for at, after in itertools.pairwise(turns)} == {30 * SECOND_US}
+    # One look more, if it comes before the period that plans it for the next turn.
+    looks = [at for node, at in woken if node is nodes[0]]
+    assert len(turns) == 10 <= len(looks) <= 20
+    assert preset == "wan" or len(looks) == 10
+
+
+@pytest.mark.parametrize("preset", ["local", "lan", "wan"])
+def test_whoever_is_gone_is_tried_every_two_seconds_at_the_instants_of_each_node(
+    monkeypatch: pytest.MonkeyPatch, preset: str
+) -> None:
+    world, woken = turning(monkeypatch, preset)
+    world.start_cluster(5)
+    world.run(120)
+    phases = {node: {at % LOOK_US for n, at in woken if n is node} for node in world.nodes}
+
+    world.crash(4)
+    world.run(100)
+
+    for index, node in enumerate(world.nodes):
+        faulty_at = next(at for at, e in world.effects(index, StatusChanged) if is_faulty(e))
+        tried = [at for at, _ in world.calls(index, Join) if at > faulty_at]
+        assert tried[0] <= faulty_at + LOOK_US
+        assert {after - at for at, after in itertools.pairwise(tried)} == {LOOK_US}
+        assert {at % LOOK_US for at in tried} == phases[node]
+        assert len(tried) >= 45  # although the nodes rest again
+
+
+def is_faulty(effect: Effect) -> bool:
+    after = effect.after if isinstance(effect, StatusChanged) else None
+    return after is not None and after.status is Status.FAULTY
 
 
 def test_who_left_is_no_sign_of_a_split() -> None:

@@ -517,7 +517,7 @@ BUGS: Final = (
     _bug(
         "quiet nodes sleep on when there is news",
         "swim/periods.py",
-        "        if not (self._rests and self.running):\n",
+        "        if not (self.rests and self.running):\n",
         "        if True:\n",
         "E",
         "leave-and-return:16:1",
