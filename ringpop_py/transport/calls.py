@@ -27,6 +27,7 @@ NOT_SENT: Final = -1
 
 class _CallingLink(Protocol):
     def give_up(self, pending: PendingCall, why: str) -> None: ...
+    def settle(self) -> None: ...
 
 
 class LinkEnd(NamedTuple):
@@ -144,10 +145,11 @@ class CallDeadlines:
         self._end = end
 
     def watch(self, deadline: float) -> None:
-        """Look at the calls at *deadline*."""
+        """Look at the calls at *deadline*, unless it is infinite."""
         self._wheel.discard(self)
         self.next_at = deadline
-        self._wheel.add(self, deadline)
+        if deadline < inf:
+            self._wheel.add(self, deadline)
 
     def expire(self) -> None:
         """See `Timed`."""
@@ -159,9 +161,7 @@ class CallDeadlines:
                 late.append(pending)
             else:
                 next_at = min(next_at, pending.deadline)
-        self.next_at = inf
-        if next_at != inf:
-            self.watch(next_at)
+        self.watch(next_at)
         for pending in late:
             if not pending.ended:  # the end of one may end others
                 self._end(pending)

@@ -160,7 +160,7 @@ class Channel:
         return bound
 
     def close(self) -> None:
-        """Stop listening, if this channel never ran."""
+        """Stop listening; all that a channel that never ran has to do."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
@@ -185,9 +185,7 @@ class Channel:
                     self._dials = False  # first: a closing nursery starts no tasks
         finally:
             self._nursery = None
-            for listener in self._listeners:
-                listener.close()
-            self._listeners.clear()
+            self.close()
             for link in self.links:
                 link.end()
 
@@ -198,9 +196,7 @@ class Channel:
         `LINGER_S`; what is not sent by then (`sending`) is lost.
         """
         self._dials = False
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
+        self.close()
         for link in self.links:
             link.say_goodbye(reason)
         with trio.move_on_after(LINGER_S):
@@ -220,8 +216,11 @@ class Channel:
                 done(outcome)
             except Exception as error:  # noqa: BLE001 - a bug in *done* must not end other calls
                 self.on_handler_error(call.endpoint, error)
+            if pending.link is not None:
+                pending.link.settle()
 
-        self._begin(to, PendingCall(call, finish))
+        pending = PendingCall(call, finish)
+        self._begin(to, pending)
 
     def call(self, to: Address, call: Call) -> Awaitable[Answer]:
         """Start a call, and return the answer of *to*; await it immediately.
@@ -480,8 +479,7 @@ class LinkTable:
         if address is not None and self.routes.get(address) is link:
             del self.routes[address]
             others = (other for other in self._links if other.address == address and other.ready)
-            other = next(others, None)
-            if other is not None:
+            if (other := next(others, None)) is not None:
                 self.routes[address] = other
 
     async def wait_empty(self) -> None:
@@ -493,8 +491,6 @@ class LinkTable:
 
 def _listening_address(host_port: str) -> Address | None:
     """Return where a peer says that it listens; None if nowhere, or if it cannot be parsed."""
-    if host_port == NO_LISTENER:
-        return None
     try:
         address = Address.parse(host_port)
     except ConfigError:

@@ -92,8 +92,11 @@ class Wheel:
     def discard(self, timed: Timed) -> None:
         """Remove *timed*, if it is on a wheel."""
         if timed.bucket is not None:
-            del timed.bucket[timed]
-            timed.bucket = None
+            bucket, timed.bucket = timed.bucket, None
+            del bucket[timed]
+            # Its task sleeps until this one: it need not wake, as nothing is due then.
+            if not bucket and self._sleep is not None and self._buckets[self._order[0]] is bucket:
+                self._sleep.deadline = self._next_due()
 
     async def run(self) -> None:
         """Expire what is due, until cancelled."""

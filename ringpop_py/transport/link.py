@@ -12,6 +12,7 @@ A link has one state, which only moves on, and one reason for its end (`LinkEnd`
 from __future__ import annotations
 
 from enum import IntEnum
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from ringpop_py.security.identity import Identity
     from ringpop_py.transport.calls import PendingCall
     from ringpop_py.transport.network import Stream
-    from ringpop_py.wire.calls import Answer, Call
+    from ringpop_py.wire.calls import Call
     from ringpop_py.wire.connection import Connection
 
     _OtherEvent = CallFailed | CallUnreadable | CancelReceived | Initialised | Ended
@@ -222,6 +223,12 @@ class PeerLink:
                 self.give_up(pending, why)
                 pending.finish(self._ended(pending, silence(why), why))
 
+    def settle(self) -> None:
+        """Have the wheel forget our calls if none is under way: at rest, nothing wakes for them."""
+        if not (self._pending or self._waiting):
+            self._deadlines.watch(inf)
+            self._host.wheel.discard(self._watch.owed)
+
     def _timed_out(self, pending: PendingCall) -> None:
         # The peer needs no message, because it counts the ttl.
         if self._waiting.pop(pending, pending) is None:
@@ -302,15 +309,11 @@ class PeerLink:
             self.writer.flush()
         self._watch.heard()
 
-    def _finish(self, call_id: int, outcome: Answer | CallError) -> None:
-        pending = self._pending.pop(call_id, None)
-        if pending is not None:
-            pending.finish(outcome)
-
     def _other(self, event: _OtherEvent, now: float) -> None:
         match event:
             case CallFailed(call_id, error):
-                self._finish(call_id, error)
+                if (pending := self._pending.pop(call_id, None)) is not None:
+                    pending.finish(error)
             case CancelReceived(call_id, _):
                 self.incoming.cancel(call_id)
             case Initialised(_, headers):

@@ -1037,6 +1037,52 @@ async def test_who_owes_an_answer_and_says_nothing_is_told_of_again_and_again(
     assert [at - began_at for at in quiet_at] == pytest.approx(expected, abs=0.1)
 
 
+async def test_a_call_that_was_begun_and_is_answered_leaves_nothing_to_wake_for(
+    start: Start, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+    b.serve("app", "/forever", forever)
+    await a.call(B, call(ttl_s=0.1))
+    await trio.sleep(1)
+    (due,) = a.wheel._order  # when the connection will be idle
+    ended: list[Answer | CallError] = []
+
+    a.begin(B, call(), ended.append)
+    await trio.sleep(0.1)
+    assert len(ended) == 1
+    assert a.wheel._order == [due]
+
+    # While another is under way, both are watched as ever.
+    a.begin(B, call(), ended.append)
+    a.begin(B, call("/forever", ttl_s=2.0), ended.append)
+    await trio.sleep(0.1)
+    assert len(ended) == 2
+    assert len(a.wheel._order) > 1
+    await trio.sleep(3)
+    assert isinstance(ended[2], CallTimeout)
+    assert a.wheel._order == [due]
+
+
+async def test_an_answered_call_does_not_postpone_that_the_peer_is_found_quiet(
+    start: Start, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/echo", echo)
+    b.serve("app", "/forever", forever)
+    quiet_at, ended = list[float](), list[Answer | CallError]()
+    a.on_quiet = lambda _address: quiet_at.append(trio.current_time() - began)
+    a.begin(B, call(), ended.append)
+    await trio.sleep(0.3)
+    began = trio.current_time()
+
+    a.begin(B, call("/forever", ttl_s=1.3), ended.append)
+    await trio.sleep(2)
+
+    assert isinstance(ended[-1], CallTimeout)
+    assert quiet_at == pytest.approx([0.5, 1.0], abs=2 * TICK_S)
+
+
 def _frame_count(data: bytes) -> int:
     return len(frames.FrameReader().feed(data)[1])
 

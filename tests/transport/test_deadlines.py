@@ -69,3 +69,33 @@ async def test_an_entry_that_expires_may_be_added_again(
     await trio.sleep(10.5)
 
     assert 9 <= count <= 11
+
+
+async def test_nobody_wakes_for_a_forgotten_entry_and_those_after_it_are_on_time(
+    nursery: trio.Nursery, _clock: Clock
+) -> None:
+    wheel, woken, expired = Wheel(), list[float](), list[float]()
+    look = wheel._expire_until
+
+    def looked(now: float) -> None:
+        woken.append(now - began)
+        look(now)
+
+    wheel._expire_until = looked  # type: ignore[method-assign]
+    nursery.start_soon(wheel.run)
+    await trio.lowlevel.checkpoint()
+    began = trio.current_time()
+    first, other, last = (
+        Alarm(lambda: expired.append(trio.current_time() - began)) for _ in range(3)
+    )
+
+    wheel.add(last, began + 10)
+    wheel.add(first, began + 1)
+    wheel.add(other, began + 2)
+    wheel.discard(other)
+    wheel.discard(first)  # the task sleeps until this one
+    await trio.sleep(4)
+    wheel.add(first, began + 5)  # sooner than what it sleeps for now
+    await trio.sleep(30)
+
+    assert expired == woken == pytest.approx([5, 10], abs=2 * TICK_S)
