@@ -2,6 +2,10 @@
 
 The order matters: everything that has arrived is processed before anything that is due. Otherwise a
 loop that was delayed would accuse peers whose answers already wait here.
+
+While the owner sleeps, what peers send is processed for it by the task that has received it: a node
+at rest has little else to do, and a turn of the owner would cost as much again. Inputs never run
+inside each other: what one of them causes waits behind it.
 """
 
 from __future__ import annotations
@@ -9,6 +13,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from contextvars import copy_context
+from math import inf
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
@@ -130,11 +136,11 @@ class NodeDriver:
         self._suspended_seen_us = suspended_us()
         self._left_out: list[str] = []
         self._codec: Codec = codec_for(node.dialect, self._left_out.append)
-        self._scheme = node.dialect.scheme
         self._inbox: deque[Input | Callable[[int], list[fx.Effect]]] = deque()
-        self._wake = trio.Event()
+        self._sleep: trio.CancelScope | None = None  # of the owner, until it is woken
+        self._context = copy_context()  # else calls would belong to a trace of whoever runs them
         self._waiting: dict[trio.Event, None] = {}
-        self._is_over = False
+        self._end: BaseException | None = None  # what ended the node
         self._tokens: dict[int, IncomingCall] = {}
         self._token_count = 0
         for endpoint in self._codec.endpoints:
@@ -148,31 +154,48 @@ class NodeDriver:
         try:
             await self._drive()
         finally:
-            self._is_over = True
+            self._end = self._end or PeerDeclined("this node is ending")
             for done in self._waiting:
                 done.set()
 
     async def _drive(self) -> NoReturn:
-        node = self.node
         while True:
-            self._note_suspension()
-            node.digest = self.digest()
-            while self._inbox:
-                item = self._inbox.popleft()
-                now = now_us()
-                self._carry_out(item(now) if callable(item) else node.receive(item, now))
-            self._carry_out(node.advance(now_us()))
-            if self._inbox:
-                continue
-            self._wake = trio.Event()
-            deadline = node.next_deadline
-            at = trio.current_time() + 3600 if deadline is None else deadline / MICROSECONDS
-            with trio.move_on_at(at) as waiting:
-                await self._wake.wait()
-            if waiting.cancelled_caught:
-                self.lateness.observe(max(0.0, trio.current_time() - at))
-            # A deadline or an input has come: tasks with bytes to read read them first.
-            await trio.lowlevel.checkpoint()
+            self._take_in()
+            self._carry_out(self.node.advance(now_us()))
+            if not self._inbox:
+                await self._rest()
+
+    def _take_in(self) -> None:
+        """Process what has arrived, in order."""
+        self._note_suspension()
+        self.node.digest = self.digest()
+        while self._inbox:
+            item, now = self._inbox[0], now_us()
+            self._carry_out(item(now) if callable(item) else self.node.receive(item, now))
+            self._inbox.popleft()  # only now: what arrived meanwhile had to wait
+
+    async def _rest(self) -> None:
+        """Sleep until something is due or submitted."""
+        try:
+            with trio.CancelScope(deadline=self._due_at()) as sleep:
+                self._sleep = sleep
+                await trio.lowlevel.wait_task_rescheduled(self._woken)
+        finally:
+            if self._end is not None:
+                raise self._end
+        late_s = trio.current_time() - sleep.deadline
+        if late_s >= 0:
+            self.lateness.observe(late_s)
+        # A deadline or an input has come: tasks with bytes to read read them first.
+        await trio.lowlevel.checkpoint()
+
+    def _woken(self, _: object) -> trio.lowlevel.Abort:
+        self._sleep = None  # at the end, too: from now on all inputs wait for the owner
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _due_at(self) -> float:
+        deadline = self.node.next_deadline
+        return inf if deadline is None else deadline / MICROSECONDS
 
     def _note_suspension(self) -> None:
         lasted_us = self._suspended_us() - self._suspended_seen_us
@@ -182,7 +205,9 @@ class NodeDriver:
 
     def submit(self, action: Callable[[int], list[fx.Effect]]) -> None:
         """Have the owning task call *action* with the time, and carry out what it returns."""
-        self._put(action)
+        self._inbox.append(action)
+        if self._sleep is not None:
+            self._sleep.cancel()
 
     async def perform(self, action: Callable[[int], list[fx.Effect]]) -> None:
         """Do as `submit`, and return when *action* is done.
@@ -201,10 +226,10 @@ class NodeDriver:
             done.set()
             return action(now)
 
-        self._put(act)
+        self.submit(act)
         self._waiting[done] = None
         try:
-            if not self._is_over:
+            if self._end is None:
                 await done.wait()
         finally:
             del self._waiting[done]
@@ -227,9 +252,17 @@ class NodeDriver:
         if len(self._inbox) >= INBOX_MAX:
             raise PeerBusy(f"{INBOX_MAX} messages wait for this node already; try again")
 
-    def _put(self, item: Input | Callable[[int], list[fx.Effect]]) -> None:
+    def _put(self, item: Input) -> None:
+        """Have *item*, which a peer sent, processed: now, or behind what is being processed."""
         self._inbox.append(item)
-        self._wake.set()
+        if self._sleep is None or len(self._inbox) > 1:
+            return
+        try:
+            self._context.run(self._take_in)
+        except BaseException as error:  # noqa: BLE001 - it ends the node, and not who brought *item*
+            self._end = error
+        if self._sleep is not None:
+            self._sleep.deadline = -inf if self._end else self._due_at()
 
     # Duties.
 
@@ -255,7 +288,7 @@ class NodeDriver:
             b"",
             self._codec.encode_request(request),
             ttl_s=effect.timeout_us / MICROSECONDS,
-            scheme=self._scheme,
+            scheme=self.node.dialect.scheme,
         )
 
         began_at = trio.current_time()
@@ -329,8 +362,9 @@ class NodeDriver:
 
     def _asked(self, incoming: IncomingCall) -> None:
         # JSON may also be called raw.
-        if incoming.scheme != self._scheme and (self._scheme, incoming.scheme) != ("json", "raw"):
-            raise BodyError(f"this cluster gossips in {self._scheme}, not in {incoming.scheme}")
+        scheme = self.node.dialect.scheme
+        if incoming.scheme != scheme and (scheme, incoming.scheme) != ("json", "raw"):
+            raise BodyError(f"this cluster gossips in {scheme}, not in {incoming.scheme}")
         self._require_room()
         self._left_out.clear()
         request = self._codec.decode_request(incoming.endpoint, incoming.arg3)

@@ -153,9 +153,10 @@ class OwedWatch:
     def expire(self) -> None:
         """See `Timed`."""
         if self._owed():  # otherwise the next call begins anew
-            if not self.spoke:
+            spoke = self.spoke
+            self.begin(trio.current_time())  # first: what is called may begin a call here
+            if not spoke:
                 self._quiet()
-            self.begin(trio.current_time())
 
 
 class PeerWatch:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.catalog.layout import KeyspaceKeys
@@ -139,15 +140,23 @@ async def test_below_the_minimum_of_members_requests_are_refused_at_once_with_wh
 
 @pytest.mark.parametrize("mode", ["durable", "memory"])
 async def test_who_wants_to_wait_for_the_minimum_of_members_can(mode: Mode) -> None:
-    async with a_cluster() as cluster:
+    async with trio.open_nursery() as nursery, a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("two", partitions=4, min_cluster_size=2, mode=mode)
-        await cluster.start("b")
         with pytest.raises(NotEnoughMembers):
-            await keyspace.put("k", 0)  # this node has not heard of the other yet
+            await keyspace.put("k", 0)
 
-        await keyspace.wait_assigned()
+        assigned = trio.Event()
 
+        async def wait() -> None:
+            await keyspace.wait_assigned()
+            assigned.set()
+
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        assert not assigned.is_set()
+        await cluster.start("b")
+        await assigned.wait()
         await keyspace.put("k", 1)
         assert await keyspace.get("k") == 1
 

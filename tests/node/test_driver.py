@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from ringpop_py.address import Address
 from ringpop_py.config.settings import GossipConfig
@@ -26,20 +29,21 @@ from ringpop_py.errors import (
     PeerSilent,
 )
 from ringpop_py.node.driver import INBOX_MAX, MICROSECONDS, NodeDriver, _reason_of
-from ringpop_py.swim.effects import AnswerPeer
+from ringpop_py.swim.effects import Announced, AnswerPeer
 from ringpop_py.swim.member import Member
-from ringpop_py.swim.messages import Asked, NameAck, NameReq
+from ringpop_py.swim.messages import Asked, Disconnected, NameAck, NameReq
 from ringpop_py.swim.node import Node
 from ringpop_py.testing import MemoryNetwork
 from ringpop_py.transport.channel import Channel
+from ringpop_py.transport.deadlines import now_us
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from trio.testing import MockClock
 
     from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.messages import FailureReason
+    from ringpop_py.swim.messages import FailureReason, Input
 
 
 @pytest.mark.parametrize(
@@ -138,6 +142,202 @@ async def test_who_comes_after_the_end_is_told_so_at_once() -> None:
 
     with trio.fail_after(1), pytest.raises(PeerDeclined, match="this node is ending"):
         await driver.catch_up()
+
+
+# What peers send, which is processed where it arrives.
+
+
+class Bug(BaseException):
+    """Not even an Exception."""
+
+
+def arrives(driver: NodeDriver, port: int) -> None:
+    """What a channel calls when a connection broke."""
+    driver._channel.on_disconnect(Address("10.0.0.2", port))
+
+
+@asynccontextmanager
+async def an_owner_at_rest(driver: NodeDriver) -> AsyncIterator[trio.CancelScope]:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(driver.run)
+        await wait_all_tasks_blocked()
+        yield nursery.cancel_scope
+        nursery.cancel_scope.cancel()
+
+
+def received(driver: NodeDriver, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ports of what the node receives, in order."""
+    ports: list[int] = []
+
+    def receive(message: Input, _now: int) -> list[Effect]:
+        assert isinstance(message, Disconnected)
+        ports.append(message.address.port)
+        return [Announced()]
+
+    monkeypatch.setattr(driver.node, "receive", receive)
+    return ports
+
+
+async def test_what_peers_send_to_a_node_at_rest_is_processed_where_it_arrives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = a_driver()
+    ports = received(driver, monkeypatch)
+
+    async with an_owner_at_rest(driver):
+        arrives(driver, 1)
+        assert ports == [1]
+        arrives(driver, 2)
+        assert ports == [1, 2]
+
+
+async def test_an_input_never_runs_inside_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, seen = a_driver(), list[str]()
+    ports = received(driver, monkeypatch)
+
+    def observe(_effects: Sequence[Effect]) -> None:
+        number = ports[-1]
+        seen.append(f"{number} begins")
+        if number < 10:
+            arrives(driver, 10 * number)
+            driver.submit(lambda _now: seen.append(f"submitted by {number}") or [])  # type: ignore[func-returns-value]
+            arrives(driver, 10 * number + 1)
+        seen.append(f"{number} ends")
+
+    monkeypatch.setattr(driver, "_observe", observe)
+    async with an_owner_at_rest(driver):
+        arrives(driver, 1)
+        await driver.catch_up()
+
+    assert seen == [
+        "1 begins",
+        "1 ends",
+        "10 begins",
+        "10 ends",
+        "submitted by 1",
+        "11 begins",
+        "11 ends",
+    ]
+
+
+async def test_what_peers_send_waits_behind_what_was_submitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver, before = a_driver(), list[list[int]]()
+    ports = received(driver, monkeypatch)
+
+    async with an_owner_at_rest(driver):
+        driver.submit(lambda _now: before.append(list(ports)) or [])  # type: ignore[func-returns-value]
+        arrives(driver, 1)
+        assert ports == []
+        await driver.catch_up()
+
+    assert before == [[]]
+    assert ports == [1]
+
+
+async def test_what_peers_send_when_something_is_due_is_processed_first(
+    monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
+) -> None:
+    driver, turns = a_driver(), list[int]()
+    ports = received(driver, monkeypatch)
+    due_at: int | None = now_us() + 5 * MICROSECONDS
+
+    def advance(_now: int) -> list[Effect]:
+        nonlocal due_at
+        due_at = None if turns else due_at
+        turns.append(len(ports))
+        return []
+
+    monkeypatch.setattr(driver.node, "advance", advance)
+    monkeypatch.setattr(Node, "next_deadline", property(lambda _node: due_at))
+    async with an_owner_at_rest(driver):
+        mock_clock.jump(10)
+        await trio.lowlevel.checkpoint()  # it is woken, and lets others read
+        arrives(driver, 1)
+        assert ports == []
+        await wait_all_tasks_blocked()
+
+    assert turns == [0, 1]
+
+
+async def test_a_bug_in_what_peers_cause_ends_the_node_and_not_who_brought_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver, count = a_driver(), 0
+
+    def receive(_message: Input, _now: int) -> list[Effect]:
+        nonlocal count
+        count += 1
+        raise Bug
+
+    monkeypatch.setattr(driver.node, "receive", receive)
+
+    async def bring() -> None:
+        async with an_owner_at_rest(driver):
+            arrives(driver, 1)
+            arrives(driver, 2)
+            with pytest.raises(PeerDeclined):  # nobody waits for a node that has failed
+                await driver.perform(lambda _now: [])
+            await trio.sleep_forever()
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await bring()
+    assert raised.group_contains(Bug)
+    assert count == 1
+
+
+async def test_a_bug_is_not_lost_if_the_owner_is_cancelled_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = a_driver()
+
+    async def bring() -> None:
+        async with an_owner_at_rest(driver) as scope:
+
+            def receive(_message: Input, _now: int) -> list[Effect]:
+                scope.cancel()
+                raise Bug
+
+            monkeypatch.setattr(driver.node, "receive", receive)
+            arrives(driver, 1)
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        await bring()
+    assert raised.group_contains(Bug)
+
+
+async def test_nothing_is_processed_for_an_owner_that_was_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = a_driver()
+    ports = received(driver, monkeypatch)
+
+    async with an_owner_at_rest(driver) as scope:
+        arrives(driver, 1)
+        scope.cancel()  # it has not run since
+        arrives(driver, 2)
+
+    arrives(driver, 3)
+    assert ports == [1]
+
+
+async def test_what_is_processed_for_the_owner_belongs_to_no_trace_of_who_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = ContextVar("trace", default="none")
+    driver, traces = a_driver(), list[str]()
+
+    def receive(_message: Input, _now: int) -> list[Effect]:
+        traces.append(trace.get())
+        return []
+
+    monkeypatch.setattr(driver.node, "receive", receive)
+    async with an_owner_at_rest(driver):
+        trace.set("of a caller")
+        arrives(driver, 1)
+
+    assert traces == ["none"]
 
 
 # Whose machine is suspended.

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.virtual_time
 
 NODES: Final = 10
 MINUTE_S: Final = 60.0
-STEPS: Final = {"NodeDriver.run": 6, "Wheel.run": 0, "Channel._connect": 1, "Channel._run": 1}
-"""How often a task may run each period: a node is woken for it, sends a ping and answers one;
-nothing else is due."""
+STEPS: Final = {"NodeDriver.run": 2, "Wheel.run": 0, "Channel._connect": 1, "Channel._run": 1}
+"""How often a task may run each period: a node is woken for it, and lets others read first; its
+connections bring an answer and a ping. Nothing else is due."""
 HEALING: Final = 8
 """How often the tasks of a node may run in addition in a minute: two turns, of one or two looks."""
 

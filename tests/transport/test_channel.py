@@ -1083,6 +1083,30 @@ async def test_an_answered_call_does_not_postpone_that_the_peer_is_found_quiet(
     assert quiet_at == pytest.approx([0.5, 1.0], abs=2 * TICK_S)
 
 
+async def test_who_is_told_that_a_peer_is_quiet_may_call_it_immediately(
+    start: Start, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    b.serve("app", "/forever", forever)
+    quiet_at, ended = list[float](), list[Answer | CallError]()
+
+    def quiet(to: Address) -> None:
+        quiet_at.append(trio.current_time() - began)
+        a.begin(to, call("/forever", ttl_s=0.2), ended.append)
+
+    a.on_quiet = quiet
+    b.serve("app", "/echo", echo)
+    await a.call(B, call())
+    await trio.sleep(2)
+    began = trio.current_time()
+    a.begin(B, call("/forever", ttl_s=1.2), ended.append)
+    await trio.sleep(3)
+
+    # Then it speaks: it refuses the second call, whose time is over.
+    assert quiet_at == pytest.approx([0.5], abs=2 * TICK_S)
+    assert len(ended) == 2
+
+
 def _frame_count(data: bytes) -> int:
     return len(frames.FrameReader().feed(data)[1])
 
