@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 import trio.testing
+from hypothesis import settings
 
 from ringpop_py.faults import sendable
 
@@ -24,6 +25,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     config.addinivalue_line("markers", "virtual_time: where all tasks wait, time jumps")
+    # By default an example that takes longer than 200 ms fails, as it may on any busy machine.
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
 
 
 @pytest.hookimpl(wrapper=True)

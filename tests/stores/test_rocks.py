@@ -41,7 +41,7 @@ def contents(frozen: Frozen, bytes_max: int = 100) -> dict[str, bytes]:
     return {key: value for piece in pieces for key, value in zip(*piece, strict=True)}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS, KEYS, KEYS, KEYS | st.none(), st.integers(0, 4))
 def test_entries_in_a_database_are_as_those_in_memory(
     database: RocksDatabase,

@@ -404,7 +404,7 @@ View = tuple[int, Status, int]
 views = st.none() | st.tuples(st.integers(0, 2), st.sampled_from(Status), st.integers(0, 2))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.dictionaries(st.integers(2, 3000), st.tuples(views, views), max_size=400))
 def test_after_any_divergence_one_run_makes_the_lists_one(
     views_of: dict[int, tuple[View | None, View | None]],
