@@ -1,6 +1,7 @@
 """Load: ``load.py HOST PORT PATH CALLERS SECONDS`` prints ``{"rate": …, "p99_ms": …}``.
 
 Each caller has a connection, and sends the next request when the answer to the one before is here.
+It fails if a connection ends before: what is measured would be fewer callers.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ class Caller(asyncio.Protocol):
         self._times = times
         self._came = b""
         self._began = 0.0
+        self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._ask()
+
+    def connection_lost(self, _why: Exception | None) -> None:
+        self.lost = True
 
     def _ask(self) -> None:
         self._began = time.perf_counter()
@@ -51,13 +56,16 @@ class Caller(asyncio.Protocol):
 async def main(host: str, port: int, path: str, callers: int, seconds: float) -> None:
     loop, times = asyncio.get_running_loop(), list[tuple[float, float]]()
     request = f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nAccept: */*\r\n\r\n".encode()
-    transports = [
-        (await loop.create_connection(lambda: Caller(request, times), host, port))[0]
+    connections = [
+        await loop.create_connection(lambda: Caller(request, times), host, port)
         for _ in range(callers)
     ]
     first = time.perf_counter() + WARM_S
     await asyncio.sleep(WARM_S + seconds)
-    for transport in transports:
+    lost = sum(caller.lost for _, caller in connections)
+    if lost:
+        sys.exit(f"{lost} of {callers} connections to {host}:{port} ended before their time")
+    for transport, _ in connections:
         transport.abort()
     took = sorted(seconds_ for began, seconds_ in times if began >= first)
     said = {"rate": len(took) / seconds, "p99_ms": took[int(0.99 * len(took))] * 1e3}

@@ -32,9 +32,11 @@ http {{
     hash $uri consistent;
     {servers}
     keepalive 64;
+    keepalive_requests 1000000000;
   }}
   server {{
     listen {at};
+    keepalive_requests 1000000000;
     location / {{
       proxy_pass http://owners;
       proxy_http_version 1.1;
