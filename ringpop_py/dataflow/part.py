@@ -325,8 +325,9 @@ class Part:
             self._note("source", f"the splits cannot be listed: {error}")
         else:
             self._note("source", "")
-            now = trio.current_time()
-            await self._send(self._run.find(wanted_of(self._run, splits, now), now))
+            now, awaits = trio.current_time(), getattr(self._plan.source, "awaits", False)
+            wanted = wanted_of(self._run, splits, now)
+            await self._send(self._run.find(wanted, now, awaits=awaits))
             for split in self.troubles.keys() - SOURCES - self._run.splits.keys():
                 self._note(split, "")  # it is gone, or another worker's
 

@@ -21,6 +21,8 @@ R = TypeVar("R")
 
 TIME_MIN: Final = -(1 << 63)
 """The least time of a record."""
+NAMELESS: Final = ""
+"""Stands for all splits that have no name yet."""
 
 
 class Send(NamedTuple):
@@ -112,10 +114,19 @@ class WorkerRun(Generic[R]):
 
     # Sources.
 
-    def find(self, splits: Iterable[str], now: float) -> list[Send]:
-        """Note the present *splits*; send the watermark if it rises because some are gone."""
+    def find(self, splits: Iterable[str], now: float, *, awaits: bool = False) -> list[Send]:
+        """Note the present *splits*; send the watermark if it rises because some are gone.
+
+        Args:
+            awaits: whether there are splits without a name yet. All workers wait for them: none
+                knows whose they will be.
+        """
         mine = {split for split in splits if self._is_mine(split)}
-        raised = None
+        told, raised = list[Send](), None
+        if awaits:
+            if self._sources.join(NAMELESS):
+                told = self._wait_again()
+            raised = self._sources.quiet(NAMELESS, now)
         for split in self._splits.keys() - mine:
             self._known[split] = self._splits.pop(split)
             raised = self._sources.lose(split, now) or raised
@@ -126,7 +137,9 @@ class WorkerRun(Generic[R]):
             self._splits[split] = each = self._known.pop(split, None) or _Split(0, None)
             if each.time is not None:
                 raised = self._sources.receive(split, each.time, now) or raised
-        return self._to_all(raised)
+        if not awaits:
+            raised = self._sources.lose(NAMELESS, now) or raised
+        return told + self._to_all(raised)
 
     def _is_mine(self, split: str) -> bool:
         # A copy continues its original, so both are of one worker: what they share decides.
@@ -192,6 +205,9 @@ class WorkerRun(Generic[R]):
     def unread(self, split: str) -> list[Send]:
         """Wait for *split*, which cannot be read; tell others that have taken us for idle."""
         self._sources.unsure(split)
+        return self._wait_again()
+
+    def _wait_again(self) -> list[Send]:
         if not self._said_idle:
             return []
         self._said_idle = False

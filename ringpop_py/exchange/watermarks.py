@@ -59,13 +59,17 @@ class WatermarkTracker:
         """Return whether no channel is waited for."""
         return all(self._is_idle(channel, now) for channel in self._times)
 
-    def join(self, channel: str) -> None:
-        """Wait for *channel* from now on."""
+    def join(self, channel: str) -> bool:
+        """Wait for *channel* from now on; return whether it is new."""
+        is_new = channel not in self._times
         self._times.setdefault(channel, None)
+        return is_new
 
     def lose(self, channel: str, now: float) -> int | None:
         """Stop waiting for *channel*, which is gone; return as `receive`."""
-        self._times.pop(channel, None)
+        if channel not in self._times:
+            return None
+        del self._times[channel]
         self._quiet_since.pop(channel, None)
         return self.advance(now)
 

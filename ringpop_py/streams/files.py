@@ -129,6 +129,7 @@ class Files:
         self._splits: dict[str, NamedSplit] = {}
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._losses: dict[str, float] = {}
+        self.awaits = False  # an empty file, whose name will follow from its first line
 
     def bounded(self) -> Files:
         """Return the present content of the files, which does not grow, as a source."""
@@ -154,6 +155,8 @@ class Files:
             raise SourceFailed(f"{self.pattern}: {error}") from None
         with self._lock:
             self._places, found, unreadable = self._looked_at([*matched, *around])
+            nameless = self._places.keys() - found.keys()
+            self.awaits = not self._is_bounded and not nameless.isdisjoint(matched)
             before = {name for name, split in self._splits.items() if not split.is_spare}
             shown = {str(path): NamedSplit(str(path)) for path in unreadable}
             for split in self._present(found, set(matched), before):

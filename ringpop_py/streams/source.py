@@ -81,7 +81,8 @@ class Source(Protocol):
     """Where records come from. Both methods may block: they are called in threads.
 
     A source may also have a method ``losses``, which returns texts about what was lost of late, and
-    ``bounded``, which returns its present content as a source.
+    ``bounded``, which returns its present content as a source; and an attribute ``awaits``: whether
+    a split was there that has no name yet, for which watermarks wait.
     """
 
     def splits(self) -> Sequence[str]:

@@ -52,3 +52,41 @@ def test_a_file_and_its_copies_are_of_one_worker() -> None:
     for number in range(50):
         run.find([f"file:{number}@{copy}" for copy in range(9)], 0.0)
         assert len(run.splits) in (0, 9)
+
+
+def test_all_workers_wait_for_a_split_that_has_no_name_yet() -> None:
+    run = a_run(None, "a", "b")
+    mine, others = (
+        next(s for s in map(str, range(99)) if (run.router.worker_of(s) == w)) for w in "ab"
+    )
+    run.find([mine], 0.0, awaits=True)
+    assert elements(run.read(mine, [], 1, 7, 1.0)) == []
+    assert run.find([mine], 2.0, awaits=True) == []
+    assert run.look(IDLE - 1) == []
+    # The other worker has seen its name by now, or waits as well.
+    assert set(elements(run.find([mine, others], IDLE - 1))) == {Watermark(7)}
+
+
+def test_a_split_with_a_name_at_last_is_waited_for_without_a_gap() -> None:
+    run = a_run()
+    run.find(["first"], 0.0, awaits=True)
+    run.read("first", [], 1, 70, 1.0)
+    assert run.find(["first", "second"], 2.0) == []
+    assert elements(run.read("second", [], 1, 7, 3.0)) == [Watermark(7)]
+
+
+def test_a_split_without_a_name_is_idle_after_a_while_as_others_are() -> None:
+    run = a_run()
+    run.find(["s"], 0.0, awaits=True)
+    run.read("s", [], 1, 7, 1.0)
+    run.find(["s"], IDLE - 1, awaits=True)  # which does not begin the time anew
+    assert elements(run.look(IDLE)) == [Watermark(7)]
+
+
+def test_a_worker_that_was_idle_says_that_it_waits_for_a_split_without_a_name() -> None:
+    run = a_run({"s": 1})
+    run.find(["s"], 0.0)
+    run.quiet("s", 0.0)
+    assert elements(run.look(IDLE)) == [Watermark(None)]
+    assert elements(run.find(["s"], IDLE + 1, awaits=True)) == [Watermark(5)]
+    assert run.find(["s"], IDLE + 2, awaits=True) == []

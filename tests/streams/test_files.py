@@ -107,6 +107,19 @@ def test_files_are_found_when_they_come(tmp_path: Path, monkeypatch: pytest.Monk
     assert labels(Files("*.jsonl", key="k")) == ["b.jsonl"]
 
 
+def test_a_file_without_a_line_is_awaited_and_no_split_yet(path: Path) -> None:
+    source = Files(str(path), key="k")
+    for text, awaits in (("", True), ("{", True), ("{}\n", False)):
+        path.write_text(text)
+        assert (len(source.splits()), source.awaits) == (0 if awaits else 1, awaits)
+    (path.parent / "a.jsonl.tmp").touch()  # beside those that match
+    source.splits()
+    assert not source.awaits
+    path.write_text("")
+    bounded = source.bounded()
+    assert (bounded.splits(), bounded.awaits) == ([], False)
+
+
 def test_what_is_wrong_with_a_file_is_said(path: Path) -> None:
     with pytest.raises(SourceFailed, match="No such file"):
         read(path)

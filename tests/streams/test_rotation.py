@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from ringpop_py.admin.checkup import checkup
-from ringpop_py.dataflow import run_alone, start_dataflow
+from ringpop_py.dataflow import Tumbling, run_alone, start_dataflow
 from ringpop_py.errors import SourceFailed, SpanRefused
 from ringpop_py.streams import Files, files
 from ringpop_py.streams.source import original_of
@@ -208,6 +208,50 @@ async def test_a_dataflow_follows_files_too(tmp_path: Path) -> None:
         node = await cluster.start("a")
         flow = start_dataflow(node, source(log, "app.log*"), count, name="f", every_s=0.1)
         await until(lambda: flow.state() == log.counts)
+
+
+async def test_nothing_is_late_of_a_file_that_was_there_empty_from_the_beginning(
+    tmp_path: Path,
+) -> None:
+    def add(name: str, *times: int) -> int:
+        lines = "".join(json.dumps({"key": "k", "at": at}) + "\n" for at in times)
+        with (tmp_path / name).open("a") as file:
+            return file.write(lines)
+
+    async def all_read(size: int) -> None:
+        await until(lambda: sum(flow.record.offsets.values() if flow.record else ()) == size)
+        await another_epoch()
+        await another_epoch()  # by now the sink has what there is to be sent
+
+    async def another_epoch() -> None:
+        before = flow.record
+        await until(lambda: flow.record is not before)
+
+    size = sum(add(name) for name in "abcd")
+    hours: list[Any] = []
+    async with a_cluster() as cluster:
+        nodes = [await cluster.start(name) for name in "ab"]
+        for node in nodes:
+            flow = start_dataflow(
+                node,
+                Files(f"{tmp_path}/*", key="key"),
+                Tumbling(60, lambda number, _: (number or 0) + 1),
+                name="hours",
+                sink=lambda sent: hours.extend(value for _, value in sent.rows),
+                time="at",
+                idle_after_s=1_000.0,
+                every_s=0.1,
+            )
+        await until(lambda: flow.record is not None and len(flow.record.workers) == 2)
+        for name in "abc":
+            size += add(name, 1, 70, 150)
+            await all_read(size)
+        assert hours == []
+        add("d", 2, 71)
+        for name in "abcd":
+            add(name, 10_000)
+        await until(lambda: len(hours) == 3)
+    assert [(each["start"], each["value"]) for each in hours] == [(0, 4), (60, 4), (120, 3)]
 
 
 async def test_a_cut_that_may_have_lost_lines_is_told_and_begins_anew(tmp_path: Path) -> None:
