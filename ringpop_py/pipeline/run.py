@@ -165,7 +165,7 @@ class _Run:
             seconds=seconds,
             ownership=ownership,
             readings=self.watch.history.readings,
-            times={name: round(seconds, 3) for name, seconds in self.times.items()},
+            times={name: round(seconds, 6) for name, seconds in self.times.items()},
         )
 
     def run(self, rows: DataFrame) -> None:

@@ -105,7 +105,7 @@ def write_report(
             **{name: counts.get(name, 0) for name in _COUNTS},
             applied=applied,
             refusals=refusals,
-            **{f"{name}_s": counts.get(f"{name}_ms", 0) / 1_000 for name in TIMES},
+            **{f"{name}_s": counts.get(f"{name}_us", 0) / 1e6 for name in TIMES},
         )
 
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-READ: Final = "read_ms"
-COMBINE: Final = "combine_ms"
-STAGE: Final = "stage_ms"
+READ: Final = "read_us"
+COMBINE: Final = "combine_us"
+STAGE: Final = "stage_us"
 """Waiting for Spark's rows; making changes of them; sending these."""
 
 T = TypeVar("T")
 
 
 class Stopwatch:
-    """Counts milliseconds by purpose, for one purpose at a time; first for *what*."""
+    """Counts microseconds by purpose, for one purpose at a time; first for *what*."""
 
     def __init__(self, what: str, now: Callable[[], float] = time.perf_counter) -> None:
         self._what = what
@@ -43,6 +43,6 @@ class Stopwatch:
         self.turn(before)
 
     def counts(self) -> Counter[str]:
-        """Return the milliseconds until now."""
+        """Return the microseconds until now: many tasks may take less than a millisecond."""
         self.turn(self._what)
-        return Counter({what: round(1_000 * found) for what, found in self._seconds.items()})
+        return Counter({what: round(1e6 * found) for what, found in self._seconds.items()})

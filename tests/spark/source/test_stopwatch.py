@@ -31,7 +31,7 @@ def test_each_moment_is_counted_for_one_thing() -> None:
         watch.turn("make")
     clock.at_s += 1
 
-    assert watch.counts() == {"make": 2_000, "wait": 0, "send": 500}
+    assert watch.counts() == {"make": 2_000_000, "wait": 0, "send": 500_000}
 
 
 def test_the_time_until_an_item_is_there_is_that_of_its_source() -> None:
@@ -45,4 +45,11 @@ def test_the_time_until_an_item_is_there_is_that_of_its_source() -> None:
         clock.at_s += 1  # until it is over
 
     assert list(watch.timed("wait", slow())) == [0, 1, 2]
-    assert watch.counts() == {"make": 0, "wait": 4_000}
+    assert watch.counts() == {"make": 0, "wait": 4_000_000}
+
+
+def test_what_takes_less_than_a_millisecond_counts_too() -> None:
+    clock = Clock()
+    watch = Stopwatch("make", clock)
+    clock.at_s += 0.0004
+    assert watch.counts() == {"make": 400}
