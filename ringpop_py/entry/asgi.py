@@ -235,9 +235,8 @@ async def _unless_gone(
     receive: Receive, forward: Callable[[], Awaitable[HttpReply | None]]
 ) -> HttpReply | RingpopError | _Caller | None:
     """Return the result of *forward*, which is cancelled if the caller goes away."""
-    if (
-        sniffio.current_async_library() == "asyncio"
-    ):  # where a group of tasks costs more than a task
+    # Under asyncio a group of tasks costs more than a task.
+    if sniffio.current_async_library() == "asyncio":
         return await _unless_gone_by_task(receive, forward)
     outcome: HttpReply | RingpopError | _Caller | None = _Caller.GONE
     async with anyio.create_task_group() as tasks:

@@ -1,9 +1,10 @@
 """The answer to one request of HTTP/1.1, read from bytes: strictly, and within limits (pure).
 
-llhttp parses heads and chunks. Where a body ends is decided here (RFC 9112, 6.3): after a HEAD,
-with 204 and 304 at once; after the trailers of its chunks; after its length; else with the
-connection. What leaves room for doubt is refused: several lengths, a length and an encoding, or
-another encoding. Bytes after the end are no part of an answer, nor of the next one.
+llhttp parses heads and chunks. Where a body ends is decided here (RFC 9112, 6.3). The answer to a
+HEAD, and one with status 204 or 304, has none. Otherwise it ends after the trailers of its chunks
+or after its length, and without these with the connection. What leaves room for doubt is refused:
+several lengths, a length and an encoding, or another encoding. Bytes after the end are no part of
+an answer, nor of the next one.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class SharedLine(asyncio.Protocol):
             host_port=NO_LISTENER, process_name="ringpop_py-client", initiates=True, limits=limits
         )
         self._introduced: asyncio.Future[None] = self._loop.create_future()
-        # A task of its own: whoever wants the connection first may be cancelled.
+        # It is a task of its own, because the first caller may be cancelled.
         self._dialing = self._loop.create_task(self._dial())
         self._dialing.add_done_callback(lambda task: task.cancelled() or task.exception())
 

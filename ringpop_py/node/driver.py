@@ -138,7 +138,8 @@ class NodeDriver:
         self._codec: Codec = codec_for(node.dialect, self._left_out.append)
         self._inbox: deque[Input | Callable[[int], list[fx.Effect]]] = deque()
         self._sleep: trio.CancelScope | None = None  # of the owner, until it is woken
-        self._context = copy_context()  # else calls would belong to a trace of whoever runs them
+        # Calls that other tasks make for the owner belong to no trace of theirs.
+        self._context = copy_context()
         self._waiting: dict[trio.Event, None] = {}
         self._end: BaseException | None = None  # what ended the node
         self._tokens: dict[int, IncomingCall] = {}

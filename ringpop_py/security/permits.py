@@ -53,10 +53,13 @@ def check_use(keyspace: str, identity: Identity | None) -> None:
 def signed(asked: Mapping[str, object], identity: Identity | None) -> dict[str, object]:
     """Return *asked*, a request for a keyspace, with the client that *identity* proves as creator.
 
-    A request of members and admins stays as it is: they pass on what a client has asked for.
+    A request of members and admins stays as it is: they pass on what a client has asked for. Where
+    nobody proves who they are, there is no creator.
     """
-    named = identity is not None and identity.role not in OPERATORS
-    return {**asked, "creator": str(identity)} if named else dict(asked)
+    if identity is not None and identity.role in OPERATORS:
+        return dict(asked)
+    others = {name: value for name, value in asked.items() if name != "creator"}
+    return others if identity is None else {**others, "creator": str(identity)}
 
 
 def check_name(keyspace: str) -> None:

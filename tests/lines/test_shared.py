@@ -33,7 +33,7 @@ ECHO, WAIT = "/echo", "/wait"
 
 
 class Daemon:
-    """It answers `ECHO` at once, and `WAIT` when it is told to.
+    """It answers `ECHO` immediately, and `WAIT` when it is told to.
 
     Attributes:
         ends: a connection each.

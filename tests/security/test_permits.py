@@ -28,6 +28,7 @@ from ringpop_py.security.permits import (
     check_use,
     may_use,
     roles_for,
+    signed,
 )
 from ringpop_py.shuffler.register import KEYSPACE
 from ringpop_py.stores.memory import MemoryStore
@@ -202,3 +203,11 @@ async def test_a_keyspace_has_the_client_as_creator_that_its_certificate_names(k
 
     assert honest == forged == str(Identity("", Role.CLIENT, "job"))
     assert admins == ""
+
+
+def test_a_creator_is_whom_keys_prove_and_nobody_else() -> None:
+    client, member = (Identity("c", role, "x") for role in (Role.CLIENT, Role.MEMBER))
+    for asked in ({"name": "k"}, {"name": "k", "creator": "forged"}):
+        assert signed(asked, client) == {"name": "k", "creator": str(client)}
+        assert signed(asked, None) == {"name": "k"}
+        assert signed(asked, member) == asked
