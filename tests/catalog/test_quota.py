@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.catalog.catalog import CatalogEntry
+from ringpop_py.catalog.catalog import CatalogEntry, created
 from ringpop_py.catalog.quota import Quota
 from ringpop_py.config.settings import StateConfig
 from ringpop_py.errors import TooManyKeyspaces
-from ringpop_py.placing.definition import Definition
+from ringpop_py.placing.definition import Definition, Mode
 
 LIMITS = StateConfig(keyspaces_max=3, partitions_max=10)
 
@@ -80,3 +80,11 @@ def test_those_that_are_being_created_count_and_those_that_failed_do_not() -> No
     with pytest.raises(ZeroDivisionError), quota.creating(Definition(name="d", partitions=10)):
         raise ZeroDivisionError
     create(quota, "e", 10)
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+def test_who_created_a_keyspace_makes_no_other_one_of_it(mode: Mode) -> None:
+    ours, theirs = (Definition(name="k", mode=mode, creator=who) for who in ("", "theirs"))
+    ours.check_same(theirs)
+    assert created(None, ours).generation == created(None, theirs).generation
+    assert Definition.of_record(theirs.as_record()).creator == "theirs"
