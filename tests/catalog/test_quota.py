@@ -84,7 +84,7 @@ def test_those_that_are_being_created_count_and_those_that_failed_do_not() -> No
 
 @pytest.mark.parametrize("mode", ["durable", "memory"])
 def test_who_created_a_keyspace_makes_no_other_one_of_it(mode: Mode) -> None:
-    ours, theirs = (Definition(name="k", mode=mode, creator=who) for who in ("", "theirs"))
+    ours, theirs = (Definition(name="k", mode=mode, creator=who) for who in ("ours", "theirs"))
     ours.check_same(theirs)
     assert created(None, ours).generation == created(None, theirs).generation
     assert Definition.of_record(theirs.as_record()).creator == "theirs"
