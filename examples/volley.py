@@ -188,7 +188,7 @@ class Processes:
         }
         with (self._folder / f"volley-{number}.log").open("wb") as log:
             self._running[number] = subprocess.Popen(  # noqa: S603 - this package
-                [sys.executable, "-m", "ringpop_py.cli.ringpopd", *flags],
+                [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", *flags],
                 env=environment,
                 stdout=log,
                 stderr=log,

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from hypothesis import settings
 
-from ringpop_py.faults import sendable
+from ringpop_py.base.faults import sendable
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -41,30 +41,41 @@ def _git(*arguments: str) -> list[str]:
 
 
 def packages_of(files: Iterable[str]) -> set[str]:
-    """Return the packages and single modules of the product among *files*, by name."""
-    parts = (Path(file).parts for file in files)
-    return {part[1].removesuffix(".py") for part in parts if part[0] == PRODUCT and len(part) > 1}
+    """Return the packages and single modules of rooms among *files*, as ``room/package``."""
+    parts = (Path(file).with_suffix("").parts for file in files if file.endswith(".py"))
+    return {"/".join(part[1:3]) for part in parts if part[0] == PRODUCT and len(part) > 2}
 
 
 def with_importers(packages: set[str], graph: ImportGraph) -> set[str]:
     """Return *packages*, and those that import them directly."""
     found = set(packages)
     for module in graph.modules:
-        name = module.split(".")
-        if len(name) > 1 and name[1] in packages:
+        if _package_of(module) in packages:
             importers = graph.find_modules_that_directly_import(module)
-            found |= {importer.split(".")[1] for importer in importers if "." in importer}
+            found |= {_package_of(importer) for importer in importers}
     return found
+
+
+def _package_of(module: str) -> str:
+    return "/".join(module.split(".")[1:3])
+
+
+def _tests_of(package: str) -> str:
+    """Return where the tests of *package* are: a folder, a file, or the folder of its room."""
+    room, _, name = package.partition("/")
+    paths = (f"tests/{package}", f"tests/{room}/test_{name}.py", f"tests/{room}")
+    return next((path for path in paths if (ROOT / path).exists()), "")
 
 
 def paths_for(files: Iterable[str], graph: ImportGraph) -> list[str]:
     """Return the tests to run after a change of *files*, as paths."""
     files = list(files)
+    packages = packages_of(files)
     found = dict.fromkeys(ALWAYS)
-    for name in sorted(with_importers(packages_of(files), graph)):
-        for path in (f"tests/{name}", f"tests/test_{name}.py"):
-            if (ROOT / path).exists():
-                found[path] = None
+    for name in sorted(with_importers(packages, graph)):
+        path = _tests_of(name)
+        if path and (name in packages or path.count("/") > 1):
+            found[path] = None
     for file in files:
         is_test = file.startswith("tests/") and Path(file).name.startswith("test_")
         if is_test and (ROOT / file).exists():

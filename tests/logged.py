@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringpop_py.logs import LogEvent
+from ringpop_py.base.logs import LogEvent
 
 if TYPE_CHECKING:
     import pytest

@@ -14,25 +14,32 @@ def graph() -> grimp.ImportGraph:
 
 
 def test_files_of_the_product_are_of_packages_or_are_modules() -> None:
-    files = ["ringpop_py/swim/node.py", "ringpop_py/errand.py", "docs/journal.md", "README.md"]
+    files = [
+        "ringpop_py/member/swim/node.py",
+        "ringpop_py/route/errand.py",
+        "docs/journal.md",
+        "README.md",
+    ]
 
-    assert packages_of(files) == {"swim", "errand"}
+    assert packages_of(files) == {"member/swim", "route/errand"}
 
 
 def test_whoever_imports_what_has_changed_is_tested_as_well(graph: grimp.ImportGraph) -> None:
-    found = with_importers({"journal"}, graph)
+    found = with_importers({"state/journal"}, graph)
 
-    assert {"journal", "durable", "shares"} <= found
-    assert "swim" not in found
+    assert {"state/journal", "state/durable", "state/shares"} <= found
+    assert "member/swim" not in found
 
 
 def test_the_tests_of_a_change_are_those_of_its_packages_and_its_own(
     graph: grimp.ImportGraph,
 ) -> None:
-    found = paths_for(["ringpop_py/web/routes.py", "tests/ring/test_hashring.py"], graph)
+    found = paths_for(
+        ["ringpop_py/edge/web/routes.py", "tests/member/ring/test_hashring.py"], graph
+    )
 
-    assert {"tests/web", "tests/test_daemon.py", "tests/test_layers.py"} <= set(found)
-    assert "tests/journal" not in found
+    assert {"tests/edge/web", "tests/edge/test_daemon.py", "tests/test_layers.py"} <= set(found)
+    assert "tests/state/journal" not in found
 
 
 def test_a_file_that_is_gone_is_not_run(graph: grimp.ImportGraph) -> None:

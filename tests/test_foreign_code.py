@@ -28,23 +28,23 @@ from ringpop_py import (
     RingpopError,
     open_ringpop,
 )
-from ringpop_py.address import Address
-from ringpop_py.errors import HandlerFailed
-from ringpop_py.keyed.evaluator import VALUE_BYTES_MAX
-from ringpop_py.logs import NAME
-from ringpop_py.proxy.request import Request
-from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.base.address import Address
+from ringpop_py.base.errors import HandlerFailed
+from ringpop_py.base.logs import NAME
+from ringpop_py.route.proxy.request import Request
+from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.state.table.evaluator import VALUE_BYTES_MAX
 from ringpop_py.testing import MemoryNetwork
-from tests.keyspaces.memory_clusters import a_cluster, serving
 from tests.logged import events_in
+from tests.state.keyspaces.memory_clusters import a_cluster, serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.placing.definition import Mode
-    from ringpop_py.shares.rescale_events import RescaleEvent, RescaleListener
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.placement.definition import Mode
+    from ringpop_py.state.shares.rescale_events import RescaleEvent, RescaleListener
 
     Faulty = Callable[[], object]
     Place = Callable[[Ringpop, Ringpop, Faulty], Awaitable[Exception | None]]

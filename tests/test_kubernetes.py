@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py import Address
-from ringpop_py.cli.options import add_node_options, config_from
-from ringpop_py.security.keys import is_open, new_key, write_keys
+from ringpop_py.edge.cli.options import add_node_options, config_from
+from ringpop_py.net.security.keys import is_open, new_key, write_keys
 
 if TYPE_CHECKING:
-    from ringpop_py.config.settings import Config
+    from ringpop_py.base.config.settings import Config
 
 GUIDE: Final = (Path(__file__).parents[1] / "docs" / "deployment.md").read_text("utf-8")
 [MANIFEST] = re.findall(r"```yaml\n(.*?)```", GUIDE, flags=re.DOTALL)

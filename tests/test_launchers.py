@@ -138,7 +138,7 @@ def test_the_first_call_installs_what_a_node_needs_and_says_so_in_one_line(
     assert len(errors.splitlines()) == 1
     assert ".venv" in errors
     assert checkout.noted("pip install")[0].endswith(f"{checkout.root}[state,http,tls]")
-    assert checkout.noted()[-1] == f"-P -m ringpop_py.cli.{name} --flag two words"
+    assert checkout.noted()[-1] == f"-P -m ringpop_py.edge.cli.{name} --flag two words"
 
 
 def test_the_package_is_compiled_once_it_is_installed(checkout: Checkout) -> None:
@@ -156,7 +156,7 @@ def test_a_package_that_cannot_be_compiled_is_used_as_it_is(checkout: Checkout) 
 
     assert status == 0
     assert "start slower" in errors
-    assert "ringpop_py.cli.ringpopd" in checkout.noted()[-1]
+    assert "ringpop_py.edge.cli.ringpopd" in checkout.noted()[-1]
 
 
 def test_uv_is_told_to_compile_what_it_installs(checkout: Checkout) -> None:
@@ -174,7 +174,7 @@ def test_help_installs_nothing(checkout: Checkout, launcher: str, word: str) -> 
     status, errors = checkout.run(launcher, word)
 
     assert (status, errors) == (0, "")
-    assert checkout.noted() == [f"-P -m ringpop_py.cli.{launcher} {word}"]
+    assert checkout.noted() == [f"-P -m ringpop_py.edge.cli.{launcher} {word}"]
 
 
 def test_later_calls_install_nothing_and_say_nothing(checkout: Checkout) -> None:
@@ -194,7 +194,7 @@ def test_a_launcher_works_through_a_symlink_from_any_folder(checkout: Checkout) 
     process.communicate(timeout=50)
 
     assert process.returncode == 0
-    assert checkout.noted()[-1] == "-P -m ringpop_py.cli.ringpopctl members"
+    assert checkout.noted()[-1] == "-P -m ringpop_py.edge.cli.ringpopctl members"
     assert (checkout.root / ".venv").is_dir()
 
 
@@ -269,7 +269,7 @@ def test_two_launchers_at_once_install_once(checkout: Checkout) -> None:
 
     assert [process.returncode for process in started] == [0, 0, 0]
     assert len(checkout.noted("pip install")) == 1
-    assert len(checkout.noted("ringpop_py.cli.ringpopd")) == 3
+    assert len(checkout.noted("ringpop_py.edge.cli.ringpopd")) == 3
     assert sum("waiting" in line for line in said) == 2
 
 

@@ -5,35 +5,30 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "ringpop_py"
-PURE = sorted(
-    [
-        *(
-            path
-            for name in (
-                *("swim", "exchange", "journal", "keyed", "owning", "placing", "ring"),
-                *("values", "wire"),
-            )
-            for path in (PACKAGE / name).glob("*.py")
-        ),
-        *(
-            PACKAGE / "memory" / f"{name}.py"
-            for name in ("hand_over", "mergeable", "steward", "versioned")
-        ),
-        *(PACKAGE / "proxy" / f"{name}.py" for name in ("head", "http", "owners", "request")),
-        *(
-            PACKAGE / f"{name}.py"
-            for name in (
-                *("address", "config/settings", "dialect", "drain", "errand", "errors"),
-                "farmhash",
-            )
-        ),
-    ]
-)
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "ringpop_py"
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+    "contracts"
+]
+
+
+def files_of(module: str) -> list[Path]:
+    path = ROOT / module.replace(".", "/")
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+
+
+PURE = [
+    path
+    for contract in CONTRACTS
+    if contract["id"] == "pure"
+    for module in contract["source_modules"]
+    for path in files_of(module)
+]
 # Of the module `random`, only the class of generators that are handed in may be named.
 RANDOM_ALLOWED = {"Random"}
 CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
@@ -104,7 +99,7 @@ def test_the_check_itself_sees_each_way_to_reach_a_clock(tmp_path: Path) -> None
     [
         "import ringpop_py",
         "import ringpop_py.client.client",
-        "import ringpop_py.ring.hashring",
+        "import ringpop_py.member.ring.hashring",
         "from ringpop_py import Client, Config, HashRing, Request, RingSnapshot",
         "from ringpop_py import Change, Client, KeyspaceClient, OperationId, PartitionUnavailable",
     ],
@@ -112,11 +107,11 @@ def test_the_check_itself_sees_each_way_to_reach_a_clock(tmp_path: Path) -> None
 def test_clients_and_rings_load_neither_trio_nor_the_daemon(code: str) -> None:
     loaded = modules_loaded_by(code)
 
-    assert not loaded & {"trio", "httpx", "ringpop_py.daemon", "ringpop_py.transport"}
+    assert not loaded & {"trio", "httpx", "ringpop_py.edge.daemon", "ringpop_py.net.transport"}
 
 
 BARE_NODE = """
-import ringpop_py.cli.ringpopd, trio
+import ringpop_py.edge.cli.ringpopd, trio
 from ringpop_py import Address, Config, open_ringpop
 
 async def start() -> None:
@@ -131,54 +126,31 @@ def test_a_node_without_store_and_keyspaces_loads_nothing_of_them() -> None:
     loaded = modules_loaded_by(BARE_NODE)
 
     needed = (
-        *(
-            "address",
-            "arguments",
-            "admin",
-            "cli",
-            "config",
-            "daemon",
-            "dialect",
-            "discovery",
-            "drain",
-            "errand",
-        ),
-        *(
-            "errors",
-            "faults",
-            "farmhash",
-            "lazy",
-            "logs",
-            "metering",
-            "node",
-            "proxy",
-            "ring",
-            "security",
-            "supervision",
-            "swim",
-        ),
-        *("texts", "transport", "values", "version", "wire"),
+        *("base", "member", "net.security", "net.transport", "net.wire", "route", "node"),
+        *("edge.admin", "edge.cli", "edge.daemon"),
     )
     heavy = {"pyarrow", "pandas", "httpx", "hypercorn", "asyncio", "rich", "statistics", "tomllib"}
     heavy |= {
         "numpy",
         "cryptography",
-        "ringpop_py.transport.tls",
-        "ringpop_py.security.credentials",
+        "ringpop_py.net.transport.tls",
+        "ringpop_py.net.security.credentials",
     }
     ours = {name for name in loaded if name.startswith("ringpop_py.")}
-    assert {name for name in ours if name.split(".")[1] not in needed} == {
-        "ringpop_py.keyspaces",
-        "ringpop_py.keyspaces.on_demand",
+    prefixes = tuple(f"ringpop_py.{name}." for name in needed)
+    assert {name for name in ours if not f"{name}.".startswith(prefixes)} == {
+        *("ringpop_py.edge", "ringpop_py.net"),
+        *("ringpop_py.state", "ringpop_py.state.keyspaces", "ringpop_py.state.keyspaces.on_demand"),
     }
-    assert "ringpop_py.admin.keyspaces" not in ours
+    assert "ringpop_py.base.forks" not in ours
+    assert "ringpop_py.edge.admin.keyspaces" not in ours
     assert loaded & heavy == set()
 
 
 @pytest.mark.parametrize("command", ["ringpopd", "ringpopctl"])
 def test_help_needs_nothing_that_is_installed(command: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-S", "-m", f"ringpop_py.cli.{command}", "--help"],
+        [sys.executable, "-S", "-m", f"ringpop_py.edge.cli.{command}", "--help"],
         cwd=PACKAGE.parent,
         env={"PYTHONPATH": str(PACKAGE.parent)},
         capture_output=True,
@@ -193,7 +165,7 @@ def test_help_needs_nothing_that_is_installed(command: str) -> None:
 
 def test_a_client_alone_does_not_wait_for_numpy() -> None:
     assert "numpy" not in modules_loaded_by(
-        "import ringpop_py.client.keyspace_client, ringpop_py.placing.table"
+        "import ringpop_py.client.keyspace_client, ringpop_py.state.placement.table"
     )
 
 
@@ -207,10 +179,10 @@ def test_workers_of_spark_load_neither_trio_nor_the_daemon() -> None:
     pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop_py[spark]'")
 
     loaded = modules_loaded_by(
-        "import ringpop_py.spark, ringpop_py.columns.batches, ringpop_py.jobs.client"
+        "import ringpop_py.spark, ringpop_py.state.rows.batches, ringpop_py.client.jobs"
     )
 
-    assert not loaded & {"trio", "ringpop_py.daemon", "ringpop_py.proxy.forward"}
+    assert not loaded & {"trio", "ringpop_py.edge.daemon", "ringpop_py.route.proxy.forward"}
 
 
 def test_no_module_beside_a_script_has_the_name_of_one_of_pythons() -> None:

@@ -11,17 +11,17 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.cli.commands import table
-from ringpop_py.dialect import dialect_named
-from ringpop_py.errors import ConfigError
-from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.swim.member import STORE_LABEL, Member, Status, checked_labels
-from ringpop_py.swim.messages import Ack, MemberChange, Ping
+from ringpop_py.base.dialect import dialect_named
+from ringpop_py.base.errors import ConfigError
+from ringpop_py.base.values.declared import replace
+from ringpop_py.edge.cli.commands import table
+from ringpop_py.member.swim.member import STORE_LABEL, Member, Status, checked_labels
+from ringpop_py.member.swim.messages import Ack, MemberChange, Ping
+from ringpop_py.net.transport.channel import Channel
+from ringpop_py.net.wire.calls import NODE_SERVICE, Call
+from ringpop_py.net.wire.codec import PING, codec_for
+from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.testing import MemoryNetwork
-from ringpop_py.transport.channel import Channel
-from ringpop_py.values.declared import replace
-from ringpop_py.wire.calls import NODE_SERVICE, Call
-from ringpop_py.wire.codec import PING, codec_for
 from tests.logged import events_in
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ringpop_py.config import settings
+from ringpop_py.base.config import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +38,8 @@ def modules_of(files: str) -> list[Path]:
     if where.endswith(".py") and "*" not in where:
         paths = [path for path in paths if path.as_posix().endswith(f"/{where}")]
     elif where:
-        folder = where.split("/")[0]
-        paths = [path for path in paths if path.parent.name == folder]
+        folder = where.partition("*")[0].rstrip("/")
+        paths = [path for path in paths if path.parent.as_posix().endswith(f"/{folder}")]
     return [path for path in paths if "__pycache__" not in path.parts]
 
 

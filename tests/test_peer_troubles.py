@@ -11,25 +11,25 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.config.settings import PRESETS
-from ringpop_py.errors import BadRequest, CallError, PeerDeclined, PeerFailed
-from ringpop_py.logs import LogEvent
+from ringpop_py.base.config.settings import PRESETS
+from ringpop_py.base.errors import BadRequest, CallError, PeerDeclined, PeerFailed
+from ringpop_py.base.logs import LogEvent
+from ringpop_py.base.values.packed import encode_value
+from ringpop_py.net.transport.channel import Channel
+from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
+from ringpop_py.net.wire.frames import frame
+from ringpop_py.net.wire.init import PROTOCOL
+from ringpop_py.net.wire.ringpop_codec import JOIN, PING
 from ringpop_py.testing import MemoryNetwork
-from ringpop_py.transport.channel import Channel
-from ringpop_py.values.packed import encode_value
-from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
-from ringpop_py.wire.frames import frame
-from ringpop_py.wire.init import PROTOCOL
-from ringpop_py.wire.ringpop_codec import JOIN, PING
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trio.testing import MockClock
 
-    from ringpop_py.config.settings import DialectName
+    from ringpop_py.base.config.settings import DialectName
+    from ringpop_py.net.transport.serving import IncomingCall
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.transport.serving import IncomingCall
 
 US, PEER = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
 BOTH: Final = pytest.mark.parametrize("dialect", ["native", "ringpop"])

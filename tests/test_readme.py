@@ -34,8 +34,8 @@ ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 HEAVY = {"bin/demo", "bin/test"}
 LAUNCHERS = {
-    "ringpopd": "ringpop_py.cli.ringpopd",
-    "ringpopctl": "ringpop_py.cli.ringpopctl",
+    "ringpopd": "ringpop_py.edge.cli.ringpopd",
+    "ringpopctl": "ringpop_py.edge.cli.ringpopctl",
     "ringpop-sim": "ringpop_sim.cli",
     "ringpop-pipeline": "ringpop_py.cli.pipeline",
 }

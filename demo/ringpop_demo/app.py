@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ringpop_py.base.values.packed import encode_value
 from ringpop_py.errors import ApplicationError
-from ringpop_py.proxy.request import Reply, Request
-from ringpop_py.values.packed import encode_value
+from ringpop_py.route.proxy.request import Reply, Request
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.proxy.request import AppCall
+    from ringpop_py.route.proxy.request import AppCall
 
 KEY: Final = "tailnum"
 

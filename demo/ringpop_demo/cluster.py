@@ -151,7 +151,7 @@ class Cluster:
         for index, address in enumerate(addresses):
             name = f"node-{index + 1}"
             log = self._folder / f"{name}.log"
-            command = [sys.executable, "-m", "ringpop_py.cli.ringpopd"]
+            command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd"]
             command += ["--listen", address, "--hosts", str(self.hosts), "--name", name]
             command += ["--cluster", "demo", "--preset", self._preset]
             command += ["--app", self._app] if self._app else []

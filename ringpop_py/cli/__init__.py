@@ -1,1 +1,1 @@
-"""The command lines: argv in, exit code out."""
+"""The file that spark-submit is given for a pipeline; the command lines are in `edge/cli`."""

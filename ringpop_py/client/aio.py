@@ -18,48 +18,47 @@ import sniffio
 from anyio.abc import SocketAttribute
 from anyio.lowlevel import RunVar, checkpoint
 
-from ringpop_py.address import SocketPath
-from ringpop_py.arguments import checked_seconds
+from ringpop_py.base.address import SocketPath
+from ringpop_py.base.arguments import checked_seconds
+from ringpop_py.base.config.settings import WireLimits
+from ringpop_py.base.errors import (
+    CallError,
+    CallTimeout,
+    ConfigError,
+    ConnectionLost,
+    PeerFailed,
+    TooManyInFlight,
+    WireError,
+)
+from ringpop_py.base.values.declared import replace
 from ringpop_py.client.client import CALL_TIMEOUT_S, MESSAGES_MAX
-from ringpop_py.client.proxying import (
+from ringpop_py.client.lines.local_daemon import CONNECT_TIMEOUT_S, FULL_RETRY_S, GRACE_S, peer_of
+from ringpop_py.client.lines.outcomes import Outcomes, no_time_left, not_connected, take_in
+from ringpop_py.client.lines.trust import client_context, key_file
+from ringpop_py.client.proxy_calls import (
     ManyCalls,
     all_owners_call,
     owner_replies,
     proxy_call,
     proxy_reply,
 )
-from ringpop_py.config.settings import WireLimits
-from ringpop_py.errors import (
-    CallError,
-    CallTimeout,
-    ConfigError,
-    ConnectFailed,
-    ConnectionLost,
-    ConnectRefused,
-    PeerFailed,
-    TooManyInFlight,
-    WireError,
-)
-from ringpop_py.lines.here import CONNECT_TIMEOUT_S, FULL_RETRY_S, GRACE_S, peer_of
-from ringpop_py.lines.outcomes import Outcomes, no_time_left, take_in
-from ringpop_py.lines.trust import client_context, key_file
-from ringpop_py.proxy.many import KEYS_MAX
-from ringpop_py.proxy.request import Reply
-from ringpop_py.security.identity import MEMBERS, identity_in, refusal_of
-from ringpop_py.values.declared import replace
-from ringpop_py.wire.connection import Connection
-from ringpop_py.wire.init import NO_LISTENER
-from ringpop_py.wire.traces import current
+from ringpop_py.net.security.identity import MEMBERS, identity_in, refusal_of
+from ringpop_py.net.wire.connection import Connection
+from ringpop_py.net.wire.init import NO_LISTENER
+from ringpop_py.net.wire.traces import current
+from ringpop_py.route.proxy.key_groups import KEYS_MAX
+from ringpop_py.route.proxy.request import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from anyio.abc import ByteStream, SocketStream
 
-    from ringpop_py.address import Peer
-    from ringpop_py.errors import RingpopError
-    from ringpop_py.lines.shared import SharedLine
-    from ringpop_py.proxy.request import (
+    from ringpop_py.base.address import Peer
+    from ringpop_py.base.errors import RingpopError
+    from ringpop_py.client.lines.shared_line import SharedLine
+    from ringpop_py.net.wire.calls import Answer, Call
+    from ringpop_py.route.proxy.request import (
         AnyReply,
         AnyRequest,
         Headers,
@@ -68,7 +67,6 @@ if TYPE_CHECKING:
         OwnerReply,
         RequestOptions,
     )
-    from ringpop_py.wire.calls import Answer, Call
 
 CALLS_MAX: Final = 256
 """So many calls of an event loop are under way; more wait, in their time."""
@@ -150,7 +148,7 @@ class AsyncClient:
 
     def _shared(self, mine: _OfLoop) -> SharedLine:
         if mine.shared is None or not mine.shared.is_open:
-            from ringpop_py.lines.shared import SharedLine  # noqa: PLC0415 - loads asyncio
+            from ringpop_py.client.lines.shared_line import SharedLine  # noqa: PLC0415 - loads asyncio
 
             mine.shared = SharedLine(self.peer, self._limits)
         return mine.shared
@@ -168,18 +166,11 @@ class AsyncClient:
         line = await self._line(min(call.ttl_s, CONNECT_TIMEOUT_S))
         try:
             with anyio.fail_after(call.ttl_s + GRACE_S):
-                answer = await line.call(call)
+                return await line.call(call)
         except TimeoutError:
-            await line.aclose()
             raise CallTimeout(f"{self.peer} did not answer in time") from None
-        except CallError:
+        finally:
             await self._keep(line)
-            raise
-        except BaseException:
-            await line.aclose()
-            raise
-        await self._keep(line)
-        return answer
 
     async def _line(self, timeout_s: float) -> _Line:
         lines = self._mine().idle
@@ -188,29 +179,18 @@ class AsyncClient:
             if line.is_open:
                 return line
             await line.aclose()
-        made: _Line | None = None
         try:
             with anyio.fail_after(timeout_s):
                 stream = await _connected(self.peer, self.cluster_key)
-                made = _Line(self.peer, stream, self._limits)
-                await made.introduce()
-                return made
-        except TimeoutError:
-            why = "no answer in time"
-        except OSError as error:
-            if _is_refused(error):
-                raise ConnectRefused(f"cannot reach {self.peer}: connection refused") from None
-            why = str(error)
-        except CallError as error:
-            why = str(error)  # no call was sent yet, so this is safe to retry
-        finally:
-            if made is not None and not made.is_introduced:
-                await made.aclose()
-        raise ConnectFailed(f"cannot reach {self.peer}: {why}")
+                line = _Line(self.peer, stream, self._limits)
+                await line.introduce()
+                return line
+        except (CallError, OSError) as error:
+            raise not_connected(self.peer, error) from None
 
     async def _keep(self, line: _Line) -> None:
         lines = self._mine().idle
-        if line.is_open and len(lines) < IDLE_MAX:
+        if not line.is_busy and line.is_open and len(lines) < IDLE_MAX:
             lines.append(line)
         else:
             await line.aclose()
@@ -302,7 +282,7 @@ async def _secured(stream: SocketStream, key_file: str) -> ByteStream:
 
     from anyio.streams.tls import TLSAttribute, TLSStream  # noqa: PLC0415 - only with keys
 
-    from ringpop_py.security.credentials import explained  # noqa: PLC0415
+    from ringpop_py.net.security.credentials import explained  # noqa: PLC0415
 
     try:
         secured = await TLSStream.wrap(
@@ -329,12 +309,6 @@ def _check_member(certificate: Mapping[str, object] | None) -> None:
         raise ConnectionError(why)
 
 
-def _is_refused(error: OSError) -> bool:
-    cause = error.__cause__  # anyio has tried all addresses of the name
-    causes = cause.exceptions if isinstance(cause, BaseExceptionGroup) else [cause or error]
-    return all(isinstance(each, ConnectionRefusedError | FileNotFoundError) for each in causes)
-
-
 class _OfLoop:
     """What a client has for one event loop."""
 
@@ -346,21 +320,21 @@ class _OfLoop:
 
 
 class _Line:
-    """A connection to *peer*, for one call at a time."""
+    """A connection to *peer*, for one call at a time.
+
+    Attributes:
+        is_busy: whether a call has no outcome yet, also if nobody waits for it any more.
+    """
 
     def __init__(self, peer: Peer, stream: ByteStream, limits: WireLimits) -> None:
         self._peer = peer
         self._stream = stream
         self._outcomes = Outcomes()
+        self.is_busy = False
         self._connection = Connection(
             host_port=NO_LISTENER, process_name="ringpop_py-client", initiates=True, limits=limits
         )
         self._socket = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - not Django's
-
-    @property
-    def is_introduced(self) -> bool:
-        """Whether both ends have said what they are."""
-        return self._connection.initialised
 
     @property
     def is_open(self) -> bool:
@@ -377,23 +351,28 @@ class _Line:
         return not ready.poll(0)
 
     async def introduce(self) -> None:
-        """Begin the connection. Raises CallError, OSError."""
-        await self._send()
-        while not self._connection.initialised:
-            await self._receive()
+        """Begin the connection; close it if that fails. Raises CallError, OSError."""
+        try:
+            await self._send()
+            while not self._connection.initialised:
+                await self._receive()
+        except BaseException:
+            await self.aclose()
+            raise
 
     async def call(self, call: Call) -> Answer:
         """Send *call*, and return its answer. Raises CallError."""
         tracing = current()
         call_id = self._connection.send_call(replace(call, tracing=tracing) if tracing else call)
+        self.is_busy = True
         await self._send()
-        while True:
-            outcome = self._outcomes.pop(call_id, None)
-            if isinstance(outcome, CallError):
-                raise outcome
-            if outcome is not None:
-                return outcome
+        while call_id not in self._outcomes:
             await self._receive()
+        self.is_busy = False
+        outcome = self._outcomes.pop(call_id)
+        if isinstance(outcome, CallError):
+            raise outcome
+        return outcome
 
     async def _send(self) -> None:
         data = self._connection.take_outgoing()

@@ -17,20 +17,10 @@ from threading import RLock, local
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
 from weakref import WeakSet
 
-from ringpop_py.address import Address
-from ringpop_py.arguments import checked_seconds, sendable_text
-from ringpop_py.client.proxying import (
-    ManyCalls,
-    all_owners_call,
-    application_call,
-    checked_request,
-    error_in,
-    owner_replies,
-    proxy_call,
-    proxy_reply,
-)
-from ringpop_py.config.settings import WireLimits
-from ringpop_py.errors import (
+from ringpop_py.base.address import Address
+from ringpop_py.base.arguments import checked_seconds, sendable_text
+from ringpop_py.base.config.settings import WireLimits
+from ringpop_py.base.errors import (
     ApplicationError,
     BodyError,
     CallError,
@@ -42,27 +32,39 @@ from ringpop_py.errors import (
     PeerFailed,
     WireError,
 )
-from ringpop_py.forks import FORKS
-from ringpop_py.lines.here import CONNECT_TIMEOUT_S, GRACE_S, connected, peer_of
-from ringpop_py.lines.outcomes import LineEnd, Outcomes, no_time_left, take_in
-from ringpop_py.lines.trust import key_file
-from ringpop_py.proxy.head import RELAY_ENDPOINT, Head, RelayHead
-from ringpop_py.proxy.many import KEYS_MAX
-from ringpop_py.proxy.request import Reply, Request
-from ringpop_py.values.declared import Named, Natural, Text, convert, encode, replace
-from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
-from ringpop_py.wire.connection import Connection
-from ringpop_py.wire.init import NO_LISTENER
-from ringpop_py.wire.traces import current
+from ringpop_py.base.forks import FORKS
+from ringpop_py.base.values.declared import Named, Natural, Text, convert, encode, replace
+from ringpop_py.base.values.packed import decode_value, encode_value
+from ringpop_py.client.lines.local_daemon import CONNECT_TIMEOUT_S, GRACE_S, connected, peer_of
+from ringpop_py.client.lines.outcomes import LineEnd, Outcomes, no_time_left, take_in
+from ringpop_py.client.lines.trust import key_file
+from ringpop_py.client.proxy_calls import (
+    ManyCalls,
+    all_owners_call,
+    application_call,
+    checked_request,
+    error_in,
+    owner_replies,
+    proxy_call,
+    proxy_reply,
+)
+from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
+from ringpop_py.net.wire.connection import Connection
+from ringpop_py.net.wire.init import NO_LISTENER
+from ringpop_py.net.wire.traces import current
+from ringpop_py.route.proxy.head import RELAY_ENDPOINT, Head, RelayHead
+from ringpop_py.route.proxy.key_groups import KEYS_MAX
+from ringpop_py.route.proxy.request import Reply, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.address import Peer
-    from ringpop_py.errors import RingpopError
-    from ringpop_py.proxy.many import ManyMessage
-    from ringpop_py.proxy.request import (
+    from ringpop_py.base.address import Peer
+    from ringpop_py.base.errors import RingpopError
+    from ringpop_py.member.ring.hashring import HashRing
+    from ringpop_py.net.security.sockets import TlsSocket
+    from ringpop_py.route.proxy.key_groups import ManyMessage
+    from ringpop_py.route.proxy.request import (
         AnyReply,
         AnyRequest,
         Headers,
@@ -71,8 +73,6 @@ if TYPE_CHECKING:
         OwnerReply,
         RequestOptions,
     )
-    from ringpop_py.ring.hashring import HashRing
-    from ringpop_py.security.sockets import TlsSocket
 
 RECEIVE_BYTES: Final = 1 << 16
 CALL_TIMEOUT_S: Final = 10.0
@@ -448,8 +448,8 @@ class Client(Closing):
     def ring(self) -> RingSnapshot:
         """Return the daemon's ring, to look up keys here."""
         # The ring loads NumPy, which most callers do not need.
-        from ringpop_py.dialect import dialect_named  # noqa: PLC0415
-        from ringpop_py.ring.hashring import HashRing  # noqa: PLC0415
+        from ringpop_py.base.dialect import dialect_named  # noqa: PLC0415
+        from ringpop_py.member.ring.hashring import HashRing  # noqa: PLC0415
 
         shown = convert(_Ring, self.admin("/admin/ring"))
         ring = HashRing(

@@ -1,6 +1,7 @@
 """A keyspace for programs that are not members: scripts, WSGI applications. No trio, no thread.
 
-It mirrors `ringpop_py.keyspaces.keyspace.Keyspace`, but blocks, and has connections of its own.
+It mirrors `ringpop_py.state.keyspaces.keyspace.Keyspace`, but blocks, and has connections of its
+own.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ringpop_py.arguments import checked_kind, checked_text
+from ringpop_py.base.arguments import checked_kind, checked_text
+from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
+from ringpop_py.base.values import requests as messages
+from ringpop_py.base.values.declared import replace
+from ringpop_py.base.values.requests import ScanRequest, checked_timeout_s, value_of
 from ringpop_py.client.client import Client, Closing
-from ringpop_py.client.courier import ClientCourier
-from ringpop_py.client.requests import (
+from ringpop_py.client.dispatcher import ClientDispatcher
+from ringpop_py.state.requests import (
     PAGE_ROWS,
     ReadsOf,
     ScansOf,
@@ -28,15 +33,11 @@ from ringpop_py.client.requests import (
     scan_of,
     scattered,
 )
-from ringpop_py.errors import KeyspaceError, KeyspaceUnknown
-from ringpop_py.values import requests as messages
-from ringpop_py.values.declared import replace
-from ringpop_py.values.requests import ScanRequest, checked_timeout_s, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ringpop_py.values.operations import Change, OperationId, Outcome, Value
+    from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ class KeyspaceClient(Closing):
         self._client = client
         self._direct = direct
         self._timeout_s = client.timeout_s
-        self._courier = ClientCourier(client, name, direct=direct)
+        self._dispatcher = ClientDispatcher(client, name, direct=direct)
         self._writer = Writer("client")
 
     def __repr__(self) -> str:
@@ -74,7 +75,7 @@ class KeyspaceClient(Closing):
 
     def close(self) -> None:
         """Close the connections to owners; the next call makes new ones."""
-        self._courier.close()
+        self._dispatcher.close()
 
     # Reading.
 
@@ -96,10 +97,10 @@ class KeyspaceClient(Closing):
         wanted = keys_in(keys)  # they may be read twice
 
         def read(deadline: float) -> dict[str, Value]:
-            keyspace = self._courier.described(deadline)
+            keyspace = self._dispatcher.described(deadline)
             count = keyspace.partitions_count
             request = ReadsOf.of(self.name, keyspace.generation, wanted, count, stale=stale)
-            results = self._courier.ask(request, tuple(request.parts), deadline, stale=stale)
+            results = self._dispatcher.ask(request, tuple(request.parts), deadline, stale=stale)
             return {key: value_of(key, packed) for key, packed in request.rows(results)}
 
         return self._until(timeout_s, read)
@@ -131,11 +132,11 @@ class KeyspaceClient(Closing):
     def _page(
         self, bounds: ScanRequest, deadline: float
     ) -> tuple[list[tuple[str, bytes]], str | None]:
-        keyspace = self._courier.described(deadline)
+        keyspace = self._dispatcher.described(deadline)
         wanted = messages.part_limit(bounds.limit, keyspace.partitions_count)
         request = ScansOf(replace(bounds, generation=keyspace.generation, limit=wanted))
         numbers = range(keyspace.partitions_count)
-        results = self._courier.ask(request, numbers, deadline, stale=request.stale)
+        results = self._dispatcher.ask(request, numbers, deadline, stale=request.stale)
         return messages.merged_page(all_of(results).values(), bounds.limit)
 
     # Writing.
@@ -206,14 +207,14 @@ class KeyspaceClient(Closing):
         wanted = changes_in(changes, offsets)
 
         def write(deadline: float) -> list[Outcome | KeyspaceError]:
-            keyspace = self._courier.described(deadline)
+            keyspace = self._dispatcher.described(deadline)
             groups = grouped([change.key for change in wanted], keyspace.partitions_count)
             parts = {
                 n: self._writer.writes(n, [wanted[at] for at in places], operation_id, offsets)
                 for n, places in groups.items()
             }
             request = WritesOf(self.name, keyspace.generation, parts)
-            return scattered(groups, known(self._courier.ask(request, tuple(parts), deadline)))
+            return scattered(groups, known(self._dispatcher.ask(request, tuple(parts), deadline)))
 
         return self._until(timeout_s, write)
 
@@ -226,6 +227,6 @@ class KeyspaceClient(Closing):
         try:
             return attempt(deadline)
         except KeyspaceUnknown:
-            if not self._courier.look_again(deadline):
+            if not self._dispatcher.look_again(deadline):
                 raise
         return attempt(deadline)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.logs import log
+from ringpop_py.base.logs import log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from ringpop_py.columns.batches import BatchReceiver
-    from ringpop_py.proxy.request import AppCall
+    from ringpop_py.route.proxy.request import AppCall
+    from ringpop_py.state.rows.batches import BatchReceiver
 
 HELD_S: Final = 0.25
 """A node that is held for longer than this is soon suspected: a ping waits twice as long."""

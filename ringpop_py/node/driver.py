@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
-from ringpop_py.errors import (
+from ringpop_py.base.errors import (
     BadRequest,
     BodyError,
     CallError,
@@ -34,11 +34,9 @@ from ringpop_py.errors import (
     PeerFailed,
     PeerSilent,
 )
-from ringpop_py.metering import Histogram
-from ringpop_py.node.reach import Reach
-from ringpop_py.security.identity import Role
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.messages import (
+from ringpop_py.base.metering import Histogram
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.messages import (
     Answered,
     Asked,
     Disconnected,
@@ -51,16 +49,17 @@ from ringpop_py.swim.messages import (
     Refusal,
     Response,
 )
-from ringpop_py.transport.deadlines import now_us
-from ringpop_py.wire.calls import NODE_SERVICE, Answer, Call
-from ringpop_py.wire.codec import Codec, codec_for, endpoint_of
+from ringpop_py.net.security.identity import Role
+from ringpop_py.net.transport.deadlines import now_us
+from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
+from ringpop_py.net.wire.codec import Codec, codec_for, endpoint_of
+from ringpop_py.node.reach import Reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.address import Address
-    from ringpop_py.swim.node import Node
-    from ringpop_py.transport.channel import Channel, IncomingCall
+    from ringpop_py.member.swim.node import Node
+    from ringpop_py.net.transport.channel import Channel, IncomingCall
 
 INBOX_MAX: Final = 10_000
 MICROSECONDS: Final = 1_000_000
@@ -295,17 +294,14 @@ class NodeDriver:
         began_at = trio.current_time()
 
         def done(outcome: Answer | CallError) -> None:
-            if isinstance(effect.request, Ping):
-                self._note_ping(effect.to, outcome, trio.current_time() - began_at)
+            if isinstance(request, Ping):
+                if isinstance(outcome, CallError):
+                    self.reach.failed(effect.to, _reason_of(outcome))
+                else:
+                    self.reach.answered(effect.to, trio.current_time() - began_at)
             self._put(self._ended(effect, outcome))
 
         self._channel.begin(effect.to, call, done)
-
-    def _note_ping(self, peer: Address, outcome: Answer | CallError, took_s: float) -> None:
-        if isinstance(outcome, CallError):
-            self.reach.failed(peer, _reason_of(outcome))
-        else:
-            self.reach.answered(peer, took_s)
 
     def _ended(self, effect: fx.CallPeer, outcome: Answer | CallError) -> Input:
         """Return the input for how a call ended; report what an operator should know."""

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ringpop_py.drain import Draining, Phase, Work, text_of_left
-from ringpop_py.logs import log
-from ringpop_py.swim.effects import Announced, Effect, Evicted
+from ringpop_py.base.logs import log
+from ringpop_py.member.drain import Draining, Phase, Work, text_of_left
+from ringpop_py.member.swim.effects import Announced, Effect, Evicted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_py.keyspaces.on_demand import KeyspacesOnDemand
+    from ringpop_py.member.swim.node import Node
+    from ringpop_py.net.security.site import SiteCertificate
+    from ringpop_py.net.transport.channel import Channel
     from ringpop_py.node.driver import NodeDriver
-    from ringpop_py.proxy.forward import Proxy
-    from ringpop_py.security.site import SiteCertificate
-    from ringpop_py.swim.node import Node
-    from ringpop_py.transport.channel import Channel
+    from ringpop_py.route.proxy.forward import Proxy
+    from ringpop_py.state.keyspaces.on_demand import KeyspacesOnDemand
 
 LOOK_S: Final = 0.02  # work is counted, not tracked, so the end is found by looking
 FAREWELL_S_MAX: Final = 3.0

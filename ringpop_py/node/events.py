@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.logs import log
-from ringpop_py.swim.records import record_of
-from ringpop_py.texts import printable
+from ringpop_py.base.logs import log
+from ringpop_py.base.texts import printable
+from ringpop_py.member.swim.records import record_of
 
 if TYPE_CHECKING:
-    from ringpop_py.security.identity import Identity
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.records import Record
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.records import Record
+    from ringpop_py.net.security.identity import Identity
 
 EVENTS_MAX: Final = 2_000
 PAGE_MAX: Final = 500

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
-from ringpop_py.errors import ConfigError
-from ringpop_py.swim.member import DRAINING, LOAD_LABEL, checked_labels, relabelled
+from ringpop_py.base.errors import ConfigError
+from ringpop_py.member.swim.member import DRAINING, LOAD_LABEL, checked_labels, relabelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.member import Labels
     from ringpop_py.node.driver import NodeDriver
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.member import Labels
 
 PAUSE_S: Final = 10.0
 """The least time between two changes of the label, in seconds: each is gossiped to all members."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.metering import Histogram
+from ringpop_py.base.metering import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 SMOOTHING: Final = 8
 """A round trip is one part of this many in the mean, as in TCP (RFC 6298)."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ringpop_py.errors import JoinRefused, NameLost
-from ringpop_py.swim import effects as fx
+from ringpop_py.base.errors import JoinRefused, NameLost
+from ringpop_py.member.swim import effects as fx
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_py.swim.node import Node
+    from ringpop_py.member.swim.node import Node
 
 
 class Readiness:

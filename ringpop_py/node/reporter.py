@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.logs import log
+from ringpop_py.base.logs import log
+from ringpop_py.base.texts import printable
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import STORE_LABEL
+from ringpop_py.member.swim.records import is_fact, record_of, record_of_burst, text_of
 from ringpop_py.node.events import EventLog, Told
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import STORE_LABEL
-from ringpop_py.swim.records import is_fact, record_of, record_of_burst, text_of
-from ringpop_py.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.swim.member import Member, Status
-    from ringpop_py.swim.records import Record
+    from ringpop_py.member.swim.member import Member, Status
+    from ringpop_py.member.swim.records import Record
 
 STRANGER: Final = "stranger"
 CHANGES_LOGGED_MAX: Final = 50

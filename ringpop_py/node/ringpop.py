@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import trio
 
-from ringpop_py.arguments import checked_callable, checked_text
-from ringpop_py.discovery.seeds import Resolver, Seeds
-from ringpop_py.errors import ConfigError, HostsFileError
-from ringpop_py.faults import is_fault
-from ringpop_py.keyspaces.on_demand import KeyspacesOnDemand
-from ringpop_py.logs import log
+from ringpop_py.base.arguments import checked_callable, checked_text
+from ringpop_py.base.errors import ConfigError, HostsFileError
+from ringpop_py.base.faults import is_fault
+from ringpop_py.base.logs import log
+from ringpop_py.member.discovery.seeds import Resolver, Seeds
+from ringpop_py.member.ring.placement import Placement
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Status
+from ringpop_py.net.security.permits import check_name
 from ringpop_py.node.batches import BatchHandler
 from ringpop_py.node.disks import Disks
 from ringpop_py.node.driver import NodeDriver
@@ -24,38 +27,41 @@ from ringpop_py.node.labels import OwnLabels
 from ringpop_py.node.mark import ReplayMark
 from ringpop_py.node.readiness import Readiness
 from ringpop_py.node.reporter import Reporter
-from ringpop_py.proxy.application import Application
-from ringpop_py.proxy.entering import EntryServer
-from ringpop_py.proxy.forward import Proxy
-from ringpop_py.proxy.many import KEYS_MAX, checked_many, checked_request
-from ringpop_py.proxy.owners import RingOwners
-from ringpop_py.proxy.receive import ProxyServer
-from ringpop_py.proxy.request import Handler, ManyHandler
-from ringpop_py.ring.placement import Placement
-from ringpop_py.security.permits import check_name
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Status
+from ringpop_py.route.proxy.application import Application
+from ringpop_py.route.proxy.forward import Proxy
+from ringpop_py.route.proxy.key_groups import KEYS_MAX, checked_many, checked_request
+from ringpop_py.route.proxy.owners import RingOwners
+from ringpop_py.route.proxy.receive import ProxyServer
+from ringpop_py.route.proxy.request import Handler, ManyHandler
+from ringpop_py.route.proxy.web_entry import EntryServer
+from ringpop_py.state.keyspaces.on_demand import KeyspacesOnDemand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
-    from ringpop_py.address import Address
-    from ringpop_py.columns.batches import BatchFunction
-    from ringpop_py.config.settings import Config
-    from ringpop_py.discovery.seeds import Resolving
-    from ringpop_py.errors import RingpopError
-    from ringpop_py.keyed.aggregations import Aggregation
-    from ringpop_py.keyspaces.keyspace import Keyspace
-    from ringpop_py.keyspaces.registry import Keyspaces
-    from ringpop_py.keyspaces.stored import OpenedStore
-    from ringpop_py.node.beside import DataflowsBeside, ShufflesBeside
-    from ringpop_py.placing.definition import Settings
-    from ringpop_py.proxy.request import AnyReply, AnyRequest, Headers, OwnerReply, RequestOptions
-    from ringpop_py.security.credentials import KeyCredentials
-    from ringpop_py.swim.member import Labels, Member
-    from ringpop_py.swim.node import Node
-    from ringpop_py.swim.records import Record
-    from ringpop_py.transport.channel import Channel
+    from ringpop_py.base.address import Address
+    from ringpop_py.base.config.settings import Config
+    from ringpop_py.base.errors import RingpopError
+    from ringpop_py.member.discovery.seeds import Resolving
+    from ringpop_py.member.swim.member import Labels, Member
+    from ringpop_py.member.swim.node import Node
+    from ringpop_py.member.swim.records import Record
+    from ringpop_py.net.security.credentials import KeyCredentials
+    from ringpop_py.net.transport.channel import Channel
+    from ringpop_py.node.sidecars import DataflowsBeside, ShufflesBeside
+    from ringpop_py.route.proxy.request import (
+        AnyReply,
+        AnyRequest,
+        Headers,
+        OwnerReply,
+        RequestOptions,
+    )
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.keyspaces.registry import Keyspaces
+    from ringpop_py.state.keyspaces.stored import OpenedStore
+    from ringpop_py.state.placement.definition import Settings
+    from ringpop_py.state.rows.batches import BatchFunction
+    from ringpop_py.state.table.aggregations import Aggregation
 
 H = TypeVar("H", bound=Handler)
 M = TypeVar("M", bound=ManyHandler)
@@ -282,7 +288,7 @@ class Ringpop:
         """Decorate a function to receive Arrow batches routed by the column *key*.
 
         It is called with a `pyarrow.RecordBatch` of the rows that this node owns and has not
-        received before (see `ringpop_py.columns.batches`), and returns nothing.
+        received before (see `ringpop_py.state.rows.batches`), and returns nothing.
 
         With *answers* it returns a `pyarrow.RecordBatch` for these rows, of any length. It is then
         called for each request (`ringpop_py.spark.route_answers`), so it must be idempotent.
@@ -291,7 +297,7 @@ class Ringpop:
         *in_thread* it runs in a thread beside the node, for one batch at a time, in the order in
         which they came; what it shares with other handlers must then be safe to use from there.
         """
-        from ringpop_py.columns.batches import BatchReceiver  # noqa: PLC0415 - pyarrow is an extra
+        from ringpop_py.state.rows.batches import BatchReceiver  # noqa: PLC0415 - pyarrow is an extra
 
         def add(function: BatchFunction) -> BatchFunction:
             receiver = BatchReceiver(
@@ -311,7 +317,7 @@ class Ringpop:
     ) -> Coroutine[Any, Any, AnyReply | None]:
         """Return None if this node owns *key*, and the owner's reply otherwise.
 
-        See `ringpop_py.proxy.forward.Proxy.handle_or_proxy`, also for what it raises.
+        See `ringpop_py.route.proxy.forward.Proxy.handle_or_proxy`, also for what it raises.
         """
         # Passed on as it is: awaiting it here would cost each request.
         return self.proxying.handle_or_proxy(key, request, **options)
@@ -358,7 +364,7 @@ class Ringpop:
 
         Returns:
             The answer to each request, in their order: a body, or the error with which it ended
-            (see `ringpop_py.proxy.forward.Proxy.handle_or_proxy`).
+            (see `ringpop_py.route.proxy.forward.Proxy.handle_or_proxy`).
 
         Raises:
             ConfigError: an argument or an option is not what it has to be.
@@ -380,7 +386,7 @@ class Ringpop:
         Without *settings*, return the one that exists, however it was created.
 
         Args:
-            settings: see `ringpop_py.placing.definition.Definition`.
+            settings: see `ringpop_py.state.placement.definition.Definition`.
 
         Raises:
             ConfigError: the name is one of the cluster's own, a setting cannot be used, or this
@@ -393,7 +399,7 @@ class Ringpop:
         check_name(name)
         if not settings:
             return await self.keyspaces.get(name)
-        from ringpop_py.placing.definition import Definition  # noqa: PLC0415 - on demand
+        from ringpop_py.state.placement.definition import Definition  # noqa: PLC0415 - on demand
 
         return await self.keyspaces.open(Definition.of_record({"name": name, **settings}))
 
@@ -401,7 +407,8 @@ class Ringpop:
         """Register a function of a key's value (or ABSENT) and an argument as *name*.
 
         `Keyspace.update` can then name it, for keys that this node owns; register it on all nodes.
-        It runs once, at the owner, and returns the new value. See `ringpop_py.keyed.aggregations`.
+        It runs once, at the owner, and returns the new value. See
+        `ringpop_py.state.table.aggregations`.
 
         Raises:
             ConfigError: an aggregation of that name exists, *name* is not text, or the function is

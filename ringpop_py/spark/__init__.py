@@ -1,14 +1,20 @@
 """A cluster from Spark: owners as a column, rows to their owners, keyspaces read and written.
 
-Only this package knows pyspark, and it does not import the daemon: Spark's workers load neither
-the daemon nor trio. A task loads only the modules that it needs, so names are imported lazily.
+It promises that Spark and the ring name the same owner for each key, and that each row of a job
+takes effect once or, if the job fails, never. Spark's workers load neither the daemon nor trio.
+
+Begin with `routes.py` (rows to their owners), `source/source.py` (the data source) and `owner.py`
+(owners as a column). `arrow` packs rows, and `pipeline` is a job described by a TOML file.
+
+Only this room knows pyspark. It imports all rooms below except `node`. A task loads only the
+modules that it needs, so names are imported lazily.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringpop_py.lazy import lazily
+from ringpop_py.base.lazy import lazily
 
 if TYPE_CHECKING:
     from ringpop_py.spark.combining import combined as combined
@@ -35,13 +41,15 @@ else:
     __getattr__, __dir__, __all__ = lazily(
         __name__,
         {
-            "combining": "combined",
-            "owner": "owner_index partition_owner repartition_by_owner ring_owner ring_partition",
-            "routes": "RouteReport route route_answers",
-            "shuffles": "ShuffleReport shuffle",
-            "snapshot": "describe_keyspace describe_ring keyspace_snapshot ring_snapshot",
-            "source.reports": "WriteReport stream_job write_report",
-            "source.scan": "lookup",
-            "source.source": "RingpopDataSource",
+            "spark.combining": "combined",
+            "spark.owner": (
+                "owner_index partition_owner repartition_by_owner ring_owner ring_partition"
+            ),
+            "spark.routes": "RouteReport route route_answers",
+            "spark.shuffles": "ShuffleReport shuffle",
+            "spark.snapshot": "describe_keyspace describe_ring keyspace_snapshot ring_snapshot",
+            "spark.source.reports": "WriteReport stream_job write_report",
+            "spark.source.scan": "lookup",
+            "spark.source.source": "RingpopDataSource",
         },
     )

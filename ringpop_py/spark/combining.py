@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, NullType, StringType, StructType
 
-from ringpop_py.errors import ConfigError
-from ringpop_py.keyed.aggregations import DIGITS_MAX
+from ringpop_py.base.errors import ConfigError
 from ringpop_py.spark.arrow.packing import COUNTED, counted_in, fitted
 from ringpop_py.spark.options import quoted, write_options
+from ringpop_py.state.table.aggregations import DIGITS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringpop_py.errors import BadKey, BodyError, ConfigError
-from ringpop_py.values.arrow import sound
+from ringpop_py.base.errors import BadKey, BodyError, ConfigError
+from ringpop_py.base.values.arrow import sound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,14 +14,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, TypeVar, get_args
 
-from ringpop_py.address import Address
-from ringpop_py.config.settings import check_schedule
-from ringpop_py.discovery.hosts import listed_addresses
-from ringpop_py.errors import BodyError, ConfigError
-from ringpop_py.placing.definition import NAME_CHARACTERS_MAX, NAME_QUOTED_MAX, is_name
-from ringpop_py.placing.keys import PARTITIONS_MAX
-from ringpop_py.values.declared import Text, converter
-from ringpop_py.values.packed import decode_value
+from ringpop_py.base.address import Address
+from ringpop_py.base.config.settings import check_schedule
+from ringpop_py.base.errors import BodyError, ConfigError
+from ringpop_py.base.values.declared import Text, converter
+from ringpop_py.base.values.packed import decode_value
+from ringpop_py.member.discovery.hosts import listed_addresses
+from ringpop_py.state.placement.definition import NAME_CHARACTERS_MAX, NAME_QUOTED_MAX, is_name
+from ringpop_py.state.placement.keys import PARTITIONS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

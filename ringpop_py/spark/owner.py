@@ -1,7 +1,7 @@
 """The owner and the partition of a key as Spark SQL: no row passes through Python.
 
 Spark's ``xxhash64`` and a native ring give a text the same hash, so the lookup of `RadixIndex`
-(`ringpop_py.ring`) can be written as columns, with its tables as literals
+(`ringpop_py.member.ring`) can be written as columns, with its tables as literals
 (`ringpop_py.spark.tables`).
 """
 
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
-from ringpop_py.arguments import checked_kind
+from ringpop_py.base.arguments import checked_kind
+from ringpop_py.base.dialect import NATIVE
+from ringpop_py.base.errors import ConfigError, NoOwner
 from ringpop_py.client.client import RingSnapshot
-from ringpop_py.dialect import NATIVE
-from ringpop_py.errors import ConfigError, NoOwner
-from ringpop_py.placing.keys import NOBODY, PARTITIONS_MAX
-from ringpop_py.ring.hashring import HashRing
+from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.spark.keys import TEXT, key_text, key_type
 from ringpop_py.spark.options import quoted
 from ringpop_py.spark.snapshot import KeyspaceSnapshot
 from ringpop_py.spark.tables import driver, integers, texts
+from ringpop_py.state.placement.keys import NOBODY, PARTITIONS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
 
-    from ringpop_py.ring.points import RadixIndex
+    from ringpop_py.member.ring.points import RadixIndex
 
 SLOTS_MAX: Final = 1 << 15
 """The largest table of slots in a query plan, which the caches of a processor hold; denser points
@@ -145,7 +145,7 @@ def _column(column: Column | str) -> Column:
 def ring_partition(column: Column | str, partitions: int) -> Column:
     """Return the partition, out of *partitions*, of the key in *column*; NULL if the key is NULL.
 
-    The result equals `ringpop_py.placing.keys.partition_of`.
+    The result equals `ringpop_py.state.placement.keys.partition_of`.
 
     Raises:
         ConfigError: no keyspace has that many partitions.

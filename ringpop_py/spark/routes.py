@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
-from ringpop_py import errors
-from ringpop_py.columns.batches import POSITION, ROWS_MAX, SOURCE_TEXT_MAX
-from ringpop_py.config.settings import check_schedule
-from ringpop_py.errors import ConfigError, RingpopError
-from ringpop_py.proxy.request import Request
+from ringpop_py.base import errors
+from ringpop_py.base.config.settings import check_schedule
+from ringpop_py.base.errors import ConfigError, RingpopError
+from ringpop_py.base.values.declared import decode
+from ringpop_py.route.proxy.request import Request
 from ringpop_py.spark.keys import BINARY, INTEGERS, column_named, key_text, key_type
 from ringpop_py.spark.options import ON_NULL_KEY, quoted
 from ringpop_py.spark.owner import native_ring
 from ringpop_py.spark.schemas import arrow_schema, struct_of
 from ringpop_py.spark.sender import HASH, REPORT, Deliver, Report, RoutePlan, Through, probe
 from ringpop_py.spark.snapshot import peer_list, ring_snapshot
-from ringpop_py.values.declared import decode
+from ringpop_py.state.rows.batches import POSITION, ROWS_MAX, SOURCE_TEXT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
     from ringpop_py.spark.options import OnNullKey
 
 BATCH_ROWS: Final = 50_000

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ringpop_py.errors import ConfigError
+from ringpop_py.base.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,17 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from ringpop_py.client.client import Client, Closing, Pending, RingSnapshot
-from ringpop_py.columns.batches import (
-    POSITION,
-    ROWS_MAX,
-    BatchReply,
-    BatchSource,
-    encode_batch,
-    rows_in,
-)
-from ringpop_py.columns.packed import array_of, binary_of, numbers_of, places_of_valid
-from ringpop_py.errors import (
+from ringpop_py.base.errors import (
     ApplicationError,
     BadRequest,
     CallError,
@@ -45,14 +35,24 @@ from ringpop_py.errors import (
     RingpopError,
     WireError,
 )
-from ringpop_py.proxy.failures import decode_failure
-from ringpop_py.proxy.head import APPLICATION_SCHEME
-from ringpop_py.proxy.request import Request
-from ringpop_py.ring.hashring import HashRing
+from ringpop_py.base.values.declared import Declared, decode, encode
+from ringpop_py.client.client import Client, Closing, Pending, RingSnapshot
+from ringpop_py.member.ring.hashring import HashRing
+from ringpop_py.net.wire.calls import Call
+from ringpop_py.route.proxy.failures import decode_failure
+from ringpop_py.route.proxy.head import APPLICATION_SCHEME
+from ringpop_py.route.proxy.request import Request
 from ringpop_py.spark.keys import key_texts, refuse_null_keys
 from ringpop_py.spark.snapshot import ring_snapshot
-from ringpop_py.values.declared import Declared, decode, encode
-from ringpop_py.wire.calls import Call
+from ringpop_py.state.rows.batches import (
+    POSITION,
+    ROWS_MAX,
+    BatchReply,
+    BatchSource,
+    encode_batch,
+    rows_in,
+)
+from ringpop_py.state.rows.packed import array_of, binary_of, numbers_of, places_of_valid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

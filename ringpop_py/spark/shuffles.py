@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from ringpop_py.errors import ConfigError
-from ringpop_py.shuffling.client import INTERVALS, TIMEOUT_S, RandomOrder, ShuffleClient
-from ringpop_py.shuffling.putting import Receipt
-from ringpop_py.values.arrow import schema_in
+from ringpop_py.base.errors import ConfigError
+from ringpop_py.base.values.arrow import schema_in
+from ringpop_py.flow.shuffle.client.client import INTERVALS, TIMEOUT_S, RandomOrder, ShuffleClient
+from ringpop_py.flow.shuffle.client.puts import Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
-    from ringpop_py.shuffle.calls import Durability
+    from ringpop_py.flow.shuffle.protocol.calls import Durability
 
 GATHERED_BYTES: Final = 16 * 1024 * 1024
 """The bytes of rows that a task gathers before it puts them, so that frames are large."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-from ringpop_py.address import Address
+from ringpop_py.base.address import Address
+from ringpop_py.base.errors import CallError, ConfigError, ConnectFailed, WireError
+from ringpop_py.base.values.declared import Meta, Named, Natural, Text, convert
 from ringpop_py.client.client import Client
-from ringpop_py.errors import CallError, ConfigError, ConnectFailed, WireError
-from ringpop_py.placing.keys import NOBODY, PARTITIONS_READ_MAX
-from ringpop_py.values.declared import Meta, Named, Natural, Text, convert
+from ringpop_py.state.placement.keys import NOBODY, PARTITIONS_READ_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -32,11 +32,11 @@ from pyspark.sql.types import (
     UserDefinedType,
 )
 
-from ringpop_py.errors import BodyError, ConfigError
-from ringpop_py.jobs.messages import SCHEMA_CHARACTERS_MAX
-from ringpop_py.keyed.aggregations import DIGITS_MAX, FIELDS
+from ringpop_py.base.errors import BodyError, ConfigError
+from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.spark.options import quoted
-from ringpop_py.values.packed import decode_value, encode_value
+from ringpop_py.state.jobs.messages import SCHEMA_CHARACTERS_MAX
+from ringpop_py.state.table.aggregations import DIGITS_MAX, FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

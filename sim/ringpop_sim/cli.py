@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.cli.commands import command_parser
+from ringpop_py.edge.cli.commands import command_parser
 from ringpop_sim import commands as c
 from ringpop_sim.commands import (
     dataflows,

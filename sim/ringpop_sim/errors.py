@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_py.errors import RingpopError
+from ringpop_py.base.errors import RingpopError
 
 
 class PlanError(RingpopError, ValueError):

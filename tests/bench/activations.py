@@ -20,7 +20,7 @@ import trio.testing
 
 from ringpop_py import Request
 from tests.bench.keyspaces.nodes import hush
-from tests.keyspaces.clusters import a_cluster, all_online, key_at
+from tests.state.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,7 +35,7 @@ TURNS: Final = 21  # an odd number: the median is a count that was seen
 
 
 class Activation(NamedTuple):
-    """A function: its package, for example `ringpop_py.wire`, its file, and its name."""
+    """A function: its package, for example `ringpop_py.net.wire`, its file, and its name."""
 
     package: str
     file: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.address import Address
-from ringpop_py.dialect import NATIVE, RINGPOP
-from ringpop_py.swim.checksum import OrderedChecksum, SumChecksum
-from ringpop_py.swim.member import Member, Status
+from ringpop_py.base.address import Address
+from ringpop_py.base.dialect import NATIVE, RINGPOP
+from ringpop_py.member.swim.checksum import OrderedChecksum, SumChecksum
+from ringpop_py.member.swim.member import Member, Status
 from tests.bench.report import Row, seconds_each, smaller_is_better, without_peer
 
 if TYPE_CHECKING:

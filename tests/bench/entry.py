@@ -22,7 +22,7 @@ from tests.e2e.local_cluster import LocalCluster, free_addresses
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 from tests.bench.report import Row
 
 HERE: Final = Path(__file__).parent / "entries"

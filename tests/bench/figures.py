@@ -20,50 +20,56 @@ PRODUCT: Final = ("ringpop_py", "sim", "demo", "tests/bench", "pyproject.toml")
 """The paths whose uncommitted changes make a measured tree ``-dirty``."""
 
 NODE: Final = (
-    *(f"ringpop_py/{name}" for name in ("admin", "cli", "config", "discovery", "node", "proxy")),
-    *(f"ringpop_py/{name}" for name in ("ring", "security", "swim", "transport", "values", "wire")),
-    "ringpop_py/keyspaces/on_demand.py",
+    *(f"ringpop_py/{name}" for name in ("base", "member", "node", "route", "edge/admin")),
+    *(f"ringpop_py/{name}" for name in ("edge/cli", "edge/daemon.py", "net/security")),
+    *("ringpop_py/net/transport", "ringpop_py/net/wire", "ringpop_py/state/keyspaces/on_demand.py"),
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "ringpop_py").glob("*.py")),
 )
 """What a node without keyspaces loads."""
 
 STATE: Final = tuple(
-    f"ringpop_py/{name}"
-    for name in (
-        *("actors", "catalog", "client", "columns", "jobs", "journal", "keyed", "keyspaces"),
-        *("durable", "memory", "owning", "placing", "shares", "stores", "transport", "values"),
-        "wire",
-    )
+    f"ringpop_py/{name}" for name in ("base/values", "client", "net/transport", "net/wire", "state")
 )
 """What keyspaces are made of."""
 
 MEASURES: Final = {
-    "lookup": ("ringpop_py/ring", "ringpop_py/dialect.py"),
-    "checksum": ("ringpop_py/swim/checksum.py", "ringpop_py/dialect.py"),
-    "rpc": tuple(f"ringpop_py/{name}" for name in ("proxy", "transport", "values", "wire")),
+    "lookup": ("ringpop_py/member/ring", "ringpop_py/base/dialect.py"),
+    "checksum": ("ringpop_py/member/swim/checksum.py", "ringpop_py/base/dialect.py"),
+    "rpc": tuple(
+        f"ringpop_py/{name}" for name in ("base/values", "net/transport", "net/wire", "route/proxy")
+    ),
     "start": NODE,
     "converge": NODE,
     "gossip": NODE,
-    "protocol": ("ringpop_py/swim", "ringpop_py/wire/codec.py", "sim/ringpop_sim"),
-    "simulator": ("ringpop_py/swim", "ringpop_py/ring/placement.py", "sim/ringpop_sim"),
+    "protocol": ("ringpop_py/member/swim", "ringpop_py/net/wire/codec.py", "sim/ringpop_sim"),
+    "simulator": (
+        "ringpop_py/member/swim",
+        "ringpop_py/member/ring/placement.py",
+        "sim/ringpop_sim",
+    ),
     "spark": ("ringpop_py/spark", *STATE),
     "state": STATE,
     "shuffle": (
-        "ringpop_py/shuffle",
-        "ringpop_py/shuffler",
-        "ringpop_py/shuffling",
-        "ringpop_py/sorting",
+        "ringpop_py/flow/shuffle/protocol",
+        "ringpop_py/flow/shuffle/server",
+        "ringpop_py/flow/shuffle/client",
+        "ringpop_py/flow/shuffle/sorting",
         "ringpop_py/spark/shuffles.py",
     ),
-    "security": ("ringpop_py/security", "ringpop_py/transport", "ringpop_py/wire"),
+    "security": ("ringpop_py/net/security", "ringpop_py/net/transport", "ringpop_py/net/wire"),
     "entry": (
+        *(f"ringpop_py/{name}" for name in ("base/values", "client", "edge/entry", "member/ring")),
         *(
             f"ringpop_py/{name}"
-            for name in ("entry", "proxy", "ring", "transport", "values", "wire")
+            for name in ("net/http", "net/transport", "net/wire", "route/proxy")
         ),
-        *("ringpop_py/client/aio.py", "ringpop_py/client/proxying.py"),
     ),
-    "streams": ("ringpop_py/dataflow", "ringpop_py/exchange", "ringpop_py/streams", *STATE),
+    "streams": (
+        "ringpop_py/flow/dataflow",
+        "ringpop_py/flow/exchange",
+        "ringpop_py/flow/streams",
+        *STATE,
+    ),
     "demo": ("ringpop_py", "demo"),
 }
 """For each benchmark the sources that it measures: a change of them makes its rows stale."""

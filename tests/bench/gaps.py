@@ -27,7 +27,7 @@ from tests.e2e.local_cluster import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
 
 KEYS: Final = tuple(f"sensor-{number}" for number in range(16))
 PARTITIONS: Final = 64

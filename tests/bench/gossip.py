@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.cli.commands import count
+from ringpop_py.edge.cli.commands import count
 from tests.bench.choices import some_of
 from tests.bench.clusters.experiments import EXPERIMENTS, PRODUCTS
 from tests.bench.clusters.kinship import PYTHON_VARIABLE

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from ringpop_py.address import Address
-from ringpop_py.config.settings import ProxyConfig
-from ringpop_py.proxy.application import Application
-from ringpop_py.proxy.forward import Proxy
-from ringpop_py.proxy.owners import RingOwners
-from ringpop_py.proxy.receive import ProxyServer
-from ringpop_py.proxy.request import AppCall, ManyCall, ManyRequest, Request
-from ringpop_py.ring.hashring import HashRing
-from ringpop_py.transport.channel import Channel, IncomingCall
-from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.base.address import Address
+from ringpop_py.base.config.settings import ProxyConfig
+from ringpop_py.member.ring.hashring import HashRing
+from ringpop_py.net.transport.channel import Channel, IncomingCall
+from ringpop_py.net.wire.calls import Answer, Call
+from ringpop_py.route.proxy.application import Application
+from ringpop_py.route.proxy.forward import Proxy
+from ringpop_py.route.proxy.owners import RingOwners
+from ringpop_py.route.proxy.receive import ProxyServer
+from ringpop_py.route.proxy.request import AppCall, ManyCall, ManyRequest, Request
 from tests.bench.report import Row, larger_is_better, smaller_is_better
 from tests.bench.sides import output, python_side, serving
 

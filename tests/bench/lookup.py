@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ringpop_py.address import Address
-from ringpop_py.config.settings import GossipConfig
-from ringpop_py.dialect import NATIVE
-from ringpop_py.ring.hashring import POINTS_COUNT, HashRing
-from ringpop_py.ring.placement import Placement
-from ringpop_py.swim.member import Member
-from ringpop_py.swim.messages import Asked, MemberChange, Ping
-from ringpop_py.swim.node import Node
+from ringpop_py.base.address import Address
+from ringpop_py.base.config.settings import GossipConfig
+from ringpop_py.base.dialect import NATIVE
+from ringpop_py.member.ring.hashring import POINTS_COUNT, HashRing
+from ringpop_py.member.ring.placement import Placement
+from ringpop_py.member.swim.member import Member
+from ringpop_py.member.swim.messages import Asked, MemberChange, Ping
+from ringpop_py.member.swim.node import Node
 from tests.bench.report import Row, seconds_each, smaller_is_better, without_peer
 
 if TYPE_CHECKING:

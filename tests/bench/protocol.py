@@ -18,16 +18,16 @@ from math import inf
 from statistics import fmean, median
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.address import Address
-from ringpop_py.cli.commands import count
-from ringpop_py.config.settings import PRESETS
-from ringpop_py.dialect import NATIVE
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Member, Status
-from ringpop_py.swim.messages import Answered, Asked
-from ringpop_py.swim.node import Node
-from ringpop_py.values.declared import replace
-from ringpop_py.wire.codec import codec_for
+from ringpop_py.base.address import Address
+from ringpop_py.base.config.settings import PRESETS
+from ringpop_py.base.dialect import NATIVE
+from ringpop_py.base.values.declared import replace
+from ringpop_py.edge.cli.commands import count
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Member, Status
+from ringpop_py.member.swim.messages import Answered, Asked
+from ringpop_py.member.swim.node import Node
+from ringpop_py.net.wire.codec import codec_for
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Operation, Pause, Plan, Slow
 from ringpop_sim.runs.run import Run
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from ringpop_py.swim.effects import Effect
+    from ringpop_py.member.swim.effects import Effect
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
     from tests.bench.report import Row

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from ringpop_py.address import Address
-from ringpop_py.transport.channel import Channel, IncomingCall
-from ringpop_py.wire.calls import Answer, Call
+from ringpop_py.base.address import Address
+from ringpop_py.net.transport.channel import Channel, IncomingCall
+from ringpop_py.net.wire.calls import Answer, Call
 from tests.bench import hop
 from tests.bench.report import (
     Row,
@@ -36,7 +36,7 @@ from tests.bench.sides import START_S, Side, output, python_side, serving
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from ringpop_py.transport.network import Network
+    from ringpop_py.net.transport.network import Network
 
 CALLERS: Final = (1, 16, 64, 256)
 BODY: Final = b"x" * 64

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.address import Address
-from ringpop_py.lines.trust import KEY_VARIABLE
-from ringpop_py.security.credentials import KeyCredentials, member_credentials
-from ringpop_py.security.keys import new_key, write_keys
-from ringpop_py.transport.tcp import TcpNetwork
-from ringpop_py.transport.tls import TlsNetwork
+from ringpop_py.base.address import Address
+from ringpop_py.client.lines.trust import KEY_VARIABLE
+from ringpop_py.net.security.credentials import KeyCredentials, member_credentials
+from ringpop_py.net.security.keys import new_key, write_keys
+from ringpop_py.net.transport.tcp import TcpNetwork
+from ringpop_py.net.transport.tls import TlsNetwork
 from tests.bench import rpc
 from tests.bench.report import Row, larger_is_better, smaller_is_better
 from tests.bench.sides import python_side

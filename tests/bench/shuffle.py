@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ringpop_py.cli.commands import count
-from ringpop_py.shuffling.client import ShuffleClient
+from ringpop_py.edge.cli.commands import count
+from ringpop_py.flow.shuffle.client.client import ShuffleClient
 from tests.bench.choices import a_file, some_of
 from tests.bench.report import against_goal, larger_is_better, smaller_is_better
 from tests.bench.shuffles.lateness import lateness

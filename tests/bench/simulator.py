@@ -17,8 +17,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from ringpop_py.swim.member import Member
-from ringpop_py.swim.node import Node
+from ringpop_py.member.swim.member import Member
+from ringpop_py.member.swim.node import Node
 from ringpop_sim.commands import positive_seconds
 from ringpop_sim.plans.plan import Plan
 from ringpop_sim.runs.random_plans import random_plan

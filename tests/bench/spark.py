@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.cli.commands import count
+from ringpop_py.edge.cli.commands import count
 from tests.bench.choices import a_file, some_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.address import Address
+from ringpop_py.base.address import Address
 from tests.bench.clusters.processes import cpu_seconds, memory_bytes
 from tests.bench.report import against_goal, smaller_is_better
 from tests.bench.sides import START_S
@@ -55,7 +55,7 @@ def run() -> Iterator[Row]:
 def _node(log: Path, python: Sequence[str]) -> tuple[float, int]:
     """Seconds of a processor until a node listens, and its resident bytes a little later."""
     address = Address("127.0.0.1", 0)
-    command = (*python, "-m", "ringpop_py.cli.ringpopd", "--listen", str(address))
+    command = (*python, "-m", "ringpop_py.edge.cli.ringpopd", "--listen", str(address))
     node = LocalNode(address, log, command)
     node.start()
     try:

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ringpop_py import Address, Config, Outcome, open_ringpop
+from ringpop_py.base.values.declared import encode
 from ringpop_py.dataflow import start_dataflow
-from ringpop_py.dataflow.channels import ELEMENT, CallLine, Taken, answered
-from ringpop_py.dataflow.flight import FlightSide
-from ringpop_py.exchange.elements import Data, Hop, head_of
+from ringpop_py.flow.dataflow.channels import ELEMENT, CallLine, Taken
+from ringpop_py.flow.exchange.elements import Data, Hop, head_of
+from ringpop_py.net.transport.channel import Channel, IncomingCall
+from ringpop_py.net.wire.calls import NODE_SERVICE, Answer
 from ringpop_py.streams import Files, start_stream
-from ringpop_py.transport.channel import Channel, IncomingCall
-from ringpop_py.wire.calls import NODE_SERVICE
 from tests.bench import gaps
 from tests.bench.report import (
     NOT_INSTALLED,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from ringpop_py.dataflow import Context
     from ringpop_py.dataflow import Row as StageRow
-    from ringpop_py.wire.calls import Answer
 
 WORDS: Final = 1_000_000
 DISTINCT: Final = 20_000
@@ -126,16 +125,14 @@ def _gap(turns: int) -> Row:
 
 def _exchange(folder: Path, turns: int) -> Iterator[Row]:
     for size, number in EXCHANGED.items():
-        rates: dict[str, list[float]] = {"calls": [], "flight": [], "tcp": []}
+        rates: dict[str, list[float]] = {"calls": [], "tcp": []}
         for _ in range(turns):
             for mode, found in rates.items():
                 seconds = _seconds(f"exchange-{mode}", folder, str(number))
                 found.append(EXCHANGE_BYTES / seconds / 1e6)
         raw = median(rates["tcp"])
-        for mode in ("calls", "flight"):
-            target = TARGETS[size] if mode == "calls" else None
-            name = f"streams.exchange.{mode}.{size}"
-            yield larger_is_better(name, median(rates[mode]), "MB/s", "raw TCP", raw, target)
+        name, ours = f"streams.exchange.calls.{size}", median(rates["calls"])
+        yield larger_is_better(name, ours, "MB/s", "raw TCP", raw, TARGETS[size])
 
 
 def _in_turns(modes: Sequence[str], folder: Path, options: argparse.Namespace) -> dict[str, float]:
@@ -280,7 +277,7 @@ async def _exchange_calls(size: int) -> float:
 
         def take(call: IncomingCall) -> Answer:
             got[0] += len(call.arg3)
-            return answered(Taken(taken=True))
+            return Answer(ok=True, arg3=encode(Taken(taken=True)))
 
         there.serve(NODE_SERVICE, ELEMENT, take)
         address = await _listening(there, nursery)
@@ -296,33 +293,6 @@ async def _listening(channel: Channel, nursery: trio.Nursery) -> Address:
     address = await channel.listen(Address("127.0.0.1", 0))
     await nursery.start(channel.run)
     return address
-
-
-async def _exchange_flight(size: int) -> float:
-    import pyarrow as pa
-
-    batch = pa.record_batch([pa.array([_payload(size)])], names=["value"])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    body = sink.getvalue().to_pybytes()
-    async with trio.open_nursery() as nursery:
-        channel = Channel(process_name="here")
-        address = await _listening(channel, nursery)
-
-        async def take(_hop: Hop, _element: object) -> Taken:
-            return Taken(taken=True)
-
-        side = FlightSide(channel, "127.0.0.1", lambda _: address, take)
-        channel.serve(NODE_SERVICE, "/dataflow/flight", side.where)
-        nursery.start_soon(side.run)
-        line = side.line("here")
-        while not side.runs:
-            await trio.sleep(0.05)
-        seconds = await _bring_all(line, body)
-        await line.aclose()
-        nursery.cancel_scope.cancel()
-    return seconds
 
 
 async def _bring_all(line: Any, body: bytes) -> float:  # noqa: ANN401 - a `Line`
@@ -379,8 +349,6 @@ def _main(mode: str, folder: str, *rest: str) -> None:
                 seconds = _bytewax(path, store)
             case "exchange-calls":
                 seconds = trio.run(_exchange_calls, int(rest[0]))
-            case "exchange-flight":
-                seconds = trio.run(_exchange_flight, int(rest[0]))
             case "exchange-tcp":
                 seconds = _exchange_tcp(int(rest[0]))
             case _:

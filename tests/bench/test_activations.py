@@ -27,4 +27,4 @@ def test_the_counts_of_one_kind_of_request_can_be_seen_by_package(
     counts = [line.split() for line in lines[1:]]
     assert lines[0].startswith("proxied call: ")
     assert sum(int(count) for count, _ in counts) == int(lines[0].split()[2].rstrip(","))
-    assert "ringpop_py.transport" in {package for _, package in counts}
+    assert "ringpop_py.net.transport" in {package for _, package in counts}

@@ -34,11 +34,11 @@ FIGURE_IN_PROSE = r"\d (?:ns|us|ms|s|MB)\b|\bratio\b.*\d|\d %"
 
 
 class Repository:
-    """A repository of git with one file, `ringpop_py/ring/hashring.py`."""
+    """A repository of git with one file, `ringpop_py/member/ring/hashring.py`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.file = root / "ringpop_py" / "ring" / "hashring.py"
+        self.file = root / "ringpop_py" / "member" / "ring" / "hashring.py"
         self.file.parent.mkdir(parents=True)
         self.git("init", "--quiet")
         self.commit("one")
@@ -149,10 +149,10 @@ def test_a_row_is_stale_when_what_it_measures_has_changed_since(repository: Repo
     def since(commit: str, path: str) -> list[str] | None:
         return changes_since(commit, (path,), repository.root)
 
-    assert since(measured, "ringpop_py/ring/hashring.py") == [f"{changed} ring: three"]
-    assert since(changed, "ringpop_py/ring/hashring.py") == []
-    assert since(measured, "ringpop_py/wire") == []
-    assert since("0123456", "ringpop_py/ring/hashring.py") is None
+    assert since(measured, "ringpop_py/member/ring/hashring.py") == [f"{changed} ring: three"]
+    assert since(changed, "ringpop_py/member/ring/hashring.py") == []
+    assert since(measured, "ringpop_py/net/wire") == []
+    assert since("0123456", "ringpop_py/member/ring/hashring.py") is None
 
 
 def test_the_commit_is_printed_with_each_row(capsys: pytest.CaptureFixture[str]) -> None:

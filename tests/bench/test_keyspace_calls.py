@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.catalog.layout import KeyspaceKeys
-from ringpop_py.journal.codec import encode_record
-from ringpop_py.journal.records import Entry, Group, Release
-from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.state.catalog.layout import KeyspaceKeys
+from ringpop_py.state.journal.codec import encode_record
+from ringpop_py.state.journal.records import Entry, Group, Release
+from ringpop_py.state.stores.memory import MemoryStore
 from tests.bench.keyspaces import calls, handover, random_keys
 from tests.bench.keyspaces.counted import CountedStore, StoreCall, counts_of
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringpop_py.config.settings import GossipConfig
+from ringpop_py.base.config.settings import GossipConfig
 from tests.bench.protocol import PARTS, UNITS, Wire, add_options, flapping, killed, rows_of
 from tests.bench.report import Row
 

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from ringpop_py import AsyncClient, Config, Request, open_ringpop
+from ringpop_py.base.errors import RingpopError, TooManyInFlight
 from ringpop_py.client import aio
-from ringpop_py.errors import RingpopError, TooManyInFlight
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py import errors
-from ringpop_py.address import Address
-from ringpop_py.client.client import Client
-from ringpop_py.config.settings import WireLimits
-from ringpop_py.errors import (
+from ringpop_py.base import errors
+from ringpop_py.base.address import Address
+from ringpop_py.base.config.settings import WireLimits
+from ringpop_py.base.errors import (
     ApplicationError,
     BadRequest,
     CallError,
@@ -25,13 +24,14 @@ from ringpop_py.errors import (
     PeerFailed,
     RingpopError,
 )
-from ringpop_py.proxy.failures import encode_failure
-from ringpop_py.proxy.head import Head
-from ringpop_py.proxy.request import Request
-from ringpop_py.values.packed import encode_value
-from ringpop_py.wire.calls import Answer, Call, CallReceived
-from ringpop_py.wire.connection import Connection
-from ringpop_py.wire.frames import ErrorCode
+from ringpop_py.base.values.packed import encode_value
+from ringpop_py.client.client import Client
+from ringpop_py.net.wire.calls import Answer, Call, CallReceived
+from ringpop_py.net.wire.connection import Connection
+from ringpop_py.net.wire.frames import ErrorCode
+from ringpop_py.route.proxy.failures import encode_failure
+from ringpop_py.route.proxy.head import Head
+from ringpop_py.route.proxy.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,13 +9,13 @@ import pytest
 import trio
 
 from ringpop_py import Change, Client, KeyspaceClient, OperationId, RingpopError, tag_of
-from ringpop_py.values.operations import Outcome
+from ringpop_py.base.values.operations import Outcome
 from tests.client.test_keyspace_client import nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
 
 KEYS = [f"{prefix}{number}" for prefix in ("a/", "b/", "") for number in range(4)]
 VALUES: list[Any] = [None, 0, -7, 2**63 - 1, 2.5, "text", b"bytes", [1, [2]], {"n": {"m": 1}}, True]

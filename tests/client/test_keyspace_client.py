@@ -31,21 +31,21 @@ from ringpop_py import (
     open_ringpop,
     tag_of,
 )
-from ringpop_py.client import courier
-from ringpop_py.client.messages import ROUTED, Routes, encode_answer
-from ringpop_py.jobs.client import JobClient
-from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.values.operations import Outcome
-from ringpop_py.values.requests import APPLY, READ, SCAN, encode_results
-from ringpop_py.wire.calls import Answer
-from tests.keyspaces.clusters import key_at
+from ringpop_py.base.values.operations import Outcome
+from ringpop_py.base.values.requests import APPLY, READ, SCAN, encode_results
+from ringpop_py.client import dispatcher
+from ringpop_py.client.jobs import JobClient
+from ringpop_py.net.wire.calls import Answer
+from ringpop_py.state.messages import ROUTED, Routes, encode_answer
+from ringpop_py.state.stores.memory import MemoryStore
+from tests.state.keyspaces.clusters import key_at
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
+    from ringpop_py.net.transport.channel import IncomingCall
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.transport.channel import IncomingCall
 
 T = TypeVar("T")
 
@@ -342,7 +342,7 @@ async def test_a_stale_read_is_answered_though_the_owner_does_not_answer() -> No
 async def test_a_daemon_is_asked_long_before_the_deadline_if_the_owner_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(courier, "STRAIGHT_US", 50_000)
+    monkeypatch.setattr(dispatcher, "STRAIGHT_US", 50_000)
     async with nodes("a", "b") as (a, b):
         key = key_at(await a.keyspaces.get("k"), "b")
         await in_thread(a.address, lambda k: k.put(key, "kept"))

@@ -14,12 +14,12 @@ import pytest
 import trio
 
 from ringpop_py import AsyncClient, Client, Config, KeyspaceClient, Request, open_ringpop
-from ringpop_py.address import Address, SocketPath, parse_peer
-from ringpop_py.config import places
-from ringpop_py.entry.following import Follower
-from ringpop_py.errors import ConfigError, ConnectFailed, ConnectRefused
-from ringpop_py.lines import here
-from ringpop_py.lines.here import LOCAL_DAEMON, default_peer, peer_of
+from ringpop_py.base.address import Address, SocketPath, parse_peer
+from ringpop_py.base.config import places
+from ringpop_py.base.errors import ConfigError, ConnectFailed, ConnectRefused
+from ringpop_py.client.lines import local_daemon
+from ringpop_py.client.lines.local_daemon import LOCAL_DAEMON, default_peer, peer_of
+from ringpop_py.edge.entry.owners import Follower
 from tests.client.test_aio import run_on
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ async def test_a_full_backlog_is_waited_for(path: Path) -> None:
             if one.connect_ex(str(path)):
                 break
         with pytest.raises(BlockingIOError):
-            here.connected(SocketPath(str(path)), 0.05)
+            local_daemon.connected(SocketPath(str(path)), 0.05)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(in_thread, connect_and_close, SocketPath(str(path)))
@@ -191,7 +191,7 @@ async def test_a_full_backlog_is_waited_for(path: Path) -> None:
 
 
 def connect_and_close(peer: SocketPath) -> None:
-    here.connected(peer, 10).close()
+    local_daemon.connected(peer, 10).close()
 
 
 def accepted(server: socket.socket) -> bool:
@@ -208,7 +208,7 @@ def accepted(server: socket.socket) -> bool:
 
 @pytest.fixture
 def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
-    for module in (here, places):
+    for module in (local_daemon, places):
         monkeypatch.setattr(module, "SYSTEM_SOCKET", tmp_path / "system.sock")
     with ExitStack() as stack:
 

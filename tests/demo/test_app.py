@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ringpop_demo.app import Fleet, Totals
-from ringpop_py.errors import ApplicationError
+from ringpop_py.base.errors import ApplicationError
 
 
 def test_flights_add_up_and_an_unknown_delay_counts_as_none() -> None:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py import Client, KeyspaceClient
-from ringpop_py.proxy.request import Request
+from ringpop_py.route.proxy.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

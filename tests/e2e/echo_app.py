@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ringpop_py.errors import ApplicationError
+from ringpop_py.base.errors import ApplicationError
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.proxy.request import AppCall
+    from ringpop_py.route.proxy.request import AppCall
 
 
 def create(ringpop: Ringpop) -> None:

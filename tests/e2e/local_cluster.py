@@ -9,9 +9,9 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from ringpop_demo.cluster import free_ports
-from ringpop_py.address import Address
+from ringpop_py.base.address import Address
+from ringpop_py.base.errors import ApplicationError, CallError
 from ringpop_py.client.client import Client
-from ringpop_py.errors import ApplicationError, CallError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,7 +126,13 @@ class LocalCluster:
         self.hosts_file = hosts_file
         self.nodes = []
         for address in found:
-            command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(address)]
+            command = [
+                sys.executable,
+                "-m",
+                "ringpop_py.edge.cli.ringpopd",
+                "--listen",
+                str(address),
+            ]
             command += ["--hosts", str(hosts_file), *flags]
             command += ["--create-store"] if "--store" in flags else []
             self.nodes.append(LocalNode(address, folder / f"{address.port}.log", command, cwd))

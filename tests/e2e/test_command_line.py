@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", f"ringpop_py.cli.{module}", *arguments],
+        [sys.executable, "-m", f"ringpop_py.edge.cli.{module}", *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -182,7 +182,13 @@ def test_what_is_watched_is_shown_again_until_ctrl_c(cluster: LocalCluster) -> N
         (("top",), ("members", "requests")),
         (("members", "--watch", "0.1"), ("members", "incarnation")),
     ):
-        command = [sys.executable, "-m", "ringpop_py.cli.ringpopctl", "--peer", cluster[0].name]
+        command = [
+            sys.executable,
+            "-m",
+            "ringpop_py.edge.cli.ringpopctl",
+            "--peer",
+            cluster[0].name,
+        ]
         process = subprocess.Popen(
             [*command, "--format", "json", *arguments], stdout=subprocess.PIPE, text=True
         )
@@ -221,7 +227,7 @@ def test_check_says_what_is_wrong_as_monitors_expect(tmp_path: Path) -> None:
 
 
 def test_events_are_followed_until_ctrl_c(cluster: LocalCluster) -> None:
-    command = [sys.executable, "-u", "-m", "ringpop_py.cli.ringpopctl"]
+    command = [sys.executable, "-u", "-m", "ringpop_py.edge.cli.ringpopctl"]
     command += ["--peer", cluster[0].name, "events", "-f", "--format", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as following:
         assert following.stdout is not None
@@ -238,7 +244,7 @@ def test_events_are_followed_until_ctrl_c(cluster: LocalCluster) -> None:
 
 
 def test_events_that_are_followed_end_quietly_when_their_reader_goes(cluster: LocalCluster) -> None:
-    command = [sys.executable, "-m", "ringpop_py.cli.ringpopctl", "--peer", cluster[0].name]
+    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopctl", "--peer", cluster[0].name]
     with subprocess.Popen(
         [*command, "events", "-f"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as following:
@@ -351,7 +357,7 @@ def run_app(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "hello.py").write_text(text)
     app = ("--app", "hello:create")
     return subprocess.run(
-        [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", "127.0.0.1:0", *app],
+        [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "--listen", "127.0.0.1:0", *app],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
@@ -445,7 +451,7 @@ def test_an_application_that_never_ends_its_start_can_be_ended(tmp_path: Path) -
         [
             sys.executable,
             "-m",
-            "ringpop_py.cli.ringpopd",
+            "ringpop_py.edge.cli.ringpopd",
             "--listen=127.0.0.1:0",
             "--app=hanging:create",
         ],
@@ -479,7 +485,7 @@ def test_the_peer_of_the_environment_may_have_a_zone(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("with_key", [False, True], ids=["without a key", "with a key"])
 def test_dev_starts_kills_and_ends_a_cluster(tmp_path: Path, *, with_key: bool) -> None:
-    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "dev", "3", "--base-port", "0"]
+    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "dev", "3", "--base-port", "0"]
     if with_key:
         key = str(tmp_path / "key")
         assert run("ringpopctl", "keygen", key).returncode == 0
@@ -533,7 +539,7 @@ def test_dev_starts_kills_and_ends_a_cluster(tmp_path: Path, *, with_key: bool) 
 
 def test_the_nodes_of_dev_end_with_it_even_if_it_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "dev", "2", "--base-port", "0"]
+    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "dev", "2", "--base-port", "0"]
     with log.open("wb") as sink:
         command += ["--", "--preset", "local"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sink)

@@ -190,7 +190,7 @@ def test_a_page_whose_node_ends_says_so_and_goes_on_when_it_is_back(
 @pytest.fixture
 def dev() -> Iterator[tuple[Callable[[str], None], str]]:
     """What presses a key of ``ringpopd dev``, with five nodes, and the address of its console."""
-    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "dev", "5", "--base-port", "0"]
+    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "dev", "5", "--base-port", "0"]
     with subprocess.Popen(
         [*command, "--", "--preset", "local"],
         stdin=subprocess.PIPE,

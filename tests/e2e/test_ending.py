@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.cli import ringpopctl
-from ringpop_py.cli.commands import ExitCode
+from ringpop_py.base.errors import ApplicationError, CallError, HandlerFailed, RingpopError
 from ringpop_py.client.client import Client
-from ringpop_py.errors import ApplicationError, CallError, HandlerFailed, RingpopError
-from ringpop_py.proxy.request import Request
+from ringpop_py.edge.cli import ringpopctl
+from ringpop_py.edge.cli.commands import ExitCode
+from ringpop_py.route.proxy.request import Request
 from tests.e2e.local_cluster import LocalCluster, LocalNode, wait_until
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import msgpack
 import pytest
 
-from ringpop_py.config.settings import WireLimits
-from ringpop_py.wire.calls import Call
-from ringpop_py.wire.connection import Connection
-from ringpop_py.wire.init import NO_LISTENER
+from ringpop_py.base.config.settings import WireLimits
+from ringpop_py.net.wire.calls import Call
+from ringpop_py.net.wire.connection import Connection
+from ringpop_py.net.wire.init import NO_LISTENER
 from tests.e2e.local_cluster import LocalCluster, LocalNode
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py import Config, HttpReply, HttpRequest, open_ringpop
-from ringpop_py.errors import ConfigError, MaxRetriesExceeded
+from ringpop_py.base.errors import ConfigError, MaxRetriesExceeded
 from tests.e2e.local_cluster import LocalCluster, free_addresses
 
 if TYPE_CHECKING:

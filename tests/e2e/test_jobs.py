@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from ringpop_py import Client, JobClient, KeyspaceClient
-from ringpop_py.columns.stagefile import Chunk, encode_stage
-from ringpop_py.placing.keys import partition_of
-from ringpop_py.values.packed import encode_value
+from ringpop_py.base.values.packed import encode_value
+from ringpop_py.state.placement.keys import partition_of
+from ringpop_py.state.rows.stagefile import Chunk, encode_stage
 from tests.e2e.local_cluster import LocalCluster
 
 if TYPE_CHECKING:

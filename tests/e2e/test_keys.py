@@ -16,11 +16,11 @@ import pytest
 import trio
 
 from ringpop_py import Client, KeyspaceClient
+from ringpop_py.base.errors import BadRequest, CallError, ConfigError, ConnectFailed
 from ringpop_py.client.aio import AsyncClient
-from ringpop_py.errors import BadRequest, CallError, ConfigError, ConnectFailed
-from ringpop_py.lines.trust import KEY_VARIABLE
-from ringpop_py.security.keys import new_key, read_keys, write_keys
-from ringpop_py.wire.calls import NODE_SERVICE, Call
+from ringpop_py.client.lines.trust import KEY_VARIABLE
+from ringpop_py.net.security.keys import new_key, read_keys, write_keys
+from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from tests.e2e.local_cluster import LocalCluster, wait_until
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 def ctl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     others = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
     return subprocess.run(
-        [sys.executable, "-m", "ringpop_py.cli.ringpopctl", *arguments],
+        [sys.executable, "-m", "ringpop_py.edge.cli.ringpopctl", *arguments],
         env={**others, **environment},
         capture_output=True,
         text=True,
@@ -192,7 +192,7 @@ def joined(peer: str, key: str, count: int) -> bool:
     ],
 )
 def test_what_would_be_open_does_not_start(key: str, flags: list[str], message: str) -> None:
-    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd"]
+    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd"]
     done = subprocess.run(
         [*command, *(key if flag == "KEY" else flag for flag in flags)],
         capture_output=True,

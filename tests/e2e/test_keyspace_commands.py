@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", f"ringpop_py.cli.{module}", *arguments],
+        [sys.executable, "-m", f"ringpop_py.edge.cli.{module}", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -200,7 +200,7 @@ def test_a_node_that_cannot_write_does_not_join_and_takes_no_partitions(
     store = f"{scheme}{tmp_path}/store"
     with LocalCluster(tmp_path, 1, "--preset", "local", "--store", store) as cluster:
         cluster.wait_converged()
-        started = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", "127.0.0.1:0"]
+        started = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "--listen", "127.0.0.1:0"]
         started += ["--hosts", str(cluster.hosts_file), "--preset", "local", "--store", store]
         # A limit on the size of files stands for a disk that is full.
         done = subprocess.run(

@@ -19,7 +19,7 @@ from tests.e2e.test_keys import ctl
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 NGINX: Final = shutil.which("nginx")
 HOST: Final = "keyspaces.example.com"

@@ -18,7 +18,7 @@ from ringpop_py import Client, KeyspaceClient
 from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
 
 if TYPE_CHECKING:
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())

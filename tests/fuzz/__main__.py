@@ -11,7 +11,7 @@ from multiprocessing import get_context
 
 import trio
 
-from ringpop_py.logs import NAME
+from ringpop_py.base.logs import NAME
 from tests.fuzz.answers import ask_for_spoilt, read_spoilt
 from tests.fuzz.arrow import spoil
 from tests.fuzz.node import attack

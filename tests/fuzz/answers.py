@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import h11
 import trio
 
-from ringpop_py.errors import ApplicationError, PeerFailed
-from ringpop_py.http.answer import AnswerReader
-from ringpop_py.http.connections import HttpConnections
+from ringpop_py.base.errors import ApplicationError, PeerFailed
+from ringpop_py.net.http.answer import AnswerReader
+from ringpop_py.net.http.connections import HttpConnections
 from tests.fuzz.mutations import spoilt
 
 if TYPE_CHECKING:

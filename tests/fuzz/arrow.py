@@ -12,20 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from ringpop_py.catalog import checkpoints
-from ringpop_py.catalog.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
-from ringpop_py.columns.batches import POSITION, BatchSource, decode_batch, encode_batch
-from ringpop_py.columns.stagefile import Chunk, decode_stage, encode_stage
-from ringpop_py.dataflow.batches import SCHEMA, body_of, rows_in
-from ringpop_py.errors import RingpopError
-from ringpop_py.journal.records import Slot
-from ringpop_py.keyed.entries import FrozenEntries
-from ringpop_py.keyed.keyed import Snapshot
-from ringpop_py.sorting.cuts import cuts_of, points_of, slices_of, summary_of
-from ringpop_py.sorting.frames import Frame, packed, unpacked
-from ringpop_py.sorting.making import check_frame
-from ringpop_py.sorting.order import Order
-from ringpop_py.values.arrow import schema_in, table_in
+from ringpop_py.base.errors import RingpopError
+from ringpop_py.base.values.arrow import schema_in, table_in
+from ringpop_py.flow.dataflow.batches import SCHEMA, body_of, rows_in
+from ringpop_py.flow.shuffle.sorting.cuts import cuts_of, points_of, slices_of, summary_of
+from ringpop_py.flow.shuffle.sorting.frame_builder import check_frame
+from ringpop_py.flow.shuffle.sorting.frames import Frame, packed, unpacked
+from ringpop_py.flow.shuffle.sorting.order import Order
+from ringpop_py.state.catalog import checkpoints
+from ringpop_py.state.catalog.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
+from ringpop_py.state.journal.records import Slot
+from ringpop_py.state.rows.batches import POSITION, BatchSource, decode_batch, encode_batch
+from ringpop_py.state.rows.stagefile import Chunk, decode_stage, encode_stage
+from ringpop_py.state.table.entries import FrozenEntries
+from ringpop_py.state.table.keyed import Snapshot
 from tests.fuzz.mutations import spoilt
 from tests.fuzz.node import peak_bytes
 

@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.admin import keyspaces as admin_keyspaces
-from ringpop_py.admin.endpoints import CHANGES
-from ringpop_py.config.settings import WireLimits
-from ringpop_py.errors import BadRequest, CallError
-from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.swim.member import Status
+from ringpop_py.base.config.settings import WireLimits
+from ringpop_py.base.errors import BadRequest, CallError
+from ringpop_py.base.values.declared import replace
+from ringpop_py.base.values.requests import KeyspaceRequest
+from ringpop_py.edge.admin import keyspaces as admin_keyspaces
+from ringpop_py.edge.admin.endpoints import CHANGES
+from ringpop_py.member.swim.member import Status
+from ringpop_py.net.transport.channel import Channel
+from ringpop_py.net.wire.calls import NODE_SERVICE, Call
+from ringpop_py.net.wire.connection import Connection
+from ringpop_py.net.wire.init import NO_LISTENER
+from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.testing import MemoryNetwork
-from ringpop_py.transport.channel import Channel
-from ringpop_py.values.declared import replace
-from ringpop_py.values.requests import KeyspaceRequest
-from ringpop_py.wire.calls import NODE_SERVICE, Call
-from ringpop_py.wire.connection import Connection
-from ringpop_py.wire.init import NO_LISTENER
 from tests.fuzz.mutations import spoilt, with_another_number
 from tests.golden.samples import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ringpop_py.net.transport.network import Stream
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.transport.network import Stream
 
 VICTIM, OTHER = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
 FITS: Final = 0.8

@@ -16,13 +16,13 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.errors import BadRequest, BodyError, StateDamaged
-from ringpop_py.logs import NAME
-from ringpop_py.security.keys import new_key, write_keys
-from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.base.errors import BadRequest, BodyError, StateDamaged
+from ringpop_py.base.logs import NAME
+from ringpop_py.net.security.keys import new_key, write_keys
+from ringpop_py.net.transport.channel import Channel
+from ringpop_py.net.wire.calls import NODE_SERVICE, Call
+from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.testing import MemoryNetwork
-from ringpop_py.transport.channel import Channel
-from ringpop_py.wire.calls import NODE_SERVICE, Call
 from tests.fuzz.answers import ask_for_spoilt, read_spoilt
 from tests.fuzz.arrow import bombs_of, doors_of, refusal, spoil, table_of
 from tests.fuzz.mutations import spoilt

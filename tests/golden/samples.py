@@ -18,20 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import xxhash
 
-from ringpop_py.actors import mailboxes
-from ringpop_py.actors.mail import Mail, MailAnswered
-from ringpop_py.address import Address
-from ringpop_py.catalog import checkpoints
-from ringpop_py.catalog.assignments import read_newest, record
-from ringpop_py.catalog.catalog import Catalog, CatalogEntry
-from ringpop_py.catalog.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
-from ringpop_py.catalog.layout import KeyspaceKeys
-from ringpop_py.catalog.manifests import EpochFile, Manifest, read_manifest
-from ringpop_py.client.messages import Description, Routes, decode_answer, encode_answer
-from ringpop_py.columns.pages import MISSING, Columns, ColumnsRequest, columns_in
-from ringpop_py.columns.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
-from ringpop_py.durable.snapshots import SnapshotRequest
-from ringpop_py.errors import (
+from ringpop_py.base.address import Address
+from ringpop_py.base.errors import (
     ApplicationError,
     BodyError,
     OutcomeUnknown,
@@ -39,51 +27,31 @@ from ringpop_py.errors import (
     PartitionUnavailable,
     StateDamaged,
 )
-from ringpop_py.jobs import store as job_store
-from ringpop_py.jobs.messages import (
-    ApplyJobRequest,
-    AttemptManifest,
-    DecideRequest,
-    Decision,
-    FinishRequest,
-    JobId,
-    JobProgress,
-    Refusals,
-    RowRefusal,
-    SchemasRequest,
-    StagedFile,
-    StageHead,
-    TryJobRequest,
+from ringpop_py.base.values import operations
+from ringpop_py.base.values.checksum import CHECKSUM_BYTES, HEAD, wrap
+from ringpop_py.base.values.declared import (
+    Declared,
+    Named,
+    convert,
+    decode,
+    encode,
+    replace,
 )
-from ringpop_py.jobs.plan import JobPlan
-from ringpop_py.jobs.record import JobRecord
-from ringpop_py.jobs.store import JobStore
-from ringpop_py.journal import codec as journal_codec
-from ringpop_py.journal import records as journal_is
-from ringpop_py.journal.records import Slot
-from ringpop_py.keyed.bodies import Body, Group, parts_of
-from ringpop_py.keyed.entries import FrozenEntries
-from ringpop_py.keyed.keyed import Snapshot
-from ringpop_py.keyed.sessions import Session, record_of
-from ringpop_py.memory.hand_over import BLANK, HandOver, HandOverStep
-from ringpop_py.memory.mergeable import Part
-from ringpop_py.placing import table
-from ringpop_py.placing.assignment import Assignment
-from ringpop_py.placing.definition import Definition
-from ringpop_py.placing.gossip import Known, TableGossip, _Offer
-from ringpop_py.proxy import entry
-from ringpop_py.proxy.failures import decode_failure, encode_failure
-from ringpop_py.proxy.head import Head, KeyspaceBelief, Tries
-from ringpop_py.proxy.http import (
-    decode_http_head,
-    decode_http_reply,
-    encode_http_head,
-    encode_http_reply_head,
+from ringpop_py.base.values.operations import Outcome, Value, Write
+from ringpop_py.base.values.packed import decode_value, encode_value
+from ringpop_py.base.values.requests import (
+    ApplyRequest,
+    Moved,
+    ReadRequest,
+    Scanned,
+    ScanRequest,
+    decode_results,
+    encode_results,
+    outcomes_of,
+    packed_values_of,
 )
-from ringpop_py.proxy.request import HttpReply, HttpRequest
-from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.swim.member import DAMPING_MAX, Member, Status
-from ringpop_py.swim.messages import (
+from ringpop_py.member.swim.member import DAMPING_MAX, Member, Status
+from ringpop_py.member.swim.messages import (
     Ack,
     DampAck,
     DampReq,
@@ -101,30 +69,7 @@ from ringpop_py.swim.messages import (
     SyncAck,
     packed_sums,
 )
-from ringpop_py.values import operations
-from ringpop_py.values.checksum import CHECKSUM_BYTES, HEAD, wrap
-from ringpop_py.values.declared import (
-    Declared,
-    Named,
-    convert,
-    decode,
-    encode,
-    replace,
-)
-from ringpop_py.values.operations import Outcome, Value, Write
-from ringpop_py.values.packed import decode_value, encode_value
-from ringpop_py.values.requests import (
-    ApplyRequest,
-    Moved,
-    ReadRequest,
-    Scanned,
-    ScanRequest,
-    decode_results,
-    encode_results,
-    outcomes_of,
-    packed_values_of,
-)
-from ringpop_py.wire.codec import (
+from ringpop_py.net.wire.codec import (
     DAMP_REQ,
     JOIN,
     NAME_REQ,
@@ -135,6 +80,61 @@ from ringpop_py.wire.codec import (
     JsonCodec,
     MsgpackCodec,
 )
+from ringpop_py.route.proxy import entry
+from ringpop_py.route.proxy.failures import decode_failure, encode_failure
+from ringpop_py.route.proxy.head import Head, KeyspaceBelief, Tries
+from ringpop_py.route.proxy.http import (
+    decode_http_head,
+    decode_http_reply,
+    encode_http_head,
+    encode_http_reply_head,
+)
+from ringpop_py.route.proxy.request import HttpReply, HttpRequest
+from ringpop_py.state.actors import mailboxes
+from ringpop_py.state.actors.mail import Mail, MailAnswered
+from ringpop_py.state.catalog import checkpoints
+from ringpop_py.state.catalog.assignments import read_newest, record
+from ringpop_py.state.catalog.catalog import Catalog, CatalogEntry
+from ringpop_py.state.catalog.checkpoints import Checkpoint, decode_checkpoint, encode_checkpoint
+from ringpop_py.state.catalog.layout import KeyspaceKeys
+from ringpop_py.state.catalog.manifests import EpochFile, Manifest, read_manifest
+from ringpop_py.state.durable.snapshots import SnapshotRequest
+from ringpop_py.state.jobs import store as job_store
+from ringpop_py.state.jobs.messages import (
+    ApplyJobRequest,
+    AttemptManifest,
+    DecideRequest,
+    Decision,
+    FinishRequest,
+    JobId,
+    JobProgress,
+    Refusals,
+    RowRefusal,
+    SchemasRequest,
+    StagedFile,
+    StageHead,
+    TryJobRequest,
+)
+from ringpop_py.state.jobs.plan import JobPlan
+from ringpop_py.state.jobs.record import JobRecord
+from ringpop_py.state.jobs.store import JobStore
+from ringpop_py.state.journal import codec as journal_codec
+from ringpop_py.state.journal import records as journal_is
+from ringpop_py.state.journal.records import Slot
+from ringpop_py.state.memory.hand_over import BLANK, HandOver, HandOverStep
+from ringpop_py.state.memory.mergeable import Part
+from ringpop_py.state.messages import Description, Routes, decode_answer, encode_answer
+from ringpop_py.state.placement import table
+from ringpop_py.state.placement.assignment import Assignment
+from ringpop_py.state.placement.definition import Definition
+from ringpop_py.state.placement.gossip import Known, TableGossip, _Offer
+from ringpop_py.state.rows.pages import MISSING, Columns, ColumnsRequest, columns_in
+from ringpop_py.state.rows.stagefile import MAGIC, Chunk, Index, encode_stage, index_of
+from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.state.table.bodies import Body, Group, parts_of
+from ringpop_py.state.table.entries import FrozenEntries
+from ringpop_py.state.table.keyed import Snapshot
+from ringpop_py.state.table.sessions import Session, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,9 @@ import pytest
 import trio
 
 from ringpop_py import ApplicationError, Config, Request, open_ringpop
-from ringpop_py.columns.batches import POSITION, BatchReply, BatchSource, encode_batch
+from ringpop_py.base.values.declared import decode
 from ringpop_py.node import batches
-from ringpop_py.values.declared import decode
+from ringpop_py.state.rows.batches import POSITION, BatchReply, BatchSource, encode_batch
 from tests.logged import events_in
 
 if TYPE_CHECKING:

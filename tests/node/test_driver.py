@@ -12,10 +12,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from ringpop_py.address import Address
-from ringpop_py.config.settings import GossipConfig
-from ringpop_py.dialect import NATIVE
-from ringpop_py.errors import (
+from ringpop_py.base.address import Address
+from ringpop_py.base.config.settings import GossipConfig
+from ringpop_py.base.dialect import NATIVE
+from ringpop_py.base.errors import (
     BadRequest,
     CallError,
     CallTimeout,
@@ -28,22 +28,22 @@ from ringpop_py.errors import (
     PeerDeclined,
     PeerSilent,
 )
+from ringpop_py.member.swim.effects import Announced, AnswerPeer
+from ringpop_py.member.swim.member import Member
+from ringpop_py.member.swim.messages import Asked, Disconnected, NameAck, NameReq
+from ringpop_py.member.swim.node import Node
+from ringpop_py.net.transport.channel import Channel
+from ringpop_py.net.transport.deadlines import now_us
 from ringpop_py.node.driver import INBOX_MAX, MICROSECONDS, NodeDriver, _reason_of
-from ringpop_py.swim.effects import Announced, AnswerPeer
-from ringpop_py.swim.member import Member
-from ringpop_py.swim.messages import Asked, Disconnected, NameAck, NameReq
-from ringpop_py.swim.node import Node
 from ringpop_py.testing import MemoryNetwork
-from ringpop_py.transport.channel import Channel
-from ringpop_py.transport.deadlines import now_us
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from trio.testing import MockClock
 
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.messages import FailureReason, Input
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.messages import FailureReason, Input
 
 
 @pytest.mark.parametrize(

@@ -10,23 +10,23 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, Request, Status, StatusChanged, open_ringpop
-from ringpop_py.actors.actors import Actor
-from ringpop_py.config.settings import WireLimits
-from ringpop_py.drain import STALLED_S, Work
-from ringpop_py.errors import ConnectRefused, MayHaveRun, PeerDeclined, RingpopError
-from ringpop_py.proxy.head import Head
-from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.base.config.settings import WireLimits
+from ringpop_py.base.errors import ConnectRefused, MayHaveRun, PeerDeclined, RingpopError
+from ringpop_py.member.drain import STALLED_S, Work
+from ringpop_py.net.transport.channel import Channel
+from ringpop_py.net.wire.calls import Answer, Call
+from ringpop_py.route.proxy.head import Head
+from ringpop_py.state.actors.actors import Actor
+from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.testing import MemoryNetwork
-from ringpop_py.transport.channel import Channel
-from ringpop_py.wire.calls import Answer, Call
-from tests.keyspaces.clusters import all_online
-from tests.keyspaces.memory_clusters import Cluster, a_cluster
+from tests.state.keyspaces.clusters import all_online
+from tests.state.keyspaces.memory_clusters import Cluster, a_cluster
 
 if TYPE_CHECKING:
-    from ringpop_py.errors import CallError
+    from ringpop_py.base.errors import CallError
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.placing.definition import Mode
-    from ringpop_py.proxy.request import AppCall
+    from ringpop_py.route.proxy.request import AppCall
+    from ringpop_py.state.placement.definition import Mode
 
 pytestmark = pytest.mark.virtual_time
 

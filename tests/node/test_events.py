@@ -5,7 +5,9 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from ringpop_py.address import Address
+from ringpop_py.base.address import Address
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Member
 from ringpop_py.node.events import (
     EVENTS_MAX,
     FORGET_S,
@@ -15,8 +17,6 @@ from ringpop_py.node.events import (
     EventLog,
     Told,
 )
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Member
 
 A = Member("a", *Address("10.0.0.1", 3000), 7)
 

@@ -7,9 +7,9 @@ import math
 import pytest
 import trio
 
-from ringpop_py.errors import ConfigError
+from ringpop_py.base.errors import ConfigError
 from ringpop_py.node.labels import LoadReport
-from tests.keyspaces.clusters import a_cluster
+from tests.state.keyspaces.clusters import a_cluster
 
 pytestmark = pytest.mark.virtual_time
 

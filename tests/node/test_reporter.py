@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringpop_py.address import Address
+from ringpop_py.base.address import Address
+from ringpop_py.member.swim.effects import HostSilent
 from ringpop_py.node.reporter import Reporter
-from ringpop_py.swim.effects import HostSilent
 from tests.logged import events_in
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.config.settings import PRESETS
+from ringpop_py.base.config.settings import PRESETS
 from ringpop_py.testing import MemoryNetwork
 
 pytestmark = pytest.mark.virtual_time

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.base.values.declared import replace
+from ringpop_py.member.swim.effects import AnswerPeer, Effect, StatusChanged
+from ringpop_py.member.swim.member import Member, Status
+from ringpop_py.member.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.node.reporter import clock_ahead_ms
-from ringpop_py.swim.effects import AnswerPeer, Effect, StatusChanged
-from ringpop_py.swim.member import Member, Status
-from ringpop_py.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.testing import MemoryNetwork
-from ringpop_py.values.declared import replace
 from tests.logged import events_in
 
 if TYPE_CHECKING:
+    from ringpop_py.member.ring.hashring import HashRing
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.ring.hashring import HashRing
 
 pytestmark = pytest.mark.virtual_time
 

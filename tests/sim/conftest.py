@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from ringpop_py.swim.effects import StatusChanged
-from ringpop_py.swim.member import Status
+from ringpop_py.member.swim.effects import StatusChanged
+from ringpop_py.member.swim.member import Status
 from ringpop_sim.checks import Check
 
 if TYPE_CHECKING:
-    from ringpop_py.swim.effects import Effect
+    from ringpop_py.member.swim.effects import Effect
     from ringpop_sim.world.process import Process
 
 

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.journal import effects as fx
-from ringpop_py.journal.effects import StoreAnswer
-from ringpop_py.journal.records import Seal
-from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.owning.ownership import Ownership
+from ringpop_py.state.journal import effects as fx
+from ringpop_py.state.journal.effects import StoreAnswer
+from ringpop_py.state.journal.records import Seal
+from ringpop_py.state.ownership.ownership import Ownership
+from ringpop_py.state.table.keyed import KeyedState
 from ringpop_sim.cli import main
 from ringpop_sim.errors import PlanError
-from ringpop_sim.keyspaces import oracles
-from ringpop_sim.keyspaces.copies import AGGREGATIONS, PACK
-from ringpop_sim.keyspaces.durable import DurableDriver
-from ringpop_sim.keyspaces.home import Home
-from ringpop_sim.keyspaces.homes import HomeWatcher
 from ringpop_sim.linear import Invocation
 from ringpop_sim.plans.plan import Crash, Drain, FailStore, KeyspacePlan, Leave, Plan, Start, Stop
 from ringpop_sim.runs.run import Run, run
 from ringpop_sim.scenarios import scenario
+from ringpop_sim.state.keyspaces import oracles
+from ringpop_sim.state.keyspaces.copies import AGGREGATIONS, PACK
+from ringpop_sim.state.keyspaces.durable import DurableDriver
+from ringpop_sim.state.keyspaces.home import Home
+from ringpop_sim.state.keyspaces.homes import HomeWatcher
 from ringpop_sim.units import ms, s
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ def test_a_plan_that_breaks_is_shrunk_and_kept_as_a_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "ringpop_sim.keyspaces.oracles.RequestsOfKeysEnd.finish",
+        "ringpop_sim.state.keyspaces.oracles.RequestsOfKeysEnd.finish",
         lambda self: self.broke("K6", "always"),
     )
     plan = tmp_path / "plan.toml"

@@ -14,7 +14,7 @@ from ringpop_sim.runs.run import CRASH
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:
-    from ringpop_py.swim.effects import Effect
+    from ringpop_py.member.swim.effects import Effect
     from ringpop_sim.world.process import Process
 
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ringpop_py.swim.member import Status
+from ringpop_py.member.swim.member import Status
 from ringpop_sim.runs.run import Run
 from ringpop_sim.scenarios import scenario
 from ringpop_sim.units import s
 from ringpop_sim.world.state import state_of
-from tests.swim.nodes import advance_to
-from tests.swim.test_node import A, B, lone
+from tests.member.swim.nodes import advance_to
+from tests.member.swim.test_node import A, B, lone
 
 if TYPE_CHECKING:
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.node import Node
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.node import Node
 
 
 class Twins:

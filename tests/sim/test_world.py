@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_py.swim.member import Status
+from ringpop_py.member.swim.member import Status
 from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Pause, Plan, Stop, Traffic, exponential
 from ringpop_sim.runs.run import Run, run
 from ringpop_sim.units import ms, s

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.synchronize import Event
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 KEYSPACE: Final = "soak"
 PARTITIONS: Final = 256

@@ -26,9 +26,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_demo.session import open_spark
+from ringpop_py.base.errors import RingpopError
 from ringpop_py.client.client import Client
 from ringpop_py.client.keyspace_client import KeyspaceClient
-from ringpop_py.errors import RingpopError
 from ringpop_py.spark import RingpopDataSource, stream_job, write_report
 from tests.e2e.local_cluster import LocalCluster
 

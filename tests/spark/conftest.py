@@ -12,7 +12,7 @@ import pytest
 
 from ringpop_demo.cluster import Cluster
 from ringpop_py.client.client import Client
-from ringpop_py.placing.keys import NOBODY
+from ringpop_py.state.placement.keys import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.utils import is_remote
 
-from ringpop_py.placing.keys import partition_of
-from ringpop_py.ring.hashring import HashRing
+from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.spark import (
     RingpopDataSource,
     combined,
@@ -24,6 +23,7 @@ from ringpop_py.spark import (
     ring_partition,
     route,
 )
+from ringpop_py.state.placement.keys import partition_of
 
 KEYS = 2_000
 

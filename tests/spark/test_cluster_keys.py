@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.base.errors import ConnectFailed
 from ringpop_py.client.client import Client
-from ringpop_py.errors import ConnectFailed
-from ringpop_py.lines.trust import KEY_VARIABLE
-from ringpop_py.pipeline.progress import Display
-from ringpop_py.pipeline.run import run_pipeline
-from ringpop_py.pipeline.settings import load_pipeline
-from ringpop_py.security.keys import new_key, write_keys
-from ringpop_py.shuffling.client import ShuffleClient
+from ringpop_py.client.lines.trust import KEY_VARIABLE
+from ringpop_py.flow.shuffle.client.client import ShuffleClient
+from ringpop_py.net.security.keys import new_key, write_keys
 from ringpop_py.spark import (
     describe_keyspace,
     describe_ring,
@@ -27,6 +24,9 @@ from ringpop_py.spark import (
     shuffle,
     write_report,
 )
+from ringpop_py.spark.pipeline.progress import Display
+from ringpop_py.spark.pipeline.run import run_pipeline
+from ringpop_py.spark.pipeline.settings import load_pipeline
 from tests.e2e.shuffle.cluster import ShuffleCluster
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def job(folder: Path) -> str:
     """A client's certificate, as a job has it."""
     key, path = str(folder / "cluster.key"), str(folder / "job.pem")
     write_keys(key, (new_key(),), replace=False)
-    command = [sys.executable, "-m", "ringpop_py.cli.ringpopctl", "keys", "issue", key, path]
+    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopctl", "keys", "issue", key, path]
     subprocess.run([*command, "--name", "job"], check=True, capture_output=True, timeout=60)
     return path
 

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.errors import ConfigError
+from ringpop_py.base.errors import ConfigError
 from ringpop_py.spark import RingpopDataSource, combined
 from tests.spark.writes import contents, fresh_name, writer
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.base.errors import ApplicationError, ConnectFailed
 from ringpop_py.client.client import Client
-from ringpop_py.errors import ApplicationError, ConnectFailed
 from ringpop_py.spark import (
     describe_keyspace,
     describe_ring,

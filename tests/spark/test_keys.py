@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from ringpop_py.base.errors import BadKey, ConfigError
 from ringpop_py.client.client import Client
-from ringpop_py.errors import BadKey, ConfigError
-from ringpop_py.placing.keys import partition_of
-from ringpop_py.ring.hashring import HashRing
+from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.spark import ring_owner, ring_partition, ring_snapshot
 from ringpop_py.spark.keys import (
     key_text,
@@ -20,6 +19,7 @@ from ringpop_py.spark.keys import (
     key_type,
     refuse_null_keys,
 )
+from ringpop_py.state.placement.keys import partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,15 +8,15 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from ringpop_py.errors import ConfigError
-from ringpop_py.jobs.messages import check_names
-from ringpop_py.jobs.names import SUCCESSORS_MAX
+from ringpop_py.base.errors import ConfigError
 from ringpop_py.spark.options import (
     LOCAL_DAEMON,
     OPTIONS,
     read_options,
     write_options,
 )
+from ringpop_py.state.jobs.messages import check_names
+from ringpop_py.state.jobs.names import SUCCESSORS_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path

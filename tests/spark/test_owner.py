@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.dialect import RINGPOP
-from ringpop_py.errors import ConfigError, NoOwner
-from ringpop_py.ring.hashring import HashRing
+from ringpop_py.base.dialect import RINGPOP
+from ringpop_py.base.errors import ConfigError, NoOwner
+from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.spark import owner, owner_index, ring_owner, tables
 
 if TYPE_CHECKING:

@@ -14,17 +14,17 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_demo.cluster import Cluster
-from ringpop_py.cli.pipeline import dry_run_text, summary_text
+from ringpop_py.base.errors import ConfigError, KeyspaceUnknown, PipelineFailed
 from ringpop_py.client.client import Client
 from ringpop_py.client.keyspace_client import KeyspaceClient
-from ringpop_py.errors import ConfigError, KeyspaceUnknown, PipelineFailed
-from ringpop_py.pipeline.dryrun import dry_run
-from ringpop_py.pipeline.interrupts import Interrupted, Interrupts
-from ringpop_py.pipeline.progress import Display
-from ringpop_py.pipeline.run import run_pipeline
-from ringpop_py.pipeline.session import open_session
-from ringpop_py.pipeline.settings import load_pipeline
-from ringpop_py.pipeline.target import PipelineTarget
+from ringpop_py.edge.cli.pipeline import dry_run_text, summary_text
+from ringpop_py.spark.pipeline.dryrun import dry_run
+from ringpop_py.spark.pipeline.interrupts import Interrupted, Interrupts
+from ringpop_py.spark.pipeline.progress import Display
+from ringpop_py.spark.pipeline.run import run_pipeline
+from ringpop_py.spark.pipeline.session import open_session
+from ringpop_py.spark.pipeline.settings import load_pipeline
+from ringpop_py.spark.pipeline.target import PipelineTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ringpop_py.pipeline.progress import Reading
-    from ringpop_py.pipeline.run import PipelineSummary
-    from ringpop_py.pipeline.settings import Pipeline
+    from ringpop_py.spark.pipeline.progress import Reading
+    from ringpop_py.spark.pipeline.run import PipelineSummary
+    from ringpop_py.spark.pipeline.settings import Pipeline
 
     Make = Callable[..., Pipeline]
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.errors import ConfigError, NoOwner
-from ringpop_py.placing.keys import NOBODY, partition_of
-from ringpop_py.ring.hashring import HashRing
+from ringpop_py.base.errors import ConfigError, NoOwner
+from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.spark import repartition_by_owner
 from ringpop_py.spark.snapshot import KeyspaceSnapshot
+from ringpop_py.state.placement.keys import NOBODY, partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

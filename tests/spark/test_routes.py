@@ -10,8 +10,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.client.client import Client
-from ringpop_py.errors import (
+from ringpop_py.base.errors import (
     ApplicationError,
     BadKey,
     BadRequest,
@@ -20,9 +19,10 @@ from ringpop_py.errors import (
     MaxRetriesExceeded,
     OperationIdReused,
 )
-from ringpop_py.proxy.request import Request
+from ringpop_py.base.values.packed import decode_value
+from ringpop_py.client.client import Client
+from ringpop_py.route.proxy.request import Request
 from ringpop_py.spark import RouteReport, ring_owner, ring_snapshot, route, route_answers
-from ringpop_py.values.packed import decode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,7 +181,7 @@ def test_other_rows_under_the_name_of_a_job_are_refused(
     assert totals(cluster).items() >= expected_totals(df).items()
 
 
-def test_an_owner_that_dies_is_replaced_by_its_heirs(
+def test_an_owner_that_dies_is_replaced_by_its_successors(
     spark: SparkSession, mortal_cluster: Cluster
 ) -> None:
     mortal_cluster.kill(mortal_cluster.nodes[0])
@@ -320,7 +320,7 @@ def test_a_row_without_a_key_fails_the_query_or_is_not_asked_about(
         ask(df, cluster).collect()
 
 
-def test_the_rows_of_an_owner_that_is_gone_are_answered_by_its_heirs(
+def test_the_rows_of_an_owner_that_is_gone_are_answered_by_its_successors(
     spark: SparkSession, mortal_cluster: Cluster
 ) -> None:
     answers = ask(keyed(spark, 300), mortal_cluster, max_retries=30, retry_schedule=(0, 0.25))

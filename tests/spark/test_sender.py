@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ringpop_py.address import Address
+from ringpop_py.base.address import Address
+from ringpop_py.base.errors import ApplicationError, BadRequest, ConfigError, MaxRetriesExceeded
+from ringpop_py.base.values.packed import decode_value
 from ringpop_py.client.client import Client
-from ringpop_py.columns.batches import BatchSource
-from ringpop_py.errors import ApplicationError, BadRequest, ConfigError, MaxRetriesExceeded
-from ringpop_py.proxy.request import Request
-from ringpop_py.ring.hashring import HashRing
+from ringpop_py.member.ring.hashring import HashRing
+from ringpop_py.route.proxy.request import Request
 from ringpop_py.spark import ring_snapshot, sender
 from ringpop_py.spark.sender import HASH, Message, RouteCounts, RoutePlan, Sender, Through, probe
-from ringpop_py.values.packed import decode_value
+from ringpop_py.state.rows.batches import BatchSource
 
 if TYPE_CHECKING:
     from ringpop_demo.cluster import Cluster
@@ -279,7 +279,7 @@ def test_a_message_keeps_the_history_of_its_attempts() -> None:
 
 
 @pytest.mark.parametrize("through", ["owners", "daemon"])
-def test_the_rows_of_an_owner_that_is_gone_reach_its_heirs(
+def test_the_rows_of_an_owner_that_is_gone_reach_its_successors(
     mortal_cluster: Cluster, through: Through
 ) -> None:
     victim, *others = mortal_cluster.nodes

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ringpop_py import errors
-from ringpop_py.errors import ShuffleError
-from ringpop_py.shuffling.client import ShuffleClient
+from ringpop_py.base import errors
+from ringpop_py.base.errors import ShuffleError
+from ringpop_py.flow.shuffle.client.client import ShuffleClient
 from tests.e2e.shuffle.cluster import ShuffleCluster
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.errors import ShuffleConflict, ShuffleEnded, ShuffleRefused
-from ringpop_py.shuffling.client import ShuffleClient, random_order
+from ringpop_py.base.errors import ShuffleConflict, ShuffleEnded, ShuffleRefused
+from ringpop_py.flow.shuffle.client.client import ShuffleClient, random_order
 from ringpop_py.spark import RingpopDataSource, shuffle
 from tests.e2e.shuffle.cluster import ShuffleCluster
 

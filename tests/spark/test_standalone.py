@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from ringpop_demo.cluster import Cluster
+from ringpop_py.base.values.packed import decode_value
 from ringpop_py.client.client import Client
-from ringpop_py.proxy.request import Request
-from ringpop_py.values.packed import decode_value
+from ringpop_py.route.proxy.request import Request
 from tests.spark import standalone_app as app
 from tests.spark.standalone import Standalone
 from tests.spark.writes import contents

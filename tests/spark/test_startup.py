@@ -16,7 +16,7 @@ import pytest
 
 import ringpop_py.spark
 from ringpop_py.client.client import RingSnapshot
-from ringpop_py.ring.hashring import HashRing
+from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.spark import ring_snapshot
 from ringpop_py.spark.sender import HASH, Deliver, RoutePlan
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SLOW = (
     *("pyspark", "pandas", "trio", "httpx", "asyncio", "email", "crc32c"),
-    "ringpop_py.daemon",
+    "ringpop_py.edge.daemon",
 )
 """Modules that take tens of milliseconds each. A worker has pyspark; it need not search it."""
 NAMES = vars(ringpop_py.spark)["__all__"]
@@ -83,7 +83,7 @@ def test_sending_rows_loads_nothing_slow_either(cluster: Cluster) -> None:
     program = f"""
         import pickle
         from ringpop_py.spark.sender import Report, Sender
-        from ringpop_py.values.declared import encode
+        from ringpop_py.base.values.declared import encode
         with Sender(pickle.loads({pickle.dumps(plan)!r}), partition=0, attempt=0) as sender:
             sender.send(0, pickle.loads({pickle.dumps(rows)!r}))
             sender.finish()

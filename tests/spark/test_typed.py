@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from pyspark.sql.types import LongType, StructType
 
-from ringpop_py.errors import ConfigError
+from ringpop_py.base.errors import ConfigError
 from ringpop_py.spark.options import write_options
 from ringpop_py.spark.schemas import struct_of
 from ringpop_py.spark.typed import covers, kept_in, kept_schema, refuse_other_types, unkept

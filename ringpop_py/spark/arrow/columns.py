@@ -1,9 +1,10 @@
 """Rows of Arrow as keys with packed values, and back, without a step of Python for each row.
 
-(Reading takes such steps if values are not alike, see `ringpop_py.columns.alike`.) Usage:
+(Reading takes such steps if values are not alike, see `ringpop_py.state.rows.uniform_columns`.)
+Usage:
 
 - a write: `packed_puts` (operation ``put``), or `combined` for other operations; both return
-  `Changes`, which `chunks_of` cuts by partition for `ringpop_py.columns.stagefile`;
+  `Changes`, which `chunks_of` cuts by partition for `ringpop_py.state.rows.stagefile`;
 - a read: `unpack_rows` into a schema, given or inferred (`ringpop_py.spark.source.scan`).
 
 A value is a map of columns, or one column by itself (*value*); for the types of columns see
@@ -21,12 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringpop_py.columns import alike
-from ringpop_py.columns.packed import offsets_of, pack_column, places_of_valid, unpack_column
-from ringpop_py.columns.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
-from ringpop_py.errors import BadKey, BadOperation, BodyError, SchemaMismatch
-from ringpop_py.keyed.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from ringpop_py.placing import hashes
+from ringpop_py.base.errors import BadKey, BadOperation, BodyError, SchemaMismatch
+from ringpop_py.base.values.requests import value_of
 from ringpop_py.spark.arrow.stored import (
     ARROW_ERRORS,
     built_type,
@@ -36,7 +33,11 @@ from ringpop_py.spark.arrow.stored import (
     stored_type,
 )
 from ringpop_py.spark.keys import key_texts
-from ringpop_py.values.requests import value_of
+from ringpop_py.state.placement import hashes
+from ringpop_py.state.rows import uniform_columns
+from ringpop_py.state.rows.packed import offsets_of, pack_column, places_of_valid, unpack_column
+from ringpop_py.state.rows.stagefile import CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunk
+from ringpop_py.state.table.evaluator import KEY_BYTES_MAX, VALUE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -165,7 +166,7 @@ def placed(values: pa.Array, at: NDArray[np.int64], count: int) -> pa.Array:
 
 
 def partitions_of(keys: pa.Array, partitions_count: int) -> NDArray[np.int64]:
-    """Return the partition of each of *keys*: `ringpop_py.placing.keys.partition_of` of many."""
+    """Return the partition of each of *keys*, as `partition_of` does for one."""
     texts = keys.cast(pa.large_binary())
     data = texts.buffers()[2]
     return hashes.partitions_of(offsets_of(texts), data or b"", partitions_count)
@@ -286,9 +287,9 @@ def _alike(
         return None
     kinds = {field.name: stored_type(field.type, field.name) for field in fields}
     if value is None:
-        found = alike.columns_of(packed, kinds)
+        found = uniform_columns.columns_of(packed, kinds)
     else:
-        column = alike.column_of(packed, kinds[value]) if value in kinds else None
+        column = uniform_columns.column_of(packed, kinds[value]) if value in kinds else None
         found = None if column is None else {value: column}
     if found is None:
         return None

@@ -32,9 +32,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringpop_py.columns.packed import pack_column, pack_lists, pack_maps, places_of_valid
-from ringpop_py.errors import BadOperation, ConfigError
-from ringpop_py.keyed.aggregations import DIGITS_MAX, FIELDS, ITEMS_MAX
+from ringpop_py.base.errors import BadOperation, ConfigError
+from ringpop_py.base.values.packed import encode_value
 from ringpop_py.spark.arrow.columns import (
     Changes,
     Rows,
@@ -48,7 +47,8 @@ from ringpop_py.spark.arrow.columns import (
     shown,
 )
 from ringpop_py.spark.arrow.stored import stored_type
-from ringpop_py.values.packed import encode_value
+from ringpop_py.state.rows.packed import pack_column, pack_lists, pack_maps, places_of_valid
+from ringpop_py.state.table.aggregations import DIGITS_MAX, FIELDS, ITEMS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ringpop_py.columns import fingerprint as of_rows
 from ringpop_py.spark.arrow.stored import stored_column
+from ringpop_py.state.rows import fingerprint as of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

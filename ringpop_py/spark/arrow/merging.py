@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringpop_py.keyed.aggregations import FIELDS
 from ringpop_py.spark.arrow.columns import Changes, codes_after, gathered, key_column
 from ringpop_py.spark.arrow.combined import (
     COUNT,
@@ -26,6 +25,7 @@ from ringpop_py.spark.arrow.combined import (
     present_of,
 )
 from ringpop_py.spark.arrow.packing import packed
+from ringpop_py.state.table.aggregations import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

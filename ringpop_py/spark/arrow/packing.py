@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from ringpop_py.errors import ConfigError
-from ringpop_py.keyed.aggregations import BUILT_IN, FIELDS
+from ringpop_py.base.errors import ConfigError
 from ringpop_py.spark.arrow.combined import check_operation, combined, combined_fields
 from ringpop_py.spark.arrow.stored import stored_type
 from ringpop_py.spark.keys import column_named, key_texts, key_type
+from ringpop_py.state.table.aggregations import BUILT_IN, FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from ringpop_py.columns.packed import entries_of
-from ringpop_py.errors import BadOperation, BodyError, ConfigError
-from ringpop_py.keyed.aggregations import NESTING_MAX
-from ringpop_py.values.arrow import sound
+from ringpop_py.base.errors import BadOperation, BodyError, ConfigError
+from ringpop_py.base.values.arrow import sound
+from ringpop_py.state.rows.packed import entries_of
+from ringpop_py.state.table.aggregations import NESTING_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

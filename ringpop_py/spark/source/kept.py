@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType  # noqa: TC002 - on the driver, which has it loaded
 
-from ringpop_py.errors import KeyspaceError
+from ringpop_py.base.errors import KeyspaceError
 from ringpop_py.spark.source.patience import Patience, job_client
 from ringpop_py.spark.typed import kept_in, kept_schema, refuse_other_types, unkept
 
 if TYPE_CHECKING:
-    from ringpop_py.jobs.client import JobClient
+    from ringpop_py.client.jobs import JobClient
     from ringpop_py.spark.options import WriteOptions
 
 _log = logging.getLogger(__name__)

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ringpop_py.client.client import Client
-from ringpop_py.errors import (
+from ringpop_py.base.errors import (
     ApplicationError,
     CallError,
     ConnectFailed,
@@ -16,8 +15,9 @@ from ringpop_py.errors import (
     RingpopError,
     WireError,
 )
-from ringpop_py.jobs.client import JobClient
-from ringpop_py.jobs.names import standing_names
+from ringpop_py.client.client import Client
+from ringpop_py.client.jobs import JobClient
+from ringpop_py.state.jobs.names import standing_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

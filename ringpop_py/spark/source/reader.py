@@ -20,23 +20,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ringpop_py.base.errors import BodyError, KeyspaceError, PartitionUnavailable
+from ringpop_py.base.values.arrow import sound
+from ringpop_py.base.values.declared import encode
 from ringpop_py.client.client import Client, Closing
-from ringpop_py.client.courier import ClientCourier
-from ringpop_py.columns.pages import MISSING, Columns, ColumnsOf, ColumnsRequest, Wanted
-from ringpop_py.errors import BodyError, KeyspaceError, PartitionUnavailable
-from ringpop_py.jobs.messages import SCHEMAS, SchemasRequest
-from ringpop_py.keyed.evaluator import KEY_BYTES_MAX
+from ringpop_py.client.dispatcher import ClientDispatcher
 from ringpop_py.spark.arrow.columns import gathered, partitions_of, unpack_rows
 from ringpop_py.spark.keys import key_texts
 from ringpop_py.spark.snapshot import peer_list
-from ringpop_py.values.arrow import sound
-from ringpop_py.values.declared import encode
+from ringpop_py.state.jobs.messages import SCHEMAS, SchemasRequest
+from ringpop_py.state.rows.pages import MISSING, Columns, ColumnsOf, ColumnsRequest, Wanted
+from ringpop_py.state.table.evaluator import KEY_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ringpop_py.client.messages import Description
     from ringpop_py.spark.options import ReadOptions, Target
+    from ringpop_py.state.messages import Description
 
 CONNECT_S: Final = 3.0
 """The time limit, in seconds, for each peer but the last to describe the keyspace."""
@@ -72,11 +72,11 @@ class KeyspaceReader(Closing):
         self.keyspace = target.keyspace
         self._stale = stale
         self._timeout_s = target.timeout_s
-        self._client, self._courier, self.description = _connected(target)
+        self._client, self._dispatcher, self.description = _connected(target)
 
     def close(self) -> None:
         """Close all connections."""
-        self._courier.close()
+        self._dispatcher.close()
         self._client.close()
 
     def scan(self, numbers: Iterable[int] | None = None) -> Iterator[Packed]:
@@ -134,7 +134,7 @@ class KeyspaceReader(Closing):
         body = encode(SchemasRequest(self.keyspace, self.description.generation))
         deadline = time.monotonic() + self._timeout_s
         try:
-            found = self._courier.ask_any(SCHEMAS, b"", body, deadline, changes_state=False)
+            found = self._dispatcher.ask_any(SCHEMAS, b"", body, deadline, changes_state=False)
         except KeyspaceError:  # a keyspace without jobs, an older daemon, or damage
             return []
         return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
@@ -167,7 +167,7 @@ class KeyspaceReader(Closing):
         )
         numbers = [number for number, _ in parts]
         deadline = time.monotonic() + self._timeout_s
-        results = self._courier.ask(ColumnsOf(head), numbers, deadline)
+        results = self._dispatcher.ask(ColumnsOf(head), numbers, deadline)
         for result in results.values():
             if isinstance(result, KeyspaceError):
                 raise result
@@ -207,15 +207,17 @@ class Lookup:
             yield pa.record_batch([*batch.columns, *found], schema=pa.schema(fields))
 
 
-def _connected(target: Target) -> tuple[Client, ClientCourier, Description]:
+def _connected(target: Target) -> tuple[Client, ClientDispatcher, Description]:
     reasons = []
     for peer in target.peers:
         last = peer == target.peers[-1]
         wait_s = target.timeout_s if last else min(CONNECT_S, target.timeout_s)
         client = Client(peer, timeout_s=target.timeout_s, cluster_key=target.cluster_key)
-        courier = ClientCourier(client, target.keyspace, direct=target.direct, peers=target.peers)
+        dispatcher = ClientDispatcher(
+            client, target.keyspace, direct=target.direct, peers=target.peers
+        )
         try:
-            return client, courier, courier.described(time.monotonic() + wait_s)
+            return client, dispatcher, dispatcher.described(time.monotonic() + wait_s)
         except KeyspaceError as error:
             client.close()
             if not error.passes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.errors import BadOperation, JobAborted, PartitionUnavailable, RowsRefused
+from ringpop_py.base.errors import BadOperation, JobAborted, PartitionUnavailable, RowsRefused
 from ringpop_py.spark.options import Target
 from ringpop_py.spark.snapshot import peer_list
 from ringpop_py.spark.source.patience import job_client
@@ -17,7 +17,7 @@ from ringpop_py.spark.source.patience import job_client
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 PROGRESS_TIMEOUT_S: Final = 1.0
 TIMES: Final = ("read", "combine", "stage")

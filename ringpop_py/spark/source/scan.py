@@ -14,8 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ringpop_py.columns.packed import unpack_column
-from ringpop_py.errors import ConfigError, SchemaMismatch
+from ringpop_py.base.errors import ConfigError, SchemaMismatch
 from ringpop_py.spark.arrow.columns import keys_as, shown, unpack_rows
 from ringpop_py.spark.arrow.stored import stored_type
 from ringpop_py.spark.keys import column_named, key_type
@@ -24,13 +23,14 @@ from ringpop_py.spark.schemas import EXAMPLE, arrow_schema, struct_of
 from ringpop_py.spark.snapshot import peer_list
 from ringpop_py.spark.source.reader import KeyspaceReader, Lookup, Packed
 from ringpop_py.spark.typed import Kept, covers, kept_in
+from ringpop_py.state.rows.packed import unpack_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 SPLITS_AN_OWNER: Final = 2
 SPLITS_MIN: Final = 8

@@ -21,9 +21,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ringpop_py.errors import ConfigError
-from ringpop_py.lines.trust import KEY_VARIABLE
-from ringpop_py.shuffling.client import (
+from ringpop_py.base.errors import ConfigError
+from ringpop_py.client.lines.trust import KEY_VARIABLE
+from ringpop_py.flow.shuffle.client.client import (
     INTERVALS,
     TIMEOUT_S,
     RandomOrder,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ringpop_py.shuffle.calls import Durability
-    from ringpop_py.shuffling.putting import Receipt
+    from ringpop_py.flow.shuffle.client.puts import Receipt
+    from ringpop_py.flow.shuffle.protocol.calls import Durability
 
 OPTIONS: Final = {
     "shuffle": "the name of the shuffle; required",

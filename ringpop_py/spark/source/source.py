@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
-from ringpop_py.errors import ApplicationError, ConfigError, KeyspaceConflict, KeyspaceUnknown
+from ringpop_py.base.errors import ApplicationError, ConfigError, KeyspaceConflict, KeyspaceUnknown
 from ringpop_py.spark.arrow.packing import fitted
 from ringpop_py.spark.options import read_options, write_options
 from ringpop_py.spark.source.kept import kept_schemas

@@ -30,16 +30,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ringpop_py.columns.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
-from ringpop_py.errors import (
+from ringpop_py.base.errors import (
     JobAborted,
     OperationIdReused,
     RingpopError,
     RowsRefused,
     StoreFull,
 )
-from ringpop_py.keyed.aggregations import FIELDS
-from ringpop_py.placing.keys import hash_text
 from ringpop_py.spark.arrow.columns import chunks_of
 from ringpop_py.spark.arrow.fingerprint import added, fingerprint
 from ringpop_py.spark.arrow.merging import changes_in
@@ -48,14 +45,17 @@ from ringpop_py.spark.keys import refuse_null_keys
 from ringpop_py.spark.source.kept import keep_types
 from ringpop_py.spark.source.patience import Patience, job_client
 from ringpop_py.spark.source.stopwatch import COMBINE, READ, STAGE, Stopwatch
+from ringpop_py.state.placement.keys import hash_text
+from ringpop_py.state.rows.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
+from ringpop_py.state.table.aggregations import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ringpop_py.jobs.client import Attempt, JobClient
-    from ringpop_py.jobs.messages import JobProgress
+    from ringpop_py.client.jobs import Attempt, JobClient
     from ringpop_py.spark.arrow.columns import Changes
     from ringpop_py.spark.options import WriteOptions
+    from ringpop_py.state.jobs.messages import JobProgress
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
@@ -204,7 +204,7 @@ def stage(
                 attempt = patience(partial(client.attempt, name))
             watch.turn(STAGE)
             # Cached since the task's start; the owners in it are only a hint.
-            description = client.courier.described(client.deadline())
+            description = client.dispatcher.described(client.deadline())
             owners = {n: name for n, (name, _) in description.routes.destinations.items()}
             for file in staged_files(changes, description.partitions_count, owners):
                 patience(partial(attempt.stage, file))

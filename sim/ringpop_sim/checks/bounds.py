@@ -11,14 +11,14 @@ import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.swim.prober import UNHEARD_MAX
-from ringpop_py.swim.timers import microseconds
+from ringpop_py.member.swim.prober import UNHEARD_MAX
+from ringpop_py.member.swim.timers import microseconds
 from ringpop_sim.plans.plan import Clock, Crash, Impair, Pause, Slow, Stop, Takeover
 from ringpop_sim.world.network import TAIL_FACTOR_MAX
 
 if TYPE_CHECKING:
-    from ringpop_py.config.settings import GossipConfig
-    from ringpop_py.dialect import Dialect
+    from ringpop_py.base.config.settings import GossipConfig
+    from ringpop_py.base.dialect import Dialect
     from ringpop_sim.plans.plan import Delay, Plan
 
 USUAL_LOSS_MAX: Final = 0.15

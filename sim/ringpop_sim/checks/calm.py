@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.swim.timers import microseconds
+from ringpop_py.member.swim.timers import microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.bounds import late_us_max
 from ringpop_sim.plans.plan import Slow

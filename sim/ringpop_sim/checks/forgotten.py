@@ -6,8 +6,8 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Member
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Member
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
 from ringpop_sim.world.state import attributes_of
@@ -15,8 +15,8 @@ from ringpop_sim.world.state import attributes_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.node import Node
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.node import Node
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 

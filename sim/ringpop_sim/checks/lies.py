@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.swim import effects as fx
+from ringpop_py.member.swim import effects as fx
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.bounds import QUIET_LOSS_MAX, Bounds
 from ringpop_sim.plans.plan import Lie
@@ -15,8 +15,8 @@ from ringpop_sim.world.process import Life
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.member import Member
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.member import Member
     from ringpop_sim.plans.plan import Operation
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World

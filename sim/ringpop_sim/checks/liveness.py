@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Status
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Status
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.bounds import QUIET_LOSS_MAX, Bounds
 from ringpop_sim.plans import plan as p
@@ -16,7 +16,7 @@ from ringpop_sim.world.process import Life
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.swim.effects import Effect
+    from ringpop_py.member.swim.effects import Effect
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.config.settings import WireLimits
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.messages import Ack, JoinAck, Ping, PingReq, PingReqAck, Sync, SyncAck
-from ringpop_py.swim.timers import SECOND_US, microseconds
+from ringpop_py.base.config.settings import WireLimits
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.messages import Ack, JoinAck, Ping, PingReq, PingReqAck, Sync, SyncAck
+from ringpop_py.member.swim.timers import SECOND_US, microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.calm import CalmCheck
 from ringpop_sim.checks.liveness import agree
 from ringpop_sim.units import s, seconds
 
 if TYPE_CHECKING:
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.messages import MemberChange, Request, Response
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.messages import MemberChange, Request, Response
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 

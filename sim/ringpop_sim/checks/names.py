@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.messages import NameAck
-from ringpop_py.swim.timers import microseconds
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.messages import NameAck
+from ringpop_py.member.swim.timers import microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.plans import plan as p
 from ringpop_sim.units import s, seconds
@@ -15,7 +15,7 @@ from ringpop_sim.world.process import Life
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.swim.effects import Effect
+    from ringpop_py.member.swim.effects import Effect
     from ringpop_sim.plans.plan import Operation
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
-from ringpop_py.ring.hashring import HashRing
-from ringpop_py.ring.placement import Placement
-from ringpop_py.swim.member import Status
-from ringpop_py.swim.memberlist import DAMPED_SERVING_MIN
+from ringpop_py.member.ring.hashring import HashRing
+from ringpop_py.member.ring.placement import Placement
+from ringpop_py.member.swim.member import Status
+from ringpop_py.member.swim.memberlist import DAMPED_SERVING_MIN
 from ringpop_sim.checks import Check
 from ringpop_sim.units import ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.swim.member import Member
+    from ringpop_py.member.swim.member import Member
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Status
-from ringpop_py.swim.messages import Ack, Answered, Failed, Ping, PingReq, PingReqAck
-from ringpop_py.swim.timers import microseconds
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Status
+from ringpop_py.member.swim.messages import Ack, Answered, Failed, Ping, PingReq, PingReqAck
+from ringpop_py.member.swim.timers import microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.bounds import Bounds
 from ringpop_sim.checks.calm import Calm, CalmCheck
@@ -18,10 +18,10 @@ from ringpop_sim.units import seconds
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
-    from ringpop_py.address import Address
-    from ringpop_py.swim.effects import Effect, StatusChanged
-    from ringpop_py.swim.member import Member
-    from ringpop_py.swim.messages import Input, Response
+    from ringpop_py.base.address import Address
+    from ringpop_py.member.swim.effects import Effect, StatusChanged
+    from ringpop_py.member.swim.member import Member
+    from ringpop_py.member.swim.messages import Input, Response
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 

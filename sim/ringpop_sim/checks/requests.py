@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.errors import RingpopError
-from ringpop_py.ring.hashring import HashRing
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Status
+from ringpop_py.base.errors import RingpopError
+from ringpop_py.member.ring.hashring import HashRing
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Status
 from ringpop_sim.checks import Check
 from ringpop_sim.checks.calm import CalmCheck
 from ringpop_sim.checks.liveness import agree
@@ -17,8 +17,8 @@ from ringpop_sim.units import s, seconds
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
-    from ringpop_py.errand import Ask
-    from ringpop_py.swim.effects import Effect
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.route.errand import Ask
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.watcher import RequestAttempt, RequestEnded, TrafficRequest
     from ringpop_sim.world.world import World

@@ -9,20 +9,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Member, Status, overrides
-from ringpop_py.swim.messages import Asked, Ping, PingReq
-from ringpop_py.swim.timers import microseconds
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Member, Status, overrides
+from ringpop_py.member.swim.messages import Asked, Ping, PingReq
+from ringpop_py.member.swim.timers import microseconds
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
 from ringpop_sim.world.checksums import ReferenceChecksum
 from ringpop_sim.world.liar import SOURCE
 
 if TYPE_CHECKING:
-    from ringpop_py.address import Address
-    from ringpop_py.config.settings import GossipConfig
-    from ringpop_py.swim.effects import Effect, StatusChanged
-    from ringpop_py.swim.messages import Input, MemberChange
+    from ringpop_py.base.address import Address
+    from ringpop_py.base.config.settings import GossipConfig
+    from ringpop_py.member.swim.effects import Effect, StatusChanged
+    from ringpop_py.member.swim.messages import Input, MemberChange
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from ringpop_sim.journal.sweep import Checker, ScheduleOutcome, SweepSummary
+    from ringpop_sim.state.journal.sweep import Checker, ScheduleOutcome, SweepSummary
 
 SCHEDULES_DEFAULT: Final = 3000
 NODES_MAX: Final = 26

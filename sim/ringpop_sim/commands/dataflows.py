@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.commands.checkers import CheckerCommand
-from ringpop_sim.exchange.schedule import DATAFLOWS, WORKERS_MAX
+from ringpop_sim.flow.exchange.schedule import DATAFLOWS, WORKERS_MAX
 
 if TYPE_CHECKING:
     import argparse

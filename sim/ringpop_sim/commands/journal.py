@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ringpop_sim.commands.checkers import CheckerCommand
-from ringpop_sim.journal.schedule import JOURNAL
+from ringpop_sim.state.journal.schedule import JOURNAL
 
 COMMAND: Final = CheckerCommand(
     "journal",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, get_args
 
-from ringpop_py.placing.definition import Mode
+from ringpop_py.state.placement.definition import Mode
 from ringpop_sim import commands as c
 from ringpop_sim.commands.swarm import add_output, show
 from ringpop_sim.runs.swarm import Shape

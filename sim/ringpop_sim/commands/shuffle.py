@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
 from ringpop_sim.commands.checkers import CheckerCommand
-from ringpop_sim.shuffle.deaths import DEATHS, NODES, cases
-from ringpop_sim.shuffle.schedule import SHUFFLE, STORED
+from ringpop_sim.flow.shuffle.deaths import DEATHS, NODES, cases
+from ringpop_sim.flow.shuffle.schedule import SHUFFLE, STORED
 
 if TYPE_CHECKING:
     import argparse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.commands.checkers import CheckerCommand
-from ringpop_sim.streams.schedule import PARTITIONS, STREAMS
+from ringpop_sim.flow.streams.schedule import PARTITIONS, STREAMS
 
 if TYPE_CHECKING:
     import argparse

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
 
-from ringpop_py.config.settings import PRESETS, Consistency, DialectName, GossipConfig
-from ringpop_py.errors import ConfigError
-from ringpop_py.placing.definition import Mode
-from ringpop_py.swim.member import STATUS_BY_LABEL
+from ringpop_py.base.config.settings import PRESETS, Consistency, DialectName, GossipConfig
+from ringpop_py.base.errors import ConfigError
+from ringpop_py.member.swim.member import STATUS_BY_LABEL
+from ringpop_py.state.placement.definition import Mode
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.expect import parse_expectation
 from ringpop_sim.units import hours, minutes, ms, s

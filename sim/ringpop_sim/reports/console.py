@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.console.page import still_of
-from ringpop_py.console.problems import LEVELS, Seen, problems_in
-from ringpop_py.dialect import dialect_named
-from ringpop_py.ring.hashring import HashRing
-from ringpop_py.swim.member import Status
-from ringpop_py.swim.records import text_of
-from ringpop_py.version import package_version
+from ringpop_py.base.dialect import dialect_named
+from ringpop_py.base.version import package_version
+from ringpop_py.edge.console.page import still_of
+from ringpop_py.edge.console.problems import LEVELS, Seen, problems_in
+from ringpop_py.member.ring.hashring import HashRing
+from ringpop_py.member.swim.member import Status
+from ringpop_py.member.swim.records import text_of
 from ringpop_sim.errors import TraceError
 from ringpop_sim.plans.planfile import parse_plan
 from ringpop_sim.reports.lines import Line, read_lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from ringpop_py.swim.member import Member
-from ringpop_py.values.declared import Declared
+from ringpop_py.base.values.declared import Declared
+from ringpop_py.member.swim.member import Member
 from ringpop_sim.units import seconds
 from ringpop_sim.world.state import state_of
 

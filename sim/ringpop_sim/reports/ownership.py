@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ringpop_py.dialect import dialect_named
-from ringpop_py.ring.hashring import HashRing
+from ringpop_py.base.dialect import dialect_named
+from ringpop_py.member.ring.hashring import HashRing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from ringpop_py.config.settings import DialectName
+    from ringpop_py.base.config.settings import DialectName
 
 KEYS: Final = 1_000
 MEMBERS_MAX: Final = 300

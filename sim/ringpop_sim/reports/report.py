@@ -12,7 +12,7 @@ from itertools import groupby
 from math import log
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ringpop_py.swim.records import text_of
+from ringpop_py.member.swim.records import text_of
 from ringpop_sim.plans.planfile import parse_plan
 from ringpop_sim.reports.lines import LINES_MAX, Line, read_lines
 from ringpop_sim.reports.ownership import MEMBERS_MAX, KeyOwnership

@@ -4,8 +4,8 @@ Each line is an object with `time` (seconds) and `event`. The first is ``plan`` 
 ``result``, after one ``invariant-broken`` for each violation. Between them, in the order of time:
 
 - ``process-started`` and ``process-ended``; ``fault-began`` and ``fault-ended``;
-- the facts of the nodes, as `ringpop_py.swim.records` writes them to the log of a daemon, with
-  `observer`, `process` and `observer_address` of the node;
+- the facts of the nodes, as `ringpop_py.member.swim.records` writes them to the log of a daemon,
+  with `observer`, `process` and `observer_address` of the node;
 - ``checksum``: a process has another member list than before;
 - ``message``, if asked for: its sender, its receiver, and when each copy arrived.
 """
@@ -16,8 +16,8 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ringpop_py.swim.effects import StatusChanged
-from ringpop_py.swim.records import record_of
+from ringpop_py.member.swim.effects import StatusChanged
+from ringpop_py.member.swim.records import record_of
 from ringpop_sim.plans.planfile import plan_text
 from ringpop_sim.units import seconds
 from ringpop_sim.world.network import address_of
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TextIO
 
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.member import Member
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.member import Member
     from ringpop_sim.plans.plan import Operation
     from ringpop_sim.runs.run import Result
     from ringpop_sim.world.process import Process

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Status
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Status
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.expect import parse_expectation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_py.swim.effects import Effect
+    from ringpop_py.member.swim.effects import Effect
     from ringpop_sim.runs.measures import Measures
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.watcher import RequestEnded

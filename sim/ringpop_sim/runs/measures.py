@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Status
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Status
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
 
 if TYPE_CHECKING:
-    from ringpop_py.swim.effects import Effect
+    from ringpop_py.member.swim.effects import Effect
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 

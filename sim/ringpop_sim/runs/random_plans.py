@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, get_args
 
-from ringpop_py.dialect import dialect_named
+from ringpop_py.base.dialect import dialect_named
 from ringpop_sim.checks.bounds import Bounds
 from ringpop_sim.plans import plan as p
 from ringpop_sim.units import hours, ms, s

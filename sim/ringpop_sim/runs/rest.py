@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.placing import duties
+from ringpop_py.state.placement import duties
 from ringpop_sim.checks import Broken
 from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life
@@ -21,7 +21,7 @@ from ringpop_sim.world.process import Life
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_sim.keyspaces.homes import Homes
+    from ringpop_sim.state.keyspaces.homes import Homes
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 

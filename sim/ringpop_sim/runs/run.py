@@ -18,13 +18,13 @@ from ringpop_sim.checks.placement import EqualListsEqualRings
 from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
 from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
 from ringpop_sim.checks.rows import IncarnationsIssued, Refutations, RowsRise, StatusesLast
-from ringpop_sim.keyspaces.clients import Clients
-from ringpop_sim.keyspaces.homes import Homes
-from ringpop_sim.keyspaces.oracles import ORACLES
 from ringpop_sim.runs.expected import Expected
 from ringpop_sim.runs.measures import Measures
 from ringpop_sim.runs.rest import left_at_rest
 from ringpop_sim.runs.traffic import Rings, TrafficSource
+from ringpop_sim.state.keyspaces.clients import Clients
+from ringpop_sim.state.keyspaces.homes import Homes
+from ringpop_sim.state.keyspaces.oracles import ORACLES
 from ringpop_sim.units import seconds
 from ringpop_sim.world.operations import schedule
 from ringpop_sim.world.world import FRAME_BYTES, World
@@ -275,7 +275,7 @@ def _crash(error: Exception, at_us: int) -> Broken:
     operation or an oracle raised it.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    coding = any("/ringpop_py/wire/" in frame.filename for frame in frames)
+    coding = any("/ringpop_py/net/wire/" in frame.filename for frame in frames)
     # File names without directories, so that the text is the same on every machine.
     places = [
         f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
-    from ringpop_py.placing.definition import Mode
+    from ringpop_py.state.placement.definition import Mode
     from ringpop_sim.plans.plan import Plan
 
 SEED_S_MAX: Final = 120.0

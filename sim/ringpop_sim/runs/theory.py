@@ -16,10 +16,10 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Status
-from ringpop_py.swim.messages import Asked, MemberChange, Ping, PingReq
-from ringpop_py.values.declared import replace
+from ringpop_py.base.values.declared import replace
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Status
+from ringpop_py.member.swim.messages import Asked, MemberChange, Ping, PingReq
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import Cut, Link, Plan, fixed, uniform
 from ringpop_sim.runs.run import Run
@@ -31,8 +31,8 @@ from ringpop_sim.world.world import CLUSTER
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.messages import Input
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.messages import Input
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 

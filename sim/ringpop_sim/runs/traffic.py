@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ringpop_py.errand import DeadlinePolicy, Errand
-from ringpop_py.errors import (
+from ringpop_py.base.errors import (
     BodyError,
     CallError,
     CallTimeout,
@@ -16,12 +15,13 @@ from ringpop_py.errors import (
     PeerDeclined,
     RingpopError,
 )
-from ringpop_py.proxy.owners import refusal, successors_in
-from ringpop_py.proxy.retry import SchedulePolicy
-from ringpop_py.ring.hashring import HashRing
-from ringpop_py.ring.placement import Placement
-from ringpop_py.swim.member import Status
-from ringpop_py.values.requests import Moved
+from ringpop_py.base.values.requests import Moved
+from ringpop_py.member.ring.hashring import HashRing
+from ringpop_py.member.ring.placement import Placement
+from ringpop_py.member.swim.member import Status
+from ringpop_py.route.errand import DeadlinePolicy, Errand
+from ringpop_py.route.proxy.owners import refusal, successors_in
+from ringpop_py.route.proxy.retry import SchedulePolicy
 from ringpop_sim.checks import Check
 from ringpop_sim.units import s, seconds
 from ringpop_sim.world.process import Life
@@ -31,7 +31,7 @@ from ringpop_sim.world.watcher import RequestAttempt, RequestEnded, TrafficReque
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.errand import Ask
+    from ringpop_py.route.errand import Ask
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 

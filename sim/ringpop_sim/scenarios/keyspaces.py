@@ -169,7 +169,7 @@ def partitions_awaited(nodes: int | None) -> Plan:
 
 
 def partitions_by_hand(nodes: int | None) -> Plan:
-    """Members stop and return; partitions go to heirs, and return when somebody spreads them."""
+    """Members stop and return; partitions go to others, and return when somebody spreads them."""
     count = at_least(3, nodes, 4)
     keyspace = _busy(strategy="average", automatic=False)
     stops = (Stop(at_us=(6 + 10 * n) * s, for_us=7 * s, nodes=(n,)) for n in range(2))

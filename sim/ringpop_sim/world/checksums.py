@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringpop_py.swim.buckets import SUM_MASK
-from ringpop_py.swim.checksum import checksum_for
+from ringpop_py.member.swim.buckets import SUM_MASK
+from ringpop_py.member.swim.checksum import checksum_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.dialect import Dialect
-    from ringpop_py.swim.member import Member
+    from ringpop_py.base.dialect import Dialect
+    from ringpop_py.member.swim.member import Member
 
 
 class ReferenceChecksum:

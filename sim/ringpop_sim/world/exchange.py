@@ -5,9 +5,16 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.errors import BodyError
-from ringpop_py.swim.messages import Answered, Asked, Disconnected, Failed, FailureReason, Refusal
-from ringpop_py.wire.codec import codec_for, endpoint_of
+from ringpop_py.base.errors import BodyError
+from ringpop_py.member.swim.messages import (
+    Answered,
+    Asked,
+    Disconnected,
+    Failed,
+    FailureReason,
+    Refusal,
+)
+from ringpop_py.net.wire.codec import codec_for, endpoint_of
 from ringpop_sim.world.process import OpenCall, Process
 from ringpop_sim.world.trace import ANSWERED, ARRIVED, FAILED, SENT
 
@@ -15,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from ringpop_py.dialect import Dialect
-    from ringpop_py.swim import effects as fx
-    from ringpop_py.swim.messages import Input, Request, Response
+    from ringpop_py.base.dialect import Dialect
+    from ringpop_py.member.swim import effects as fx
+    from ringpop_py.member.swim.messages import Input, Request, Response
     from ringpop_sim.plans.plan import Plan
     from ringpop_sim.world.network import VirtualNetwork
     from ringpop_sim.world.trace import Trace

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.swim.member import Member, Status
-from ringpop_py.swim.messages import MemberChange, Ping
-from ringpop_py.values.declared import replace
+from ringpop_py.base.values.declared import replace
+from ringpop_py.member.swim.member import Member, Status
+from ringpop_py.member.swim.messages import MemberChange, Ping
 from ringpop_sim.units import ms
 from ringpop_sim.world.network import STRANGERS, address_of
 from ringpop_sim.world.process import OpenCall

@@ -7,7 +7,7 @@ from collections import Counter
 from math import log1p
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.address import Address
+from ringpop_py.base.address import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

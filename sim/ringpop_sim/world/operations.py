@@ -7,9 +7,9 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.swim.member import STATUS_BY_LABEL
-from ringpop_py.swim.messages import MemberChange, Ping
-from ringpop_py.values.declared import replace
+from ringpop_py.base.values.declared import replace
+from ringpop_py.member.swim.member import STATUS_BY_LABEL
+from ringpop_py.member.swim.messages import MemberChange, Ping
 from ringpop_sim.plans import plan as p
 from ringpop_sim.world.liar import SOURCE, Liar
 from ringpop_sim.world.network import STRANGERS, address_of
@@ -242,7 +242,7 @@ def _drain(world: World, operation: p.Drain, _node: int | None) -> Undo:
 
 
 def _for_homes(_world: World, _operation: p.FailStore | p.Rebalance, _node: int | None) -> Undo:
-    return None  # `ringpop_sim.keyspaces.homes.Homes` sees it begin and end
+    return None  # `ringpop_sim.state.keyspaces.homes.Homes` sees it begin and end
 
 
 def _clock(world: World, operation: p.Clock, _node: int | None) -> Undo:

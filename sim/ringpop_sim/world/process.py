@@ -7,9 +7,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ringpop_py.address import Address
-    from ringpop_py.swim.messages import Input, Request
-    from ringpop_py.swim.node import Node
+    from ringpop_py.base.address import Address
+    from ringpop_py.member.swim.messages import Input, Request
+    from ringpop_py.member.swim.node import Node
 
 PPM: Final = 1_000_000
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringpop_py.errors import RingpopError
-from ringpop_py.proxy.many import Together
-from ringpop_py.proxy.retry import Retry
+from ringpop_py.base.errors import RingpopError
+from ringpop_py.route.proxy.key_groups import Together
+from ringpop_py.route.proxy.retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.errand import Ask
-    from ringpop_py.proxy.owners import KeyRoutes
-    from ringpop_py.proxy.retry import SchedulePolicy
+    from ringpop_py.route.errand import Ask
+    from ringpop_py.route.proxy.owners import KeyRoutes
+    from ringpop_py.route.proxy.retry import SchedulePolicy
 
 
 class WholeRequest:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import xxhash
 
-from ringpop_py.swim.effects import StatusChanged
+from ringpop_py.member.swim.effects import StatusChanged
 
 if TYPE_CHECKING:
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.member import Member
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.member import Member
     from ringpop_sim.world.process import Process
 
 DIGEST_EVENTS: Final = 10_000

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.errand import Ask, Errand
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.messages import Input
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.messages import Input
+    from ringpop_py.route.errand import Ask, Errand
     from ringpop_sim.plans.plan import Operation
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.requests import WholeRequest

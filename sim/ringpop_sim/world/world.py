@@ -12,10 +12,10 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.dialect import dialect_named
-from ringpop_py.swim import effects as fx
-from ringpop_py.swim.member import Member
-from ringpop_py.swim.node import Node
+from ringpop_py.base.dialect import dialect_named
+from ringpop_py.member.swim import effects as fx
+from ringpop_py.member.swim.member import Member
+from ringpop_py.member.swim.node import Node
 from ringpop_sim.units import s
 from ringpop_sim.world.exchange import Exchange
 from ringpop_sim.world.network import VirtualNetwork, address_of
@@ -26,9 +26,9 @@ from ringpop_sim.world.watcher import Watchers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ringpop_py.address import Address
-    from ringpop_py.swim.effects import Effect
-    from ringpop_py.swim.messages import Input
+    from ringpop_py.base.address import Address
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.messages import Input
     from ringpop_sim.plans.plan import Plan
     from ringpop_sim.world.watcher import Watcher
 
@@ -176,8 +176,8 @@ class World(VirtualTime):
         del self.at[process.machine]
         if self.numbered[process.number] is process:
             # A twin that still runs is the process of that number now.
-            heirs = (other for other in self.running if other.number == process.number)
-            self.numbered[process.number] = next(heirs, process)
+            successors = (other for other in self.running if other.number == process.number)
+            self.numbered[process.number] = next(successors, process)
         if silent:
             self.network.silence(process.machine)
         else:

@@ -37,7 +37,7 @@ class Ringpop:
         hosts = folder / "hosts.txt"
         if not hosts.exists():
             hosts.write_text("".join(f"{other.host}:{PORT}\n" for other in seats))
-        command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--preset", "lan"]
+        command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "--preset", "lan"]
         command += ["--listen", f"{seat.host}:{PORT}", "--name", seat.name]
         return [*command, "--hosts", str(hosts), "--log-format", "json"]
 

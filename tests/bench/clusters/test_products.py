@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from ringpop_py.address import Address
-from ringpop_py.swim.effects import StatusChanged
-from ringpop_py.swim.member import Member, Status
-from ringpop_py.swim.records import record_of, record_of_burst
-from ringpop_py.values.declared import replace
+from ringpop_py.base.address import Address
+from ringpop_py.base.values.declared import replace
+from ringpop_py.member.swim.effects import StatusChanged
+from ringpop_py.member.swim.member import Member, Status
+from ringpop_py.member.swim.records import record_of, record_of_burst
 from tests.bench.clusters.kinship import Kinship
 from tests.bench.clusters.network import seats_for
 from tests.bench.clusters.product import Changed, Seen, Up

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ringpop_demo.cluster import Cluster
-from ringpop_py.pipeline.session import open_session
+from ringpop_py.spark.pipeline.session import open_session
 from tests.bench.dataframes.instead import jars
 from tests.bench.dataframes.ours import Target
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_demo.flights import write_flights
-from ringpop_py.ring.hashring import HashRing
+from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.spark import ring_owner, route
 from tests.bench.dataframes.inputs import COPIES
 from tests.bench.dataframes.turns import Way, rates

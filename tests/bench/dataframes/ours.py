@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from ringpop_py.client.client import Client
 from ringpop_py.client.keyspace_client import KeyspaceClient
-from ringpop_py.placing.keys import NOBODY
 from ringpop_py.spark import options
 from ringpop_py.spark.arrow.columns import unpack_rows
 from ringpop_py.spark.snapshot import keyspace_snapshot
 from ringpop_py.spark.source.reader import KeyspaceReader
+from ringpop_py.state.placement.keys import NOBODY
 from tests.bench.dataframes.inputs import TOTALS, check, ordered
 
 if TYPE_CHECKING:

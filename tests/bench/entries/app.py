@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ringpop_py.entry.asgi import RingpopMiddleware
+from ringpop_py.edge.entry.asgi import RingpopMiddleware
 
 if TYPE_CHECKING:
     from starlette.requests import Request

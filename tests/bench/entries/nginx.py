@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 CONFIG = """\
 daemon off;

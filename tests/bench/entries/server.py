@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 import httpx
 
 if TYPE_CHECKING:
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 HERE: Final = Path(__file__).parent
 START_S: Final = 20.0

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.stores import open_store
-from ringpop_py.stores.folder import FolderStore
+from ringpop_py.state.stores import open_store
+from ringpop_py.state.stores.folder import FolderStore
 from tests.bench.keyspaces.counted import LIST_PRICE, VERBS, CountedStore, counts_of
 from tests.bench.keyspaces.nodes import a_keyspace
 from tests.bench.keyspaces.puts import rate
 from tests.bench.keyspaces.random_keys import putting, random_order
 from tests.bench.report import NOT_INSTALLED, Row, against_goal
-from tests.stores.servers import etcd_server, program_named, s3_server
+from tests.state.stores.servers import etcd_server, program_named, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,17 +9,17 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from ringpop_py.catalog.layout import KeyspaceKeys
-from ringpop_py.columns.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
-from ringpop_py.jobs import applier
-from ringpop_py.jobs.messages import Decision
-from ringpop_py.jobs.plan import JobPlan, PlannedFile
-from ringpop_py.jobs.store import JobStore
-from ringpop_py.keyed.aggregations import Aggregations
-from ringpop_py.keyed.keyed import KeyedState
-from ringpop_py.keyed.vectors import ROWS_MIN
-from ringpop_py.stores.memory import MemoryStore
-from ringpop_py.values.packed import encode_value, make_packer
+from ringpop_py.base.values.packed import encode_value, make_packer
+from ringpop_py.state.catalog.layout import KeyspaceKeys
+from ringpop_py.state.jobs import applier
+from ringpop_py.state.jobs.messages import Decision
+from ringpop_py.state.jobs.plan import JobPlan, PlannedFile
+from ringpop_py.state.jobs.store import JobStore
+from ringpop_py.state.rows.stagefile import FILE_BYTES_MAX, Chunk, encode_stage
+from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.state.table.aggregations import Aggregations
+from ringpop_py.state.table.keyed import KeyedState
+from ringpop_py.state.table.vectors import ROWS_MIN
 from tests.bench.report import Row, smaller_is_better
 
 if TYPE_CHECKING:

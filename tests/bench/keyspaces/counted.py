@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Iterable, Sequence
 
-    from ringpop_py.stores.store import Store
+    from ringpop_py.state.stores.store import Store
 
 T = TypeVar("T")
 

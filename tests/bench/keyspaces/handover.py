@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
-from ringpop_py.config.settings import StateConfig
-from ringpop_py.journal import codec
-from ringpop_py.journal.records import Group, Release
-from ringpop_py.stores.folder import FolderStore
+from ringpop_py.base.config.settings import StateConfig
+from ringpop_py.state.journal import codec
+from ringpop_py.state.journal.records import Group, Release
+from ringpop_py.state.stores.folder import FolderStore
 from tests.bench.keyspaces.checkpoints import checkpoint_all, host_of
 from tests.bench.keyspaces.counted import GET, LIST, PUT, CountedStore, StoreCall, counts_of
 from tests.bench.keyspaces.moves import fill, write
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ringpop_py.catalog.layout import KeyspaceKeys
+    from ringpop_py.state.catalog.layout import KeyspaceKeys
 
 HAND_OVER_GOAL: Final = 7.0
 """The release; two lists of the partition and one of marks; the slot of the release; the claim; and

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
 
 PARTITIONS: Final = 16
 KEYS_PER_PARTITION: Final = 65_536

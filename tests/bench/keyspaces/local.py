@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ringpop_py.keyspaces.local import open_local_keyspaces
+from ringpop_py.state.keyspaces.local import open_local_keyspaces
 from tests.bench.report import smaller_is_better
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
     from tests.bench.report import Row
 
 RECORDS: Final = 100_000

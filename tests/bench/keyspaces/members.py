@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.swim.effects import AnswerPeer, Effect
-from ringpop_py.swim.member import Member, Status
-from ringpop_py.swim.messages import Asked, MemberChange, Ping
+from ringpop_py.member.swim.effects import AnswerPeer, Effect
+from ringpop_py.member.swim.member import Member, Status
+from ringpop_py.member.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.testing import MemoryNetwork
 from tests.bench.keyspaces.nodes import KEYSPACE, whole
 from tests.bench.report import smaller_is_better
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
     from tests.bench.report import Row
 
 FEW: Final = 3

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import trio
 
-from ringpop_py.catalog.journalstore import JournalStore
-from ringpop_py.durable.driver import ReleaseRequest
-from ringpop_py.journal.effects import GetClaim, ListPartition, PartitionListed
-from ringpop_py.placing.duties import ReleaseSaid
-from ringpop_py.stores.folder import FolderStore
-from ringpop_py.swim.member import Status
-from ringpop_py.values.declared import decode, encode
-from ringpop_py.values.requests import RELEASE
-from ringpop_py.wire.calls import NODE_SERVICE, Call
+from ringpop_py.base.values.declared import decode, encode
+from ringpop_py.base.values.requests import RELEASE
+from ringpop_py.member.swim.member import Status
+from ringpop_py.net.wire.calls import NODE_SERVICE, Call
+from ringpop_py.state.catalog.journalstore import JournalStore
+from ringpop_py.state.durable.driver import ReleaseRequest
+from ringpop_py.state.journal.effects import GetClaim, ListPartition, PartitionListed
+from ringpop_py.state.placement.duties import ReleaseSaid
+from ringpop_py.state.stores.folder import FolderStore
 from ringpop_sim.runs.served import Latencies, crash_s, hand_over_s, silence_s
 from tests.bench.keyspaces.nodes import (
     KEYSPACE,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringpop_py import Address, Ringpop
-    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
 
 T = TypeVar("T")
 

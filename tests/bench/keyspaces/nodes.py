@@ -16,15 +16,15 @@ import trio
 
 from ringpop_demo.cluster import free_ports
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.config.settings import StateConfig
-from ringpop_py.logs import NAME
+from ringpop_py.base.config.settings import StateConfig
+from ringpop_py.base.logs import NAME
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.stores.store import Store
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.stores.store import Store
 
 KEYSPACE: Final = "bench"
 ROOT: Final = Path(__file__).parents[3]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
     from tests.bench.report import Row
 
 PARTITIONS: Final = 64

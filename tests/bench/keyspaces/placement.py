@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.placing.strategies import STRATEGIES, assign
+from ringpop_py.state.placement.strategies import STRATEGIES, assign
 from tests.bench.report import Row
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgpack
 import trio
 
-from ringpop_py.config.settings import StateConfig
+from ringpop_py.base.config.settings import StateConfig
 from tests.bench.keyspaces.nodes import (
     KEYSPACE,
     a_keyspace,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
 
-    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
 
 PARTITIONS: Final = 64
 SINGLES_COUNT: Final = 300

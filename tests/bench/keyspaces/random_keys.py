@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ringpop_py import Address
-    from ringpop_py.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
     from tests.bench.report import Row
 
 CALLERS: Final = 64

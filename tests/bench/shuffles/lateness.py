@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.shuffling.client import ShuffleClient
+from ringpop_py.flow.shuffle.client.client import ShuffleClient
 from tests.bench.report import Row, smaller_is_better
 from tests.bench.shuffles.puts import INTERVALS, put_by_threads, table_of
 

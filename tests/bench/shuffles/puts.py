@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ringpop_py.shuffling.client import ShuffleClient
+from ringpop_py.flow.shuffle.client.client import ShuffleClient
 
 if TYPE_CHECKING:
     from tests.e2e.shuffle.cluster import ShuffleCluster

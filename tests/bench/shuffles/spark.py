@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from ringpop_py.shuffling.client import RandomOrder, ShuffleClient, random_order
+from ringpop_py.flow.shuffle.client.client import RandomOrder, ShuffleClient, random_order
 from tests.bench.report import smaller_is_better
 from tests.bench.shuffles.puts import INTERVALS
 

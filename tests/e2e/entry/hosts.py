@@ -15,7 +15,7 @@ from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 APPS: Final = Path(__file__).parent / "apps"
 SERVERS: Final = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 
 class Doors(Hosts):

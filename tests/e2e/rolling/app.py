@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ringpop_py.actors.actors import Actor
+from ringpop_py.state.actors.actors import Actor
 
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.proxy.request import AppCall
+    from ringpop_py.route.proxy.request import AppCall
 
 KEYSPACE = "rolling"
 PARTITIONS = 16

@@ -17,19 +17,19 @@ import pyarrow as pa
 import trio
 
 from ringpop_py import Client, JobClient, KeyspaceClient, Request
-from ringpop_py.columns.stagefile import Chunk, encode_stage
-from ringpop_py.errors import CallError, RingpopError
-from ringpop_py.placing.keys import partition_of
-from ringpop_py.values.packed import encode_value
+from ringpop_py.base.errors import CallError, RingpopError
+from ringpop_py.base.values.packed import encode_value
+from ringpop_py.state.placement.keys import partition_of
+from ringpop_py.state.rows.stagefile import Chunk, encode_stage
 from tests.e2e.rolling.app import KEYSPACE, PARTITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py import Address
-    from ringpop_py.actors.actors import Actors
-    from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.state.actors.actors import Actors
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
 
 CALL_S = 30.0
 PAUSE_S = 0.03

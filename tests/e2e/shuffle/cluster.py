@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ringpop_py.errors import RingpopError
-from ringpop_py.shuffling.cluster import Cluster
+from ringpop_py.base.errors import RingpopError
+from ringpop_py.flow.shuffle.client.cluster import Cluster
 from tests.e2e.local_cluster import LocalCluster
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.shuffling.client import ShuffleClient
+from ringpop_py.flow.shuffle.client.client import ShuffleClient
 from tests.e2e.shuffle.cluster import child_of
 from tests.e2e.shuffle.test_rows import ROWS, SCHEMA, keys_of, put, rows
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.errors import ShuffleDamaged, ShuffleFull
-from ringpop_py.shuffler.framestore import name_in_files
-from ringpop_py.shuffler.process import DATA
-from ringpop_py.shuffling.client import ShuffleClient
+from ringpop_py.base.errors import ShuffleDamaged, ShuffleFull
+from ringpop_py.flow.shuffle.client.client import ShuffleClient
+from ringpop_py.flow.shuffle.server.framestore import name_in_files
+from ringpop_py.flow.shuffle.server.process import DATA
 from tests.e2e.local_cluster import free_addresses
 from tests.e2e.shuffle.cluster import ShuffleCluster, child_of, until
 from tests.e2e.shuffle.test_rows import SCHEMA, keys_of, put, refreshed, rows
@@ -127,7 +127,14 @@ def test_what_cannot_be_is_refused_at_the_start(
     file.touch()
     [address] = free_addresses(1)
     given = [flag.format(folder=tmp_path, file=file) for flag in flags]
-    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(address), *given]
+    command = [
+        sys.executable,
+        "-m",
+        "ringpop_py.edge.cli.ringpopd",
+        "--listen",
+        str(address),
+        *given,
+    ]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
 
@@ -137,7 +144,7 @@ def test_what_cannot_be_is_refused_at_the_start(
 
 def test_two_nodes_cannot_have_one_folder(cluster: ShuffleCluster, tmp_path: Path) -> None:
     [address] = free_addresses(1)
-    command = [sys.executable, "-m", "ringpop_py.cli.ringpopd", "--listen", str(address)]
+    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "--listen", str(address)]
     command += ["--store", str(tmp_path), "--create-store"]
     command += ["--shuffle-folder", str(cluster.folders[0])]
 

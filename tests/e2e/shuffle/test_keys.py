@@ -14,21 +14,21 @@ import pytest
 from cryptography import x509
 
 from ringpop_py import Client, KeyspaceClient
-from ringpop_py.durable.snapshots import SNAPSHOT
-from ringpop_py.errors import BadRequest, KeyspaceForbidden, ShuffleUnavailable
-from ringpop_py.lines.trust import KEY_VARIABLE
-from ringpop_py.security.authority import authority_of
-from ringpop_py.security.identity import Identity, Role
-from ringpop_py.security.keys import ClusterKey, new_key, write_keys
-from ringpop_py.security.tokens import issue_token
-from ringpop_py.shuffle import calls as c
-from ringpop_py.shuffler.child import CERTIFICATE
-from ringpop_py.shuffler.register import KEYSPACE
-from ringpop_py.shuffling.client import ShuffleClient, list_shuffles
-from ringpop_py.shuffling.cluster import Cluster
-from ringpop_py.shuffling.lines import Line
-from ringpop_py.wire.calls import NODE_SERVICE, Call
-from ringpop_py.wire.codec import JOIN, PING
+from ringpop_py.base.errors import BadRequest, KeyspaceForbidden, ShuffleUnavailable
+from ringpop_py.client.lines.trust import KEY_VARIABLE
+from ringpop_py.flow.shuffle.client.client import ShuffleClient, list_shuffles
+from ringpop_py.flow.shuffle.client.cluster import Cluster
+from ringpop_py.flow.shuffle.client.lines import Line
+from ringpop_py.flow.shuffle.protocol import calls as c
+from ringpop_py.flow.shuffle.server.child import CERTIFICATE
+from ringpop_py.flow.shuffle.server.register import KEYSPACE
+from ringpop_py.net.security.authority import authority_of
+from ringpop_py.net.security.identity import Identity, Role
+from ringpop_py.net.security.keys import ClusterKey, new_key, write_keys
+from ringpop_py.net.security.tokens import issue_token
+from ringpop_py.net.wire.calls import NODE_SERVICE, Call
+from ringpop_py.net.wire.codec import JOIN, PING
+from ringpop_py.state.durable.snapshots import SNAPSHOT
 from tests.e2e.local_cluster import free_addresses
 from tests.e2e.shuffle.cluster import ShuffleCluster, child_of, until
 
@@ -41,7 +41,7 @@ def test_rows_travel_between_those_that_have_a_key(
     key, job = str(tmp_path / "cluster.key"), str(tmp_path / "job.pem")
     secret, [web] = new_key(), free_addresses(1)
     write_keys(key, (secret,), replace=False)
-    command = [sys.executable, "-m", "ringpop_py.cli.ringpopctl", "keys", "issue", key, job]
+    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopctl", "keys", "issue", key, job]
     issued = [*command, "--role", "client", "--name", "job"]
     subprocess.run(issued, check=True, capture_output=True, timeout=60)
 

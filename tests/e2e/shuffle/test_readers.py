@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.errors import ShuffleConflict, ShuffleRefused
-from ringpop_py.shuffling.client import ShuffleClient
+from ringpop_py.base.errors import ShuffleConflict, ShuffleRefused
+from ringpop_py.flow.shuffle.client.client import ShuffleClient
 from tests.e2e.shuffle.test_rows import ROWS, SCHEMA, keys_of, put, rows
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ringpop_py.errors import (
+from ringpop_py.base.errors import (
     ShuffleConflict,
     ShuffleDeleted,
     ShuffleEnded,
@@ -18,14 +18,14 @@ from ringpop_py.errors import (
     ShuffleRefused,
     ShuffleUnknown,
 )
-from ringpop_py.shuffle import calls as c
-from ringpop_py.shuffling.client import ShuffleClient, list_shuffles, random_order
-from ringpop_py.shuffling.cluster import Cluster
-from ringpop_py.shuffling.lines import Line
+from ringpop_py.flow.shuffle.client.client import ShuffleClient, list_shuffles, random_order
+from ringpop_py.flow.shuffle.client.cluster import Cluster
+from ringpop_py.flow.shuffle.client.lines import Line
+from ringpop_py.flow.shuffle.protocol import calls as c
 from tests.e2e.shuffle.cluster import ShuffleCluster, until
 
 if TYPE_CHECKING:
-    from ringpop_py.shuffling.putting import Receipt
+    from ringpop_py.flow.shuffle.client.puts import Receipt
 
 ROWS = 60_000
 SCHEMA = pa.schema([("key", pa.int64()), ("text", pa.string())])

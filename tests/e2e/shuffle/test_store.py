@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.errors import ShuffleRefused
-from ringpop_py.shuffling.client import ShuffleClient
-from ringpop_py.stores import open_store
+from ringpop_py.base.errors import ShuffleRefused
+from ringpop_py.flow.shuffle.client.client import ShuffleClient
+from ringpop_py.state.stores import open_store
 from tests.e2e.shuffle.cluster import ShuffleCluster, child_of, until
 from tests.e2e.shuffle.test_rows import SCHEMA, keys_of, put, rows
 

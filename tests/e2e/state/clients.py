@@ -13,19 +13,19 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ringpop_py.base.errors import ApplicationError, CallError, KeyspaceError
+from ringpop_py.base.values.operations import OperationId
+from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.client.client import Client
 from ringpop_py.client.keyspace_client import KeyspaceClient
-from ringpop_py.errors import ApplicationError, CallError, KeyspaceError
-from ringpop_py.proxy.request import Request
-from ringpop_py.values.operations import OperationId
-from ringpop_py.values.packed import decode_value, encode_value
+from ringpop_py.route.proxy.request import Request
 from ringpop_sim.linear import ABSENT, ANY, Invocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
     from pathlib import Path
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 KEYSPACE: Final = "proof"
 RATE_PER_S: Final = 12.0

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ringpop_py import Address, Config, open_ringpop
-from ringpop_py.cli.logs import Logs
-from ringpop_py.config.settings import PRESETS, StateConfig
-from ringpop_py.errors import ConfigError, KeyspaceError
-from ringpop_py.logs import log
-from ringpop_py.values.operations import OperationId
-from ringpop_py.values.packed import decode_value, encode_value
+from ringpop_py.base.config.settings import PRESETS, StateConfig
+from ringpop_py.base.errors import ConfigError, KeyspaceError
+from ringpop_py.base.logs import log
+from ringpop_py.base.values.operations import OperationId
+from ringpop_py.base.values.packed import decode_value, encode_value
+from ringpop_py.edge.cli.logs import Logs
 
 if TYPE_CHECKING:
-    from ringpop_py.keyspaces.keyspace import Keyspace
     from ringpop_py.node.ringpop import Ringpop
-    from ringpop_py.proxy.request import AppCall
+    from ringpop_py.route.proxy.request import AppCall
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
 
 PARTITIONS = 16
 GOSSIP = replace(

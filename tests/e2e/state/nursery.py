@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
-from ringpop_py.address import Address
+from ringpop_py.base.address import Address
 from tests.e2e.state.node import NodeSettings, run
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ class Nursery:
 
 def _main() -> None:
     # What each node will want, and mostly takes its time.
-    import ringpop_py.catalog.checkpoints
-    import ringpop_py.stores  # noqa: F401
+    import ringpop_py.state.catalog.checkpoints
+    import ringpop_py.state.stores  # noqa: F401
 
     children: set[int] = set()
     for line in sys.stdin:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from ringpop_py.errors import CallError
+from ringpop_py.base.errors import CallError
 from ringpop_sim.linear import check
 from tests.e2e.local_cluster import free_addresses, wait_until
 from tests.e2e.state.clients import KEYS, KEYSPACE, Caller, Clients, History, NodeCalls
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
     from ringpop_sim.linear import Invocation
     from tests.e2e.state.plans import Fault
 
@@ -421,7 +421,7 @@ def _tracebacks(folder: Path) -> list[str]:
 def _measure(
     outcome: Outcome, histories: Sequence[History], plan: Sequence[Fault], began_at: float
 ) -> None:
-    from ringpop_py.placing.keys import partition_of
+    from ringpop_py.state.placement.keys import partition_of
 
     done = [
         (o.called_at, o.returned_at, partition_of(o.key, PARTITIONS))

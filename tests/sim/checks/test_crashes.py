@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.swim.prober import Prober
-from ringpop_py.wire.codec import MsgpackCodec
+from ringpop_py.member.swim.prober import Prober
+from ringpop_py.net.wire.codec import MsgpackCodec
 from ringpop_sim.plans.plan import Crash, Link, Plan
 from ringpop_sim.runs.run import run
 from ringpop_sim.units import s
@@ -17,7 +17,7 @@ def raising(*_arguments: object) -> None:
 
 
 def test_a_decoder_that_raises_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringpop_py.wire.codec._check_place", raising)
+    monkeypatch.setattr("ringpop_py.net.wire.codec._check_place", raising)
 
     result = run(Plan(nodes=2, until_us=10 * s, codec_share=1.0), 1)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.swim.damper import Damper
-from ringpop_py.swim.effects import DampVoted, StatusChanged
-from ringpop_py.swim.member import Status
-from ringpop_py.swim.scores import Scores
-from ringpop_py.values.declared import replace
+from ringpop_py.base.values.declared import replace
+from ringpop_py.member.swim.damper import Damper
+from ringpop_py.member.swim.effects import DampVoted, StatusChanged
+from ringpop_py.member.swim.member import Status
+from ringpop_py.member.swim.scores import Scores
 from ringpop_sim.checks.damped import DampingIsFair
 from ringpop_sim.checks.placement import EqualListsEqualRings
 from ringpop_sim.plans.plan import Plan, Rumour

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.swim.dissemination import Dissemination
-from ringpop_py.swim.scores import Scores
-from ringpop_py.swim.waits import Due
+from ringpop_py.member.swim.dissemination import Dissemination
+from ringpop_py.member.swim.scores import Scores
+from ringpop_py.member.swim.waits import Due
 from ringpop_sim.checks.forgotten import EvictedForgotten, places_of
 from ringpop_sim.plans.plan import Crash, Cut, Link, Plan
 from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:
-    from ringpop_py.swim.timers import Timers
+    from ringpop_py.member.swim.timers import Timers
 
 PLAN = Plan(
     nodes=4,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.swim.effects import StatusChanged
-from ringpop_py.swim.member import Status
-from ringpop_py.swim.prober import Prober
-from ringpop_py.swim.rows import Rows
-from ringpop_py.values.declared import replace
+from ringpop_py.base.values.declared import replace
+from ringpop_py.member.swim.effects import StatusChanged
+from ringpop_py.member.swim.member import Status
+from ringpop_py.member.swim.prober import Prober
+from ringpop_py.member.swim.rows import Rows
 from ringpop_sim.checks.liveness import Converges, CrashesFound, HealsGently
 from ringpop_sim.plans.plan import Crash, Cut, Discovery, Link, Operation, Pause, Plan, Rumour
 from ringpop_sim.runs.run import Run

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.swim.dissemination import Dissemination
-from ringpop_py.swim.effects import AnswerPeer, CallPeer
-from ringpop_py.swim.member import Member
-from ringpop_py.swim.messages import Ack, JoinAck, MemberChange, Ping, SyncAck
-from ringpop_py.values.declared import replace
+from ringpop_py.base.values.declared import replace
+from ringpop_py.member.swim.dissemination import Dissemination
+from ringpop_py.member.swim.effects import AnswerPeer, CallPeer
+from ringpop_py.member.swim.member import Member
+from ringpop_py.member.swim.messages import Ack, JoinAck, MemberChange, Ping, SyncAck
 from ringpop_sim.checks.load import ENCODED_EACH, MessagesBounded, RestIsQuiet
 from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Pause, Plan, Stop
 from ringpop_sim.runs.run import Run

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.swim.effects import AnswerPeer, NameTaken
-from ringpop_py.swim.member import Member
-from ringpop_py.swim.messages import NameAck, NameReq
+from ringpop_py.member.swim.effects import AnswerPeer, NameTaken
+from ringpop_py.member.swim.member import Member
+from ringpop_py.member.swim.messages import NameAck, NameReq
 from ringpop_sim.checks.liveness import agree
 from ringpop_sim.checks.names import NamesKept
 from ringpop_sim.plans.plan import Crash, Cut, Pause, Plan, Twin

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.ring.placement import Placement
-from ringpop_py.swim.member import DRAINING, Member, Status
-from ringpop_py.swim.memberlist import MemberList
-from ringpop_py.values.declared import replace
+from ringpop_py.base.values.declared import replace
+from ringpop_py.member.ring.placement import Placement
+from ringpop_py.member.swim.member import DRAINING, Member, Status
+from ringpop_py.member.swim.memberlist import MemberList
 from ringpop_sim.checks.placement import EqualListsEqualRings, who_serves
 from ringpop_sim.plans.plan import Crash, Cut, Leave, Link, Plan, Rumour
 from ringpop_sim.runs.run import Run
@@ -28,7 +28,7 @@ def broken_in(plan: Plan, seed: int = 1) -> set[str]:
 
 
 def test_lists_that_differ_under_one_checksum_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringpop_py.swim.checksum._INCARNATION_STATUS", lambda *_: b"")
+    monkeypatch.setattr("ringpop_py.member.swim.checksum._INCARNATION_STATUS", lambda *_: b"")
 
     assert "S9" in broken_in(Plan(nodes=4, until_us=20 * s, operations=(CRASH,)))
 

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.swim.effects import (
+from ringpop_py.base.values.declared import replace
+from ringpop_py.member.swim.effects import (
     CallPeer,
     ProbeReport,
     StatusChanged,
     SuspicionConfirmed,
     Via,
 )
-from ringpop_py.swim.member import Status
-from ringpop_py.swim.memberlist import MemberList
-from ringpop_py.swim.messages import (
+from ringpop_py.member.swim.member import Status
+from ringpop_py.member.swim.memberlist import MemberList
+from ringpop_py.member.swim.messages import (
     Ack,
     Answered,
     Failed,
@@ -24,8 +25,7 @@ from ringpop_py.swim.messages import (
     PingReqAck,
     Response,
 )
-from ringpop_py.swim.probe import Probe, Verdict
-from ringpop_py.values.declared import replace
+from ringpop_py.member.swim.probe import Probe, Verdict
 from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
 from ringpop_sim.plans.plan import Crash, Cut, Delay, Link, Pause, Plan, Slow, long_tail
 from ringpop_sim.runs.run import Run
@@ -34,7 +34,7 @@ from ringpop_sim.world.network import address_of
 from ringpop_sim.world.world import CLUSTER
 
 if TYPE_CHECKING:
-    from ringpop_py.address import Address
+    from ringpop_py.base.address import Address
 
 CHECKS = (ProbesFail, NobodySuspected, PausesEndWell)
 CRASH = Crash(at_us=5 * s, nodes=(1,), silent=True)

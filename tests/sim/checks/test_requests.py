@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.errand import Ask
-from ringpop_py.errors import KeysDiverged
+from ringpop_py.base.errors import KeysDiverged
+from ringpop_py.route.errand import Ask
 from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
 from ringpop_sim.plans.plan import Crash, Cut, Leave, Link, Pause, Plan, Stop, Traffic
 from ringpop_sim.runs.run import Run
@@ -16,7 +16,7 @@ from ringpop_sim.runs.traffic import Rings, TrafficSource
 from ringpop_sim.units import ms, s
 
 if TYPE_CHECKING:
-    from ringpop_py.ring.hashring import HashRing
+    from ringpop_py.member.ring.hashring import HashRing
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.watcher import RequestAttempt, RequestEnded, Watcher
 

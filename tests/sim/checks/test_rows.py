@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ringpop_py.config.settings import GossipConfig
-from ringpop_py.swim.effects import Refuted, StatusChanged, SuspicionConfirmed, Via
-from ringpop_py.swim.member import Member, Status
-from ringpop_py.swim.messages import MemberChange, Ping
-from ringpop_py.values.declared import replace
+from ringpop_py.base.config.settings import GossipConfig
+from ringpop_py.base.values.declared import replace
+from ringpop_py.member.swim.effects import Refuted, StatusChanged, SuspicionConfirmed, Via
+from ringpop_py.member.swim.member import Member, Status
+from ringpop_py.member.swim.messages import MemberChange, Ping
 from ringpop_sim.checks.rows import (
     IncarnationsIssued,
     Refutations,

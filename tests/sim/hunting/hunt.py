@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringpop_sim.journal.sweep import ScheduleOutcome
+    from ringpop_sim.state.journal.sweep import ScheduleOutcome
 
 
 def outcomes(checker: str, *where: str) -> Iterator[ScheduleOutcome]:

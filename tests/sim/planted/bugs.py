@@ -29,14 +29,14 @@ def _bug(name: str, path: str, old: str, new: str, found_by: str, *hunts: str) -
     return Bug(name, path, found_by, hunts, ((old, new),))
 
 
-ROWS: Final = "swim/rows.py"
-MEMBER: Final = "swim/member.py"
-SUSPICION: Final = "swim/suspicion.py"
-NAMESAKES: Final = "swim/namesakes.py"
-PROBE: Final = "swim/probe.py"
-PROBING: Final = "swim/prober.py"
-ERRAND: Final = "errand.py"
-RETRY: Final = "proxy/retry.py"
+ROWS: Final = "member/swim/rows.py"
+MEMBER: Final = "member/swim/member.py"
+SUSPICION: Final = "member/swim/suspicion.py"
+NAMESAKES: Final = "member/swim/namesakes.py"
+PROBE: Final = "member/swim/probe.py"
+PROBING: Final = "member/swim/prober.py"
+ERRAND: Final = "route/errand.py"
+RETRY: Final = "route/proxy/retry.py"
 
 BUGS: Final = (
     _bug(
@@ -215,7 +215,7 @@ BUGS: Final = (
     ),
     _bug(
         "an answer of another member counts",
-        "swim/asker.py",
+        "member/swim/asker.py",
         '            if outcome.source not in ("", target.name):\n',
         "            if False:\n",
         "L2 E",
@@ -223,7 +223,7 @@ BUGS: Final = (
     ),
     _bug(
         "the rotation skips the last",
-        "swim/memberlist.py",
+        "member/swim/memberlist.py",
         "            if self._next >= len(self._rotation):\n",
         "            if self._next >= len(self._rotation) - 1:\n",
         "theory",
@@ -231,7 +231,7 @@ BUGS: Final = (
     ),
     _bug(
         "the damped stay in the ring",
-        "swim/memberlist.py",
+        "member/swim/memberlist.py",
         "        return self._serves(member) and not left_out\n",
         "        return self._serves(member)\n",
         "S9 L5 E",
@@ -239,7 +239,7 @@ BUGS: Final = (
     ),
     _bug(
         "as many as one likes are damped",
-        "swim/memberlist.py",
+        "member/swim/memberlist.py",
         "        return max(1, math.floor(self._damp_share * self.serving_count))\n",
         "        return self.serving_count\n",
         "S9 L5 E",
@@ -247,7 +247,7 @@ BUGS: Final = (
     ),
     _bug(
         "a change is sent once",
-        "swim/dissemination.py",
+        "member/swim/dissemination.py",
         "            if rider.sent_count >= self.maximum:\n",
         "            if rider.sent_count >= 1:\n",
         "E",
@@ -255,7 +255,7 @@ BUGS: Final = (
     ),
     _bug(
         "a change is sent for ever",
-        "swim/dissemination.py",
+        "member/swim/dissemination.py",
         "            if rider.sent_count >= self.maximum:\n",
         "            if False:\n",
         "S12 S13",
@@ -263,7 +263,7 @@ BUGS: Final = (
     ),
     _bug(
         "lists that differ are not synced",
-        "swim/syncer.py",
+        "member/swim/syncer.py",
         "        wanted = quiet or self._differences >= DIFFERENCES_MAX\n",
         "        wanted = False\n",
         "L1 E",
@@ -271,7 +271,7 @@ BUGS: Final = (
     ),
     _bug(
         "healing merges without refutations",
-        "swim/passes.py",
+        "member/swim/passes.py",
         "    for_us, for_them = [], []\n",
         "    for_us, for_them = [], []\n    theirs = ()\n",
         "L3 S3",
@@ -279,7 +279,7 @@ BUGS: Final = (
     ),
     _bug(
         "nobody heals",
-        "swim/healer.py",
+        "member/swim/healer.py",
         "        if core.rng.random() >= core.config.heal_share",
         "        if True or core.config.heal_share",
         "L1 E",
@@ -287,7 +287,7 @@ BUGS: Final = (
     ),
     _bug(
         "the healer of the ringpop dialect never reads the hosts again",
-        "swim/healer.py",
+        "member/swim/healer.py",
         "            core.emit(HostsWanted())\n            # A slow",
         "            # A slow",
         "E",
@@ -303,7 +303,7 @@ BUGS: Final = (
     ),
     _bug(
         "what is evicted leaves its score",
-        "swim/scores.py",
+        "member/swim/scores.py",
         "        if after is None or not self._core.config.damping:\n",
         "        if not self._core.config.damping:\n",
         "L7 X",
@@ -311,7 +311,7 @@ BUGS: Final = (
     ),
     _bug(
         "scores never decay",
-        "swim/scores.py",
+        "member/swim/scores.py",
         "        return round(points * math.exp2((at - now) / self._half_life_us))\n",
         "        return points\n",
         "L5 E",
@@ -319,7 +319,7 @@ BUGS: Final = (
     ),
     _bug(
         "one node damps alone",
-        "swim/damper.py",
+        "member/swim/damper.py",
         "        steady = [voter for voter, score in answers if score < suppress]\n",
         "        steady: list[str] = []\n",
         "L5",
@@ -346,7 +346,7 @@ BUGS: Final = (
     ),
     _bug(
         "a rumour moves a member",
-        "swim/vouching.py",
+        "member/swim/vouching.py",
         "            return overrides(row, held)\n",
         "            return False\n",
         "L11 E",
@@ -389,7 +389,7 @@ BUGS: Final = (
     ),
     _bug(
         "who keeps its name tells nobody",
-        "swim/node.py",
+        "member/swim/node.py",
         "        if settled.yields and self._core.ready:\n",
         "        if False:\n",
         "E",
@@ -399,7 +399,7 @@ BUGS: Final = (
     ),
     _bug(
         "a process that was stopped counts from its start",
-        "swim/core.py",
+        "member/swim/core.py",
         "        if lasted_us >= microseconds(self._config.suspect_s):",
         "        if False:",
         "S15",
@@ -415,7 +415,7 @@ BUGS: Final = (
     ),
     _bug(
         "a newcomer is ready before it knows whose its name is",
-        "swim/joiner.py",
+        "member/swim/joiner.py",
         "        self._waits_for_name = core.name_in_doubt\n",
         "        self._waits_for_name = False\n",
         "E L1",
@@ -423,7 +423,7 @@ BUGS: Final = (
     ),
     _bug(
         "another cluster is heard",
-        "swim/answerer.py",
+        "member/swim/answerer.py",
         "        if request.cluster not in (None, core.cluster):\n",
         "        if False:\n",
         "E",
@@ -431,7 +431,7 @@ BUGS: Final = (
     ),
     _bug(
         "time that was slept over counts",
-        "swim/core.py",
+        "member/swim/core.py",
         "        if late_us <= stall_us:\n",
         "        if True:\n",
         "S5 S6 S8 E",
@@ -441,7 +441,7 @@ BUGS: Final = (
     ),
     _bug(
         "who leaves says that it died",
-        "swim/node.py",
+        "member/swim/node.py",
         "        leaves = self.dialect.leaves_on_eviction\n",
         "        leaves = False\n",
         "E",
@@ -449,7 +449,7 @@ BUGS: Final = (
     ),
     _bug(
         "the ring does not follow",
-        "ring/placement.py",
+        "member/ring/placement.py",
         "            if row is not None and members.in_ring(row):\n",
         "            if row is not None:\n",
         "S9 S10 L6",
@@ -457,7 +457,7 @@ BUGS: Final = (
     ),
     _bug(
         "of members that change together the ring follows one",
-        "ring/placement.py",
+        "member/ring/placement.py",
         "        for name in (*changed, *before, *self._left_out):\n",
         "        for name in (*changed[:1], *before, *self._left_out):\n",
         "S9",
@@ -481,7 +481,7 @@ BUGS: Final = (
     ),
     _bug(
         "who is damped stays so",
-        "swim/damper.py",
+        "member/swim/damper.py",
         "        elif row.damped and score <= config.damp_reuse:\n",
         "        elif False:\n",
         "L5 E",
@@ -489,7 +489,7 @@ BUGS: Final = (
     ),
     _bug(
         "a penalty counts twice",
-        "swim/scores.py",
+        "member/swim/scores.py",
         "self.of(name, now) + config.damp_penalty\n",
         "self.of(name, now) + 2 * config.damp_penalty\n",
         "L5",
@@ -497,7 +497,7 @@ BUGS: Final = (
     ),
     _bug(
         "messages hold as much as there is",
-        "swim/dissemination.py",
+        "member/swim/dissemination.py",
         "        return tuple(islice(changes, self._changes_max))\n\n    def for_peer",
         "        return tuple(changes)\n\n    def for_peer",
         "S12",
@@ -505,7 +505,7 @@ BUGS: Final = (
     ),
     _bug(
         "a broken connection is of no interest",
-        "swim/prober.py",
+        "member/swim/prober.py",
         "                self._urgent[member.name] = quiet\n",
         "                pass\n",
         "E",
@@ -516,7 +516,7 @@ BUGS: Final = (
     ),
     _bug(
         "quiet nodes sleep on when there is news",
-        "swim/periods.py",
+        "member/swim/periods.py",
         "        if not (self.rests and self.running):\n",
         "        if True:\n",
         "E",
@@ -525,7 +525,7 @@ BUGS: Final = (
     ),
     _bug(
         "whatever arrives is handled",
-        "proxy/owners.py",
+        "route/proxy/owners.py",
         "            if owner != local:\n",
         "            if False:\n",
         "S10",
@@ -534,7 +534,7 @@ BUGS: Final = (
     ),
     _bug(
         "of several keys the first is checked",
-        "proxy/owners.py",
+        "route/proxy/owners.py",
         "map(ring.lookup, keys) if few",
         "map(ring.lookup, keys[:1]) if few",
         "S10",
@@ -543,7 +543,7 @@ BUGS: Final = (
     ),
     _bug(
         "whoever gets a request with failover handles it",
-        "proxy/owners.py",
+        "route/proxy/owners.py",
         "            if local not in may:\n",
         "            if not may:\n",
         "S10",
@@ -576,7 +576,7 @@ BUGS: Final = (
     ),
     _bug(
         "answers that come too late count",
-        "swim/calls.py",
+        "member/swim/calls.py",
         "[call_id] = to, timeout, then\n",
         "[call_id] = to, timeout, then\n        self._core.timers.cancel(timeout)\n",
         "L2 E S6",
@@ -584,7 +584,7 @@ BUGS: Final = (
     ),
     _bug(
         "whoever is forgotten stays in the list",
-        "swim/rows.py",
+        "member/swim/rows.py",
         "        self._members.remove(row.name)\n",
         "",
         "S1 L7",
@@ -611,7 +611,7 @@ BUGS: Final = (
     ),
     _bug(
         "of the keys of a request the first decides where it goes",
-        "proxy/many.py",
+        "route/proxy/key_groups.py",
         "        names = {*self._owners.owners_of(self._keys)}\n",
         "        names = {*self._owners.owners_of(self._keys[:1])}\n",
         "S10 S11",
@@ -670,7 +670,7 @@ BUGS: Final = (
     ),
     _bug(
         "an address that was tried to heal counts as tried for ever",
-        "swim/healer.py",
+        "member/swim/healer.py",
         "            self._trying.discard(target)\n",
         "            pass\n",
         "L8",

@@ -7,12 +7,12 @@ from typing import Final
 from tests.sim.planted.bugs import Bug
 
 HUNT: Final = ("dataflows:300:1",)
-ALIGNER: Final = "exchange/aligner.py"
-EPOCHS: Final = "exchange/epochs.py"
-LEADER: Final = "exchange/leader.py"
-RUN: Final = "exchange/run.py"
-STATE: Final = "exchange/state.py"
-WATERMARKS: Final = "exchange/watermarks.py"
+ALIGNER: Final = "flow/exchange/aligner.py"
+EPOCHS: Final = "flow/exchange/epochs.py"
+LEADER: Final = "flow/exchange/leader.py"
+RUN: Final = "flow/exchange/run.py"
+STATE: Final = "flow/exchange/state.py"
+WATERMARKS: Final = "flow/exchange/watermarks.py"
 
 DATAFLOW_BUGS: Final = (
     Bug(
@@ -111,7 +111,7 @@ DATAFLOW_BUGS: Final = (
     ),
     Bug(
         "what was sent on in an epoch is not in its record",
-        "exchange/epochs.py",
+        "flow/exchange/epochs.py",
         "lost live",
         HUNT,
         (

@@ -13,12 +13,12 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
-from ringpop_sim.exchange.schedule import DATAFLOWS
+from ringpop_sim.flow.exchange.schedule import DATAFLOWS
+from ringpop_sim.flow.streams.schedule import STREAMS
 from ringpop_sim.runs import theory
 from ringpop_sim.runs.random_plans import random_plan
 from ringpop_sim.runs.run import run
 from ringpop_sim.scenarios import scenario
-from ringpop_sim.streams.schedule import STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,22 +6,22 @@ from typing import Final
 
 from tests.sim.planted.bugs import ERRAND, Bug
 
-DURABLE: Final = "owning/steward.py"
-MEMORY: Final = "memory/steward.py"
-HOLDINGS: Final = "placing/holdings.py"
-GOSSIP: Final = "placing/gossip.py"
-TABLE: Final = "placing/table.py"
-ASSIGNMENT: Final = "placing/assignment.py"
-HEIR: Final = "journal/heir.py"
-JOURNAL: Final = "journal/journal.py"
-COVERAGE: Final = "journal/coverage.py"
-SWEEP: Final = "journal/sweep.py"
-DESK: Final = "journal/desk.py"
-OWNERSHIP: Final = "owning/ownership.py"
-ARRIVALS: Final = "owning/arrivals.py"
-RELEASES: Final = "owning/releases.py"
-LOCAL: Final = "owning/local.py"
-SESSIONS: Final = "keyed/sessions.py"
+DURABLE: Final = "state/ownership/steward.py"
+MEMORY: Final = "state/memory/steward.py"
+HOLDINGS: Final = "state/placement/holdings.py"
+GOSSIP: Final = "state/placement/gossip.py"
+TABLE: Final = "state/placement/table.py"
+ASSIGNMENT: Final = "state/placement/assignment.py"
+RECOVERY: Final = "state/journal/recovery.py"
+JOURNAL: Final = "state/journal/journal.py"
+COVERAGE: Final = "state/journal/coverage.py"
+SWEEP: Final = "state/journal/sweep.py"
+DESK: Final = "state/journal/desk.py"
+OWNERSHIP: Final = "state/ownership/ownership.py"
+ARRIVALS: Final = "state/ownership/arrivals.py"
+RELEASES: Final = "state/ownership/releases.py"
+LOCAL: Final = "state/ownership/local.py"
+SESSIONS: Final = "state/table/sessions.py"
 SEEDS: Final = (1, 2, 3)
 
 
@@ -38,7 +38,7 @@ def _bug(name: str, path: str, old: str, new: str, found_by: str, *scenarios: st
 KEYSPACE_BUGS: Final = (
     _bug(
         "a partition is claimed before its tail is read",
-        HEIR,
+        RECOVERY,
         "            if self._next not in self._found:\n",
         "            if self._may_take is not None and self._at == self.epoch > 1:\n"
         "                return self._at_end()\n"
@@ -48,7 +48,7 @@ KEYSPACE_BUGS: Final = (
     ),
     _bug(
         "a partition is claimed without a seal",
-        HEIR,
+        RECOVERY,
         "        self.stage = Stage.SEALING\n",
         "        return self._seal_true(Seal(self._journal.node_name))\n",
         "K1 K2 K4",
@@ -57,7 +57,7 @@ KEYSPACE_BUGS: Final = (
     ),
     _bug(
         "an owner that is there is replaced as well",
-        HEIR,
+        RECOVERY,
         "        if claim.owner != self._journal.node_name and not"
         " self._may_take(claim, self.epoch):\n",
         "        if False:\n",
@@ -66,7 +66,7 @@ KEYSPACE_BUGS: Final = (
     ),
     _bug(
         "a claim that another member won counts",
-        HEIR,
+        RECOVERY,
         "        if reply is fx.StoreAnswer.WON and request.claim.journal == self._journal.name:\n",
         "        if reply in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):\n",
         "K1 K2",
@@ -147,7 +147,7 @@ KEYSPACE_BUGS: Final = (
         "partitions-drained",
     ),
     _bug(
-        "a release is deleted before its heir has a checkpoint",
+        "a release is deleted before its recovery has a checkpoint",
         COVERAGE,
         "        return min([low, *firsts, *self.parted.values()])\n",
         "        return min([low, *firsts])\n",
@@ -190,7 +190,7 @@ KEYSPACE_BUGS: Final = (
     ),
     _bug(
         "a reader does not begin at the mark",
-        HEIR,
+        RECOVERY,
         "        self._next = max(self._next, self._marks.get(self._journal_read, 0))\n",
         "        pass\n",
         "K4 K12",
@@ -199,7 +199,7 @@ KEYSPACE_BUGS: Final = (
     ),
     _bug(
         "a slot that was read ahead ends the reading again",
-        HEIR,
+        RECOVERY,
         "                self._stop_reading()  # what was read ahead is not of this epoch,"
         " and may come late\n",
         "",
@@ -449,7 +449,7 @@ KEYSPACE_BUGS: Final = (
         "partitions:4:22025561",
     ),
     _bug(
-        "a leaver asks one heir only",
+        "a leaver asks one recovery only",
         MEMORY,
         "                self._refusing.add(duty.to)\n",
         "                pass\n",

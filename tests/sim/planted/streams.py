@@ -6,8 +6,8 @@ from typing import Final
 
 from tests.sim.planted.bugs import Bug
 
-EVALUATOR: Final = "keyed/evaluator.py"
-FEED: Final = "streams/feed.py"
+EVALUATOR: Final = "state/table/evaluator.py"
+FEED: Final = "flow/streams/feed.py"
 HUNT: Final = ("streams:300:1",)
 
 STREAM_BUGS: Final = (

@@ -14,15 +14,14 @@ pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from ringpop_py.columns.stagefile import decode_stage, encode_stage  # noqa: E402
-from ringpop_py.errors import (  # noqa: E402
+from ringpop_py.base.errors import (  # noqa: E402
     BadKey,
     BadOperation,
     ConfigError,
     SchemaMismatch,
     StateDamaged,
 )
-from ringpop_py.placing.keys import partition_of  # noqa: E402
+from ringpop_py.base.values.packed import decode_value, encode_value  # noqa: E402
 from ringpop_py.spark.arrow import columns  # noqa: E402
 from ringpop_py.spark.arrow.columns import (  # noqa: E402
     Changes,
@@ -34,7 +33,8 @@ from ringpop_py.spark.arrow.columns import (  # noqa: E402
 )
 from ringpop_py.spark.arrow.packing import check_columns  # noqa: E402
 from ringpop_py.spark.source.scan import infer_schema  # noqa: E402
-from ringpop_py.values.packed import decode_value, encode_value  # noqa: E402
+from ringpop_py.state.placement.keys import partition_of  # noqa: E402
+from ringpop_py.state.rows.stagefile import decode_stage, encode_stage  # noqa: E402
 
 pa.array([""])  # with the first array, pyarrow imports pandas: no hypothesis should wait for it
 

@@ -17,9 +17,9 @@ pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from ringpop_py.errors import BadOperation, ConfigError  # noqa: E402
-from ringpop_py.keyed.aggregations import FIELDS, Aggregations  # noqa: E402
-from ringpop_py.keyed.keyed import KeyedState  # noqa: E402
+from ringpop_py.base.errors import BadOperation, ConfigError  # noqa: E402
+from ringpop_py.base.values.operations import Change, Outcome, Write  # noqa: E402
+from ringpop_py.base.values.packed import decode_value, encode_value  # noqa: E402
 from ringpop_py.spark.arrow.combined import (  # noqa: E402
     OF_DECIMALS,
     check_operation,
@@ -28,9 +28,9 @@ from ringpop_py.spark.arrow.combined import (  # noqa: E402
 )
 from ringpop_py.spark.arrow.merging import changes_in  # noqa: E402
 from ringpop_py.spark.options import write_options  # noqa: E402
-from ringpop_py.values.operations import Change, Outcome, Write  # noqa: E402
-from ringpop_py.values.packed import decode_value, encode_value  # noqa: E402
-from tests.keyed.reading import rows_in  # noqa: E402
+from ringpop_py.state.table.aggregations import FIELDS, Aggregations  # noqa: E402
+from ringpop_py.state.table.keyed import KeyedState  # noqa: E402
+from tests.state.table.reading import rows_in  # noqa: E402
 
 if TYPE_CHECKING:
     from ringpop_py.spark.arrow.columns import Changes

@@ -9,10 +9,10 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="pyarrow is an extra: pip install 'ringpop_py[spark]'")
 pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop_py[spark]'")
 
-from ringpop_py.errors import BadOperation  # noqa: E402
+from ringpop_py.base.errors import BadOperation  # noqa: E402
+from ringpop_py.base.values.packed import decode_value  # noqa: E402
 from ringpop_py.spark.arrow.columns import packed_puts  # noqa: E402
 from ringpop_py.spark.arrow.combined import combined  # noqa: E402
-from ringpop_py.values.packed import decode_value  # noqa: E402
 
 
 def batch(**values: Any) -> Any:  # noqa: ANN401 - pyarrow has no types

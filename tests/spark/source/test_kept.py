@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType
 
-from ringpop_py.errors import ConfigError, StateDamaged, StoreUnavailable
+from ringpop_py.base.errors import ConfigError, StateDamaged, StoreUnavailable
 from ringpop_py.spark.options import WriteOptions, write_options
 from ringpop_py.spark.source.kept import keep_types
 from ringpop_py.spark.source.patience import Patience

@@ -8,7 +8,7 @@ import trio
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from ringpop_py import Config, open_ringpop
-from ringpop_py.errors import ConfigError
+from ringpop_py.base.errors import ConfigError
 from ringpop_py.spark.options import write_options
 from ringpop_py.spark.source.operations import check_operations
 

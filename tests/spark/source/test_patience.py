@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.errors import (
+from ringpop_py.base.errors import (
     BadOperation,
     ConnectFailed,
     KeyspaceError,

@@ -13,14 +13,14 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is an extra: pip install 'ri
 pytest.importorskip("pyspark", reason="pyspark is an extra: pip install 'ringpop_py[spark]'")
 
 from ringpop_py import Config, KeyspaceUnknown, PartitionUnavailable, open_ringpop  # noqa: E402
-from ringpop_py.columns import pages as columnar  # noqa: E402
-from ringpop_py.errors import ConfigError  # noqa: E402
-from ringpop_py.placing.keys import partition_of  # noqa: E402
+from ringpop_py.base.errors import ConfigError  # noqa: E402
+from ringpop_py.base.values.packed import decode_value  # noqa: E402
 from ringpop_py.spark.options import Target  # noqa: E402
 from ringpop_py.spark.source import reader as reading  # noqa: E402
 from ringpop_py.spark.source.reader import KeyspaceReader, Packed  # noqa: E402
-from ringpop_py.stores.memory import MemoryStore  # noqa: E402
-from ringpop_py.values.packed import decode_value  # noqa: E402
+from ringpop_py.state.placement.keys import partition_of  # noqa: E402
+from ringpop_py.state.rows import pages as columnar  # noqa: E402
+from ringpop_py.state.stores.memory import MemoryStore  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable

@@ -10,10 +10,10 @@ import trio
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from ringpop_py import Client, Config, open_ringpop
-from ringpop_py.errors import BadOperation, JobAborted
-from ringpop_py.jobs.client import JobClient
+from ringpop_py.base.errors import BadOperation, JobAborted
+from ringpop_py.client.jobs import JobClient
 from ringpop_py.spark import write_report
-from ringpop_py.stores.memory import MemoryStore
+from ringpop_py.state.stores.memory import MemoryStore
 
 
 def abort(peer: str, job: str) -> None:

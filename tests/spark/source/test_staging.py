@@ -10,16 +10,16 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
-from ringpop_py.columns.stagefile import (
+from ringpop_py.base.errors import BadOperation
+from ringpop_py.spark.arrow.columns import Changes
+from ringpop_py.spark.source.writer import staged_files
+from ringpop_py.state.placement.keys import partition_of
+from ringpop_py.state.rows.stagefile import (
     CHUNK_BYTES_MAX,
     CHUNK_ROWS_MAX,
     FILE_BYTES_MAX,
     decode_stage,
 )
-from ringpop_py.errors import BadOperation
-from ringpop_py.placing.keys import partition_of
-from ringpop_py.spark.arrow.columns import Changes
-from ringpop_py.spark.source.writer import staged_files
 
 TEXT = pa.large_string()
 OWNERS = {number: f"node-{number % 3}" for number in range(15)}

@@ -10,7 +10,7 @@ from django.core.wsgi import get_wsgi_application
 from django.http import JsonResponse
 from django.urls import path
 
-from ringpop_py.entry.wsgi import RingpopWSGI
+from ringpop_py.edge.entry.wsgi import RingpopWSGI
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse

@@ -9,7 +9,7 @@ import anyio
 from answers import COOKIES, DAEMON, NAME, cart
 from fastapi import FastAPI, Request, Response, WebSocket
 
-from ringpop_py.entry.asgi import RingpopMiddleware
+from ringpop_py.edge.entry.asgi import RingpopMiddleware
 
 app = FastAPI()
 app.add_middleware(

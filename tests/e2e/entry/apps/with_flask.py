@@ -5,7 +5,7 @@ from __future__ import annotations
 from answers import COOKIES, DAEMON, NAME, cart
 from flask import Flask, Response, jsonify, request
 
-from ringpop_py.entry.wsgi import RingpopWSGI
+from ringpop_py.edge.entry.wsgi import RingpopWSGI
 
 app = Flask(__name__)
 app.wsgi_app = RingpopWSGI(app.wsgi_app, key="path:/carts/{key}", daemon=DAEMON)  # type: ignore[method-assign]

@@ -1,0 +1,101 @@
+"""Checks of what a caller passes: each mistake is a `ConfigError` that names the argument.
+
+Code that runs for each request checks nothing in advance: it fails at the first use of a wrong
+value, and only then calls these functions, for the error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+_TEXT: Final = {str}
+
+
+def wrong(what: str, wanted: str, value: object) -> ConfigError:
+    """Return the error that *what* is not *wanted*."""
+    shown = "None" if value is None else f"{type(value).__name__}: {value!r:.100}"
+    return ConfigError(f"{what} is {wanted}, not {shown}")
+
+
+def checked_text(value: str, what: str) -> str:
+    """Return *value*. Raises ConfigError if it is not text."""
+    if not isinstance(value, str):
+        raise wrong(what, "text", value)
+    return value
+
+
+def sendable_text(value: str, what: str) -> str:
+    """Return *value*. Raises ConfigError if it is not text that UTF-8 can encode."""
+    try:
+        checked_text(value, what).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{what} {value!r:.100} is not Unicode: it cannot be sent") from None
+    return value
+
+
+def checked_texts(values: Iterable[str], what: str, one: str) -> tuple[str, ...]:
+    """Return *values*, each *one* of *what*. Raises ConfigError if they are not a list of texts."""
+    if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
+        raise wrong(what, "a list of texts", values)
+    found = tuple(values)
+    if not {*map(type, found)} <= _TEXT:  # avoids a call for each in the usual case
+        for value in found:
+            checked_text(value, one)
+    return found
+
+
+def sendable_texts(values: Iterable[str], what: str, one: str) -> tuple[str, ...]:
+    """Do as `checked_texts`, and raise ConfigError also if UTF-8 cannot encode one of them."""
+    found = checked_texts(values, what, one)
+    try:
+        "".join(found).encode()
+    except UnicodeEncodeError:
+        for value in found:
+            sendable_text(value, one)
+    return found
+
+
+def keys_of(key: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the keys of a request, which has one key or several. Raises ConfigError."""
+    if isinstance(key, str):
+        return (key,)
+    if isinstance(key, bytes | bytearray) or not isinstance(key, Iterable):
+        raise wrong("key", "a text or a list of texts", key)
+    keys = checked_texts(key, "key", "key")
+    if not keys:
+        raise ConfigError("key is empty: a request needs at least one key")
+    return keys
+
+
+def checked_seconds(value: float, what: str) -> float:
+    """Return *value*. Raises ConfigError if it is not a number (which may be infinite)."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+        raise wrong(what, "a number of seconds", value)
+    return value
+
+
+def checked_kind(value: Any, kind: Any, what: str, wanted: str) -> None:  # noqa: ANN401 - of any type
+    """Raise ConfigError if *value* is not of *kind*, a type or a union; *wanted* describes it."""
+    if not isinstance(value, kind):
+        raise wrong(what, wanted, value)
+
+
+def checked_callable(value: object, what: str) -> None:
+    """Raise ConfigError if *value* cannot be called."""
+    if not callable(value):
+        raise wrong(what, "a function", value)
+
+
+def check_names(given: Iterable[str], known: Collection[str], what: str) -> None:
+    """Raise ConfigError for the first name of *given* that is not *known*."""
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"no {what} {name!r}; there are {', '.join(sorted(known))}")

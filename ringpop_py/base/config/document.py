@@ -1,0 +1,273 @@
+"""TOML files: overrides, environment variables, and all mistakes reported at the same time."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from contextlib import contextmanager
+from datetime import date, time
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+FILE_BYTES_MAX: Final = 1 << 20  # a larger file was named by mistake
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_CLOSE: Final = 0.6
+
+Document = dict[str, Any]
+
+
+def read_document(
+    path: str,
+    overrides: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    takes_text: Callable[[Sequence[str]], bool] = lambda _: False,
+) -> Document:
+    """Return the file at *path* with *overrides*, each ``key=value``.
+
+    ``${NAME}`` is replaced by that variable of *environment*.
+
+    Args:
+        takes_text: returns whether a name, given as its parts, has a text as its value. In an
+            override, 7 and true are then texts, as a date always is.
+
+    Raises:
+        ConfigError: the file cannot be read or is not TOML, an override is malformed, or a
+            variable is not set.
+    """
+    document = read_toml(path)
+    # In order: of two overrides of one name, the later one counts.
+    for text in overrides:
+        _merge(document, _override(text, takes_text), text)
+    problems: list[str] = []
+    filled: Document = _filled(document, environment, problems, "")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return filled
+
+
+def read_toml(path: str) -> Document:
+    """Return the file at *path* unchanged. Raises ConfigError if it cannot be read."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(error.strerror or str(error)) from None
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigError(f"larger than {FILE_BYTES_MAX} bytes")
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))  # Windows editors begin with a mark
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not TOML: {error}") from None
+
+
+def _override(text: str, takes_text: Callable[[Sequence[str]], bool]) -> Document:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {text!r} is not KEY=VALUE")
+    try:
+        # TOML itself reads the name, so quoted parts and dots mean the same as in the file.
+        inner = tables = tomllib.loads(f"{key.strip()} = 0")
+    except tomllib.TOMLDecodeError:
+        what = f"{key!r} is not a name such as keyspace.partitions"
+        raise ConfigError(f"--set {text!r}: {what}") from None
+    path: list[str] = []
+    while True:
+        (name,) = inner
+        path.append(name)
+        if inner[name] == 0:
+            inner[name] = _bare(value, is_text=takes_text(path))
+            return tables
+        inner = inner[name]
+
+
+def _bare(text: str, *, is_text: bool) -> Any:  # noqa: ANN401 - any TOML
+    try:
+        leaf = tomllib.loads(f"value = {text.strip()}")
+    except tomllib.TOMLDecodeError:
+        return text  # so that quotes may be left out
+    value = leaf["value"]
+    is_scalar = not isinstance(value, str | list | dict)
+    # Two leaves: *text* has a line break. No setting is a date, but a name may look like one.
+    if len(leaf) > 1 or isinstance(value, date | time) or (is_text and is_scalar):
+        return text.strip()
+    return value
+
+
+def _merge(document: Document, tables: Document, text: str) -> None:
+    for name, value in tables.items():
+        present = document.get(name)
+        if isinstance(value, dict) and isinstance(present, dict):
+            _merge(present, value, text)
+        elif isinstance(value, dict) and present is not None:
+            raise ConfigError(f"--set {text!r}: {name!r} is not a table in the file")
+        else:
+            document[name] = value
+
+
+def _filled(value: Any, environment: Mapping[str, str], problems: list[str], path: str) -> Any:  # noqa: ANN401 - any TOML
+    if isinstance(value, dict):
+        return {
+            name: _filled(item, environment, problems, joined(path, name))
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_filled(item, environment, problems, path) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def variable(match: re.Match[str]) -> str:
+        if match[1] not in environment:
+            problems.append(f"{path}: the environment variable {match[1]} is not set")
+        return environment.get(match[1], "")  # goes on, to report all missing ones
+
+    return _VARIABLE.sub(variable, value)
+
+
+def joined(path: str, name: str) -> str:
+    """Return the full name of *name* in the table *path*."""
+    return f"{path}.{name}" if path else name
+
+
+class TomlTable:
+    """One table of a document; its methods return a value by name and kind.
+
+    A value of the wrong kind is noted in *problems* and counts as missing.
+    """
+
+    def __init__(self, values: Document, path: str, problems: list[str]) -> None:
+        self._values = values
+        self._path = path
+        self.problems = problems
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def problem(self, name: str, text: str | None) -> None:
+        """Note the mistake *text* in the value of *name*; ignore None."""
+        if text is not None:
+            self.problems.append(f"{joined(self._path, name)}: {text}")
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note each line of a ConfigError raised within, instead of raising it."""
+        try:
+            yield
+        except ConfigError as error:
+            self.problems += (joined(self._path, line) for line in str(error).splitlines())
+
+    def check_names(self, known: Mapping[str, Iterable[str]]) -> None:
+        """Note each unknown name. *known* has the names of each table by its path."""
+        own = list(known[self._path])
+        for name in self._values:
+            if name not in own:
+                self.problems.append(self._unknown(name, known))
+
+    def _unknown(self, name: str, known: Mapping[str, Iterable[str]]) -> str:
+        text = f"{joined(self._path, name)}: unknown"
+        # First a name of this table that is nearly right, then one that is right in another table.
+        meant = [joined(self._path, match) for match in _close(name, known[self._path])]
+        meant += [joined(path, name) for path, names in known.items() if name in names]
+        for path, names in known.items():
+            meant += [joined(path, match) for match in _close(name, names)]
+        if not meant:
+            return f"{text}; there are {', '.join(sorted(known[self._path]))}"
+        if meant[0] == name:
+            return f"{text}; {name} stands at the top of the file, before the first [table]"
+        return f"{text}; did you mean {meant[0]}?"
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - any TOML
+        """Return the value of *name*, of any kind, or None."""
+        return self._values.get(name)
+
+    def table(self, name: str) -> TomlTable:
+        """Return the table *name*, or an empty one."""
+        values = self._of_kind(name, dict, "a table") or {}
+        return TomlTable(values, joined(self._path, name), self.problems)
+
+    def text(self, name: str) -> str | None:
+        """Return a text that is not empty, or None."""
+        found: str | None = self._of_kind(name, str, "a text")
+        if found == "":
+            self.problem(name, "is empty")
+        return found or None
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return the texts of a list, or of a single text."""
+        value = self._values.get(name, [])
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+            self.problem(name, f"is a list of texts, not {value!r}")
+            return ()
+        return tuple(listed)
+
+    def choice(self, name: str, choices: Sequence[str], default: str) -> str:
+        """Return the value of *name*, one of *choices*."""
+        found = self._values.get(name, default)
+        if found in choices:
+            return str(found)
+        close = _close(str(found), choices)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        self.problem(name, f"is {_either(choices)}, not {found!r}{meant}")
+        return default
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return true or false."""
+        found = self._of_kind(name, bool, "true or false")
+        return default if found is None else bool(found)
+
+    def whole(self, name: str, default: int, minimum: int) -> int:
+        """Return a whole number, *minimum* or more."""
+        found = self._values.get(name, default)
+        # Not isinstance: true and false are whole numbers in Python.
+        if type(found) is not int or found < minimum:
+            self.problem(name, f"is a whole number from {minimum}, not {found!r}")
+            return default
+        return found
+
+    def seconds(self, name: str, default: float) -> float:
+        """Return a number of seconds above 0."""
+        found = self._values.get(name, default)
+        if type(found) not in (int, float) or not 0 < found < float("inf"):
+            self.problem(name, f"is a number of seconds above 0, not {found!r}")
+            return default
+        return float(found)
+
+    def options(self, name: str) -> dict[str, str]:
+        """Return the settings of another program as texts; dotted names may be nested tables."""
+        found: dict[str, str] = {}
+        left = list((self._of_kind(name, dict, "a table") or {}).items())
+        while left:
+            key, value = left.pop(0)
+            match value:
+                case dict():
+                    # At the front, so that the settings stay in the order of the file.
+                    left[:0] = [(f"{key}.{inner}", item) for inner, item in value.items()]
+                case bool():
+                    found[key] = "true" if value else "false"
+                case str() | int() | float():
+                    found[key] = str(value)
+                case _:
+                    self.problem(f"{name}.{key}", f"is a text, a number or a flag, not {value!r}")
+        return found
+
+    def _of_kind(self, name: str, kind: type, what: str) -> Any:  # noqa: ANN401 - of *kind*
+        value = self._values.get(name)
+        if value is not None and not isinstance(value, kind):
+            self.problem(name, f"is {what}, not {value!r}")
+            return None
+        return value
+
+
+def _close(word: str, known: Iterable[str]) -> list[str]:
+    return get_close_matches(word, list(known), 1, _CLOSE)
+
+
+def _either(choices: Sequence[str]) -> str:
+    *most, last = (repr(choice) for choice in choices)
+    return f"{', '.join(most)} or {last}" if most else last

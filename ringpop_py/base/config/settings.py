@@ -1,0 +1,493 @@
+"""The settings of a node, with presets for the usual networks.
+
+Rules for this file: values only; each is checked when it is created, so that no other code has to;
+a number has its unit in its name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
+from urllib.parse import urlsplit
+
+from ringpop_py.base.address import HOST_PATTERN, Address, DnsLookup, Host
+from ringpop_py.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Consistency = Literal["keys", "checksum", "none"]
+DialectName = Literal["native", "ringpop"]
+
+CLUSTERS: Final[dict[str, str]] = {"native": "default", "ringpop": "ringpop"}
+"""The default name of a cluster, by dialect; Ringpop's own programs use `ringpop`."""
+CLUSTER_CHARACTERS_MAX: Final = 128
+NAME_CHARACTERS_MAX: Final = 255
+RING_POINTS_MAX: Final = 10_000
+CHANGES_MAX: Final = 4_096
+"""The most changes in a message of the native dialect: half a second of work for a node."""
+SYNC_ROWS_RANGE: Final = (128, 4096)
+"""The bounds of `sync_rows_max`: even the lower one holds several buckets (`swim.buckets`)."""
+NUMBER_MAX: Final = 1 << 40
+"""The greatest number that a setting can have: in microseconds it is still exact."""
+ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    # In Python a bool is an int, and a file may have true where a number belongs.
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_delay(value: object) -> bool:
+    sound = _is_whole(value) or isinstance(value, float)
+    return sound and 0 <= value < math.inf  # type: ignore[operator] # it is a number
+
+
+def _is_http_url(url: object) -> bool:
+    if not isinstance(url, str):
+        return url is None
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    printable = url.isprintable() and " " not in url
+    return printable and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
+
+
+def _rule(text: str, sound: Callable[[Any], bool]) -> dict[str, Any]:
+    """Return metadata of a field: *sound* checks its value, and *text* says what it must be."""
+    return {"text": text, "sound": sound}
+
+
+def between(least: int, most: int, text: str = "is {} to {}, and whole") -> dict[str, Any]:
+    """Return the rule for a whole number from *least* to *most*."""
+    return _rule(text.format(least, most), lambda v: _is_whole(v) and least <= v <= most)
+
+
+SWITCH: Final = _rule("is true or false", lambda value: type(value) is bool)
+NUMBER: Final = _rule("must be a number above 0", lambda v: _is_delay(v) and 0 < v <= NUMBER_MAX)
+WHOLE: Final = between(1, NUMBER_MAX, "must be a number above 0, and whole")
+
+
+def seconds(least: float, most: float) -> dict[str, Any]:
+    """Return the rule for a time from *least* to *most* seconds."""
+    return _rule(f"is {least:g} to {most:g} seconds", lambda v: _is_delay(v) and least <= v <= most)
+
+
+PERIOD: Final = seconds(0.001, 60)
+"""Less often, probes detect nothing in time; more often, a node would do nothing but probe."""
+WAIT: Final = seconds(0.001, 600)
+"""The rule for how long an answer may take."""
+SHARE: Final = _rule("must be a number above 0, 1 at most", lambda v: _is_delay(v) and 0 < v <= 1)
+DELAY: Final = _rule("holds seconds, 0 or more", lambda v: _is_delay(v) and v <= NUMBER_MAX)
+TEXT: Final = _rule("is text", lambda value: isinstance(value, str | None))
+HTTP_URL: Final = _rule("is http://HOST:PORT", _is_http_url)
+SERVICE: Final = _rule(
+    # On the wire its length is one byte, and `ringpop` is the node's own service.
+    "is 1 to 255 bytes and not 'ringpop'",
+    lambda v: isinstance(v, str) and 0 < len(v.encode()) <= 255 and v != "ringpop",  # noqa: PLR2004
+)
+RETRIES: Final = _rule("is 0 or more, and whole", lambda v: _is_whole(v) and v >= 0)
+_OF_KIND: Final = {bool: SWITCH, int: WHOLE, float: NUMBER}
+"""The rules of fields that declare no rule, by the type of their defaults."""
+
+
+def printable(characters_max: int, *, or_none: bool = False) -> dict[str, Any]:
+    """Return the rule for a text without control characters."""
+
+    def sound(value: object) -> bool:
+        if value is None:
+            return or_none
+        return isinstance(value, str) and 0 < len(value) <= characters_max and value.isprintable()
+
+    return _rule(f"is 1 to {characters_max} printable characters", sound)
+
+
+def _is_address(value: object) -> bool:
+    return isinstance(value, Address) and type(value.host) is str and type(value.port) is int
+
+
+def _are_labels(value: object) -> bool:
+    # Their lengths are checked when the node is made.
+    return isinstance(value, tuple) and all(
+        isinstance(pair, tuple) and [type(part) for part in pair] == [str, str] for pair in value
+    )
+
+
+def _of(kind: type) -> dict[str, Any]:
+    return _rule(f"is a {kind.__name__}", lambda value: isinstance(value, kind))
+
+
+def _are_hosts(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(name, str) and re.fullmatch(HOST_PATTERN, name) for name in value
+    )
+
+
+HOST_NAMES: Final = _rule("are a tuple of host names, each without a port", _are_hosts)
+ADDRESS: Final = _rule("is an Address (Address.parse reads 'HOST:PORT')", _is_address)
+ADDRESS_OR_NONE: Final = _rule(ADDRESS["text"], lambda v: v is None or _is_address(v))
+ADDRESSES: Final = _rule(
+    "are a tuple, each an Address (Address.parse reads 'HOST:PORT')",
+    lambda value: (
+        isinstance(value, tuple)
+        and all(_is_address(each) or isinstance(each, DnsLookup) for each in value)
+    ),
+)
+LABELS: Final = _rule("are a tuple of (key, value), each text", _are_labels)
+
+
+# Lists: unlike sets and maps, they can be searched for any value, even an unhashable one.
+DIALECT: Final = _rule("is 'native' or 'ringpop'", list(CLUSTERS).__contains__)
+CONSISTENCY: Final = _rule(
+    "is 'keys', 'checksum' or 'none'", ["keys", "checksum", "none"].__contains__
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """Settings that raise ConfigError with a line for each field that is wrong."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        for declared in fields(self):
+            value = getattr(self, declared.name)
+            rule = declared.metadata or _OF_KIND.get(type(declared.default))
+            if rule and not rule["sound"](value):
+                problems.append(f"{declared.name} {rule['text']}, not {value!r}")
+        if problem := "\n".join(problems) or self._problem():
+            raise ConfigError(problem)
+
+    def _problem(self) -> str:
+        """Return what is wrong with fields that are each valid alone; empty if nothing is."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GossipConfig(_Checked):
+    """The timing of the membership protocol, and which parts beyond Ringpop's are on.
+
+    The defaults are Ringpop's timing with all parts on; see `PRESETS`. In a cluster of the ringpop
+    dialect these parts are off, whatever is set here (`plain`). See `docs/protocol.md` for each.
+
+    Attributes:
+        suspect_s: how long a suspect has to refute. With *confirmations*, this times
+            ``max(1, log10(n))`` is the shortest time, if enough members accuse the suspect.
+        quiet: while a node has no news, suspects no member and is healthy, its period is
+            *quiet_period_s*. The first news wakes it within half a *period_s*.
+        heal_share: how many nodes try to heal the cluster every *heal_period_s*, on average; with
+            *fast_heal*, on each side of a split, every turn.
+        local_health: while there are signs that this node is slow, its periods and time-outs are
+            up to *local_health_max* + 1 times as long (Lifeguard, section IV-A).
+        stall_s: if the node is called this much later than due, it was not running; none of its
+            timers counts that time.
+        confirmations: a suspicion ends sooner if more members accuse independently (Lifeguard,
+            section IV-B): with one accuser it lasts *suspect_factor* times as long as with
+            *confirmations_max* more.
+        tells_suspects: each ping to a suspect carries the accusation (Lifeguard, section IV-C).
+        evidence: if our connection to a member is refused or lost, and two helpers (or all, if
+            there are fewer) find the same, the suspect is faulty after *evidence_s*.
+        damping: members that change too often leave the ring for a while. Each change costs
+            *damp_penalty*. At *damp_suppress* up to *damp_vote_size* members are asked, and the
+            first *damp_quorum* answers have to agree. At *damp_reuse* the member comes back.
+        damp_share: the share of the members that damping may leave out at the same time. It must
+            be the same on all nodes of a cluster; otherwise their rings differ.
+        fast_heal: each turn of healing tries one address: a host, a faulty member, or one that was
+            evicted since. Turns come every *heal_fast_s* while *heal_fast_share* of the members
+            or hosts are gone, while the node is alone, and for two minutes after a member became
+            faulty; otherwise every *heal_period_s*.
+        delta_sync: lists that differ are compared in buckets, and not sent whole. No message has
+            more than *changes_max* changes or *sync_rows_max* rows. It must be the same on all
+            nodes of a cluster.
+    """
+
+    period_s: float = field(default=0.2, metadata=PERIOD)
+    quiet: bool = False
+    quiet_period_s: float = field(default=2.0, metadata=PERIOD)
+    ping_timeout_s: float = field(default=1.5, metadata=WAIT)
+    ping_req_timeout_s: float = field(default=5.0, metadata=WAIT)
+    ping_req_size: int = field(default=3, metadata=between(1, 100))
+    join_timeout_s: float = field(default=1.0, metadata=WAIT)
+    join_size: int = 3
+    join_parallelism: int = 2
+    join_delay_min_s: float = 0.1
+    join_delay_max_s: float = 60.0
+    suspect_s: float = 5.0
+    faulty_s: float = 24 * 3600.0
+    tombstone_s: float = 60.0
+    piggyback_factor: int = 15
+    reverse_full_syncs_max: int = field(default=5, metadata=between(1, 1_000))
+    eviction_ping_ratio: float = 0.4
+    heal_period_s: float = 30.0
+    heal_share: float = 3.0
+    heal_timeout_s: float = 1.0
+    members_max: int = 100_000
+    local_health: bool = True
+    local_health_max: int = 8
+    stall_s: float = 0.5
+    confirmations: bool = True
+    confirmations_max: int = 3
+    suspect_factor: float = 6.0
+    tells_suspects: bool = True
+    evidence: bool = True
+    evidence_s: float = 0.5
+    damping: bool = True
+    damp_penalty: int = 500
+    damp_score_max: int = 10_000
+    damp_half_life_s: float = 300.0
+    damp_suppress: int = 5000
+    damp_reuse: int = 2500
+    damp_vote_size: int = 6
+    damp_quorum: int = 3
+    damp_vote_timeout_s: float = 1.0
+    damp_vote_period_s: float = 10.0
+    damp_share: float = field(default=0.1, metadata=SHARE)
+    fast_heal: bool = True
+    heal_fast_s: float = 2.0
+    heal_fast_share: float = 0.25
+    delta_sync: bool = True
+    changes_max: int = field(default=256, metadata=between(1, CHANGES_MAX))
+    sync_rows_max: int = field(default=512, metadata=between(*SYNC_ROWS_RANGE))
+
+    def _problem(self) -> str:
+        ordered = self.damp_reuse < self.damp_suppress <= self.damp_score_max
+        return "" if ordered else "damp_reuse < damp_suppress <= damp_score_max must hold"
+
+    def plain(self) -> GossipConfig:
+        """Return this configuration with all parts off that go beyond Ringpop."""
+        parts = [part.name for part in fields(self) if isinstance(part.default, bool)]
+        return replace(self, **dict.fromkeys(parts, False))
+
+
+_LAN: Final = GossipConfig(
+    quiet=True,
+    ping_timeout_s=0.5,
+    ping_req_timeout_s=1.0,
+    suspect_s=2.5,
+    # The small side of a split gets few answers, which lower its score: with 8 it would take twice
+    # as long to declare the others faulty.
+    local_health_max=3,
+)
+
+PRESETS: Final[dict[str, GossipConfig]] = {
+    "local": replace(
+        _LAN, quiet_period_s=1.0, ping_timeout_s=0.3, ping_req_timeout_s=0.7, suspect_s=2.0
+    ),
+    "lan": _LAN,
+    "wan": GossipConfig(
+        quiet=True,
+        quiet_period_s=3.0,
+        period_s=0.5,
+        ping_timeout_s=3.0,
+        ping_req_timeout_s=6.0,
+        suspect_s=10.0,
+    ),
+    "ringpop": GossipConfig().plain(),
+}
+"""Settings for the usual networks, by name. ``ringpop`` is for clusters of that dialect: the plain
+protocol with the timing of the Go implementation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyConfig(_Checked):
+    """How requests are forwarded to the owners of their keys.
+
+    Attributes:
+        replays_max: how many forwarded HTTP requests the application at `Config.app_url` may have
+            under way; more are declined immediately, and tried again on the sender's schedule.
+        body_bytes_max: the largest body of an HTTP request or response.
+    """
+
+    max_retries: int = field(default=3, metadata=RETRIES)
+    retry_schedule_s: tuple[float, ...] = (0.0, 1.0, 3.5)  # Ringpop's
+    timeout_s: float = 30.0
+    in_flight_max: int = 5_000
+    body_bytes_max: int = 1 << 20
+    replays_max: int = 1_000
+    consistency: Consistency = field(default="keys", metadata=CONSISTENCY)
+
+    def _problem(self) -> str:
+        schedule_s: object = self.retry_schedule_s  # of any type that a file or caller gave
+        if not isinstance(schedule_s, tuple) or not all(map(_is_delay, schedule_s)):
+            return f"retry_schedule holds seconds, 0 or more, not {schedule_s!r}"
+        empty = self.max_retries != 0 and not schedule_s
+        return "retry_schedule is empty, but max_retries is not 0" if empty else ""
+
+
+_USUAL_SCHEDULE_S: Final = ProxyConfig().retry_schedule_s
+
+
+def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
+    """Check *max_retries* together with its schedule.
+
+    Raises:
+        ConfigError: a value is not a number, negative or not finite, or the schedule is empty
+            although there are retries.
+    """
+    if schedule_s is not _USUAL_SCHEDULE_S or not RETRIES["sound"](max_retries):
+        ProxyConfig(max_retries=max_retries, retry_schedule_s=schedule_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateConfig(_Checked):
+    """How a node keeps its share of the keyspaces.
+
+    Attributes:
+        handoffs_max: how many planned moves of partitions to this node, and how many away from
+            it, run at the same time.
+        takeovers_max: how many partitions without an owner this node takes over at the same time.
+        wait_s: how long a request waits at a node for a partition that is moving there.
+        timeout_s: the default time limit of a request, retries included.
+        group_writes_max: how many writes one commit holds at most; *group_bytes_max*: how many
+            bytes of keys and values, not counting the first write.
+        queue_writes_max: how many writes may wait for commits of a partition; more are refused.
+        checkpoint_slots_max: a checkpoint of a partition is due once its oldest change that none
+            covers is this many commits of the node back, whatever the time. A node that takes over
+            reads at most about this many slots.
+        store_threads: how many calls of the store run at the same time.
+        keyspaces_max: how many keyspaces the cluster may have for this node to create another one;
+            *partitions_max*: how many partitions these may have in all;
+            *client_keyspaces_max*, *client_partitions_max*: those of one client with keys.
+    """
+
+    handoffs_max: int = 2
+    takeovers_max: int = 16
+    wait_s: float = 5.0
+    timeout_s: float = 10.0
+    group_writes_max: int = 1_000
+    group_bytes_max: int = 1 << 20
+    queue_writes_max: int = 10_000
+    checkpoint_slots_max: int = 4_096
+    store_threads: int = 32
+    keyspaces_max: int = 1_000
+    partitions_max: int = 65_536
+    client_keyspaces_max: int = 250
+    client_partitions_max: int = 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleConfig(_Checked):
+    """How a node holds rows of shuffles, in a process beside it.
+
+    Attributes:
+        folder: the local folder for them; by default this node holds none. No other process may
+            use the folder, which is emptied at each start. The node needs a store for records.
+        memory_bytes: how much memory that process uses for rows; further rows wait.
+        disk_bytes: how much of the disk it uses at most for rows; further rows are refused.
+    """
+
+    folder: str | None = field(default=None, metadata=TEXT)
+    memory_bytes: int = field(default=1 << 30, metadata=between(64 << 20, 1 << 50))
+    disk_bytes: int = field(default=1 << 50, metadata=between(1 << 20, 1 << 50))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireLimits(_Checked):
+    """Limits on what peers can make a node store or wait for; at a limit, only its cause ends."""
+
+    message_bytes_max: int = 8 << 20
+    control_bytes_max: int = 1 << 20
+    headers_max: int = 128
+    header_key_bytes_max: int = 16
+    init_headers_max: int = 64
+    assembling_max: int = 256
+    assembling_bytes_max: int = 64 << 20
+    calls_in_flight_max: int = 10_000
+    outgoing_bytes_max: int = 64 << 20
+    connections_max: int = 4_096
+    connections_per_address_max: int = 256
+    init_timeout_s: float = 5.0
+    frame_timeout_s: float = 5.0
+    connect_timeout_s: float = 3.0
+    idle_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(_Checked):
+    """One node: its identity, its addresses, its seeds, and how it behaves.
+
+    Attributes:
+        listen: the address to accept connections at; port 0 picks a free one.
+        advertise: the address that others use; by default the bound one.
+        name: the member's name; by default the advertised address.
+        cluster: the cluster's name; nodes of other clusters are refused. By default that of
+            `CLUSTERS` for the dialect.
+        hosts: the seeds, besides those in *hosts_file*, which is read again while the node runs:
+            addresses, or `DnsLookup` for hosts that DNS knows.
+        service: the name under which the application's handlers are called.
+        app_url: where forwarded HTTP requests are replayed, if the application speaks HTTP.
+        store: the store of durable keyspaces: a folder or a URL (`ringpop_py.state.stores`), the
+        same
+            for all members. Without a store, a node has no part in durable keyspaces.
+        create_store: make the store if it does not exist, or has nothing of this cluster. Without
+            it, a node does not start then: a folder that is not mounted looks like a new store.
+        entries_folder: keep keys and values of durable partitions in RocksDB in this local folder,
+            not in memory. No other process may use the folder; it is emptied at each start.
+        drain_timeout_s: how long a node that ends waits for open requests before it aborts them; 0
+            aborts them immediately.
+        http_in: the address at which requests for the application come in, to be answered by the
+            owners of their keys; port 0 picks a free one. It needs *app_url* and *http_in_key*.
+        http_in_key: where the key of such a request is (`ringpop_py.edge.entry.keys.KINDS`).
+        socket: the path of a Unix socket at which programs of this user on this host reach the
+            node, besides its address; its mode is 0600.
+        cluster_key: the file with the cluster's keys (`ringpopctl keygen`). All connections then
+            use TLS, and peers without one of the keys are refused.
+        accept_plain, dial_plain: accept connections without TLS as well, or make them without,
+            while not all members have keys yet.
+        lease: ``NAMESPACE/NAME`` of a Lease in Kubernetes that is to show who leads the dataflow of
+            that name, or otherwise who owns that key. No decision depends on it.
+        tracing: make spans of OpenTelemetry for calls that belong to a trace, with the tracer
+            provider of this process.
+        insecure: serve without keys where other machines may reach this node.
+        http: the address at which to serve keyspaces over HTTP; port 0 picks a free one. By default
+            keyspaces are not served over HTTP.
+        http_hosts: the names under which they are served there, besides this node's addresses: a
+            request for another `Host` is refused, since a web page may have had it sent.
+        http_cert, http_key: files with the certificate that *http* and *http_in* show, followed by
+            those of its authorities, and with its private key, in PEM. By default *http* shows one
+            that the cluster's key issues.
+    """
+
+    listen: Address = field(default=ANY_LOOPBACK_PORT, metadata=ADDRESS)
+    advertise: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
+    name: str | None = field(default=None, metadata=printable(NAME_CHARACTERS_MAX, or_none=True))
+    cluster: str = field(default=None, metadata=printable(CLUSTER_CHARACTERS_MAX))  # type: ignore[assignment] # never once it is made
+    dialect: DialectName = field(default="native", metadata=DIALECT)
+    hosts: tuple[Host, ...] = field(default=(), metadata=ADDRESSES)
+    hosts_file: str | None = field(default=None, metadata=TEXT)
+    labels: tuple[tuple[str, str], ...] = field(default=(), metadata=LABELS)
+    ring_points: int = field(default=100, metadata=between(1, RING_POINTS_MAX))
+    service: str = field(default="app", metadata=SERVICE)
+    app_url: str | None = field(default=None, metadata=HTTP_URL)
+    http: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
+    http_hosts: tuple[str, ...] = field(default=(), metadata=HOST_NAMES)
+    http_cert: str | None = field(default=None, metadata=TEXT)
+    http_key: str | None = field(default=None, metadata=TEXT)
+    http_in: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
+    http_in_key: str | None = field(default=None, metadata=TEXT)
+    socket: str | None = field(default=None, metadata=TEXT)
+    cluster_key: str | None = field(default=None, metadata=TEXT)
+    accept_plain: bool = field(default=False, metadata=SWITCH)
+    dial_plain: bool = field(default=False, metadata=SWITCH)
+    lease: str | None = field(default=None, metadata=TEXT)
+    insecure: bool = field(default=False, metadata=SWITCH)
+    tracing: bool = field(default=False, metadata=SWITCH)
+    store: str | None = field(default=None, metadata=TEXT)
+    create_store: bool = field(default=False, metadata=SWITCH)
+    entries_folder: str | None = field(default=None, metadata=TEXT)
+    drain_timeout_s: float = field(default=30.0, metadata=DELAY)
+    gossip: GossipConfig = field(default=_LAN, metadata=_of(GossipConfig))
+    proxy: ProxyConfig = field(default_factory=ProxyConfig, metadata=_of(ProxyConfig))
+    state: StateConfig = field(default_factory=StateConfig, metadata=_of(StateConfig))
+    shuffle: ShuffleConfig = field(default_factory=ShuffleConfig, metadata=_of(ShuffleConfig))
+    wire: WireLimits = field(default_factory=WireLimits, metadata=_of(WireLimits))
+
+    def __post_init__(self) -> None:
+        if self.cluster is None:
+            # The default depends on another field, so the field cannot declare it.
+            known = self.dialect in list(CLUSTERS)  # of any type, even an unhashable one
+            object.__setattr__(self, "cluster", CLUSTERS[self.dialect if known else "native"])
+        _Checked.__post_init__(self)  # `super()` fails in a class that `slots` made anew

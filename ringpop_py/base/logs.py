@@ -1,0 +1,89 @@
+"""The log of the library: structured events in Python's `logging`, under the name ``ringpop``.
+
+A program that embeds a node configures this logger like that of any library, for example by
+``logging.getLogger("ringpop").setLevel("ERROR")``. Without configuration, warnings and errors go to
+standard error. `ringpopd` has formats of its own (`ringpop_py.edge.cli.logs`).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAME: Final = "ringpop"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """The message of a log record (`logging.LogRecord.msg`).
+
+    Attributes:
+        name: the kind of the event.
+        fields: its data; the field ``text`` is a sentence that needs no other fields.
+    """
+
+    name: str
+    fields: Mapping[str, object]
+
+    def __str__(self) -> str:
+        """Return the sentence, or the name and all fields."""
+        if "text" in self.fields:
+            return str(self.fields["text"])
+        return " ".join([self.name, *(f"{key}={value}" for key, value in self.fields.items())])
+
+
+class LogSink:
+    """Writes events to a logger; each method is a level, its keywords are the event's fields.
+
+    Attributes:
+        counts: how often each event was logged in this process, by its name and level.
+        lost_count: lines that could not be written, as their writer counts them.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self.counts: Counter[tuple[str, int]] = Counter()
+        self.lost_count = 0
+        self._logger = logger
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """Log *event* at the level debug."""
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """Log *event* at the level info."""
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Log *event* at the level warning."""
+        self._write(logging.WARNING, event, fields)
+
+    def error(
+        self, event: str, /, *, exc_info: BaseException | None = None, **fields: object
+    ) -> None:
+        """Log *event*, with the traceback of *exc_info* if it is given."""
+        self._write(logging.ERROR, event, fields, exc_info)
+
+    def exception(self, event: str, /, **fields: object) -> None:
+        """Log *event* with the traceback of the exception that is being handled."""
+        self._write(logging.ERROR, event, fields, sys.exception())
+
+    def _write(
+        self,
+        level: int,
+        event: str,
+        fields: Mapping[str, object],
+        exc_info: BaseException | None = None,
+    ) -> None:
+        if self._logger.isEnabledFor(level):  # most debug events are never made
+            self.counts[event, level] += 1
+            # The third frame is that of the caller; the two above it are of this class.
+            self._logger.log(level, LogEvent(event, fields), exc_info=exc_info, stacklevel=3)
+
+
+log: Final = LogSink(logging.getLogger(NAME))

@@ -1,1 +1,0 @@
-"""Durable keyspaces at one node, on trio: what carries out what `owning` decides."""

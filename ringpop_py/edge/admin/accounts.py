@@ -1,0 +1,186 @@
+"""The forms that members' own accounts must have: a member may be of another version, or lie.
+
+Fields that are not named here are left as they came.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from ringpop_py.base.values.declared import Meta, Named, Natural, Text, convert
+from ringpop_py.base.values.packed import a_map
+
+Instant = Annotated[float, Meta(ge=0, le=1e11)]
+"""Seconds, of the wall clock."""
+TEXT_CHARACTERS_MAX = 1_000
+Short = Annotated[str, Meta(max_length=TEXT_CHARACTERS_MAX)]
+
+
+class ProxySaid(Named, frozen=True):
+    """The counts of requests, in the answer of ``/admin/node``."""
+
+    handled_here: Natural = 0
+    served: Natural = 0
+    failures: Natural = 0
+
+
+class NodeSaid(Named, frozen=True):
+    """The answer of ``/admin/node``."""
+
+    checksum: int
+    ready: bool
+    version: Short
+    silent_hosts: dict[Short, Short]
+    gossip: dict[Text, int]
+    proxy: ProxySaid
+    store: Short | None = None
+
+
+class DiskSaid(Named, frozen=True):
+    """A disk, in the answer of ``/admin/checkup``."""
+
+    what: Short
+    path: Short
+    trouble: Short
+    free_bytes: Natural | None = None
+    total_bytes: Natural | None = None
+
+
+class CheckupSaid(Named, frozen=True):
+    """The answer of ``/admin/checkup``."""
+
+    at: Instant
+    health_score: Natural
+    log_lines_lost: Natural
+    disks: Annotated[tuple[DiskSaid, ...], Meta(max_length=16)]
+    store_trouble: Text = ""
+    flow_troubles: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
+
+
+class PingSaid(Named, frozen=True):
+    """The pings to one member, in the answer of ``/admin/reach``."""
+
+    name: Text
+    answered_at: Instant
+    failed_at: Instant
+    failure: Short
+    round_trip_s: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+
+
+class ReachSaid(Named, frozen=True):
+    """The answer of ``/admin/reach``."""
+
+    at: Instant
+    pings: Annotated[tuple[PingSaid, ...], Meta(max_length=20_000)]
+
+
+class KeyspaceSaid(Named, frozen=True):
+    """A keyspace, in the answer of ``/admin/keyspaces``."""
+
+    name: Short
+    epoch: Natural
+    partitions: Natural
+    served: Natural
+    failed: Annotated[tuple[Short, ...], Meta(max_length=20_000)]
+    waits_for: Text | None = None
+    damaged: Annotated[tuple[Natural, ...], Meta(max_length=100_000)] = ()
+    damage: Text | None = None
+    refusal: Text | None = None
+
+
+class KeyspacesSaid(Named, frozen=True):
+    """The answer of ``/admin/keyspaces``."""
+
+    keyspaces: Annotated[tuple[KeyspaceSaid, ...], Meta(max_length=100_000)]
+
+
+class JobSaid(Named, frozen=True):
+    """A job, in the answer of ``/admin/work``."""
+
+    keyspace: Short
+    job: Short
+    state: Short
+    files: Natural
+    partitions_done: Natural
+    partitions_count: Natural
+    rows_count: Natural
+    at: Instant
+
+
+class ShuffleSaid(Named, frozen=True):
+    """A shuffle, in the answer of ``/admin/work``."""
+
+    name: Short
+    version: Natural
+    state: Short
+    intervals: Natural
+    placed: Natural
+    attempts: Natural
+    rows: Natural
+
+
+class SplitSaid(Named, frozen=True):
+    """A split of a stream, in the answer of ``/admin/work``."""
+
+    keyspace: Short
+    stream: Short
+    split: Short
+    read: Natural
+    counted: Natural
+    held: Natural
+    records: Natural
+    refused: Natural
+    trouble: Text
+
+
+class DataflowSaid(Named, frozen=True):
+    """A dataflow at one worker, in the answer of ``/admin/work``.
+
+    Attributes:
+        run: None if the worker has no part now.
+        key_groups: the first one, and the one behind the last; empty without a part.
+        splits: how far each is read there.
+        rows, late, refused: since the node began; records that are read again count again.
+    """
+
+    dataflow: Short
+    worker: Short
+    leader: Short
+    epoch: Natural | None
+    run: Natural | None
+    workers: Annotated[tuple[Short, ...], Meta(max_length=4_000)]
+    key_groups: Annotated[tuple[Natural, ...], Meta(max_length=2)]
+    splits: Annotated[dict[Text, Natural], Meta(max_length=4_000)]
+    watermark: int | None
+    rows: Natural
+    late: Natural
+    refused: Natural
+    trouble: Text
+
+
+class WorkSaid(Named, frozen=True):
+    """The answer of ``/admin/work``."""
+
+    puts: Natural
+    puts_s: Annotated[float, Meta(ge=0, le=1e12)]
+    jobs: Annotated[tuple[JobSaid, ...], Meta(max_length=100)]
+    shuffles: Annotated[tuple[ShuffleSaid, ...], Meta(max_length=100)]
+    streams: Annotated[tuple[SplitSaid, ...], Meta(max_length=4_000)] = ()
+    dataflows: Annotated[tuple[DataflowSaid, ...], Meta(max_length=100)] = ()
+
+
+KINDS: dict[str, type[Named]] = {
+    "/admin/node": NodeSaid,
+    "/admin/checkup": CheckupSaid,
+    "/admin/reach": ReachSaid,
+    "/admin/work": WorkSaid,
+    "/admin/keyspaces": KeyspacesSaid,
+}
+
+
+def checked(endpoint: str, answer: object) -> dict[str, Any]:
+    """Return *answer* of *endpoint* unchanged. Raises BodyError if it is not valid."""
+    kind = KINDS.get(endpoint)
+    if kind is not None:
+        convert(kind, answer, f"the answer of {endpoint}")
+    return a_map(answer, "answer")

@@ -1,0 +1,149 @@
+"""The checkup of a node, for monitors and the console: whom it reaches, its room, and its work."""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from ringpop_py.base.logs import log
+from ringpop_py.base.values.declared import asdict
+from ringpop_py.edge.admin.accounts import TEXT_CHARACTERS_MAX
+
+if TYPE_CHECKING:
+    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.state.stores.metered import MeteredStore
+
+JOBS_MAX: Final = 20
+"""The most jobs of a node that are shown."""
+SPLITS_MAX: Final = 4_000
+"""The most splits of streams of a node that are shown."""
+
+
+TROUBLES_MAX: Final = 20
+"""The most troubles of streams and dataflows of a node that are shown."""
+
+
+def reach(ringpop: Ringpop, _value: object) -> object:
+    """Return the outcomes of this node's pings, by member."""
+    rows: list[dict[str, Any]] = []
+    for member in ringpop.members:
+        row = ringpop.driver.reach.get(member.address)
+        if row is None or member.name == ringpop.name:
+            continue
+        rows.append(
+            {
+                "name": member.name,
+                "answered": row.answered,
+                "failed": row.failed,
+                "round_trip_s": row.round_trip_s,
+                "answered_at": row.answered_at,
+                "failed_at": row.failed_at,
+                "failure": row.failure,
+            }
+        )
+    return {"source": ringpop.name, "at": time.time(), "pings": rows}
+
+
+async def checkup(ringpop: Ringpop, _value: object) -> object:
+    """Return the state by which a monitor judges a node, besides that of its other endpoints."""
+    return {
+        "source": ringpop.name,
+        "at": time.time(),
+        "health_score": ringpop.node.health_score,
+        "log_lines_lost": log.lost_count,
+        "cpu_s": time.process_time(),
+        "memory_bytes": memory_bytes(),
+        "store_trouble": _store_trouble(ringpop),
+        "flow_troubles": _flow_troubles(ringpop),
+        "disks": await ringpop.disks.usage(),
+    }
+
+
+def work(ringpop: Ringpop, _value: object) -> object:
+    """Return what this node is busy with: its store, its jobs, and all that flows through it."""
+    store = _metered_store(ringpop)
+    put = None if store is None else store.seconds["put"]
+    listed = () if ringpop.shuffles is None else ringpop.shuffles.load.listed
+    return {
+        "source": ringpop.name,
+        "puts": 0 if put is None else sum(put.counts),
+        "puts_s": 0.0 if put is None else put.total_s,
+        "jobs": _jobs(ringpop),
+        "shuffles": [asdict(shuffle) for shuffle in listed],
+        **flowing_through(ringpop),
+    }
+
+
+def flowing_through(ringpop: Ringpop) -> dict[str, list[dict[str, Any]]]:
+    """Return the splits of streams that this node reads, and its parts in dataflows."""
+    flows = ringpop.dataflows
+    return {
+        "streams": _streams(ringpop),
+        "dataflows": [] if flows is None else flows.rows(),
+    }
+
+
+def _flow_troubles(ringpop: Ringpop) -> list[str]:
+    """Return why streams and dataflows do not go on here, and what they may have lost."""
+    flows = ringpop.dataflows
+    texts = [
+        f"stream {row['stream']}: {row['split']}: {row['trouble']}".replace(": : ", ": ")
+        for row in _streams(ringpop)
+        if row["trouble"]
+    ]
+    for row in () if flows is None else flows.rows():
+        name = f"dataflow {row['dataflow']}"
+        texts += [f"{name}: {row['trouble']}"] if row["trouble"] else []
+        if row["late"]:
+            late = f"{row['late']} records came too late since the node began, and were left out"
+            texts.append(f"{name}: {late}; dataflow-late in the log names some")
+    return [text[:TEXT_CHARACTERS_MAX] for text in texts[:TROUBLES_MAX]]
+
+
+def _streams(ringpop: Ringpop) -> list[dict[str, Any]]:
+    if not ringpop.keyspaces_on_demand.loaded:
+        return []
+    streams = (s for keyspace in ringpop.keyspaces.all() for s in keyspace.streams.values())
+    return [row for stream in streams for row in stream.rows()][:SPLITS_MAX]
+
+
+def _jobs(ringpop: Ringpop) -> list[dict[str, object]]:
+    """Return the jobs that this node had a part in, the latest first."""
+    if not ringpop.keyspaces_on_demand.loaded:
+        return []
+    from ringpop_py.state.durable.host import DurableHost  # noqa: PLC0415 - loads keyspaces
+
+    found: list[dict[str, Any]] = []
+    for keyspace in ringpop.keyspaces.all():
+        host = ringpop.keyspaces.here(keyspace.name).host
+        seen = host.jobs.seen if isinstance(host, DurableHost) else {}
+        found += (
+            {"keyspace": keyspace.name, "job": job, **dataclasses.asdict(each)}
+            for job, each in seen.items()
+        )
+    return sorted(found, key=lambda job: -float(job["at"]))[:JOBS_MAX]
+
+
+def _store_trouble(ringpop: Ringpop) -> str:
+    store = _metered_store(ringpop)
+    return "" if store is None else store.trouble
+
+
+def _metered_store(ringpop: Ringpop) -> MeteredStore | None:
+    opened = ringpop.keyspaces_on_demand.store
+    if opened is None:
+        return None
+    from ringpop_py.state.stores.metered import MeteredStore  # noqa: PLC0415 - only for a store
+
+    return opened.store if isinstance(opened.store, MeteredStore) else None
+
+
+def memory_bytes() -> int:
+    """Return the memory of this process in bytes; its peak, where only that is known."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - a pseudo file
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:  # not Linux
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,1 @@
+"""The command lines: argv in, exit code out."""

@@ -1,0 +1,230 @@
+"""Commands that watch members: ``ringpopctl views``, ``wait`` and ``drain``."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from ringpop_py.base import errors
+from ringpop_py.edge.cli.commands import REACHABLE, ExitCode, Output, complain, connect, table
+
+if TYPE_CHECKING:
+    import argparse
+
+    from ringpop_py.client.client import Client
+
+POLL_S: Final = 0.05  # between two rounds: each asks every member
+DRAIN_POLL_S: Final = 0.1
+TELL_S: Final = 1.0
+"""Seconds between two messages about what a command waits for."""
+
+
+def views(client: Client, _options: argparse.Namespace) -> Output:
+    """``ringpopctl views``."""
+    found = _views(client)
+    groups: dict[int, list[str]] = {}
+    for name, checksum in found.checksums.items():
+        groups.setdefault(checksum, []).append(name)
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))  # largest first
+    rows = [(checksum, len(names), " ".join(names)) for checksum, names in ordered]
+    text = table(("CHECKSUM", "COUNT", "MEMBERS"), rows)
+    for name, reason in found.silent.items():
+        text += f"\n{name} does not answer: {reason}"
+    for name, keyspaces in found.failed.items():
+        text += f"\n{name} has failed at its share of keyspaces: {keyspaces}"
+    for host, why in found.silent_hosts.items():
+        text += f"\nthe host {host} does not answer: {why}"
+    if len(found.stores) > 1:
+        text += "\nnot all members have the same store, so they share no durable keyspaces:"
+        for store, members in sorted(found.stores.items()):
+            text += f"\n  {store}: {' '.join(members)}"
+    text += "\nall see the same cluster" if len(groups) == 1 else f"\n{len(groups)} different views"
+    listed = [{"checksum": checksum, "members": names} for checksum, names in ordered]
+    value = {"groups": listed, "silent": found.silent, "failed": found.failed}
+    value["silent_hosts"] = found.silent_hosts
+    value["stores"] = found.stores
+    if len(groups) > 1:
+        return Output(value, text, ExitCode.DIVERGED)
+    return Output(value, text, ExitCode.UNREACHABLE if found.silent else ExitCode.OK)
+
+
+@dataclass(slots=True)
+class _Views:
+    """The views of all members that one node considers reachable, by member."""
+
+    statuses: list[str]
+    checksums: dict[str, int] = field(default_factory=dict)
+    keyspaces: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    silent: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    silent_hosts: dict[str, str] = field(default_factory=dict)
+    stores: dict[str, list[str]] = field(default_factory=dict)
+    all_ready: bool = True
+
+
+def _views(client: Client, *, keyspaces: bool = False) -> _Views:
+    from ringpop_py.member.swim.member import FAILED_LABEL, STORE_LABEL  # noqa: PLC0415 - help needs nothing that is installed
+
+    rows = client.admin("/admin/members")["members"]
+    found = _Views([row["status"] for row in rows])
+    found.failed = {
+        row["name"]: unquote(row["labels"][FAILED_LABEL])
+        for row in rows
+        if FAILED_LABEL in row["labels"]
+    }
+    for row in rows:
+        if row["status"] not in REACHABLE:
+            continue
+        if STORE_LABEL in row["labels"]:
+            found.stores.setdefault(row["labels"][STORE_LABEL], []).append(row["name"])
+        try:
+            with connect(row["address"]) as peer:
+                node = peer.admin("/admin/node")
+                known = peer.admin("/admin/keyspaces")["keyspaces"] if keyspaces else []
+        except (errors.CallError, errors.ApplicationError) as error:
+            found.silent[row["name"]] = str(error)
+        else:
+            found.checksums[row["name"]] = node["checksum"]
+            found.keyspaces[row["name"]] = known
+            found.all_ready = found.all_ready and node["ready"]
+            found.silent_hosts |= node["silent_hosts"]
+    return found
+
+
+class WaitProgress:
+    """Prints to standard error what a command waits for: only changes, at most once a `TELL_S`."""
+
+    def __init__(self) -> None:
+        self._told = ""
+        self._next_at_s = 0.0
+
+    def tell(self, reason: str, waited_s: float) -> None:
+        """Print *reason* unless it was the last one printed."""
+        if reason != self._told and waited_s >= self._next_at_s:
+            complain(f"ringpopctl: waiting: {reason}")
+            self._told, self._next_at_s = reason, waited_s + TELL_S
+
+
+def wait_for(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl wait``: wait until all reachable members are ready and have the same view."""
+    partitions = options.condition == "partitions"
+    if options.keyspace is not None and not partitions:
+        raise errors.ConfigError("--keyspace needs --for partitions")
+    state = "settled" if partitions else "converged"
+    started = time.monotonic()
+    progress = WaitProgress()
+    while True:
+        try:
+            found = _views(client, keyspaces=partitions)
+            reason = _why_not_converged(found, options.members)
+            if partitions and not reason:
+                reason = why_not_settled(found.keyspaces, options.keyspace)
+        except errors.CallError as error:  # the node may still be starting
+            reason = str(error)
+        waited_s = time.monotonic() - started
+        if not reason:
+            count = len(found.checksums)
+            value: dict[str, Any] = {state: True, "members": count, "waited_s": waited_s}
+            text = f"{state}: {count} members"
+            if partitions:
+                known = next(iter(found.keyspaces.values()))  # all members know the same ones
+                names = [keyspace["name"] for keyspace in known]
+                settled = [name for name in names if options.keyspace in (None, name)]
+                value["keyspaces"] = settled
+                text += f", {len(settled)} keyspace{'' if len(settled) == 1 else 's'}"
+            for host, why in found.silent_hosts.items():  # maybe of another cluster
+                complain(f"ringpopctl: the host {host} does not answer: {why}")
+            return Output(value, f"{text} after {waited_s:.2f} s")
+        if waited_s >= options.timeout:
+            value = {state: False, "reason": reason, "waited_s": waited_s}
+            complain(f"ringpopctl: not {state} after {waited_s:.1f} s: {reason}")
+            return Output(value, f"not {state}", ExitCode.TIMED_OUT)
+        progress.tell(reason, waited_s)
+        time.sleep(POLL_S)
+
+
+def _why_not_converged(found: _Views, count: int | None) -> str:
+    if found.silent:
+        return f"{', '.join(found.silent)} does not answer"
+    if not found.all_ready:
+        return "a member is still joining"
+    if "suspect" in found.statuses:  # it is alive or faulty soon, which changes the views
+        return "a member is suspect"
+    if len(set(found.checksums.values())) > 1:
+        return f"{len(set(found.checksums.values()))} different views"
+    if count is not None and len(found.checksums) != count:
+        return f"{len(found.checksums)} members are alive, not {count}"
+    return ""
+
+
+def why_not_settled(keyspaces_of: dict[str, list[dict[str, Any]]], only: str | None = None) -> str:
+    """Return why not all partitions are where they should be; an empty text if they are.
+
+    Args:
+        keyspaces_of: each member's reply to ``/admin/keyspaces``.
+        only: the name of the one keyspace to look at.
+    """
+    found = {
+        member: [keyspace for keyspace in keyspaces if only in (None, keyspace["name"])]
+        for member, keyspaces in keyspaces_of.items()
+    }
+    known = {
+        member: {(k["name"], k["generation"], k["assignment_version"]) for k in keyspaces}
+        for member, keyspaces in found.items()
+    }
+    everything = set().union(*known.values())
+    if only is not None and not everything:
+        return f"no member knows a keyspace {only}"
+    for member, keyspaces in found.items():
+        if known[member] != everything:
+            return f"{member} does not know all keyspaces and assignments yet"
+        for keyspace in keyspaces:
+            if keyspace["waits_for"]:
+                return f"keyspace {keyspace['name']}, as {member} sees it: {keyspace['waits_for']}"
+            if keyspace["settled"] < keyspace["partitions"]:
+                return (
+                    f"keyspace {keyspace['name']}: {keyspace['settled']} of "
+                    f"{keyspace['partitions']} partitions are where they should be, "
+                    f"as {member} sees it"
+                )
+    return ""
+
+
+def drain(client: Client, options: argparse.Namespace) -> Output:
+    """``ringpopctl drain``: return when nothing is under way; with ``--end``, when it has ended."""
+    began = time.monotonic()
+    value = client.admin("/admin/member/drain", {"end": options.end})
+    while value is not None and (options.end or value["under_way"]):
+        if time.monotonic() - began >= options.timeout:
+            left = ", ".join(f"{name} {n}" for name, n in value["under_way"].items()) or "nothing"
+            complain(f"ringpopctl: still under way: {left}")
+            value = {**value, "done": False}
+            return Output(value, f"{client.peer} still drains", ExitCode.TIMED_OUT)
+        time.sleep(DRAIN_POLL_S)
+        value = status_after(value, client) if options.end else _status(client)
+    if value is None:
+        return Output({"phase": "ended", "under_way": {}, "done": True}, f"{client.peer} has ended")
+    text = (
+        f"{client.peer} no longer owns anything and has nothing under way; it goes on serving. "
+        "`ringpopctl undrain` brings it back"
+    )
+    return Output({**value, "done": True}, text)
+
+
+def _status(client: Client) -> dict[str, Any]:
+    value: dict[str, Any] = client.admin("/admin/member/drain/status")
+    return value
+
+
+def status_after(value: dict[str, Any], client: Client) -> dict[str, Any] | None:
+    """Return how far the node is; None once nothing listens at its address."""
+    try:
+        return _status(client)
+    except errors.ConnectRefused:
+        return None
+    except errors.BadRequest:
+        raise
+    except errors.CallError:
+        return value  # as before: the node may be busy, or stopped for a while

@@ -1,0 +1,138 @@
+"""Requests of HTTP that come in at a node (`Config.http_in`), for the owners of their keys."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ringpop_py.base.errors import DeadlineExceeded, RingpopError
+from ringpop_py.base.logs import log
+from ringpop_py.edge.entry import http
+from ringpop_py.edge.entry.asgi import answered, incoming_of, refuse, refuse_websocket
+from ringpop_py.edge.web.gate import check_length
+from ringpop_py.edge.web.refusals import HttpRefusal
+from ringpop_py.edge.web.server import (
+    CLEARTEXT_REFUSED,
+    NO_HTTP_2,
+    REQUESTS_MAX,
+    in_time,
+    with_close,
+)
+from ringpop_py.node.end import ENDING_TEXT
+from ringpop_py.node.events import Told
+from ringpop_py.route.proxy.request import HttpReply
+
+if TYPE_CHECKING:
+    from ringpop_py.edge.entry.asgi import Message, Receive, Scope, Send
+    from ringpop_py.edge.entry.keys import Incoming, KeyRule
+    from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.route.proxy.request import HttpRequest
+
+BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The most bytes that bodies of all requests take, from when they come until they are answered."""
+
+
+class EntryApp:
+    """The ASGI application that forwards each request to the owner of its key.
+
+    A request without a key goes to the application of this host.
+
+    Attributes:
+        under_way: the number of open requests.
+    """
+
+    def __init__(self, ringpop: Ringpop, rule: KeyRule) -> None:
+        self.under_way = 0
+        self._ringpop = ringpop
+        self._rule = rule
+        self._bodies_bytes = 0
+        self._told = Told()
+        most = ringpop.config.proxy.body_bytes_max
+        # As any reverse proxy, believe whoever reaches this port.
+        self._options = http.Options(body_bytes_max=most, keeps=True).checked()
+
+    async def run(self) -> None:
+        """See `HttpApp`."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of the ASGI interface."""
+        match scope["type"]:
+            case "http":
+                self.under_way += 1
+                try:
+                    await self._http(scope, receive, send)
+                finally:
+                    self.under_way -= 1
+            case "websocket":
+                why = http.refusal(501, "no-websockets", "websockets are not forwarded")
+                await refuse_websocket(scope, receive, send, why)
+            case _:
+                await _lifespan(receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        send = with_close(send, self._ringpop.ending)
+        asked, came = incoming_of(scope), list[int]()
+        forward = partial(self._forward, self._rule(asked))
+        receive = self._counted(in_time(receive), came, asked)
+        try:
+            self._check(scope)
+            here = await answered(scope, receive, send, forward, self._options)
+            assert here is None, "the node answers for its own host as well"
+        except HttpRefusal as error:
+            answer = http.refusal(error.status, error.kind, str(error))
+            headers = (*answer.headers, *(error.headers or {}).items())
+            await refuse(send, answer._replace(headers=headers))
+        finally:
+            self._bodies_bytes -= sum(came)
+
+    def _check(self, scope: Scope) -> None:
+        if scope["http_version"] == CLEARTEXT_REFUSED:
+            raise HttpRefusal(505, "http-version", NO_HTTP_2)
+        if self._ringpop.ending.closing:
+            raise HttpRefusal(503, "ending", ENDING_TEXT)
+        if self.under_way > REQUESTS_MAX:
+            raise HttpRefusal(503, "busy", f"{REQUESTS_MAX} requests are open here already")
+
+    def _counted(self, receive: Receive, came: list[int], asked: Incoming) -> Receive:
+        async def counted() -> Message:
+            message = await receive()
+            came.append(len(message.get("body", b"")))
+            self._bodies_bytes += came[-1]
+            if came[-1] and self._bodies_bytes > BODIES_BYTES_MAX:
+                text = f"bodies of other requests take {BODIES_BYTES_MAX >> 20} MiB here already"
+                raise HttpRefusal(503, "busy", text, {"connection": "close"})
+            if not message.get("more_body", False):  # now, or hypercorn would not send the answer
+                check_length([name.lower() for name, _ in asked.headers])
+            return message
+
+        return counted
+
+    async def _forward(self, key: str | None, request: HttpRequest) -> HttpReply:
+        seconds = self._options.timeout_s
+        try:
+            # The limit also holds for answers of this host's application.
+            with trio.move_on_after(seconds):
+                if key is None:
+                    reply = await self._ringpop.application.handle((), request)
+                else:
+                    is_idempotent = request.method in self._options.idempotent
+                    reply = await self._ringpop.proxy(
+                        key, request, idempotent=is_idempotent, deadline_s=seconds
+                    )
+                assert isinstance(reply, HttpReply)
+                return reply
+            raise DeadlineExceeded(f"there was no answer within {seconds:g} s")
+        except RingpopError as error:  # callers learn no names of members; the log has them
+            if self._told.first_time(error.code, str(error), trio.current_time()):
+                log.warning("request-not-forwarded", code=error.code, text=str(error))
+            raise
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        kind = (await receive())["type"]
+        await send({"type": f"{kind}.complete"})
+        if kind == "lifespan.shutdown":
+            return

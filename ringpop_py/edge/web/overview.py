@@ -1,0 +1,442 @@
+"""The cluster as one page shows it: what this node sees, and what all members say of themselves.
+
+Members are asked only while somebody looks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ringpop_py.base.errors import BadRequest, BodyError, CallError
+from ringpop_py.base.values.packed import decode_value, encode_value
+from ringpop_py.edge.admin import endpoints, keyspaces
+from ringpop_py.edge.admin.accounts import checked
+from ringpop_py.edge.admin.answers import summary_of
+from ringpop_py.edge.console.pictures import STEP_S
+from ringpop_py.edge.console.problems import LEVELS, Seen, problems_in, views_of
+from ringpop_py.edge.web import activity
+from ringpop_py.member.swim.member import Member, Status
+from ringpop_py.member.swim.records import text_of
+from ringpop_py.net.wire.calls import NODE_SERVICE, Call
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ringpop_py.base.address import Address
+    from ringpop_py.member.swim.records import Record
+    from ringpop_py.node.ringpop import Ringpop
+
+PERIOD_S: Final = 1.0
+"""The seconds between two rounds of questions to members, while somebody looks."""
+LARGE: Final = 40
+"""The most members of a cluster that is not large: in a large one, a period does less."""
+ASKED_MAX: Final = 8
+"""The most members that are asked in one period: in a large cluster they take turns."""
+LARGE_EVERY: Final = 5
+"""The periods after which a large cluster's members and matrix are shown anew, if no status changes
+before."""
+REASONS_SHOWN: Final = 3
+TEXT_SHOWN: Final = 300
+"""The most characters of another member's text that are shown."""
+TOGETHER_MAX: Final = 16
+"""The most members that are asked at the same time."""
+TIMEOUT_S: Final = 1.0
+SETTINGS_S: Final = 30.0
+"""The seconds between two questions for a member's settings, which hardly ever change."""
+DIFFER_FOR: Final = 2
+"""The looks in a row after which differing views are a problem, and not just a change."""
+CELLS_MAX: Final = 40
+"""The most rows of the matrix. In a larger cluster, a row stands for several members."""
+EVENTS_SHOWN: Final = 200
+MOVES_SHOWN: Final = 20
+KEYSPACES_SHOWN: Final = 100
+LATE_S: Final = 5.0
+"""The seconds for which a ping that failed counts as failing."""
+_SETTINGS: Final = "/admin/config/get"
+_KEYSPACES: Final = "/admin/keyspaces"
+READS: Final = endpoints.READS | keyspaces.READS
+_REACHABLE: Final = (Status.ALIVE, Status.SUSPECT)
+
+
+class Overview:
+    """See the module. `run` belongs to the node, and works while there are `watching`.
+
+    Attributes:
+        sections: the last overview, by section, as plain values.
+    """
+
+    def __init__(self, ringpop: Ringpop) -> None:
+        self.sections: dict[str, Any] = {}
+        self._ringpop = ringpop
+        self._seen = Seen([])
+        self._pings: dict[str, dict[str, float | str]] = {}
+        """By sender and receiver: a round trip in milliseconds, or why the last ping failed."""
+        self._shown: tuple[Any, ...] = ()
+        self._settings_at: dict[str, float] = {}
+        self._differ_for = 0
+        self._turn = 0
+        self._round = 0
+        self._shares: dict[str, float] = {}
+        self._work: dict[str, dict[str, Any]] = {}
+        """The current work of each member."""
+        self._put_ms: dict[str, float] = {}
+        """How long recent puts into the store took, by member."""
+        self._handovers = activity.Handovers()
+        self._moves: list[dict[str, Any]] = []
+        self._watchers = 0
+        self._wanted = trio.Event()
+        self._changed = trio.Event()
+        self.made_at = -1e9
+        """When `sections` was made, by trio's clock."""
+
+    # Who looks.
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Keep asking members during the block."""
+        self._watchers += 1
+        self._wanted.set()
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+
+    @property
+    def watchers(self) -> int:
+        """The number of watchers."""
+        return self._watchers
+
+    async def fresh(self) -> dict[str, Any]:
+        """Return an overview that is at most two periods old."""
+        with self.watching():
+            while trio.current_time() - self.made_at > 2 * PERIOD_S:
+                await self.changed()
+        return self.sections
+
+    async def changed(self) -> None:
+        """Return once there is another overview."""
+        await self._changed.wait()
+
+    async def run(self) -> None:
+        """Make overviews while somebody looks, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_changes)
+            while True:
+                if not self._watchers:
+                    self._wanted = trio.Event()
+                    await self._wanted.wait()
+                await self._look()
+                with trio.move_on_after(PERIOD_S):
+                    await self.changed()
+
+    async def _follow_changes(self) -> None:
+        """Show a member's change, with those that come with it, while others are still asked."""
+        while True:
+            await self._ringpop.next_change()
+            await trio.sleep(PERIOD_S if len(self._seen.rows) > LARGE else PERIOD_S / 10)
+            if self._watchers and self.sections:
+                self._show()
+
+    # What members say.
+
+    async def _look(self) -> None:
+        members = self._ringpop.members
+        asked = self._in_turn([member for member in members if member.status in _REACHABLE])
+        limiter = trio.CapacityLimiter(TOGETHER_MAX)
+        self._round += 1
+        async with trio.open_nursery() as nursery:
+            for member in asked:
+                nursery.start_soon(self._ask, member, limiter)
+        self._seen.asked = frozenset(member.name for member in asked)
+        self._differ_for = self._differ_for + 1 if len(views_of(self._seen)) > 1 else 0
+        self._seen.views_differ = self._differ_for >= DIFFER_FOR
+        self._forget({member.name for member in members if member.status in _REACHABLE})
+        self.made_at = trio.current_time()
+        self._show()
+
+    def _show(self) -> None:
+        self.sections = self._made(self._ringpop.members)
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _in_turn(self, members: Sequence[Member]) -> list[Member]:
+        if len(members) <= ASKED_MAX:
+            return list(members)
+        start = self._turn % len(members)
+        self._turn += ASKED_MAX
+        return list(islice([*members[start:], *members[:start]], ASKED_MAX))
+
+    async def _ask(self, member: Member, limiter: trio.CapacityLimiter) -> None:
+        name, seen = member.name, self._seen
+        async with limiter:
+            why = f"it has not answered within {TIMEOUT_S:g} s"
+            with trio.move_on_after(TIMEOUT_S):  # whatever it does, it delays no other member
+                try:
+                    await self._ask_all(name, member.address)
+                except (CallError, BodyError) as error:
+                    why = str(error)
+                else:
+                    seen.silent.pop(name, None)
+                    return
+        for found in self._all_by_name():
+            found.pop(name, None)
+        seen.silent[name] = why[:TEXT_SHOWN]
+
+    async def _ask_all(self, name: str, to: Address) -> None:
+        seen, began = self._seen, time.time()
+        seen.nodes[name] = await self._said(to, "/admin/node")
+        reach = await self._said_if_known(to, "/admin/reach")
+        sent = time.time()
+        checkup = await self._said_if_known(to, "/admin/checkup")
+        if checkup is not None:
+            seen.checkups[name] = checkup
+            seen.clocks_s[name] = checkup["at"] - (sent + time.time()) / 2
+            seen.off_s[name] = (time.time() - sent) / 2
+        work = await self._said_if_known(to, "/admin/work")
+        if work is not None:
+            self._note_puts(name, work)
+            self._work[name] = work
+        if reach is not None:
+            pings = ((row["name"], _ping_of(row, reach["at"])) for row in reach["pings"])
+            self._pings[name] = {other: ping for other, ping in pings if ping is not None}
+        if self._ringpop.keyspaces_on_demand.loaded:  # asking would have them loaded
+            listed = await self._said(to, _KEYSPACES)
+            seen.keyspaces[name] = listed["keyspaces"]
+        if began - self._settings_at.get(name, 0.0) > SETTINGS_S:
+            seen.settings[name] = await self._said(to, _SETTINGS, [])
+            self._settings_at[name] = began
+
+    async def _said_if_known(self, to: Address, endpoint: str) -> dict[str, Any] | None:
+        """As `_said`; return None if the member is of an older version without *endpoint*."""
+        try:
+            return await self._said(to, endpoint)
+        except BadRequest:
+            return None
+
+    async def _said(self, to: Address, endpoint: str, body: object = None) -> dict[str, Any]:
+        if to == self._ringpop.address:
+            value = READS[endpoint](self._ringpop, body)
+            said = await value if inspect.isawaitable(value) else value
+            # As it would come from others: tuples become lists.
+            return checked(endpoint, decode_value("msgpack", encode_value("msgpack", said)))
+        encoded = encode_value("msgpack", body)
+        call = Call(NODE_SERVICE, endpoint, b"", encoded, ttl_s=TIMEOUT_S, scheme="msgpack")
+        answer = await self._ringpop.channel.call(to, call)
+        if not answer.ok:
+            raise BodyError(f"it refuses {endpoint}")
+        return checked(endpoint, decode_value("msgpack", answer.arg3))
+
+    def _all_by_name(self) -> tuple[dict[str, Any], ...]:
+        seen = self._seen
+        return (
+            *(seen.nodes, seen.checkups, seen.settings, seen.keyspaces),
+            *(seen.clocks_s, seen.off_s, seen.silent, self._pings, self._settings_at),
+            *(self._work, self._put_ms),
+        )
+
+    def _forget(self, there: set[str]) -> None:
+        for found in self._all_by_name():
+            for name in found.keys() - there:
+                del found[name]
+
+    # The sections. None has a value that time alone changes, such as an age: a section that stays
+    # the same is not sent again.
+
+    def _made(self, members: Sequence[Member]) -> dict[str, Any]:
+        ringpop = self._ringpop
+        shares = ringpop.ring.weights()
+        self._note_moves(shares)
+        self._seen.rows = [
+            {
+                "name": member.name,
+                "status": member.status.label,
+                "damped": member.damped,
+                "draining": member.draining,
+                "in_ring": ringpop.node.members.in_ring(member),
+            }
+            for member in members
+        ]
+        shown = tuple(tuple(row.values()) for row in self._seen.rows)
+        before = self.sections
+        if len(members) <= LARGE or shown != self._shown or not self._round % LARGE_EVERY:
+            before = {
+                "members": [self._row(member, shares) for member in members],
+                "pings": self._matrix([m.name for m in members if m.status in _REACHABLE]),
+            }
+        self._shown = shown
+        problems = sorted(problems_in(self._seen), reverse=True)
+        return {
+            "head": {
+                "node": ringpop.name,
+                "cluster": ringpop.config.cluster,
+                "counts": self._counts(members),
+                "at": math.ceil(time.time() / STEP_S) * STEP_S,
+                "views": len(views_of(self._seen)) if self._seen.views_differ else 1,
+                "ring_checksum": str(ringpop.ring.checksum),
+            },
+            "problems": [[LEVELS[level].lower(), check, text] for level, check, text in problems],
+            "members": before["members"],
+            "pings": before["pings"],
+            "moves": self._moves[::-1],
+            "keyspaces": self._keyspaces(),
+            "handovers": self._handovers.listed(),
+            "work": {
+                "jobs": activity.jobs_in(self._work),
+                "shuffles": activity.shuffles_in(self._work),
+                "streams": activity.streams_in(self._work),
+                "dataflows": activity.dataflows_in(self._work),
+            },
+            "events": self._events(),
+        }
+
+    @staticmethod
+    def _counts(members: Sequence[Member]) -> dict[str, int]:
+        counts = {status.label: 0 for status in Status}
+        for member in members:
+            counts[member.status.label] += 1
+        return counts
+
+    def _row(self, member: Member, shares: dict[str, float]) -> dict[str, Any]:
+        node = self._seen.nodes.get(member.name, {})
+        checkup = self._seen.checkups.get(member.name, {})
+        clock_s = self._seen.clocks_s.get(member.name)
+        gossip, proxy = node.get("gossip", {}), node.get("proxy", {})
+        return {
+            "name": member.name,
+            "address": str(member.address),
+            "status": member.status.label,
+            "marks": [mark for mark in ("damped", "draining") if getattr(member, mark)]
+            + ([] if not node or node["ready"] else ["joining"]),
+            "incarnation": member.incarnation,
+            "share": round(shares.get(member.name, 0.0), 4),
+            "labels": dict(member.labels),
+            "version": node.get("version"),
+            "health": checkup.get("health_score"),
+            "clock_s": None if clock_s is None else round(clock_s, 1),
+            "handled": proxy.get("handled_here", 0) + proxy.get("served", 0),
+            "failed": proxy.get("failures", 0),
+            "refuted": gossip.get("refutations", 0),
+            "put_ms": self._put_ms.get(member.name),
+            "silent": self._seen.silent.get(member.name),
+        }
+
+    def _note_puts(self, name: str, work: dict[str, Any]) -> None:
+        """Note the mean of the puts since the last look; without puts, it stays."""
+        before = self._work.get(name, {"puts": 0, "puts_s": 0.0})
+        count = work["puts"] - before["puts"]
+        if count > 0:
+            took_s = max(0.0, work["puts_s"] - before["puts_s"])
+            self._put_ms[name] = float(f"{1_000 * took_s / count:.2g}")
+        elif count < 0:  # it is another process
+            self._put_ms.pop(name, None)
+
+    def _note_moves(self, shares: dict[str, float]) -> None:
+        if self._shares and shares != self._shares:
+            names = shares.keys() | self._shares.keys()
+            changes = {
+                name: [round(self._shares.get(name, 0.0), 4), round(shares.get(name, 0.0), 4)]
+                for name in sorted(names)
+                if shares.get(name) != self._shares.get(name)
+            }
+            came = sorted(shares.keys() - self._shares.keys())
+            gone = sorted(self._shares.keys() - shares.keys())
+            moved = sum(max(0.0, after - before) for before, after in changes.values())
+            move = {"at": round(time.time(), 1), "came": came, "gone": gone}
+            self._moves = [*self._moves, {**move, "moved": round(moved, 4)}][-MOVES_SHOWN:]
+        self._shares = shares
+
+    def _matrix(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return who pings whom: a row and a column for each member, or for some in a row.
+
+        A cell is its state, what it is of, and of how many pairs. The state is ``fails`` if
+        recent pings have failed, with the reasons; ``ok``, with the mean round trip in ms;
+        ``none`` if there were no pings; or ``self``.
+        """
+        size = -(-len(names) // CELLS_MAX) or 1
+        groups = [names[at : at + size] for at in range(0, len(names), size)]
+        labels = [one[0] if len(one) == 1 else f"{one[0]} … {one[-1]}" for one in groups]
+        column_of = {name: number for number, group in enumerate(groups) for name in group}
+        cells = [self._row_of_cells(group, column_of, len(groups)) for group in groups]
+        if size == 1:
+            for number, row in enumerate(cells):
+                row[number] = ["self", None, 0]
+        return {"labels": labels, "size": size, "cells": cells}
+
+    def _row_of_cells(
+        self, senders: Sequence[str], column_of: dict[str, int], columns: int
+    ) -> list[list[Any]]:
+        sums_ms, counts = [0.0] * columns, [0] * columns
+        failing: dict[int, list[str]] = {}
+        for sender in senders:
+            for receiver, ping in self._pings.get(sender, {}).items():
+                column = column_of.get(receiver)
+                if column is None:
+                    continue
+                if isinstance(ping, str):
+                    failing.setdefault(column, []).append(f"{sender} → {receiver}: {ping}")
+                else:
+                    sums_ms[column] += ping
+                    counts[column] += 1
+        cells: list[list[Any]] = []
+        for column, count in enumerate(counts):
+            why = failing.get(column)
+            if why:
+                cells.append(["fails", "; ".join(why[:REASONS_SHOWN]), len(why)])
+            elif count:
+                cells.append(["ok", float(f"{sums_ms[column] / count:.2g}"), count])
+            else:
+                cells.append(["none", None, 0])
+        return cells
+
+    def _keyspaces(self) -> list[dict[str, Any]]:
+        ringpop = self._ringpop
+        if not ringpop.keyspaces_on_demand.loaded:
+            return []
+        found = []
+        for keyspace in ringpop.keyspaces.all()[:KEYSPACES_SHOWN]:
+            summary = summary_of(ringpop, keyspace.name)
+            table = ringpop.keyspaces.here(keyspace.name).host.table
+            self._handovers.note(keyspace.name, table, time.time())
+            shown = ("name", "mode", "partitions", "served", "settled", "moving", "members")
+            more = ("waits_for", "failed", "assignment_version")
+            found.append({name: summary[name] for name in (*shown, *more)})
+            found[-1]["under_way"] = activity.under_way(table)
+        return found
+
+    def _events(self) -> list[dict[str, Any]]:
+        records = self._ringpop.events.last(EVENTS_SHOWN)
+        return [
+            {
+                "number": record["number"],
+                "at": round(record["at"], 2),
+                "member": record.get("member"),
+                "before": record.get("before") if _is_change(record) else None,
+                "after": record.get("after") if _is_change(record) else None,
+                "text": text_of_event(record),
+            }
+            for record in records
+        ]
+
+
+def _ping_of(row: dict[str, Any], said_at: float) -> float | str | None:
+    """Return the round trip of a ping in milliseconds, or why it failed; None if neither."""
+    if row["failed_at"] > max(said_at - LATE_S, row["answered_at"]):
+        return str(row["failure"])
+    trip_s = row["round_trip_s"]
+    return None if trip_s is None else 1_000 * float(trip_s)
+
+
+def _is_change(record: Record) -> bool:
+    return bool(record["event"] == "member-changed")
+
+
+def text_of_event(record: Record) -> str:
+    """Return what an event says, without its number and time."""
+    return text_of({key: value for key, value in record.items() if key not in ("number", "at")})

@@ -1,0 +1,357 @@
+"""HTTP beside the daemon: an ASGI application, which hypercorn serves on a socket."""
+
+from __future__ import annotations
+
+import socket
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from urllib.parse import quote
+
+import trio
+from hypercorn.config import Config as HypercornConfig
+from hypercorn.trio import run, serve
+from hypercorn.trio.tcp_server import TCPServer
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from ringpop_py.base.address import Address
+from ringpop_py.base.errors import ConfigError
+from ringpop_py.base.logs import log
+from ringpop_py.base.supervision import keep_running
+from ringpop_py.edge.web.callers import SHOWN, Callers, Shown
+from ringpop_py.edge.web.gate import check_request, hosts_of
+from ringpop_py.edge.web.overview import Overview
+from ringpop_py.edge.web.refusals import REFUSALS, HttpRefusal, bad_request, refused
+from ringpop_py.edge.web.routes import Endpoint, HttpRoutes
+from ringpop_py.net.security.identity import PROGRAMS, refusal_of
+from ringpop_py.net.security.proof import LASTING
+from ringpop_py.net.security.site import SiteCertificate, contexts_of
+from ringpop_py.node.end import ENDING_TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from ssl import SSLContext
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import Message, Receive, Scope, Send
+
+    from ringpop_py.net.security.credentials import KeyCredentials
+    from ringpop_py.node.end import Ending
+    from ringpop_py.node.ringpop import Ringpop
+
+REQUESTS_MAX: Final = 1_000
+"""The most requests that are open at the same time; others are refused with 503 `Busy`."""
+HOW_IT_IS: Final = ("/alive", "/ready")
+"""The paths that are answered for any caller, however many requests are open: they tell nothing,
+and a healthy process must not be taken for dead."""
+HANDSHAKE: Final = 0x16
+"""The first byte of TLS, which no request begins with."""
+CLEARTEXT_REFUSED: Final = "2"
+NO_HTTP_2: Final = "HTTP/2 is not spoken: a proxy that passes it on without TLS cannot see requests"
+BODY_S_MAX: Final = 30.0
+"""Seconds that a caller may take to send a body. A slower one is refused with 408 `TooSlow`."""
+BACKLOG: Final = 1_024
+UNREAD_MS_MAX: Final = 10_000
+"""Milliseconds that a reply may stay unread; then the system drops the connection."""
+FAREWELL_S: Final = 1.0
+"""Seconds that open requests have once the node ends; then they are cut."""
+
+
+class App:
+    """The ASGI application of *ringpop*.
+
+    Attributes:
+        under_way: the number of open requests.
+        overview: what the console shows; `run` keeps it up to date.
+    """
+
+    def __init__(self, ringpop: Ringpop) -> None:
+        self.under_way = 0
+        self.overview = Overview(ringpop)
+        self._ending = ringpop.ending
+        self._hosts = hosts_of(ringpop.config)
+        config, address = ringpop.config, ringpop.http_address
+        self._callers = Callers(
+            ringpop.credentials,
+            config.cluster,
+            plain=config.accept_plain or config.insecure or address is None or address.is_loopback,
+            anybody=config.accept_plain,
+        )
+        self._served_count = 0
+        self._starlette = Starlette(
+            routes=HttpRoutes(ringpop, self.overview).all(self._guarded),
+            exception_handlers={HTTPException: _no_such_route},
+        )
+        self._starlette.router.redirect_slashes = False  # a key may end with a slash
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request of the ASGI interface."""
+        if scope["type"] != "http":  # hypercorn announces start and end
+            await self._starlette(scope, receive, send)
+            return
+        if scope["http_version"] == CLEARTEXT_REFUSED:
+            await refused(HttpRefusal(505, "HttpVersion", NO_HTTP_2))(scope, receive, send)
+            return
+        # Routes see the path percent-encoded, so that a key may have a slash in it.
+        raw = scope.get("raw_path") or quote(scope["path"]).encode()
+        scope = {**scope, "path": raw.decode("latin-1")}
+        send = with_close(send, self._ending)
+        self.under_way += 1  # until the last byte is sent: a node that ends waits for that
+        try:
+            await self._starlette(scope, in_time(receive), send)
+        finally:
+            self.under_way -= 1
+
+    async def run(self) -> None:
+        """Have the console's overview made, while somebody looks at it."""
+        await keep_running("the overview of the console", self.overview.run)
+
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+        """Return *endpoint* with a reply for each error that it raises."""
+
+        @wraps(endpoint)
+        async def guarded(request: Request) -> Response:
+            # Not `request.url`, into which older versions of starlette put what `Host` says.
+            asks_how_it_is = request.scope["path"] in HOW_IT_IS
+            request.state.identity = None
+            if self._served_count >= REQUESTS_MAX and not asks_how_it_is:
+                message = f"{REQUESTS_MAX} requests are open here already"
+                return refused(HttpRefusal(503, "Busy", message))
+            self._served_count += 1  # before it is sent: slow readers do not count
+            try:
+                if not asks_how_it_is:
+                    check_request(request.method, request.headers, self._hosts)
+                    request.state.identity = self._callers.identify(request)
+                    request.state.callers = self._callers
+                self._check_ending(request)
+                return await endpoint(request)
+            except REFUSALS as error:
+                return refused(error)
+            except ClientDisconnect:
+                return refused(bad_request("the body ended early"))  # to nobody
+            except Exception:  # our bug, which must not end the server
+                log.exception("http-request-failed", path=request.url.path)
+                return refused(HttpRefusal(500, "Internal", "the node failed; its log says how"))
+            finally:
+                self._served_count -= 1
+
+        return guarded
+
+    def _check_ending(self, request: Request) -> None:
+        # `/alive`, `/ready` and `/health` are answered to the end.
+        if self._ending.closing and request.scope["path"].startswith("/keyspaces"):
+            raise HttpRefusal(503, "Ending", ENDING_TEXT)
+
+
+def with_close(send: Send, ending: Ending) -> Send:
+    """Return *send* with `Connection: close` added to replies while the node drains."""
+
+    async def closing(message: Message) -> None:
+        if message["type"] == "http.response.start" and ending.draining:
+            message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+        await send(message)
+
+    return closing
+
+
+def in_time(receive: Receive) -> Receive:
+    """Return *receive* such that it refuses a body that takes longer than `BODY_S_MAX`."""
+    deadline = trio.current_time() + BODY_S_MAX
+    complete = False
+
+    async def bounded() -> Any:  # noqa: ANN401 - starlette's messages are maps of anything
+        nonlocal complete
+        if complete:
+            return await receive()
+        with trio.move_on_at(deadline):
+            message = await receive()
+            complete = not message.get("more_body", False)
+            return message
+        text = f"the body did not arrive within {BODY_S_MAX:g} s"
+        raise HttpRefusal(408, "TooSlow", text, {"connection": "close"})
+
+    return bounded
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kinds = {404: "NoSuchPath", 405: "MethodNotAllowed"}
+    message = f"{request.method} {request.url.path:.200}: {error.detail}"
+    headers = dict(error.headers or {})
+    if "Allow" in headers:
+        headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
+        message += f"; this path allows {headers['Allow']}"
+    kind = kinds.get(error.status_code, "Http")
+    return refused(HttpRefusal(error.status_code, kind, message, headers))
+
+
+class HttpApp(Protocol):
+    """An ASGI application.
+
+    Attributes:
+        under_way: the number of open requests.
+    """
+
+    under_way: int
+
+    async def run(self) -> None:
+        """Do the application's background work, until cancelled."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of the ASGI interface."""
+
+
+class _Connection(TCPServer):
+    """A connection of hypercorn whose failure ends nothing else.
+
+    Hypercorn (0.18) lets some errors out, for example if a peer sends a malformed chunk while it is
+    being answered. They would end the server, and with it the node.
+
+    With keys or a certificate, the first byte says whether the peer speaks TLS.
+    """
+
+    config: _Config
+
+    async def run(self) -> None:
+        """Serve it until it ends."""
+        try:
+            if self.config.context is None or await self._looked(self.config.context):
+                await super().run()
+            else:
+                await trio.aclose_forcefully(self.stream)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            log.debug("http-connection-failed", reason=repr(error))
+
+    async def _looked(self, context: Callable[[], SSLContext]) -> bool:
+        """Do the TLS handshake if the peer begins one; return whether to serve the connection."""
+        plain = cast(trio.SocketStream, self.stream)
+        with trio.move_on_after(self.config.keep_alive_timeout):
+            first = await plain.socket.recv(1, socket.MSG_PEEK)
+            if first != bytes([HANDSHAKE]):
+                SHOWN.set(Shown(is_secure=False))
+                return bool(first)
+            self.stream = trio.SSLStream(plain, context(), server_side=True, https_compatible=True)
+            await self.stream.do_handshake()
+            keys = self.config.credentials  # without, callers are not asked for a certificate
+            proof = keys.proof_in(self.stream.getpeercert()) if keys else LASTING
+            if (
+                keys
+                and proof.identity
+                and refusal_of(proof.identity, keys.identity.cluster, PROGRAMS)
+            ):
+                return False
+            SHOWN.set(Shown(is_secure=True, proof=proof))
+            return True
+        return False
+
+
+class _Config(HypercornConfig):
+    """Also says whether connections may use TLS."""
+
+    context: Callable[[], SSLContext] | None = None
+    credentials: KeyCredentials | None = None
+
+
+run.TCPServer = _Connection  # type: ignore[attr-defined] # there is no other way to choose it
+
+
+class HttpServer:
+    """Serves HTTP; listens from its construction. Raises ConfigError if it cannot listen.
+
+    Args:
+        flag: the flag that gave *address*, for errors.
+        site: the certificate that connections with TLS show; by default that of the keys.
+
+    Attributes:
+        credentials: the cluster's keys, if callers are judged by them.
+    """
+
+    def __init__(
+        self, address: Address, flag: str = "--http", site: SiteCertificate | None = None
+    ) -> None:
+        self.flag, self.site = flag, site
+        self.credentials: KeyCredentials | None = None
+        self._socket = _listening(address, flag)
+        self.address = Address(*self._socket.getsockname()[:2])
+        self._app: HttpApp | None = None
+        self._told_to_end = trio.Event()
+        self._ended = trio.Event()
+
+    @property
+    def under_way(self) -> int:
+        """The number of open requests."""
+        return self._app.under_way if self._app is not None else 0
+
+    async def run(
+        self, app: HttpApp, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve *app* until `end`."""
+        config = _Config()
+        config.context = contexts_of(self.credentials, self.site)
+        config.credentials = self.credentials
+        config.bind = [f"fd://{self._socket.detach()}"]  # hypercorn's from here on
+        config.backlog = BACKLOG
+        config.accesslog = config.errorlog = None  # our application logs errors
+        config.include_server_header = False
+        config.graceful_timeout = FAREWELL_S
+        self._app = app
+        log.info("serving http", address=str(self.address))
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(partial(self._serve, app, config, nursery.cancel_scope))
+                nursery.start_soon(app.run)
+                task_status.started()
+        finally:
+            self._ended.set()
+
+    async def _serve(
+        self,
+        app: HttpApp,
+        config: _Config,
+        scope: trio.CancelScope,
+        *,
+        task_status: trio.TaskStatus[list[str]],
+    ) -> None:
+        """Serve until `end`; then cancel *scope*, in which the application runs."""
+        await serve(
+            cast(Any, app),  # hypercorn has another name for the same type
+            config,
+            shutdown_trigger=self._told_to_end.wait,
+            mode="asgi",
+            task_status=task_status,
+        )
+        scope.cancel()
+
+    async def end(self) -> None:
+        """Accept no more requests. Return when open ones are done, or after `FAREWELL_S`."""
+        self._told_to_end.set()
+        with trio.move_on_after(2 * FAREWELL_S):
+            await self._ended.wait()
+
+    def close(self) -> None:
+        """Close the socket, if it was never served on."""
+        self._socket.close()
+
+
+def _listening(address: Address, flag: str) -> socket.socket:
+    try:
+        family, kind, number, _, where = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM
+        )[0]
+        sock = socket.socket(family, kind, number)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections inherit it from their listener
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS_MAX)
+            sock.bind(where)
+            sock.listen(BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{flag} {address}: cannot listen there: {reason}") from None
+    return sock

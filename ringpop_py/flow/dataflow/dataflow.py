@@ -1,0 +1,389 @@
+"""A dataflow at one node: takes part in its runs, and leads if that falls to this node."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import trio
+
+from ringpop_py.base.arguments import checked_callable
+from ringpop_py.base.errors import ConfigError, StoreUnavailable
+from ringpop_py.base.logs import log
+from ringpop_py.base.supervision import keep_running, one_line
+from ringpop_py.base.values.declared import decode, encode
+from ringpop_py.flow.dataflow.channels import ELEMENT, CallLine, Taken, element_of
+from ringpop_py.flow.dataflow.checkpoints import Checkpoints
+from ringpop_py.flow.dataflow.leader import Leading
+from ringpop_py.flow.dataflow.messages import TELL, Told
+from ringpop_py.flow.dataflow.part import Part, Plan
+from ringpop_py.flow.dataflow.stage import checked_stage
+from ringpop_py.flow.exchange.epochs import Worker
+from ringpop_py.flow.exchange.leader import Said
+from ringpop_py.flow.exchange.router import KEY_GROUPS
+from ringpop_py.flow.streams.source import label_of
+from ringpop_py.flow.streams.stream import check_stream
+from ringpop_py.flow.streams.times import EventTime, event_time
+from ringpop_py.net.security.identity import Role
+from ringpop_py.net.wire.calls import NODE_SERVICE, Answer
+from ringpop_py.state.placement.keys import PARTITIONS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ringpop_py.base.values.operations import Value
+    from ringpop_py.flow.dataflow.channels import Line
+    from ringpop_py.flow.dataflow.sinks import Sink
+    from ringpop_py.flow.dataflow.stage import Process, Stage
+    from ringpop_py.flow.exchange.elements import Element, Hop
+    from ringpop_py.flow.exchange.epochs import EpochRecord
+    from ringpop_py.flow.streams.source import BadRecord, Record, Source
+    from ringpop_py.net.transport.channel import IncomingCall
+    from ringpop_py.node.ringpop import Ringpop
+
+READ_S: Final = 5.0
+"""The seconds between two looks of a worker for a newer record, if no leader tells it one."""
+PAUSE_S_MIN: Final = 0.5
+PAUSE_S_MAX: Final = 30.0
+"""The longest pause, in seconds, before a part that fails repeatedly is begun again."""
+LEAVE_S: Final = 5.0
+"""The most seconds that an ending node waits until the others go on without it."""
+RUNS_S: Final = 60.0
+"""The seconds of run after which a failure of a part counts as the first one again."""
+
+
+class Dataflow:
+    """A dataflow, as far as this node takes part in it. Made by `start_dataflow`.
+
+    Attributes:
+        record: the newest epoch that is known here; None before the first.
+        leader: the name of the node that leads, by its last message; empty before the first.
+    """
+
+    def __init__(
+        self, plan: Plan, leading: Callable[[Dataflow], Leading], ringpop: Ringpop
+    ) -> None:
+        self.name = plan.name
+        self.record: EpochRecord | None = None
+        self.leader = ""
+        self._plan = plan
+        self._me = plan.me
+        self._ringpop = ringpop
+        self._leading = leading(self)
+        self._part: Part | None = None
+        self._counts_before = {"rows": 0, "late": 0, "refused": 0}
+        """The counts of the parts before this one."""
+        self._leaves_at = 0.0
+        self._changed = trio.Event()
+        self._look = trio.Event()
+
+    # For applications.
+
+    def status(self) -> dict[str, Any]:
+        """Return its progress here, as plain values."""
+        record, part = self.record, self._part
+        offsets = {} if part is None else part.offsets()
+        return {
+            "dataflow": self.name,
+            "worker": str(self._me),
+            "leader": self.leader,
+            "epoch": None if record is None else record.epoch,
+            "run": None if part is None else part.record.run,
+            "workers": [] if record is None else list(record.names),
+            "key_groups": [] if part is None else [part.groups.start, part.groups.stop],
+            "splits": {label_of(each): at for each, at in offsets.items()},
+            "watermark": None if part is None else part.watermark,
+            **self._counts(),
+            "trouble": "" if part is None else part.trouble(),
+        }
+
+    def _counts(self) -> dict[str, int]:
+        """Return how many rows were processed, late and refused here since the node began."""
+        before, part = self._counts_before, self._part
+        if part is None:
+            return before
+        return {
+            "rows": before["rows"] + part.rows_count,
+            "late": before["late"] + part.late_count,
+            "refused": before["refused"] + part.refused_count,
+        }
+
+    def state(self) -> dict[str, Value]:
+        """Return the state of the keys of this worker as it is now, ahead of the last epoch."""
+        return {} if self._part is None else dict(self._part.state.values)
+
+    # For other workers.
+
+    def tell(self, told: Told) -> Said:
+        """Follow a message of a leader; return the answer of this worker."""
+        self.leader = told.leader.name
+        record, part = self.record, self._part
+        if told.seen is not None and (record is None or told.seen > record.epoch):
+            self._look.set()
+        life, leaves = self._me.life, self._ringpop.ending.begun
+        seen = None if record is None else record.epoch
+        if part is None or record is None or part.record.run != record.run:
+            return Said(life, seen=seen, leaves=leaves)
+        if told.seen == record.epoch:
+            part.tell(told.tell)
+        return Said(life, record.run, *part.aligned(), part.failure, seen, leaves)
+
+    def goes_on(self) -> bool:
+        """Return whether this node ends, and has yet to hand its part over to other workers.
+
+        If they all end, no worker takes it over: the next start begins from the last epoch.
+        """
+        part, now = self._part, trio.current_time()
+        if not self._ringpop.ending.begun or part is None or part.has_ended:
+            return False
+        self._leaves_at = self._leaves_at or now
+        return len(part.record.workers) > 1 and now - self._leaves_at < LEAVE_S
+
+    async def element(self, hop: Hop, element: Element[bytes]) -> Taken:
+        """Take an element of another worker. Raises BadElement."""
+        part, record = self._part, self.record
+        if part is not None and part.record.run == hop.run and not part.failure:
+            return await part.incoming.take(hop, element)
+        return Taken(taken=False, over=record is not None and record.run > hop.run)
+
+    # Life.
+
+    async def run(self) -> None:
+        """Take part until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_running, f"records of dataflow {self.name}", self._follow)
+            nursery.start_soon(keep_running, f"leader of dataflow {self.name}", self._leading.run)
+            await self._take_parts()
+
+    async def _follow(self) -> None:
+        """Look for newer records, until cancelled."""
+        while True:
+            try:
+                newest = await self._plan.checkpoints.newest(self.record)
+            except StoreUnavailable as error:
+                log.info("dataflow-retries", dataflow=self.name, why=str(error))
+            else:
+                if newest is not None:
+                    self.saw(newest)
+            with trio.move_on_after(READ_S):
+                await self._look.wait()
+            self._look = trio.Event()
+
+    def saw(self, record: EpochRecord) -> None:
+        """Act on *record*, if it is newer than the known one."""
+        if self.record is not None and record.epoch <= self.record.epoch:
+            return
+        self.record = record
+        part = self._part
+        if part is not None and part.record.run == record.run:
+            part.saw(record)
+        elif part is not None:
+            part.scope.cancel()
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def _take_parts(self) -> None:
+        former: Part | None = None
+        pause_s, run_before = PAUSE_S_MIN, -1
+        while True:
+            record = self.record
+            is_mine = record is not None and self._me in record.workers
+            begins = is_mine and record is not None and record.epoch == record.run != run_before
+            if record is None or not begins:
+                await self._changed.wait()
+                continue
+            run_before = record.run
+            self._counts_before = self._counts()
+            part = self._part = Part(self._plan, record, _with_state(former, record))
+            former = part
+            began = trio.current_time()
+            try:
+                await part.run()
+            except Exception as error:
+                has_run = trio.current_time() - began > RUNS_S
+                pause_s = PAUSE_S_MIN if has_run else pause_s
+                text = f"dataflow {self.name} fails here, and begins again in {pause_s:g} s"
+                log.exception("dataflow-failed", text=f"{text}: {one_line(error)}")
+                part.clean_at = None  # its state is uncertain
+                with trio.move_on_after(pause_s):
+                    while self.record is not None and self.record.run == record.run:
+                        await self._changed.wait()
+                part.failure = one_line(error)
+                pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+
+def _with_state(former: Part | None, record: EpochRecord) -> Part | None:
+    """Return *former*, if it still has the state of the cut from which *record* goes on."""
+    if former is None or former.clean_at is None or former.clean_at != record.cut:
+        return None
+    return former
+
+
+class Dataflows:
+    """The dataflows of a node, and their endpoints for other nodes."""
+
+    def __init__(self, ringpop: Ringpop) -> None:
+        self.flows: dict[str, Dataflow] = {}
+        self._ringpop = ringpop
+        self._serves_flight = False
+        serve = partial(ringpop.channel.serve, NODE_SERVICE, role=Role.MEMBER)
+        serve(TELL, self._tell)
+        serve(ELEMENT, self._element)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """See `DataflowsBeside`."""
+        return [flow.status() for _, flow in sorted(self.flows.items())]
+
+    def leader_of(self, name: str) -> str | None:
+        """See `DataflowsBeside`."""
+        flow = self.flows.get(name)
+        return None if flow is None else flow.leader
+
+    def left(self) -> int:
+        """See `DataflowsBeside`."""
+        return sum(flow.goes_on() for flow in self.flows.values())
+
+    def _tell(self, call: IncomingCall) -> Answer:
+        told = decode(Told, call.arg3)
+        flow = self.flows.get(told.flow)
+        if flow is None:
+            return Answer(ok=False)
+        return Answer(ok=True, arg3=encode(flow.tell(told)))
+
+    async def _element(self, call: IncomingCall) -> Answer:
+        hop, element = element_of(call.arg2, call.arg3)
+        flow = self.flows.get(hop.flow)
+        taken = Taken(taken=False) if flow is None else await flow.element(hop, element)
+        return Answer(ok=True, arg3=encode(taken))
+
+    def line(self, to: str) -> Line:
+        """Return the line to the worker *to*."""
+        return CallLine(to, self._ringpop.channel, self._ringpop.address_of)
+
+    def serve_flight(self) -> None:
+        """Accept elements over Arrow Flight as well from now on. Raises ConfigError."""
+        if self._serves_flight:
+            return
+        ringpop = self._ringpop
+        if ringpop.credentials is not None:
+            raise ConfigError(
+                "Arrow Flight does not use the cluster's keys: use wire='calls', which does"
+            )
+        from ringpop_py.flow.dataflow.flight import run_flight  # noqa: PLC0415 - on demand
+
+        run = partial(run_flight, ringpop.address)
+        ringpop.keyspaces.spawn(keep_running, "the process for Arrow Flight", run)
+        self._serves_flight = True
+
+
+def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
+    ringpop: Ringpop,
+    source: Source,
+    stage: Stage | Process,
+    *,
+    name: str,
+    sink: Sink | None = None,
+    time: str | Callable[[Any], int] | EventTime | None = None,
+    lateness: int = 0,
+    idle_after_s: float = 30.0,
+    every_s: float = 1.0,
+    key_groups: int = KEY_GROUPS,
+    wire: Literal["calls", "flight"] = "calls",
+    refused: Callable[[Record | BadRecord, str], object] | None = None,
+) -> Dataflow:
+    """Take part in the dataflow *name* from now on; return immediately.
+
+    Every node that is to be a worker starts the same dataflow, under the same name.
+
+    Args:
+        source: the input; see `ringpop_py.streams.Source`.
+        stage: the processing of a key's records: a function of its state (None at first), its
+            rows and the `Context`, which returns the new state; or see `Stage`.
+        sink: where the stage sends results: `FileSink`, `KeyspaceSink`, or a function of `Sent`.
+        time: the field of a record's value that is its time in seconds, or a function that returns
+            it; or an `EventTime`, for other units. Without it there are no watermarks.
+        lateness: by how much a record may be earlier than others before it in its split, in the
+            unit of *time*.
+        idle_after_s: the seconds without records after which a split, or a worker, no longer holds
+            up the watermark.
+        every_s: about how many seconds an epoch lasts. After a failure the workers begin again
+            from the last one; results arrive at its end.
+        key_groups: the number of groups of keys; fixed by the first start. At most this many
+            workers have work.
+        wire: how this worker accepts elements: as calls of other nodes, or with ``flight`` from
+            clients of Arrow Flight as well, by a process beside this node. Workers send calls.
+        refused: is called, in a thread, with each record that cannot be used, and why, and the
+            dataflow goes on without it. After a failure it may be called again for the same record.
+            If it is None, a split stops at such a record.
+
+    Raises:
+        ConfigError: an argument cannot be used, the dataflow was started here before, or this node
+            has no store.
+    """
+    check_stream(name, source, refused, "dataflow")
+    if sink is not None:
+        checked_callable(sink, "sink")
+    if wire not in ("calls", "flight"):
+        raise ConfigError(f"wire is calls or flight, not {wire!r}")
+    _check_numbers(lateness, {"idle_after_s": idle_after_s, "every_s": every_s}, key_groups)
+    if ringpop.keyspaces.store_id is None:
+        raise ConfigError(
+            "this node has no store, in which a dataflow keeps its epochs: give it one with "
+            "--store (or Config.store)"
+        )
+    if ringpop.dataflows is None:
+        ringpop.dataflows = Dataflows(ringpop)
+    flows = ringpop.dataflows
+    assert isinstance(flows, Dataflows)
+    if name in flows.flows:
+        raise ConfigError(f"this node has started a dataflow {name!r} already")
+    catalog, worker = ringpop.keyspaces.durable(name)
+    me = Worker(ringpop.name, secrets.token_hex(4))
+    if wire == "flight":
+        flows.serve_flight()
+    checkpoints = Checkpoints(catalog.store, worker, catalog.cluster, name)
+    plan = Plan(
+        name=name,
+        source=source,
+        stage=checked_stage(stage),
+        sink=sink,
+        time=event_time(time),
+        lateness=lateness,
+        idle_after_s=idle_after_s,
+        refused=refused,
+        me=me,
+        checkpoints=checkpoints,
+        line_to=flows.line,
+        read_limiter=trio.CapacityLimiter(1),
+        stage_limiter=trio.CapacityLimiter(1),
+        sink_limiter=trio.CapacityLimiter(1),
+    )
+
+    def leading(flow: Dataflow) -> Leading:
+        return Leading(
+            ringpop,
+            name,
+            me,
+            checkpoints,
+            every_s=every_s,
+            key_groups=key_groups,
+            newest=lambda: flow.record,
+            saw=flow.saw,
+            tell=flow.tell,
+        )
+
+    flow = Dataflow(plan, leading, ringpop)
+    ringpop.keyspaces.spawn(keep_running, f"dataflow {name}", flow.run)
+    flows.flows[name] = flow
+    return flow
+
+
+def _check_numbers(lateness: int, seconds: Mapping[str, float], key_groups: int) -> None:
+    if not isinstance(lateness, int) or lateness < 0:
+        raise ConfigError(f"lateness is a whole number of 0 or more, not {lateness!r}")
+    for what, value in seconds.items():
+        if not isinstance(value, int | float) or not value > 0:
+            raise ConfigError(f"{what} is a number above 0, not {value!r}")
+    if not isinstance(key_groups, int) or not 0 < key_groups <= PARTITIONS_MAX:
+        raise ConfigError(f"key_groups is 1 to {PARTITIONS_MAX}, not {key_groups!r}")

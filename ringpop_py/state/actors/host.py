@@ -1,0 +1,162 @@
+"""Runs the actors of one keyspace at a node, as `Mailboxes` decides."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ringpop_py.base.errors import BadOperation, KeyspaceError, PartitionUnavailable, RingpopError
+from ringpop_py.base.faults import is_fault
+from ringpop_py.base.logs import log
+from ringpop_py.base.values.operations import Change, Write
+from ringpop_py.base.values.packed import decode_value
+from ringpop_py.base.values.requests import Moved, PartResult
+from ringpop_py.route.errand import MICROSECONDS
+from ringpop_py.state.actors.mail import MailAnswered
+from ringpop_py.state.actors.mailboxes import (
+    SAVE,
+    ActorMessage,
+    AnswerMail,
+    Mailboxes,
+    Ran,
+    Read,
+    RunMessage,
+    Save,
+    Seat,
+    pack,
+)
+from ringpop_py.state.placement.table import to_rows
+from ringpop_py.state.shares.rescale_events import Lost
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ringpop_py.state.actors.mail import Mail
+    from ringpop_py.state.shares.host import Host
+    from ringpop_py.state.shares.rescale_events import RescaleEvent
+    from ringpop_py.state.tasks import Spawn
+
+
+class ActorHost:
+    """All actors of one keyspace that are in memory at one node.
+
+    Attributes:
+        tells_count: messages from this node to actors that have not arrived yet.
+    """
+
+    def __init__(self, host: Host, spawn: Spawn) -> None:
+        self._host = host
+        self._spawn = spawn
+        self.mailboxes = Mailboxes()
+        self.tells_count = 0
+        host.events.watch(self._rescaled)
+
+    @property
+    def under_way(self) -> int:
+        """The messages that wait or are at work here, and those from here that have not arrived."""
+        return self.mailboxes.waiting_count + self.mailboxes.working_count + self.tells_count
+
+    async def take(self, mail: Mail) -> MailAnswered | PartResult:
+        """Return the actor's answer, or why it was not asked, or where it is."""
+        answered = trio.Event()
+        message = ActorMessage(mail, answered)
+        try:
+            seat = self.mailboxes.receive(message)
+            if seat is not None:
+                self._spawn(self._work, seat)
+        except KeyspaceError as error:
+            return error
+        try:
+            await answered.wait()
+        finally:
+            message.abandoned = True
+        assert message.answer is not None
+        return message.answer
+
+    def may_leave(self, partition: int) -> bool:
+        """See `Mailboxes.may_leave`."""
+        return self.mailboxes.may_leave(partition, _now_us())
+
+    def fail(self, why: str) -> None:
+        """Refuse messages from now on; those that wait are answered with *why*."""
+        _answer(self.mailboxes.fail(why))
+
+    def _rescaled(self, event: RescaleEvent) -> None:
+        if not isinstance(event, Lost):
+            return
+        row = self._host.table[event.partition]
+        why: PartResult = PartitionUnavailable(f"partition {event.partition} has left this node")
+        if self._host.destination(event.partition) == row.owner:
+            why = Moved(to_rows([row]))
+        _answer(self.mailboxes.lost(event.partition, why))
+
+    async def _work(self, seat: Seat) -> None:
+        boxes = self.mailboxes
+        try:
+            while (duty := boxes.next(seat, _now_us())) is not None:
+                if isinstance(duty, int):
+                    await trio.sleep_until(duty / MICROSECONDS)
+                    continue
+                while not isinstance(duty, AnswerMail):
+                    try:
+                        work = _run(seat, duty) if isinstance(duty, RunMessage) else self._ask(duty)
+                        result = await work
+                    except KeyspaceError as error:
+                        result = error
+                    duty = boxes.done(seat, result)
+                _answer(duty)
+        except BaseException:  # cancelled with the node
+            _answer(boxes.cancelled(seat))
+            raise
+
+    async def _ask(self, duty: Read | Save) -> object:
+        mail = duty.message.mail
+        found: list[Any]
+        if isinstance(duty, Read):
+            found = await self._host.read([(mail.partition, [mail.stored_under])])
+        else:
+            change = Change(mail.stored_under, SAVE, duty.value)
+            write = Write(*mail.id, (change,), digest=mail.digest)
+            found = await self._host.apply([(mail.partition, [write])])
+        (part,) = found
+        return part if isinstance(part, PartResult) else part[0]
+
+
+def _now_us() -> int:
+    return round(trio.current_time() * MICROSECONDS)
+
+
+def _answer(answer: AnswerMail) -> None:
+    for message in answer.messages:
+        message.answer = answer.answer
+        message.answered.set()
+
+
+async def _run(seat: Seat, duty: RunMessage) -> object:
+    mail = duty.message.mail
+    try:
+        actor = seat.awake()
+        value = await _awaitable(actor.receive(decode_value("msgpack", mail.message)), mail.kind)
+    except BaseException as error:
+        if not is_fault(error, trio.Cancelled):
+            raise
+        if not isinstance(error, RingpopError):
+            log.exception("an actor failed", actor=mail.stored_under)
+        return MailAnswered.of_error(error)
+    what = "state"
+    try:
+        state = pack(actor.state)
+        what = "reply"
+        return Ran(actor.state, state, pack(value))
+    except BadOperation as error:
+        text = f"the {what} of the actor {mail.stored_under} is not a value: {error}"
+        log.error("an actor failed", actor=mail.stored_under, text=text)  # noqa: TRY400 - it says where
+        raise BadOperation(text) from None
+
+
+def _awaitable(received: Any, kind: str) -> Awaitable[Any]:  # noqa: ANN401 - of the application
+    if not inspect.isawaitable(received):
+        raise TypeError(f"receive of {kind} is not `async def`")
+    return received

@@ -1,0 +1,1 @@
+"""Durable keyspaces at one node, on trio: what carries out what `ownership` decides."""

@@ -1,0 +1,219 @@
+"""Carries out, on trio, the steps of the journal of one keyspace at this node.
+
+Callers queue jobs, and one task does one step after the other. While a group is on its way, the
+next one gathers. Other requests of `Ownership`, such as claims after a fence, run beside it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ringpop_py.base.errors import OutcomeUnknown, PartitionUnavailable
+from ringpop_py.net.transport.deadlines import now_us
+from ringpop_py.state.durable.settle import pause_before, settle
+from ringpop_py.state.journal import effects as fx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_py.net.transport.deadlines import Timed, Wheel
+    from ringpop_py.state.catalog.journalstore import JournalStore
+    from ringpop_py.state.journal.desk import Desk, Job
+    from ringpop_py.state.journal.records import Slot
+    from ringpop_py.state.ownership.local import LocalPartition, Perform
+    from ringpop_py.state.ownership.ownership import Ownership
+    from ringpop_py.state.tasks import Spawn
+
+
+class _Waiting:
+    """A task that waits for *job*, perhaps with a deadline: a cancel scope would cost more.
+
+    See `Timed`.
+    """
+
+    __slots__ = ("_desk", "_job", "_task", "bucket")
+
+    def __init__(self, job: Job, desk: Desk, task: trio.lowlevel.Task) -> None:
+        self.bucket: dict[Timed, None] | None = None
+        self._job = job
+        self._desk = desk
+        self._task = task
+        job.wake = self.wake
+
+    def wake(self) -> None:
+        """Have the task go on: its job has ended."""
+        self._job.wake = None  # otherwise the two would hold each other
+        if self.bucket is not None:
+            del self.bucket[self]
+            self.bucket = None
+        trio.lowlevel.reschedule(self._task)
+
+    def expire(self) -> None:
+        """See `Timed`."""
+        self._give_up()
+        trio.lowlevel.reschedule(self._task)
+
+    def abandon(self, _: object) -> trio.lowlevel.Abort:
+        """Give the job up, as the task is cancelled."""
+        if self.bucket is not None:
+            del self.bucket[self]
+            self.bucket = None
+        self._give_up()
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _give_up(self) -> None:
+        self._job.wake = None
+        self._desk.forget(self._job)
+
+
+def _nobody_carries_out() -> None:
+    raise NotImplementedError
+
+
+class Writer:
+    """See the module.
+
+    Args:
+        store: only for the requests of commits and reads: its failures fail them.
+        beside: for all other requests, which run beside them.
+        spawn: runs a function in a task of its own.
+        wheel: for the deadlines of callers.
+
+    Attributes:
+        carry_out: does what `Ownership` has left in `out`; set by the driver of the partitions.
+        working: whether a task does steps.
+        readers_count: how many readers have looked on their own in this turn of the loop.
+    """
+
+    def __init__(
+        self,
+        ownership: Ownership[Any],
+        store: JournalStore,
+        beside: JournalStore,
+        spawn: Spawn,
+        wheel: Wheel,
+    ) -> None:
+        self.ownership = ownership
+        self.journal = ownership.journal
+        self.desk = ownership.desk
+        self.store = store
+        self.beside = beside
+        self.carry_out: Callable[[], None] = _nobody_carries_out
+        self.working = False
+        self.readers_count = 0
+        self._spawn = spawn
+        self._wheel = wheel
+
+    def begin_work(self) -> None:
+        """Start the task that does steps, if it does not run. Raises PartitionUnavailable."""
+        if not self.working:
+            self._spawn(self._work)  # it may raise, and then nothing works
+            self.working = True
+
+    async def wait(self, job: Job, deadline: float = inf) -> None:
+        """Return when *job* is done, by the task at work; raise its error if it failed.
+
+        Raises:
+            OutcomeUnknown: if *deadline* passes; a write may still take effect.
+        """
+        if job.ended:
+            await trio.lowlevel.checkpoint()  # a job without waiting still lets other tasks run
+        else:
+            waiting = _Waiting(job, self.desk, trio.lowlevel.current_task())
+            if deadline != inf:
+                self._wheel.add(waiting, deadline)
+            await trio.lowlevel.wait_task_rescheduled(waiting.abandon)
+            if not job.ended:
+                trouble = self.store.trouble
+                why = "" if trouble is None else f": {trouble}"
+                raise OutcomeUnknown(f"the deadline passed while this node served the request{why}")
+        if job.error is not None:
+            raise job.error
+
+    async def _work(self) -> None:
+        """Do the queued jobs, in steps, until there are none."""
+        ownership, desk, store = self.ownership, self.desk, self.store
+        try:
+            while (request := desk.begin()) or ownership.out or ownership.ended:
+                while request is not None:
+                    if isinstance(request, fx.PutSlot) and not request.attempt:
+                        reply = await store.perform(request)  # the usual one, on a short way
+                    else:
+                        reply = await self._perform(store, request)
+                    request = ownership.step_answered(request, reply, store.trouble)
+                if ownership.out or ownership.ended:
+                    self.carry_out()
+        except BaseException:
+            # The node ends, or has a bug. Whether this step takes effect is unknown, so no further
+            # step can be done.
+            ownership.stop()
+            raise
+        finally:
+            self.working = False
+
+    def look_now(self, job: Job) -> None:
+        """Do the step of *job*, a read, immediately: nothing else is under way.
+
+        Raises:
+            PartitionUnavailable: if this node no longer has the partition.
+            StoreUnavailable: if the store does not answer.
+        """
+        ownership, store = self.ownership, self.store
+        request = self.desk.begin()
+        while request is not None:
+            reply = store.perform_now(request)
+            request = ownership.step_answered(request, reply, store.trouble)
+        if ownership.out or ownership.ended:
+            self.carry_out()
+        if not job.ended:  # it waits for the next claim
+            number = job.partition.number
+            raise PartitionUnavailable(f"partition {number} is being claimed again; retry")
+        if job.error is not None:
+            raise job.error
+
+    async def _perform(self, store: JournalStore, request: fx.Request) -> fx.Reply:
+        await pause_before(request)
+        if store.quick and isinstance(request, fx.GetSlot) and not request.attempt:
+            return store.perform_now(request)
+        return await store.perform(request)
+
+    # Beside the steps.
+
+    def ask(self, asked: Perform) -> None:
+        """Make a request that `Ownership` wants."""
+        with suppress(PartitionUnavailable):  # the share has ended
+            self._spawn(self._ask, asked)
+
+    async def _ask(self, asked: Perform) -> None:
+        request, part = asked
+        await pause_before(request)
+        store = self.beside if part is None else part.store
+        reply = await store.perform(request)
+        self.ownership.answered(asked, reply, now_us(), store.trouble)
+        self.carry_out()
+
+    def give_up(self, partition: LocalPartition) -> None:
+        """Give *partition* up, whose state cannot go on here."""
+        self.ownership.give_up(partition, now_us())
+        self.carry_out()
+
+    async def checkpoint(
+        self, number: int, slot: Slot, file: bytes, builds_on: Sequence[Slot]
+    ) -> bool:
+        """Put a checkpoint; return whether it is durable. See `Journal.checkpoint`."""
+        self.beside.hold_checkpoint(number, slot, file)
+        effects = self.journal.checkpoint(number, slot, builds_on)
+        facts = await settle(self.journal, effects, partial(self._perform, self.beside))
+        return any(isinstance(fact, fx.Checkpointed) for fact in facts)
+
+    async def trim(self) -> fx.Trimmed:
+        """Delete what checkpoints cover."""
+        perform = partial(self._perform, self.beside)
+        (fact,) = await settle(self.journal, self.journal.trim(), perform)
+        assert isinstance(fact, fx.Trimmed)
+        return fact

@@ -1,0 +1,169 @@
+"""Endpoints for clients that are not members: this node brings their requests to the owners."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import trio
+
+from ringpop_py.base.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.base.values import requests as messages
+from ringpop_py.base.values.declared import Text, decode
+from ringpop_py.base.values.operations import WriteRun
+from ringpop_py.base.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
+from ringpop_py.net.wire.calls import Answer
+from ringpop_py.state.messages import DESCRIBE, ROUTED, Description, Routes, encode_answer
+from ringpop_py.state.rows.pages import COLUMNS, ColumnsRequest, fitting
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from ringpop_py.base.address import Address
+    from ringpop_py.base.values.requests import KeyspaceRequest
+    from ringpop_py.net.security.identity import Identity
+    from ringpop_py.net.transport.channel import IncomingCall
+    from ringpop_py.net.transport.serving import Handler
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.shares.view import NodeView
+
+OTHERS_MAX: Final = 16
+"""The most members named to a client besides the owners, so that it can turn to another one."""
+ANSWER_S: Final = 0.2
+"""The seconds of a client's time-out that are kept back, so that an error arrives in time."""
+
+
+class Elsewhere(NamedTuple):
+    """A keyspace that this node cannot serve, and *members* that can."""
+
+    generation: int
+    partitions_count: int
+    members: Sequence[str]
+
+
+class ClientServer:
+    """Serves `ringpop_py.client.keyspace_client.KeyspaceClient`.
+
+    Args:
+        find: returns the keyspace of a name, for a caller. Raises KeyspaceError.
+        elsewhere: called if *find* raised `PartitionUnavailable`; returns the keyspace if only
+            other members can serve it, and None otherwise.
+    """
+
+    def __init__(
+        self,
+        node: NodeView,
+        find: Callable[[str, Identity | None], Awaitable[Keyspace]],
+        elsewhere: Callable[[str], Elsewhere | None],
+    ) -> None:
+        self._node = node
+        self._find = find
+        self._elsewhere = elsewhere
+
+    def endpoints(self) -> dict[str, Handler]:
+        """Return the handlers by endpoint."""
+        return {
+            DESCRIBE: self._describe,
+            ROUTED[messages.APPLY]: self._apply,
+            ROUTED[messages.READ]: self._read,
+            ROUTED[messages.SCAN]: self._scan,
+            ROUTED[COLUMNS]: self._columns,
+        }
+
+    async def _describe(self, incoming: IncomingCall) -> Answer:
+        try:
+            result: object = await self._description(decode(Text, incoming.arg3), incoming.identity)
+        except KeyspaceError as error:
+            result = error
+        return Answer(ok=True, arg3=encode_results([result]))
+
+    async def _description(self, name: str, caller: Identity | None) -> Description:
+        try:
+            keyspace = await self._find(name, caller)
+        except PartitionUnavailable:
+            known = self._elsewhere(name)
+            if known is None:
+                raise
+            # No destinations: from that, the client knows that it has to describe elsewhere.
+            routes = Routes.of({}, self._addresses_of(known.members[:OTHERS_MAX]))
+            return Description(known.generation, known.partitions_count, routes)
+        others = keyspace.members[:OTHERS_MAX]
+        routes = self._routes(keyspace, range(keyspace.partitions), others)
+        return Description(keyspace.generation, keyspace.partitions, routes)
+
+    async def _apply(self, incoming: IncomingCall) -> Answer:
+        request = ApplyRequest.decode(incoming.arg3)
+        parts = {number: WriteRun.gathered(writes) for number, writes in request.parts}
+
+        def write(keyspace: Keyspace) -> Awaitable[Mapping[int, object]]:
+            return keyspace.write(parts, timeout_s=_time_left_s(incoming))
+
+        return await self._bring(request, incoming, write)
+
+    async def _read(self, incoming: IncomingCall) -> Answer:
+        request = decode(ReadRequest, incoming.arg3)
+        parts, stale = dict(request.parts), request.stale
+        return await self._bring(
+            request,
+            incoming,
+            lambda keyspace: keyspace.read_packed(
+                parts, stale=stale, timeout_s=_time_left_s(incoming)
+            ),
+        )
+
+    async def _scan(self, incoming: IncomingCall) -> Answer:
+        request = decode(ScanRequest, incoming.arg3)
+        return await self._bring(
+            request,
+            incoming,
+            lambda keyspace: keyspace.scan_packed(request, timeout_s=_time_left_s(incoming)),
+        )
+
+    async def _columns(self, incoming: IncomingCall) -> Answer:
+        request = decode(ColumnsRequest, incoming.arg3)
+        wanted = dict(request.parts)
+
+        async def ask(keyspace: Keyspace) -> Mapping[int, object]:
+            found = await keyspace.read_columns(request, timeout_s=_time_left_s(incoming))
+            # Each owner kept to the limit of an answer; together they may exceed it.
+            kept = fitting([found[number] for number in wanted], list(wanted.values()))
+            return dict(zip(wanted, kept, strict=True))
+
+        return await self._bring(request, incoming, ask)
+
+    async def _bring(
+        self,
+        request: KeyspaceRequest,
+        incoming: IncomingCall,
+        ask: Callable[[Keyspace], Awaitable[Mapping[int, object]]],
+    ) -> Answer:
+        numbers = request.numbers
+        results: list[Any]
+        routes = Routes()
+        try:
+            keyspace = await self._find(request.keyspace, incoming.identity)
+            request.check(keyspace.generation, keyspace.partitions)
+            found = await ask(keyspace)
+            results = [found[number] for number in numbers]
+            # After the request, which may have taught this node the present owners.
+            routes = self._routes(keyspace, numbers)
+        except KeyspaceError as error:
+            # It concerns the keyspace as a whole; a client looks for errors part by part.
+            results = [error] * len(numbers)
+        return Answer(ok=True, arg3=encode_answer(results, routes))
+
+    def _routes(
+        self, keyspace: Keyspace, numbers: Iterable[int], others: Iterable[str] = ()
+    ) -> Routes:
+        table = keyspace.table
+        destinations = {n: (keyspace.destination(n), table[n].epoch) for n in numbers}
+        names = [name for name, _ in destinations.values()]
+        return Routes.of(destinations, self._addresses_of([*names, *others]))
+
+    def _addresses_of(self, names: Iterable[str]) -> dict[str, Address]:
+        found = {name: self._node.address_of(name) for name in dict.fromkeys(names)}
+        return {name: address for name, address in found.items() if address is not None}
+
+
+def _time_left_s(incoming: IncomingCall) -> float:
+    left_s = max(incoming.deadline - trio.current_time(), 0.001)
+    return left_s - min(ANSWER_S, left_s / 4)  # of a short time-out most is for the work

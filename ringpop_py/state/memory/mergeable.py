@@ -1,0 +1,195 @@
+"""The state of one partition in memory mode: keyed state whose copies can be merged.
+
+Writes are evaluated as in a partition with a log (`ringpop_py.state.table.keyed`), and take effect
+immediately. A copy is sent to another node in parts of a bounded size: entries, the ids of writes
+(so that a repeated one is recognized there), and offsets. Of two offsets of one source of input the
+greater is kept.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+from ringpop_py.base.errors import BodyError
+from ringpop_py.base.values.declared import Declared, Meta, Natural, convert
+from ringpop_py.base.values.operations import SourceName
+from ringpop_py.state.memory.versioned import (
+    PIECE_BYTES,
+    HybridClock,
+    VersionedState,
+    entries_from_rows,
+)
+from ringpop_py.state.table.joins import join_of
+from ringpop_py.state.table.keyed import KeyedState
+from ringpop_py.state.table.sessions import WINDOW, Session, are_digests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ringpop_py.base.errors import KeyspaceError
+    from ringpop_py.base.values.operations import Outcome, Write
+    from ringpop_py.state.memory.versioned import Entry
+    from ringpop_py.state.table.aggregations import Aggregations
+    from ringpop_py.state.table.joins import Pack, Rule
+
+SESSIONS_A_PART: Final = 1_000
+OFFSETS_A_PART: Final = 200
+"""With these, a part of the largest possible sessions or offsets has about a megabyte."""
+
+
+class Part(NamedTuple):
+    """A part of a copy, as plain values for the wire.
+
+    Attributes:
+        sessions: ``[source, highest sequence, bits of what is missing before it]`` each.
+        offsets: packed.
+        digests: ``[source, digests of its session]`` each, in a part after that of the session.
+    """
+
+    entries: list[list[Any]]
+    sessions: list[list[Any]]
+    offsets: dict[str, bytes]
+    digests: list[list[Any]]
+
+
+class MergeableState:
+    """See the module. Arguments are as in `VersionedState` and `KeyedState`.
+
+    Attributes:
+        keyed: for reading only.
+    """
+
+    def __init__(
+        self,
+        clock: HybridClock,
+        pack: Pack,
+        aggregations: Aggregations,
+        *,
+        keys_max: int | None = None,
+    ) -> None:
+        self._versions = VersionedState(clock, pack)
+        self._later_offset = join_of("max", pack)
+        self.keyed = KeyedState(
+            pack, aggregations, keys_max=keys_max, entries=self._versions, mergeable=True
+        )
+
+    @property
+    def empty(self) -> bool:
+        """Whether another copy could learn nothing from this one."""
+        known = self.keyed.sessions or self.keyed.packed_offsets
+        return not known and self._versions.knows_nothing
+
+    @property
+    def forgotten_count(self) -> int:
+        """The number of deletes that were forgotten early; see `VersionedState`."""
+        return self._versions.forgotten_count
+
+    def write(self, writes: Sequence[Write], now_ms: int) -> list[Outcome | KeyspaceError]:
+        """Apply *writes*, one after the other, and return their outcomes."""
+        body, outcomes = self.keyed.stage(writes)
+        if body is not None:
+            self._versions.now_ms = now_ms
+            self.keyed.apply(body)
+        return outcomes
+
+    def collect(self, now_ms: int) -> int:
+        """Forget deletes that are old enough, and return their number."""
+        return self._versions.collect(now_ms)
+
+    # Copies.
+
+    def parts(self, now_ms: int, *, part_bytes: int = PIECE_BYTES) -> Iterator[Part]:
+        """Yield the state in one or more parts. Write nothing until the last one was taken."""
+        sessions = (_session_row(row) for row in self.keyed.sessions)
+        while some := list(islice(sessions, SESSIONS_A_PART)):
+            yield Part([], some, {}, [])
+        # After the sessions: the receiver ignores digests of sources that it does not know.
+        for some in _digest_rows(self.keyed.sessions, part_bytes):
+            yield Part([], [], {}, some)
+        offsets = iter(self.keyed.packed_offsets.items())
+        while some_offsets := dict(islice(offsets, OFFSETS_A_PART)):
+            yield Part([], [], some_offsets, [])
+        after: str | None = None
+        while True:
+            rows, after = self._versions.export(now_ms, after, piece_bytes=part_bytes)
+            yield Part(rows, [], {}, [])
+            if after is None:
+                return
+
+    def merge(self, content: Content, rule: Rule, now_ms: int, *, transfer: str) -> None:
+        """Merge a part of another copy; *rule* and *transfer* are as in `VersionedState.merge`.
+
+        Raises:
+            ConfigError: if no rule has that name.
+        """
+        self._versions.merge(content.entries, rule, now_ms, transfer=transfer)
+        ours, later = self.keyed.packed_offsets, self._later_offset
+        offsets = {
+            name: later(ours[name], offset) if name in ours else offset
+            for name, offset in content.offsets.items()
+        }
+        self.keyed.take_in(content.sessions, content.digests, offsets)
+
+
+class Content(NamedTuple):
+    """The content of a `Part`, checked."""
+
+    entries: list[Entry]
+    sessions: list[tuple[str, Session]]
+    offsets: dict[str, bytes]
+    digests: list[tuple[str, bytes]]
+
+
+class _SessionRow(Declared, frozen=True):
+    source: SourceName
+    highest: Natural
+    missing: Annotated[bytes, Meta(max_length=WINDOW // 8)]
+
+
+def content_of(
+    entries: Sequence[object],
+    sessions: Sequence[object],
+    offsets: dict[str, bytes],
+    digests: Sequence[object] = (),
+) -> Content:
+    """Return the content of a `Part` from a peer.
+
+    Raises:
+        BodyError: if it is not a part.
+    """
+    digest_rows = convert(tuple[tuple[str, bytes], ...], digests)
+    if not all(are_digests(records) for _, records in digest_rows):
+        raise BodyError("the digests of a session are whole records")
+    return Content(
+        entries_from_rows(entries),
+        [
+            (row.source, (row.highest, int.from_bytes(row.missing, "big"), b""))
+            for row in convert(tuple[_SessionRow, ...], sessions)
+        ],
+        offsets,
+        list(digest_rows),
+    )
+
+
+def _session_row(row: tuple[str, Session]) -> list[Any]:
+    source, (highest, missing, _) = row
+    return [source, highest, missing.to_bytes((missing.bit_length() + 7) // 8, "big")]
+
+
+def _digest_rows(
+    sessions: Iterable[tuple[str, Session]], bytes_max: int
+) -> Iterator[list[list[Any]]]:
+    """Yield the digests of those *sessions* that have any, in lists of about *bytes_max*."""
+    rows: list[list[Any]] = []
+    size = 0
+    for source, (_, _, digests) in sessions:
+        if not digests:
+            continue
+        rows.append([source, digests])
+        size += len(source) + len(digests)
+        if size >= bytes_max:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows

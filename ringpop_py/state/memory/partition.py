@@ -1,0 +1,119 @@
+"""One partition of a keyspace in memory mode, at a node that serves it or has a copy of it."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from ringpop_py.base.errors import KeyspaceError, PartitionUnavailable
+from ringpop_py.state.journal.desk import Presence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ringpop_py.base.values.operations import Outcome, Write
+    from ringpop_py.state.memory.mergeable import Content, MergeableState, Part
+    from ringpop_py.state.table.joins import Rule
+    from ringpop_py.state.table.keyed import KeyedState
+
+F = TypeVar("F")
+
+
+class MemoryPartition:
+    """See the module.
+
+    Attributes:
+        presence: PENDING while other members' copies arrive, OWNED while it is served here,
+            RELEASING while it is handed over.
+    """
+
+    def __init__(self, number: int, mergeable: MergeableState, now_ms: Callable[[], int]) -> None:
+        self.number = number
+        self.presence = Presence.PENDING
+        self._mergeable = mergeable
+        self._now_ms = now_ms
+        self._forgotten_count = 0
+
+    def __repr__(self) -> str:
+        return f"<MemoryPartition {self.number} {self.presence.value}>"
+
+    @property
+    def state(self) -> KeyedState:
+        """The state that reads see."""
+        return self._mergeable.keyed
+
+    @property
+    def empty(self) -> bool:
+        """Whether its content would change no other copy."""
+        return self._mergeable.empty
+
+    async def write(
+        self, writes: Sequence[Write], _deadline: float = inf
+    ) -> list[Outcome | KeyspaceError]:
+        """Apply *writes*, in order. It never waits.
+
+        Raises:
+            PartitionUnavailable: if it is not served here; none took effect.
+        """
+        await trio.lowlevel.checkpoint()  # before the check: the partition may leave meanwhile
+        self._refuse_unless_online()
+        return self._mergeable.write(writes, self._now_ms())
+
+    async def read(
+        self, look: Callable[[KeyedState], F], _deadline: float = inf, *, stale: bool = False
+    ) -> F:
+        """Return what *look* finds in this node's copy; the other side of a cut has another one.
+
+        Raises:
+            PartitionUnavailable: if it is not served here.
+        """
+        del stale  # every read is of this node's copy, so stale reads are no different
+        await trio.lowlevel.checkpoint()
+        self._refuse_unless_online()
+        return look(self.state)
+
+    def begin_write(self, writes: Sequence[Write], _done: Callable[[object], None]) -> object:
+        """See `ServedPartition`."""
+        try:
+            self._refuse_unless_online()
+            return self._mergeable.write(writes, self._now_ms())
+        except KeyspaceError as error:
+            return error
+
+    def begin_read(
+        self,
+        look: Callable[[KeyedState], F],
+        _done: Callable[[object], None],
+        *,
+        stale: bool,
+    ) -> object:
+        """See `ServedPartition`."""
+        del stale  # see `read`
+        try:
+            self._refuse_unless_online()
+            return look(self.state)
+        except KeyspaceError as error:
+            return error
+
+    def parts(self) -> Iterator[Part]:
+        """Yield its content in parts; it must not change until the last part was taken."""
+        return self._mergeable.parts(self._now_ms())
+
+    def merge(self, content: Content, rule: Rule, transfer: str) -> None:
+        """Merge a part of another copy. *transfer* names the part, since it may arrive twice."""
+        self._mergeable.merge(content, rule, self._now_ms(), transfer=transfer)
+
+    def collect(self) -> int:
+        """Forget deleted keys that are old enough.
+
+        Return how many others were forgotten since the last call, early and for lack of room.
+        """
+        self._mergeable.collect(self._now_ms())
+        before, self._forgotten_count = self._forgotten_count, self._mergeable.forgotten_count
+        return self._forgotten_count - before
+
+    def _refuse_unless_online(self) -> None:
+        if self.presence is not Presence.OWNED:
+            raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")

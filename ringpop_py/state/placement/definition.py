@@ -1,0 +1,180 @@
+"""The definition of a keyspace: its name and the settings that all members must share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, Literal, TypedDict, get_args
+from urllib.parse import quote
+
+from ringpop_py.base.errors import ConfigError, KeyspaceConflict
+from ringpop_py.state.placement.keys import PARTITIONS_MAX
+
+Mode = Literal["durable", "memory"]
+NAME_CHARACTERS_MAX: Final = 100
+NAME_QUOTED_MAX: Final = 200
+"""The longest name after percent-encoding, since a store keeps it as one part of a key."""
+_WHOLE_NUMBERS: Final = {
+    "partitions": PARTITIONS_MAX,
+    "min_cluster_size": PARTITIONS_MAX,
+    "max_keys_per_partition": 1 << 40,
+}
+"""The settings that are whole numbers from 1, with their greatest values."""
+
+
+class Settings(TypedDict, total=False):
+    """The settings of a `Definition`, without its name, as keyword arguments."""
+
+    partitions: int
+    mode: Mode
+    strategy: str
+    automatic: bool
+    min_cluster_size: int
+    max_keys_per_partition: int | None
+    checkpoint_interval_s: float
+    merge: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A keyspace as it was created. Its settings never change, except one, by an admin (`revised`).
+
+    In ``memory`` mode there is no store. Each member serves the partitions that it should own by
+    its own view of the members, on both sides of a partitioned network, too. Afterwards the copies
+    are merged by the rule *merge*, which can undo acknowledged writes. A member that leaves hands
+    over its partitions; the state of a member that crashes is lost. Strategies that need a record
+    are refused in this mode.
+
+    Attributes:
+        name: 1 to 100 printable characters; fewer if many of them are not ASCII (`is_name`).
+        partitions: how many partitions there are; the partition of a key never changes.
+        mode: ``durable`` (each partition has one writer, by the log in the store) or ``memory``.
+        strategy: how partitions are spread over members (`ringpop_py.state.placement.strategies`).
+        automatic: whether partitions move automatically when members join. The partitions of
+            members that are gone are taken over in any case.
+        min_cluster_size: no partition is assigned before this many members are in the ring.
+        max_keys_per_partition: a new key beyond this number is refused; None for no limit.
+        checkpoint_interval_s: how often each partition with changes writes a checkpoint.
+        merge: memory mode's rule for a key that both sides of a partitioned network have written:
+            a name in `ringpop_py.state.table.joins.RULES`, or of a rule that all members
+            registered.
+        creator: who created it, if keys proved that it was a client: its certificate's name. It is
+            no setting.
+        revision: how often an admin has changed *min_cluster_size*. It is no setting, either.
+    """
+
+    name: str
+    partitions: int = 256
+    mode: Mode = "durable"
+    strategy: str = "balanced"
+    automatic: bool = True
+    min_cluster_size: int = 1
+    max_keys_per_partition: int | None = None
+    checkpoint_interval_s: float = 10.0
+    merge: str = "last_writer_wins"
+    creator: str = ""
+    revision: int = 0
+
+    def __post_init__(self) -> None:
+        if not is_name(self.name):
+            raise ConfigError(
+                f"a keyspace's name is 1 to {NAME_CHARACTERS_MAX} printable characters,"
+                f" at most {NAME_QUOTED_MAX} when it is percent-encoded"
+            )
+        if self.mode not in get_args(Mode):
+            raise ConfigError(f"mode is 'durable' or 'memory', not {self.mode!r}")
+        for name, maximum in _WHOLE_NUMBERS.items():
+            value = getattr(self, name)
+            unlimited = value is None and name == "max_keys_per_partition"
+            # `type`, because True is an int.
+            if not unlimited and not (type(value) is int and 1 <= value <= maximum):
+                raise ConfigError(f"{name} is a whole number from 1 to {maximum}, not {value!r}")
+        for name in ("strategy", "merge", "creator"):
+            text = getattr(self, name)
+            if not isinstance(text, str):
+                hint = "; register it first (merge_rules.register)" if callable(text) else ""
+                raise ConfigError(f"{name} is a name, not {text!r}{hint}")
+        if not isinstance(self.automatic, bool):
+            raise ConfigError(f"automatic is true or false, not {self.automatic!r}")
+        interval_s = self.checkpoint_interval_s
+        if not (isinstance(interval_s, int | float) and 0 < interval_s < float("inf")):
+            raise ConfigError(
+                f"checkpoint_interval_s is a number of seconds above 0, not {interval_s!r}"
+            )
+
+    def as_record(self) -> dict[str, object]:
+        """Return the settings, and the creator if there is one, as a map that `of_record` reads."""
+        record = asdict(self)
+        del record["revision"]
+        if not self.creator:
+            del record["creator"]
+        return record
+
+    def fixed_settings(self) -> dict[str, object]:
+        """Return the settings with which applications must agree."""
+        record = self.as_record()
+        record.pop("creator", None)
+        if self.revision:  # what an admin has set holds, whatever their code says
+            del record["min_cluster_size"]
+        return record
+
+    def revised(self, min_cluster_size: int) -> Definition:
+        """Return the next revision. Raises ConfigError if *min_cluster_size* cannot be used."""
+        return replace(self, min_cluster_size=min_cluster_size, revision=self.revision + 1)
+
+    def revised_as(self, other: Definition) -> Definition:
+        """Return this definition with what an admin has set in *other*, if anything."""
+        if not other.revision:
+            return self
+        set_to = other.min_cluster_size
+        return replace(self, min_cluster_size=set_to, revision=other.revision)
+
+    @classmethod
+    def of_record(cls, record: object, revision: int = 0) -> Definition:
+        """Return the definition in *record*; a setting that *record* lacks has its default.
+
+        Raises:
+            ConfigError: if a setting is unknown, or its value cannot be used.
+        """
+        if not isinstance(record, Mapping):
+            raise ConfigError("a definition is a map of settings")
+        known = {field.name for field in fields(cls)} - {"revision"}
+        unknown = sorted(str(name) for name in record if name not in known)
+        if unknown or "name" not in record:
+            wrong = f"unknown: {', '.join(unknown)}" if unknown else "it has no name"
+            settable = ", ".join(sorted(known - {"creator"}))
+            raise ConfigError(f"a keyspace's settings are {settable}; {wrong}")
+        # Their types are checked by `__post_init__`.
+        settings: dict[str, Any] = dict(record)
+        return cls(**settings, revision=revision)
+
+    def difference_from(self, other: Definition) -> str:
+        """Describe the settings in which *other* differs; empty if it does not differ."""
+        mine, theirs = self.fixed_settings(), other.fixed_settings()
+        return ", ".join(
+            f"{name} {mine[name]!r} instead of {theirs[name]!r}"
+            for name in mine
+            if name in theirs and mine[name] != theirs[name]
+        )
+
+    def check_same(self, other: Definition) -> None:
+        """Check that *other*, the definition in a request, is the same as this one.
+
+        Raises:
+            KeyspaceConflict: if a setting differs.
+        """
+        difference = self.difference_from(other)
+        if difference:
+            raise KeyspaceConflict(
+                f"keyspace {self.name!r} exists and was created with {difference}"
+            )
+
+
+def is_name(name: object) -> bool:
+    """Return whether a keyspace can have that *name*."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= NAME_CHARACTERS_MAX
+        and name.isprintable()
+        and len(quote(name, safe="")) <= NAME_QUOTED_MAX
+    )

@@ -1,0 +1,196 @@
+"""What a steward asks of its driver, what it reports, and what the driver answers: all of it data.
+
+A duty takes time; its driver carries it out, and reports the end by `done`. A fact is carried out
+where it stands, in the order of the list, and has no end to report.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringpop_py.base.errors import CallTimeout, ConnectFailed, ConnectionLost
+from ringpop_py.state.placement.keys import NOBODY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.base.errors import RingpopError
+    from ringpop_py.state.placement.assignment import Assignment
+    from ringpop_py.state.placement.table import TableRow
+
+# Duties of a durable keyspace.
+
+
+class Follow(NamedTuple):
+    """Read the log of a partition up to its present end; the result is a `Got` or a `Trouble`."""
+
+    number: int
+
+
+class AskToRelease(NamedTuple):
+    """Ask *owner*, in its *epoch*, to release a partition; the result is a `ReleaseSaid`."""
+
+    number: int
+    owner: str
+    epoch: int
+
+
+class Acquire(NamedTuple):
+    """Claim a partition, unless `DurableSteward.may_replace` lets its owner keep it.
+
+    The result is `Taken`, `HeldBy`, `Over`, or a `Trouble`.
+
+    Attributes:
+        former, epoch: the owner asked to release it, which has it neither in this epoch nor before.
+        silent: whether that owner did not say so, but has left and does not answer.
+    """
+
+    number: int
+    former: str = NOBODY
+    epoch: int = 0
+    silent: bool = False
+
+
+class ReleaseTo(NamedTuple):
+    """Release a partition to *to*, or to nobody in particular; the result is a `ReleaseSaid`."""
+
+    number: int
+    to: str
+
+
+class ReadAssignment(NamedTuple):
+    """Read the newest recorded assignment; the result is it, None, or a `Trouble`."""
+
+
+class RecordAssignment(NamedTuple):
+    """Record *assignment* if its version is free; the result is whether it was, or a `Trouble`."""
+
+    assignment: Assignment
+
+
+# Duties of a keyspace in memory mode.
+
+
+class Offer(NamedTuple):
+    """Ask *to* whether it takes a partition; the result is a `Said`, or `NOTHING_TO_GIVE`."""
+
+    number: int
+    to: str
+
+
+class Send(NamedTuple):
+    """Send all parts of a partition to *to*; the result is whether it has taken the last one.
+
+    Before each part, `Steward.taker` says whether *to* is still the one to have it.
+    """
+
+    number: int
+    to: str
+
+
+Duty = (
+    Follow | AskToRelease | Acquire | ReleaseTo | ReadAssignment | RecordAssignment | Offer | Send
+)
+
+
+# Facts.
+
+
+class Serve(NamedTuple):
+    """From now on this node serves a partition, in *epoch*."""
+
+    number: int
+    epoch: int
+
+
+class Withhold(NamedTuple):
+    """This node no longer serves a partition, but still has it."""
+
+    number: int
+
+
+class Drop(NamedTuple):
+    """This node no longer has a partition, and its state is forgotten."""
+
+    number: int
+
+
+class Abandon(NamedTuple):
+    """A partition that was on its way here will not come."""
+
+    number: int
+
+
+class Remind(NamedTuple):
+    """Offer a partition to *to*, only so that it goes on waiting."""
+
+    number: int
+    to: str
+
+
+class Tell(NamedTuple):
+    """Other members should know these *rows* soon; without any, that something has changed."""
+
+    rows: Sequence[TableRow] = ()
+
+
+class Changed(NamedTuple):
+    """Requests that wait for a partition should look again."""
+
+
+Fact = Serve | Withhold | Drop | Abandon | Tell | Changed | Remind
+Task = Duty | Fact
+
+
+# Results.
+
+
+class Got(NamedTuple):
+    """The log was read."""
+
+
+class Taken(NamedTuple):
+    """The partition was claimed, in *epoch*."""
+
+    epoch: int
+
+
+class HeldBy(NamedTuple):
+    """The partition is *owner*'s, in *epoch*."""
+
+    owner: str
+    epoch: int
+
+
+class Over(NamedTuple):
+    """The store says that this generation of the keyspace was dropped."""
+
+
+class Trouble(NamedTuple):
+    """The store, or something in it, could not be used.
+
+    Attributes:
+        damaged: whether what was read is damaged, which only an operator can repair.
+    """
+
+    damaged: bool = False
+
+
+NOTHING_TO_GIVE = "nothing to give"
+
+
+class ReleaseSaid(Enum):
+    """The answer of an owner that is asked to release a partition, or why it gave no answer."""
+
+    RELEASED = "released"
+    NOT_MINE = "not mine"
+    NOT_YET = "not yet"
+    UNREACHABLE = "unreachable"
+    """Nobody answered, or there is no such member. This value is never sent."""
+
+    @classmethod
+    def of(cls, error: RingpopError) -> ReleaseSaid:
+        """Return what is known of an owner if the request to it ended with *error*."""
+        silent = isinstance(error, ConnectFailed | ConnectionLost | CallTimeout)
+        return cls.UNREACHABLE if silent else cls.NOT_YET

@@ -1,0 +1,331 @@
+"""What is asked of a keyspace, and what its answers mean, for `Keyspace` and `KeyspaceClient`.
+
+Nothing here waits or knows a clock: a request says what to ask of each partition, a dispatcher
+asks, and the request makes the result out of the parts' results.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ringpop_py.base.arguments import checked_kind, checked_text, checked_texts, wrong
+from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
+from ringpop_py.base.forks import FORKS
+from ringpop_py.base.values import requests as messages
+from ringpop_py.base.values.declared import encode, replace
+from ringpop_py.base.values.operations import Change, Outcome, Value, Write, WriteRun, are_plain
+from ringpop_py.base.values.requests import (
+    ApplyRequest,
+    ReadRequest,
+    Scanned,
+    ScanRequest,
+    repeated,
+)
+from ringpop_py.state.placement.keys import partitions_of
+from ringpop_py.state.table.conditions import conditional_on
+from ringpop_py.state.table.operation_ids import named_write
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ringpop_py.base.values.operations import OperationId
+    from ringpop_py.state.table.keyed import KeyedState
+
+_as_change: Final = partial(tuple.__new__, Change)  # of a tuple of three, without a call in Python
+PAGE_ROWS: Final = 1_000  # a page asks all partitions, whatever its size
+
+
+class _Identity(NamedTuple):
+    forks_count: int
+    source: str
+    sequences: dict[int, count[int]]
+
+
+class Writer:
+    """Gives each write an id that no other has. Threads may share it.
+
+    Args:
+        prefix: of the source of the ids. The source is new for each writer and for each process in
+            which a fork has put a copy of it, as sequences begin at 0. Each partition has its own
+            sequence, because it remembers a window of the latest ones.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._identity = self._new_identity()
+
+    def _new_identity(self) -> _Identity:
+        return _Identity(FORKS.count, f"{self._prefix}/{secrets.token_hex(8)}", {})
+
+    def writes(
+        self,
+        number: int,
+        changes: Sequence[Change],
+        operation_id: str | OperationId | None,
+        offsets: Mapping[str, Value] | None = None,
+    ) -> Sequence[Write]:
+        """Return the writes of *changes* to partition *number*. Raises BadOperation."""
+        if operation_id is not None:
+            # One id can name one write only, so the changes of a partition become one.
+            return [named_write(operation_id, tuple(changes), offsets)]
+        # A write for each change, so that one that is refused leaves the others.
+        # One tuple, so that threads that renew it at the same time cannot mix two of them.
+        identity = self._identity
+        if identity.forks_count != FORKS.count:
+            identity = self._identity = self._new_identity()
+        source, sequences = identity.source, identity.sequences
+        sequence = sequences.get(number) or sequences.setdefault(number, count())
+        if len(changes) == 1:
+            return [Write(source, next(sequence), tuple(changes), offsets)]
+        numbers = list(islice(sequence, len(changes)))
+        # No other thread comes between: all of it happens in one call in C.
+        assert numbers[-1] - numbers[0] == len(numbers) - 1
+        return WriteRun(source, numbers[0], changes, offsets)
+
+
+def grouped(keys: Sequence[str], partitions_count: int) -> dict[int, list[int]]:
+    """Return the places of *keys* by partition."""
+    groups: dict[int, list[int]] = {}
+    for place, number in enumerate(partitions_of(keys, partitions_count)):
+        if number in groups:
+            groups[number].append(place)
+        else:
+            groups[number] = [place]
+    return groups
+
+
+def scattered(
+    groups: Mapping[int, Sequence[int]], results: Mapping[int, Any]
+) -> list[Outcome | KeyspaceError]:
+    """Return the outcomes of changes in their places, from the result of each partition."""
+    outcomes: dict[int, Outcome | KeyspaceError] = {}
+    for number, places in groups.items():
+        result = results[number]
+        some = [result] if isinstance(result, KeyspaceError) else result
+        outcomes.update(zip(places, messages.spread(some, len(places)), strict=True))
+    return [outcomes[place] for place in range(len(outcomes))]
+
+
+def change_of(
+    key: str, operation: str, argument: Value, if_tag: str | None, *, if_absent: bool
+) -> Change:
+    """Return a change as `Keyspace.update` takes it. Raises BadOperation and ConfigError."""
+    if not isinstance(operation, str):
+        raise wrong("operation", "text", operation)
+    if if_tag is None and not if_absent:  # the usual case
+        return Change(key, operation, argument)
+    if if_tag is not None:
+        checked_text(if_tag, "if_tag")
+    return Change(key, *conditional_on(operation, argument, if_tag, if_absent=if_absent))
+
+
+def keys_in(keys: Iterable[str]) -> tuple[str, ...]:
+    """Return *keys*, each once, in their order. Raises ConfigError if they are not many texts."""
+    return tuple(dict.fromkeys(checked_texts(keys, "keys", "key")))
+
+
+def changes_in(
+    changes: Iterable[Change | tuple[str, str, Value]], offsets: Mapping[str, Value] | None
+) -> list[Change]:
+    """Return *changes* as `Keyspace.update_many` takes them. Raises ConfigError."""
+    if offsets is not None:
+        checked_kind(offsets, Mapping, "offsets", "a map")
+    checked_kind(changes, Iterable, "changes", "a list")
+    given = list(changes)
+    if are_plain(given):  # mostly, and there can be thousands
+        return list(map(_as_change, given))
+    try:
+        wanted = [each if type(each) is Change else Change(*each) for each in given]
+    except TypeError:
+        for change in given:
+            if not isinstance(change, Sequence) or not 2 <= len(change) <= 3:  # noqa: PLR2004
+                raise wrong("change", "(key, operation, argument)", change) from None
+        raise
+    for change in wanted:
+        if not isinstance(change.aggregation, str):
+            raise wrong("operation", "text", change.aggregation)
+    return wanted
+
+
+def scan_of(
+    keyspace: str,
+    prefix: str,
+    start: str | None,
+    end: str | None,
+    limit: int,
+    *,
+    generation: int = 0,
+    stale: bool,
+) -> ScanRequest:
+    """Return the request for a page of all partitions, which the caller puts in.
+
+    Raises:
+        ConfigError: a bound is not text, or *limit* is not above 0.
+    """
+    for bound, what in ((prefix, "prefix"), (start, "start"), (end, "end")):
+        if not isinstance(bound, str) and (bound is not None or what == "prefix"):
+            raise wrong(what, "text", bound)
+    return ScanRequest(keyspace, generation, (), prefix, start, end, limit, stale)
+
+
+def checked_limit(limit: int | None) -> int | None:
+    """Return the *limit* of a scan. Raises ConfigError if it is neither None nor 0 or more."""
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise wrong("limit", "a whole number, 0 or more, or None", limit)
+    return limit
+
+
+def all_of(results: dict[int, Any]) -> dict[int, Any]:
+    """Return *results*. Raises the first error among them."""
+    for result in results.values():
+        if isinstance(result, KeyspaceError):
+            raise result
+    return results
+
+
+def known(results: dict[int, Any]) -> dict[int, Any]:
+    """Return *results* of writes. Raises KeyspaceUnknown if all of them are that error.
+
+    Then nothing took effect, and the keyspace may have been created again, so another attempt does
+    no harm. If some parts took effect, their outcomes must not be lost.
+    """
+    if results and all(isinstance(result, KeyspaceUnknown) for result in results.values()):
+        raise results.popitem()[1]
+    return results
+
+
+@dataclass(slots=True)
+class WritesOf:
+    """Writes by partition; a result is the outcome of each.
+
+    Attributes:
+        host: serves parts that are at this node (`state.shares.host.Host`); None at a client.
+        begun: the partitions to which they went before: copies may still be on their way.
+    """
+
+    keyspace: str
+    generation: int
+    parts: Mapping[int, Sequence[Write]]
+    host: Any = None
+    begun: set[int] = field(default_factory=set)
+    endpoint = messages.APPLY
+    changes_state = True
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        """Return the body for the partitions *numbers*."""
+        begun, parts = self.begun, self.parts
+        sent = [(n, tuple(repeated(parts[n]) if n in begun else parts[n])) for n in numbers]
+        begun.update(numbers)
+        return ApplyRequest(self.keyspace, self.generation, tuple(sent)).encode()
+
+    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        """Return the result of partition *number*. Raises BodyError."""
+        return messages.outcomes_of(result, len(self.parts[number]))
+
+    def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
+        """See `MemberRequest`."""
+        begun, parts = self.begun, self.parts
+        sent = [(n, repeated(parts[n]) if n in begun else parts[n]) for n in numbers]
+        begun.update(numbers)
+        found: Awaitable[list[Any]] = self.host.apply(sent)
+        return found
+
+
+@dataclass(slots=True)
+class ReadsOf:
+    """Keys by partition; a result is the packed value of each, or None. See `WritesOf`."""
+
+    keyspace: str
+    generation: int
+    parts: Mapping[int, Sequence[str]]
+    stale: bool
+    host: Any = None
+    endpoint = messages.READ
+    changes_state = False
+
+    @classmethod
+    def of(
+        cls,
+        keyspace: str,
+        generation: int,
+        keys: Iterable[str],
+        partitions_count: int,
+        *,
+        stale: bool,
+        host: Any = None,  # noqa: ANN401 - see `WritesOf`
+    ) -> ReadsOf:
+        """Return the request for *keys*, each once: a repeated one would have two rows."""
+        wanted = keys_in(keys)
+        groups = grouped(wanted, partitions_count)
+        parts = {number: [wanted[at] for at in places] for number, places in groups.items()}
+        return cls(keyspace, generation, parts, stale, host)
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        """Return the body for the partitions *numbers*."""
+        parts = tuple([(number, tuple(self.parts[number])) for number in numbers])
+        return encode(ReadRequest(self.keyspace, self.generation, parts, self.stale))
+
+    def decode(self, number: int, result: Any) -> object:  # noqa: ANN401 - as it came
+        """Return the result of partition *number*. Raises BodyError."""
+        return messages.packed_values_of(result, len(self.parts[number]))
+
+    def rows(self, results: dict[int, Any]) -> list[tuple[str, bytes]]:
+        """Return the keys that exist and their packed values. Raises the error of a part."""
+        return [
+            (key, packed)
+            for number, values in all_of(results).items()
+            for key, packed in zip(self.parts[number], values, strict=True)
+            if packed is not None
+        ]
+
+    def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
+        """See `MemberRequest`."""
+        parts = [(number, self.parts[number]) for number in numbers]
+        found: Awaitable[list[Any]] = self.host.read(parts, stale=self.stale)
+        return found
+
+    def look(self, number: int) -> Callable[[KeyedState], Any]:
+        """See `StaleRequest`."""
+        keys = self.parts[number]
+        return lambda state: state.packed(keys)
+
+
+@dataclass(slots=True)
+class ScansOf:
+    """Rows in order of keys; a result is a `Scanned`. See `WritesOf`."""
+
+    request: ScanRequest
+    host: Any = None
+    endpoint = messages.SCAN
+    changes_state = False
+
+    @property
+    def stale(self) -> bool:
+        """Whether others than the owner may answer."""
+        return self.request.stale
+
+    def only(self, numbers: Sequence[int]) -> ScanRequest:
+        """Return the request for the partitions *numbers*."""
+        return replace(self.request, partitions=tuple(numbers))
+
+    def encode(self, numbers: Sequence[int]) -> bytes:
+        """Return the body for the partitions *numbers*."""
+        return encode(self.only(numbers))
+
+    def decode(self, _number: int, result: Any) -> Scanned:  # noqa: ANN401 - as it came
+        """Return the result of a partition. Raises BodyError."""
+        return messages.scanned_of(result)
+
+    def serve_here(self, numbers: Sequence[int]) -> Awaitable[list[Any]]:
+        """See `MemberRequest`."""
+        found: Awaitable[list[Any]] = self.host.scan(self.only(numbers))
+        return found
+
+    def look(self, _number: int) -> Callable[[KeyedState], Any]:
+        """See `StaleRequest`."""
+        return lambda state: state.page(self.request)

@@ -1,0 +1,59 @@
+"""What keyspaces need of their node. It is `ringpop_py.node.ringpop.Ringpop`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.base.address import Address
+    from ringpop_py.base.config.settings import Config
+    from ringpop_py.member.ring.hashring import HashRing
+    from ringpop_py.member.swim.effects import Effect
+    from ringpop_py.member.swim.member import Member, Status
+    from ringpop_py.member.swim.records import Record
+    from ringpop_py.net.transport.channel import Channel
+    from ringpop_py.route.proxy.forward import Proxy
+
+
+class NodeView(Protocol):
+    """One member of a cluster, as keyspaces see it."""
+
+    config: Config
+    channel: Channel
+    ring: HashRing
+    proxying: Proxy
+
+    @property
+    def name(self) -> str:
+        """The name of this node."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the first join is done."""
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All rows of the member list, by name."""
+
+    def status_of(self, name: str) -> Status | None:
+        """Return the status of the member *name*; None if there is no such member."""
+
+    def is_silent(self, name: str) -> bool:
+        """Return whether the member *name* is suspect, and neither we nor others reach it."""
+
+    def doubt(self, name: str) -> None:
+        """Find out soon whether the member *name* is there, on which something here depends."""
+
+    def address_of(self, name: str) -> Address | None:
+        """Return the address of the member *name*; None if there is no such member."""
+
+    def set_own_label(self, key: str, value: str | None) -> None:
+        """Set a label of the node's own, or remove it."""
+
+    def note(self, record: Record) -> None:
+        """Keep *record* among the last events of this node; it has a ``member`` and a ``text``."""
+
+    def observe(self, observer: Callable[[Effect], None]) -> None:
+        """Call *observer* with each fact of the protocol."""

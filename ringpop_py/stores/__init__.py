@@ -1,3 +1,0 @@
-"""Stores: in memory, in a folder, in SQLite, in S3, in etcd. `open_store` opens any by its URL."""
-
-from ringpop_py.stores.urls import open_store as open_store

@@ -1,1 +1,0 @@
-"""Calls between nodes over connections: the trio driver of `ringpop_py.wire`."""

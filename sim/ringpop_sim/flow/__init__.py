@@ -1,0 +1,1 @@
+"""Shuffles, exchanges of dataflows, and streams, simulated."""

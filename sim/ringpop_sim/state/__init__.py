@@ -1,0 +1,1 @@
+"""Journals and keyspaces, simulated."""

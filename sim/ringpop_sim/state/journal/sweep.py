@@ -1,0 +1,151 @@
+"""Many schedules, in this process or in several, and which invariants broke in which."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from ringpop_sim.state.journal.promises import LogBroken
+
+FAILURES_KEPT: Final = 20
+CHUNK: Final = 50
+_CONTEXT: Final = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleOutcome:
+    """The result of a schedule.
+
+    Attributes:
+        counts: how often what happened, by name.
+        trace: its last steps, if a trace was asked for.
+    """
+
+    seed: int
+    nodes: int
+    event_count: int
+    counts: Mapping[str, int]
+    broken: LogBroken | None
+    trace: tuple[str, ...] = ()
+
+
+class RunSchedule(Protocol):
+    """Runs one schedule; a function of a module, so that other processes can import it."""
+
+    def __call__(
+        self, seed: int, nodes: int | None = None, *, traced: bool = False
+    ) -> ScheduleOutcome:
+        """Run the schedule of *seed*; without *nodes*, their number follows from the seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """The schedules that are checked, and the invariants that must hold in each."""
+
+    run: RunSchedule
+    invariants: Mapping[str, str]
+
+    def sweep(
+        self,
+        first: int,
+        count: int,
+        clock: Callable[[], float],
+        *,
+        nodes: int | None = None,
+        jobs: int = 1,
+        progress: Callable[[SweepSummary], None] = lambda _: None,
+    ) -> SweepSummary:
+        """Run the schedules of *count* seeds from *first* on; *progress* is called after each."""
+        summary = SweepSummary(self.invariants)
+        began = clock()
+        with _outcomes(self.run, range(first, first + count), nodes, jobs) as outcomes:
+            for outcome in outcomes:
+                summary.add(outcome)
+                summary.wall_s = clock() - began
+                progress(summary)
+        return summary
+
+
+@dataclass(slots=True)
+class SweepSummary:
+    """The results so far.
+
+    Attributes:
+        counts: how often what happened, in all schedules.
+        failures: the first schedules that broke an invariant.
+        broken: how many schedules broke each invariant.
+    """
+
+    invariants: Mapping[str, str]
+    schedule_count: int = 0
+    event_count: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    wall_s: float = 0.0
+    failed_count: int = 0
+    failures: list[ScheduleOutcome] = field(default_factory=list)
+    broken: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no invariant broke."""
+        return not self.failed_count
+
+    def add(self, outcome: ScheduleOutcome) -> None:
+        """Add *outcome* to the counts."""
+        self.schedule_count += 1
+        self.event_count += outcome.event_count
+        self.counts.update(outcome.counts)
+        if outcome.broken is None:
+            return
+        self.failed_count += 1
+        self.broken[outcome.broken.invariant] += 1
+        if len(self.failures) < FAILURES_KEPT:
+            self.failures.append(outcome)
+
+    def as_counts(self) -> dict[str, int]:
+        """Return how often each thing happened, by name."""
+        return {"events": self.event_count, **self.counts}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the summary as one JSON object for programs."""
+        return {
+            "ok": self.ok,
+            "schedules": self.schedule_count,
+            "failed": self.failed_count,
+            **self.as_counts(),
+            "wall_s": round(self.wall_s, 3),
+            "broken": {
+                name: {"schedules": count, "means": self.invariants[name]}
+                for name, count in self.broken.most_common()
+            },
+            "failures": [
+                {
+                    "seed": outcome.seed,
+                    "nodes": outcome.nodes,
+                    "invariant": outcome.broken.invariant,
+                    "detail": outcome.broken.detail,
+                }
+                for outcome in self.failures
+                if outcome.broken is not None
+            ],
+        }
+
+
+@contextmanager
+def _outcomes(
+    run: RunSchedule, seeds: range, nodes: int | None, jobs: int
+) -> Iterator[Iterable[ScheduleOutcome]]:
+    """Yield outcomes in the order of *seeds*, with any number of processes."""
+    one = partial(run, nodes=nodes)
+    if jobs == 1:
+        yield map(one, seeds)
+        return
+    with _CONTEXT.Pool(jobs) as pool:
+        yield pool.imap(one, seeds, CHUNK)  # in order, so that the failures kept are the first

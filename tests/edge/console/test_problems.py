@@ -1,0 +1,214 @@
+"""What is found wrong in what members say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ringpop_py.edge.console.problems import CRITICAL, WARNING, Seen, problems_in
+
+
+def healthy() -> Seen:
+    """What three members say of which all is well."""
+    names = ("a", "b", "c")
+    seen = Seen([row(name) for name in names])
+    for name in names:
+        seen.nodes[name] = {
+            "checksum": 7,
+            "ready": True,
+            "silent_hosts": {},
+            "version": "1.0",
+            "store": "s",
+        }
+        seen.checkups[name] = {"log_lines_lost": 0, "disks": [disk(0.5)]}
+        seen.settings[name] = {"period_s": 0.2, "proxy.retries": 3}
+        seen.keyspaces[name] = [keyspace()]
+        seen.clocks_s[name], seen.off_s[name] = 0.001, 0.01
+    return seen
+
+
+def row(name: str, **changes: object) -> dict[str, Any]:
+    usual = {"name": name, "status": "alive", "damped": False, "draining": False, "in_ring": True}
+    return usual | changes
+
+
+def disk(share: float, **changes: object) -> dict[str, Any]:
+    size = {"free_bytes": int(share * 1e12), "total_bytes": 10**12, "trouble": ""}
+    return {"what": "store", "path": "/data", **size, **changes}
+
+
+def keyspace(**changes: object) -> dict[str, Any]:
+    usual = {"name": "k", "epoch": 1, "partitions": 16, "served": 16, "waits_for": None}
+    return {**usual, "failed": [], "damaged": [], "damage": None, "refusal": None, **changes}
+
+
+def only(seen: Seen, **options: Any) -> Any:  # noqa: ANN401 - as `problems_in`
+    [problem] = problems_in(seen, **options)
+    return problem
+
+
+def test_where_all_is_well_nothing_is_said() -> None:
+    assert list(problems_in(healthy(), members=3)) == []
+
+
+@pytest.mark.parametrize(("members", "level"), [(4, CRITICAL), (2, WARNING)])
+def test_other_members_than_expected(members: int, level: int) -> None:
+    found = only(healthy(), members=members)
+    assert found == (level, "members", f"3 members are in the ring, not {members}")
+
+
+@pytest.mark.parametrize("status", ["suspect", "faulty"])
+def test_members_that_are_not_well(status: str) -> None:
+    seen = healthy()
+    seen.rows[1] = row("b", status=status)
+    assert only(seen) == (WARNING, "members", f"{status}: b (ringpopctl why b)")
+
+
+def test_a_member_that_was_taken_out() -> None:
+    seen = healthy()
+    seen.rows[2] = row("c", draining=True, in_ring=False)
+    assert only(seen) == (WARNING, "members", "draining: c")
+
+
+def test_who_has_left_in_good_order_is_no_problem() -> None:
+    seen = healthy()
+    seen.rows.append(row("d", status="leave", draining=True, in_ring=False))
+    assert list(problems_in(seen)) == []
+
+
+def test_members_that_do_not_answer_or_have_not_joined() -> None:
+    seen = healthy()
+    seen.silent["b"] = "refused"
+    seen.nodes["c"]["ready"] = False
+    seen.nodes["c"]["silent_hosts"] = {"h:1": "timeout"}
+    assert sorted(problems_in(seen)) == [
+        (WARNING, "hosts", "the host h:1 does not answer: timeout"),
+        (CRITICAL, "members", "b does not answer: refused"),
+        (CRITICAL, "members", "not joined yet: c"),
+    ]
+
+
+def test_views_that_differ() -> None:
+    seen = healthy()
+    seen.nodes["b"]["checksum"] = 8
+    assert only(seen) == (CRITICAL, "views", "2 different views of the cluster: a, c | b")
+
+
+def test_partitions_that_nobody_serves_as_most_say() -> None:
+    seen = healthy()
+    seen.keyspaces["b"] = [keyspace(served=13, waits_for="the store is full")]
+    assert list(problems_in(seen)) == []  # it is behind, or lies
+    seen.keyspaces["c"] = [keyspace(served=13, waits_for="the store is full")]
+    level, check, text = only(seen)
+    assert (level, check) == (CRITICAL, "partitions")
+    assert text.startswith("3 of 16 partitions of k are not served: the store is full")
+    seen.keyspaces["a"] = [keyspace(epoch=10**15)]  # one does not hide it, either
+    assert only(seen)[:2] == (CRITICAL, "partitions")
+
+
+def test_partitions_that_cannot_be_read_though_others_take_them_for_served() -> None:
+    seen = healthy()
+    seen.keyspaces["b"] = [
+        keyspace(damaged=[3, 5], damage="partition 3 cannot be read: it is gone")
+    ]
+    text = "damage in k, met by b: partition 3 cannot be read: it is gone (and 1 more)"
+    assert only(seen) == (CRITICAL, "partitions", text)
+
+
+def test_a_member_of_an_older_version_says_nothing_of_damage() -> None:
+    seen = healthy()
+    for name in ("damaged", "damage", "refusal"):
+        del seen.keyspaces["b"][0][name]
+    assert list(problems_in(seen)) == []
+
+
+def test_a_store_that_refuses_writes_is_no_bug() -> None:
+    seen = healthy()
+    refusal = "folder store: /s: Read-only file system"
+    seen.keyspaces["a"] = [keyspace(failed=["b"])]
+    seen.keyspaces["b"] = [keyspace(failed=["b"], refusal=refusal)]
+    seen.keyspaces["c"] = [keyspace(failed=["b"])]
+    text = f"the store refuses writes of k from b: {refusal}"
+    assert only(seen) == (CRITICAL, "partitions", text)
+
+
+def test_a_share_that_has_failed() -> None:
+    seen = healthy()
+    seen.keyspaces["a"] = [keyspace(failed=["b"])]
+    assert list(problems_in(seen)) == []
+    seen.keyspaces["c"] = [keyspace(failed=["b"])]
+    assert only(seen)[:2] == (CRITICAL, "partitions")
+
+
+def test_a_ring_without_members() -> None:
+    seen = healthy()
+    seen.rows = [row(name, status="leave", in_ring=False) for name in ("a", "b", "c")]
+    assert only(seen) == (CRITICAL, "members", "nobody is in the ring: no key has an owner")
+
+
+def test_views_are_compared_that_were_asked_for_together_and_differ_for_a_while() -> None:
+    seen = healthy()
+    seen.nodes["b"]["checksum"] = 8
+    seen.views_differ = False
+    assert list(problems_in(seen)) == []
+    seen.views_differ, seen.asked = True, frozenset({"a", "c"})
+    assert list(problems_in(seen)) == []
+    seen.asked = frozenset({"a", "b"})
+    assert only(seen)[:2] == (CRITICAL, "views")
+
+
+def test_members_that_differ_in_versions_stores_and_settings() -> None:
+    seen = healthy()
+    seen.nodes["c"] |= {"version": "2.0", "store": "t"}
+    seen.settings["c"] = {"period_s": 0.5, "proxy.retries": 3}
+    assert sorted(problems_in(seen)) == [
+        (WARNING, "settings", "members differ in period_s (0.2, 0.5)"),
+        (WARNING, "versions", "members have different versions: 1.0: a, b | 2.0: c"),
+        (CRITICAL, "stores", "members have different stores: s: a, b | t: c"),
+    ]
+
+
+def test_members_without_a_store_are_no_trouble() -> None:
+    seen = healthy()
+    seen.nodes["c"]["store"] = None
+    del seen.nodes["b"]["store"]  # an older version
+    assert list(problems_in(seen)) == []
+
+
+def test_clocks_that_differ_for_certain() -> None:
+    seen = healthy()
+    seen.clocks_s["b"] = 6.0
+    assert only(seen) == (
+        WARNING,
+        "clocks",
+        "the clock of b is 6.0 s ahead of that of a: correct one",
+    )
+    seen.off_s["b"] = 3.0  # its answer took six seconds, so it may as well be right
+    assert list(problems_in(seen)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "text"),
+    [
+        ({"free_bytes": 50 * 10**9}, WARNING, "5% is free, 50.0 GB"),
+        ({"free_bytes": 10**9}, CRITICAL, "0% is free, 1.0 GB"),
+        ({"free_bytes": None, "trouble": "it hangs"}, CRITICAL, "it hangs"),
+    ],
+)
+def test_disks(changes: dict[str, object], level: int, text: str) -> None:
+    seen = healthy()
+    seen.checkups["a"]["disks"] = [disk(0.5, **changes)]
+    assert only(seen) == (level, "disk", f"store of a (/data): {text}")
+
+
+def test_a_store_that_takes_no_writes() -> None:
+    seen = healthy()
+    seen.checkups["b"]["store_trouble"] = "no room"
+    assert only(seen) == (CRITICAL, "store", "the last write of b has failed: no room")
+
+
+def test_lines_that_were_lost() -> None:
+    seen = healthy()
+    seen.checkups["a"]["log_lines_lost"] = 3
+    assert only(seen) == (WARNING, "log", "a could not write 3 lines of its log")

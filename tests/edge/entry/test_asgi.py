@@ -1,0 +1,226 @@
+"""ASGI applications behind the middleware: requests that the daemon replays, and others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from ringpop_py.base.errors import ConnectRefused, PeerFailed, RingpopError
+from ringpop_py.edge.entry import owners
+from ringpop_py.edge.entry.asgi import RingpopMiddleware
+from ringpop_py.route.proxy.request import HttpReply
+from tests.edge.entry.daemons import LONG_S, ME, OTHER, Daemon, key_of, until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from ringpop_py.edge.entry.asgi import Message, Receive, Scope, Send
+    from ringpop_py.route.proxy.request import HttpRequest
+
+MARK = "the daemon's"
+SAID = {
+    "x-forwarded-for": "10.0.0.9",
+    "x-forwarded-host": "shop.example",
+    "x-forwarded-proto": "https",
+}
+
+
+class Host:
+    """A host with a daemon and an application, which notes what it is asked."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401
+        self.asked: list[Scope] = []
+        self.daemon = Daemon(HttpReply(200, (), b"elsewhere", OTHER))
+        self._middleware = RingpopMiddleware(self._app, key="path:/carts/{key}", **options)
+        self.follower = self._middleware._follower
+        self.follower._client = self._middleware._client = self.daemon  # type: ignore[assignment]
+
+    async def _app(self, scope: Scope, _: Receive, send: Send) -> None:
+        self.asked.append(scope)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"here"})
+
+    async def get(self, key: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
+        transport = httpx.ASGITransport(self._middleware)
+        async with httpx.AsyncClient(transport=transport, base_url="http://host") as client:
+            return await client.get(f"/carts/{key}", headers=headers)
+
+
+async def test_a_key_of_this_host_is_answered_here_and_others_are_forwarded() -> None:
+    host = Host()
+    host.daemon.tell(MARK)
+
+    assert (await host.get(key_of(ME))).content == b"here"
+    assert (await host.get(key_of(OTHER))).content == b"elsewhere"
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+async def test_what_the_daemon_replays_is_answered_here_and_its_mark_is_not_shown(
+    is_followed: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = Host()
+    host.daemon.tell(MARK)
+    if is_followed:
+        assert host.follower.wait(LONG_S) is not None
+    else:  # it has not heard of the daemon yet
+        monkeypatch.setattr(host.follower, "start", lambda: None)
+
+    answer = await host.get(key_of(OTHER), {"ringpop-forwarded": MARK, **SAID})
+
+    assert answer.content == b"here"
+    (scope,) = host.asked
+    headers = dict(scope["headers"])
+    assert b"ringpop-forwarded" not in headers
+    assert headers[b"host"] == b"shop.example"
+    assert (scope["client"], scope["scheme"]) == (("10.0.0.9", 0), "https")
+
+
+@pytest.mark.parametrize("name", [ME, OTHER])
+async def test_a_mark_of_somebody_else_means_nothing_and_is_not_shown(name: str) -> None:
+    host = Host()
+    host.daemon.tell(MARK)
+
+    answer = await host.get(key_of(name), {"ringpop-forwarded": "forged", **SAID})
+
+    assert answer.content == (b"here" if name == ME else b"elsewhere")
+    for scope in host.asked:
+        headers = dict(scope["headers"])
+        assert b"ringpop-forwarded" not in headers
+        assert headers[b"host"] == b"host"
+        assert scope["client"][0] != "10.0.0.9"
+    for request in host.daemon.forwarded:
+        assert not {"ringpop-forwarded", "10.0.0.9"} & {*sum(request.headers, ())}
+
+
+@pytest.mark.parametrize(("away", "status"), [("refuse", 503), ("here", 200)])
+async def test_while_the_daemon_is_away_nothing_is_answered_as_before(
+    away: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "RETRY_S", 0.01)
+    host = Host(away=away)
+    host.daemon.tell(MARK)
+    assert (await host.get(key_of(ME))).content == b"here"
+    host.daemon.fail()
+    until(lambda: host.follower.ring is None)
+
+    assert (await host.get(key_of(ME))).status_code == status
+    replayed = await host.get(key_of(OTHER), {"ringpop-forwarded": MARK})
+    assert replayed.status_code == status
+
+
+class Caller:
+    """A caller of the middleware under asyncio, who may go away; *forwarding* has no end.
+
+    Attributes:
+        sent: what the middleware has answered.
+    """
+
+    def __init__(self) -> None:
+        self.began, self.cancelled, self.leaves = (asyncio.Event() for _ in range(3))
+        self.sent: list[Message] = []
+        self._messages: list[Message] = [{"type": "http.request", "body": b"all of it"}]
+
+    async def forwarding(self, _key: str, request: HttpRequest, **_: object) -> HttpReply:
+        assert request.body == b"all of it"
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        raise AssertionError
+
+    async def receive(self) -> Message:
+        if self._messages:
+            return self._messages.pop(0)
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+def under_asyncio(act: Callable[[Host, Caller, asyncio.Task[None]], Awaitable[None]]) -> None:
+    """Have a request forwarded, and *act* once it is; nothing may be left in the end."""
+    host = Host()
+    host.daemon.tell(MARK)
+    assert host.follower.wait(LONG_S) is not None
+    path = f"/carts/{key_of(OTHER)}"
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+
+    async def main() -> None:
+        caller = Caller()
+        host.daemon.handle_or_proxy = caller.forwarding  # type: ignore[method-assign]
+        asking = asyncio.create_task(
+            host._middleware({**scope, "scheme": "http"}, caller.receive, caller.send)
+        )
+        await caller.began.wait()
+        await act(host, caller, asking)
+        await asyncio.wait_for(caller.cancelled.wait(), LONG_S)
+        assert caller.sent == []
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
+
+
+def test_a_caller_that_goes_away_cancels_its_request_and_nothing_else() -> None:
+    async def act(_: Host, caller: Caller, asking: asyncio.Task[None]) -> None:
+        caller.leaves.set()
+        await asking
+        assert asking.cancelling() == 0
+
+    under_asyncio(act)
+
+
+def test_a_request_that_is_cancelled_by_its_server_is_over() -> None:
+    async def act(_: Host, caller: Caller, asking: asyncio.Task[None]) -> None:
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert not caller.leaves.is_set()
+
+    under_asyncio(act)
+
+
+def test_a_request_that_is_cancelled_while_its_caller_leaves_is_cancelled() -> None:
+    async def act(_: Host, caller: Caller, asking: asyncio.Task[None]) -> None:
+        caller.leaves.set()
+        await asyncio.sleep(0)  # in which the watcher has seen it
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    under_asyncio(act)
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "body"),
+    [
+        (HttpReply(201, (("a", "b"),), b"done", OTHER), 201, b"done"),
+        (PeerFailed("it broke off"), 502, None),
+        (ConnectRefused("nobody"), 200, b"here"),
+        (None, 200, b"here"),
+    ],
+    ids=["a reply", "an error", "no daemon", "owned here"],
+)
+def test_what_comes_of_a_request_is_the_same_under_asyncio(
+    reply: HttpReply | RingpopError | None, status: int, body: bytes | None
+) -> None:
+    async def act(host: Host, _: Caller, asking: asyncio.Task[None]) -> None:
+        async def forwarded(*_: object, **__: object) -> HttpReply | None:
+            if isinstance(reply, RingpopError):
+                raise reply
+            return reply
+
+        asking.cancel()
+        host.daemon.handle_or_proxy = forwarded  # type: ignore[method-assign]
+        answer = await host.get(key_of(OTHER))
+        assert answer.status_code == status
+        assert body is None or answer.content == body
+
+    under_asyncio(act)

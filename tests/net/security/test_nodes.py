@@ -1,0 +1,173 @@
+"""Nodes with keys: who may call what, and who says to be whom."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import pytest
+import trio
+
+from ringpop_py import Address, Config, open_ringpop
+from ringpop_py.base.dialect import dialect_named
+from ringpop_py.base.errors import BadRequest, CallError, JoinRefused
+from ringpop_py.edge.admin import keyspaces
+from ringpop_py.edge.admin.endpoints import CHANGES, READS, TICKS
+from ringpop_py.member.swim.member import Member
+from ringpop_py.member.swim.messages import JoinAck, Ping
+from ringpop_py.net.security.credentials import KeyCredentials
+from ringpop_py.net.security.identity import SHUFFLERS, Identity, Role
+from ringpop_py.net.security.keys import new_key, read_keys, write_keys
+from ringpop_py.net.transport.channel import Channel
+from ringpop_py.net.transport.tls import TlsNetwork
+from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
+from ringpop_py.net.wire.codec import DAMP_REQ, JOIN, PING, SYNC, codec_for
+from ringpop_py.state.keyspaces.endpoints import MEMBERS_ONLY
+from ringpop_py.state.messages import OF_RECORDS
+from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.testing import MemoryNetwork
+from tests.logged import events_in
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from ringpop_py.net.transport.serving import IncomingCall
+
+US, THEM = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
+CODEC: Final = codec_for(dialect_named("native"))
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    path = str(tmp_path / "key")
+    write_keys(path, (new_key(),), replace=False)
+    return path
+
+
+@asynccontextmanager
+async def caller(network: MemoryNetwork, key: str, role: Role, name: str) -> AsyncIterator[Channel]:
+    cluster = "default" if role in SHUFFLERS else ""
+    credentials = KeyCredentials(key, Identity(cluster, role, name))
+    channel = Channel(process_name=name, network=TlsNetwork(network, credentials))
+    async with trio.open_nursery() as nursery:
+        await channel.listen(THEM)
+        await nursery.start(channel.run)
+        yield channel
+        nursery.cancel_scope.cancel()
+
+
+def call(endpoint: str, body: bytes = b"") -> Call:
+    return Call(NODE_SERVICE, endpoint, b"", body, ttl_s=1.0, scheme="msgpack")
+
+
+ADMINS: Final = sorted({*CHANGES, *keyspaces.CHANGES, *TICKS, "/trace/add", "/trace/remove"})
+MEMBERS: Final = sorted({*MEMBERS_ONLY, PING, JOIN, SYNC, DAMP_REQ})
+
+
+async def test_each_endpoint_is_for_its_role_and_those_above(key: str) -> None:
+    network, refused = MemoryNetwork(), {}
+    config = Config(listen=US, cluster_key=key)
+    async with open_ringpop(config, network=network, store=MemoryStore()) as node:
+        await node.open_keyspace("k", partitions=4)
+        for role in (Role.CLIENT, Role.ADMIN):
+            async with caller(network, key, role, "job") as channel:
+                asked = [*MEMBERS, *(ADMINS if role is Role.CLIENT else ()), *sorted(READS)]
+                for endpoint in asked:
+                    try:
+                        await channel.call(US, call(endpoint, b"\xc1"))
+                    except CallError as error:
+                        refused[role, endpoint] = str(error)
+
+    needed = {
+        role: {
+            name for (who, name), why in refused.items() if who is role and "for the role" in why
+        }
+        for role in (Role.CLIENT, Role.ADMIN)
+    }
+    assert needed == {Role.CLIENT: {*MEMBERS, *ADMINS}, Role.ADMIN: set(MEMBERS)}
+
+
+async def test_a_process_for_shuffles_may_call_what_its_records_need_and_nothing_else(
+    key: str,
+) -> None:
+    network, allowed = MemoryNetwork(), set()
+    config = Config(listen=US, cluster_key=key)
+    async with open_ringpop(config, network=network, store=MemoryStore()) as node:
+        await node.open_keyspace("k", partitions=4)
+        node.channel.serve("app", "*", lambda _incoming: Answer(ok=True))
+        served = sorted(node.channel.handlers.served)
+        async with caller(network, key, Role.SHUFFLES, "b") as channel:
+            for service, endpoint in served:
+                try:
+                    await channel.call(US, Call(service, endpoint, b"", b"\xc1", ttl_s=1.0))
+                except CallError as error:
+                    if "is for the role" in str(error):
+                        continue
+                allowed.add(endpoint)
+
+    assert len(served) > len(ADMINS) + len(MEMBERS)
+    assert allowed == {"/admin/members", *OF_RECORDS}
+
+
+async def test_a_member_gossips_in_its_own_name_alone(key: str) -> None:
+    network = MemoryNetwork()
+    async with (
+        open_ringpop(Config(listen=US, cluster_key=key), network=network),
+        caller(network, key, Role.MEMBER, "b") as channel,
+    ):
+        for source, permitted in (("b", True), ("c", False)):
+            ping = Ping("default", 100, source, *THEM, round(time.time() * 1000), None)
+            asked = call(PING, CODEC.encode_request(ping))
+            if permitted:
+                assert (await channel.call(US, asked)).ok
+            else:
+                with pytest.raises(BadRequest, match="it says that it is 'c', and is ringpop://"):
+                    await channel.call(US, asked)
+
+
+async def test_an_answer_in_another_name_is_not_used(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = MemoryNetwork()
+    forged = Member("c", *THEM, round(time.time() * 1000))
+
+    def join(_incoming: IncomingCall) -> Answer:
+        ack = JoinAck("default", "c", forged.incarnation, None, (forged,))
+        return Answer(ok=True, arg3=CODEC.encode_response(ack))
+
+    async with caller(network, key, Role.MEMBER, "b") as channel:
+        channel.serve(NODE_SERVICE, JOIN, join)
+        config = Config(listen=US, cluster_key=key, hosts=(THEM,))
+        async with open_ringpop(config, network=network, wait_ready=False) as node:
+            with trio.fail_after(10):
+                while not events_in(caplog, "peer-trouble"):
+                    await trio.sleep(0.01)
+            assert [member.name for member in node.members] == [str(US)]
+
+    assert "it says that it is 'c', and is ringpop://default/member/b" in str(
+        events_in(caplog, "peer-trouble")[0]
+    )
+
+
+@pytest.mark.parametrize("both_keys", [False, True], ids=["another key", "only we trust them"])
+async def test_a_node_whose_key_no_host_trusts_ends_and_takes_nothing_over(
+    key: str,
+    tmp_path: Path,
+    both_keys: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    network, store, other = MemoryNetwork(), MemoryStore(), str(tmp_path / "other")
+    trusted = read_keys(key) if both_keys else ()
+    write_keys(other, (new_key(), *trusted), replace=False)
+    async with open_ringpop(Config(listen=US, cluster_key=key), network=network, store=store) as a:
+        keyspace = await a.open_keyspace("k", partitions=4)
+        await keyspace.put("key", 1)
+        config = Config(listen=THEM, hosts=(US,), cluster_key=other)
+
+        with pytest.raises(JoinRefused, match=r"10.0.0.1:3000 refuses this node: .* trust"):
+            async with open_ringpop(config, network=network, store=store):
+                pass
+
+        assert [row.epoch for row in keyspace.table] == [1] * 4
+        assert await keyspace.get("key") == 1

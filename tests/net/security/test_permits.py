@@ -1,0 +1,213 @@
+"""Which role may use which keyspace, and that each door to keyspaces asks."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from ringpop_py import Config, ConfigError, open_ringpop
+from ringpop_py.base.address import Address
+from ringpop_py.base.errors import BadRequest, KeyspaceForbidden
+from ringpop_py.base.values import requests as messages
+from ringpop_py.base.values.declared import encode
+from ringpop_py.base.values.operations import Change, Write
+from ringpop_py.base.values.packed import a_map, decode_value, encode_value
+from ringpop_py.base.values.requests import (
+    ApplyRequest,
+    ReadRequest,
+    ScanRequest,
+    decode_results,
+)
+from ringpop_py.edge.admin.keyspaces import CREATE
+from ringpop_py.flow.shuffle.server.register import KEYSPACE
+from ringpop_py.net.security.identity import Identity, Role
+from ringpop_py.net.security.keys import new_key, write_keys
+from ringpop_py.net.security.permits import (
+    NOBODY,
+    OPERATORS,
+    USERS,
+    check_name,
+    check_use,
+    may_use,
+    roles_for,
+    signed,
+)
+from ringpop_py.net.wire.calls import NODE_SERVICE, Call
+from ringpop_py.state.actors.mail import ACTOR, Mail
+from ringpop_py.state.jobs import messages as jobs
+from ringpop_py.state.keyspaces.client_server import ClientServer
+from ringpop_py.state.keyspaces.endpoints import MEMBERS_ONLY, KeyspaceServer
+from ringpop_py.state.messages import DESCRIBE, OF_RECORDS, ROUTED, decode_answer
+from ringpop_py.state.placement.definition import Definition
+from ringpop_py.state.rows.pages import COLUMNS, ColumnsRequest
+from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.testing import MemoryNetwork
+from tests.net.security.test_nodes import THEM, US, caller
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from ringpop_py.node.ringpop import Ringpop
+
+SECOND: Final = Address.parse("10.0.0.3:3000")
+WRITE: Final = Write("a job", 1, (Change("x", "put", 1),))
+DECISION: Final = jobs.Decision((), "t", 1, b"")
+
+
+def bodies(name: str) -> dict[str, tuple[bytes, bytes]]:
+    """The head and body of a request to each door to keyspace *name*."""
+    requests: dict[str, Any] = {
+        messages.READ: ReadRequest(name, 1, ((0, ("x",)),)),
+        messages.SCAN: ScanRequest(name, 1, (0,)),
+        COLUMNS: ColumnsRequest(name, 1, ((0, ("x",)),)),
+        ACTOR: Mail(name, 1, 0, "counter", "x", "a job", 1, b""),
+        jobs.FINISH: jobs.FinishRequest(name, 1, "job", "1", b""),
+        jobs.DECIDE: jobs.DecideRequest(name, 1, "job", DECISION),
+        jobs.STATUS: jobs.JobId(name, 1, "job"),
+        jobs.SCHEMAS: jobs.SchemasRequest(name, 1),
+        jobs.SETTLE: jobs.JobId(name, 1, "job"),
+    }
+    found = {endpoint: (b"", encode(request)) for endpoint, request in requests.items()}
+    found[messages.APPLY] = b"", ApplyRequest(name, 1, ((0, (WRITE,)),)).encode()
+    found[jobs.STAGE] = encode(jobs.StageHead(name, 1, "job", "1", 0, 1)), b""
+    found[DESCRIBE] = b"", encode_value("msgpack", name)
+    return found | {ROUTED[each]: found[each] for each in ROUTED}
+
+
+def doors() -> set[str]:
+    """The endpoints about keyspaces that are not for members alone."""
+    none: Any = None
+    served = KeyspaceServer(none, none).endpoints().values()
+    between = {endpoint for handlers in served for endpoint in handlers} - MEMBERS_ONLY
+    return between | ClientServer(none, none, none).endpoints().keys()
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    path = str(tmp_path / "key")
+    write_keys(path, (new_key(),), replace=False)
+    return path
+
+
+@asynccontextmanager
+async def a_node(network: MemoryNetwork, key: str | None) -> AsyncIterator[Ringpop]:
+    config = Config(listen=US, cluster_key=key)
+    async with open_ringpop(config, network=network, store=MemoryStore()) as node:
+        own = Definition(name=KEYSPACE, partitions=1)
+        await node.keyspaces.open(own, is_own=True)
+        await node.open_keyspace("k", partitions=1)
+        yield node
+
+
+@pytest.mark.parametrize(
+    ("name", "permitted"),
+    [
+        ("k", USERS),
+        ("k~", USERS),
+        ("~shuffles", OPERATORS | {Role.SHUFFLES}),
+        ("~", OPERATORS),
+        ("~x", OPERATORS),
+    ],
+)
+def test_the_names_of_the_cluster_are_for_admins_and_members(
+    name: str, permitted: frozenset[Role]
+) -> None:
+    assert roles_for(name) == permitted
+    for role in Role:
+        identity = Identity("c", role, "job")
+        assert may_use(name, identity) is (role in permitted)
+    assert may_use(name, NOBODY) is (Role.CLIENT in permitted)
+
+
+def test_a_refusal_names_the_keyspace_the_roles_and_the_caller() -> None:
+    with pytest.raises(KeyspaceForbidden) as refused:
+        check_use("~shuffles", Identity("c", Role.CLIENT, "job"))
+    text = (
+        "'~shuffles' is the cluster's own, for the role shuffles or admin or member, "
+        "not ringpop://c/client/job"
+    )
+    assert text in str(refused.value)
+    with pytest.raises(KeyspaceForbidden, match="not a caller without an identity"):
+        check_use("~shuffles", NOBODY)
+    with pytest.raises(ConfigError, match="begin with ~ are those of the cluster's own"):
+        check_name("~x")
+
+
+async def refusals(network: MemoryNetwork, key: str, role: Role, name: str) -> set[str]:
+    """The doors that refuse *role* the keyspace *name*."""
+    refused = set()
+    async with caller(network, key, role, str(THEM)) as channel:
+        for endpoint, (head, body) in bodies(name).items():
+            call = Call(NODE_SERVICE, endpoint, head, body, ttl_s=5.0, scheme="msgpack")
+            try:
+                answer = (await channel.call(US, call)).arg3
+            except BadRequest as error:
+                if "is for the role" in str(error):
+                    refused.add(endpoint)
+                continue  # its body makes no sense, which nobody looks at before
+            routed = endpoint in ROUTED.values()
+            results = decode_answer(answer, 1)[0] if routed else decode_results(answer, 1)
+            if isinstance(results[0], KeyspaceForbidden):
+                refused.add(endpoint)
+    return refused
+
+
+def test_each_door_is_tried() -> None:
+    assert bodies("k").keys() == doors()
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_each_door_asks_who_may_use_the_keyspace(key: str, role: Role) -> None:
+    network = MemoryNetwork()
+    async with a_node(network, key) as node:
+        others = await refusals(network, key, role, "k")
+        refused = await refusals(network, key, role, KEYSPACE)
+        written = await (await node.keyspaces.get(KEYSPACE)).get("x")
+
+    # The process for shuffles has its records, and no keyspace of an application.
+    assert others == (doors() if role is Role.SHUFFLES else set())
+    expected = {Role.CLIENT: doors(), Role.SHUFFLES: doors() - OF_RECORDS}
+    assert refused == expected.get(role, set())
+    assert written == (None if role is Role.CLIENT else 1)
+
+
+async def test_an_application_opens_no_keyspace_of_the_cluster() -> None:
+    async with a_node(MemoryNetwork(), None) as node:
+        for settings in ({}, {"partitions": 1}):
+            with pytest.raises(ConfigError, match="the cluster's own keyspaces, not '~shuffles'"):
+                await node.open_keyspace(KEYSPACE, **settings)  # type: ignore[arg-type]
+
+
+async def created_by(network: MemoryNetwork, key: str, role: Role, **body: str) -> str:
+    """The creator of a keyspace that *role* has asked the second node for."""
+    packed = encode_value("msgpack", {"partitions": 1, **body})
+    async with caller(network, key, role, "job") as channel:
+        for path in (CREATE, "/admin/keyspaces/show"):
+            call = Call(NODE_SERVICE, path, b"", packed, ttl_s=5.0, scheme="msgpack")
+            said = a_map(decode_value("msgpack", (await channel.call(SECOND, call)).arg3), "answer")
+            packed = encode_value("msgpack", {"name": body["name"]})
+    return str(said["definition"].get("creator", ""))
+
+
+async def test_a_keyspace_has_the_client_as_creator_that_its_certificate_names(key: str) -> None:
+    """Also through a node without a store, which asks another one; whatever the request says."""
+    network = MemoryNetwork()
+    config = Config(listen=SECOND, hosts=(US,), cluster_key=key)
+    async with a_node(network, key), open_ringpop(config, network=network):
+        honest = await created_by(network, key, Role.CLIENT, name="honest")
+        forged = await created_by(network, key, Role.CLIENT, name="forged", creator="other")
+        admins = await created_by(network, key, Role.ADMIN, name="admins")
+
+    assert honest == forged == str(Identity("", Role.CLIENT, "job"))
+    assert admins == ""
+
+
+def test_a_creator_is_whom_keys_prove_and_nobody_else() -> None:
+    client, member = (Identity("c", role, "x") for role in (Role.CLIENT, Role.MEMBER))
+    for asked in ({"name": "k"}, {"name": "k", "creator": "forged"}):
+        assert signed(asked, client) == {"name": "k", "creator": str(client)}
+        assert signed(asked, None) == {"name": "k"}
+        assert signed(asked, member) == asked

@@ -1,0 +1,337 @@
+"""`ringpop_py.state.durable.host`: what comes and goes, and what does not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ringpop_py.base.errors import KeyspaceError, PartitionUnavailable, StoreFull
+from ringpop_py.net.transport.deadlines import now_us
+from ringpop_py.state.catalog.fence import FENCE, fence
+from ringpop_py.state.durable.driver import STRANGER_S
+from ringpop_py.state.durable.host import DurableHost
+from ringpop_py.state.placement.table import PartitionStatus, TableRow
+from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.state.table.entries import MemoryEntries
+from tests.logged import events_in
+from tests.state.keyspaces.clusters import a_cluster, all_online, key_at
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from ringpop_py.state.durable.partition import Partition
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def add_for(keyspace: Keyspace, seconds: float) -> int:
+    """How many additions to one key were acknowledged in that time."""
+    count, until = 0, trio.current_time() + seconds
+    while trio.current_time() < until:
+        try:
+            await keyspace.update("k", "add", 1, timeout_s=1)
+            count += 1
+        except KeyspaceError:
+            pass
+        await trio.sleep(0.1)
+    return count
+
+
+async def test_two_sides_of_a_cut_take_longer_and_longer_turns() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        keyspace = await a.open_keyspace("counts", partitions=2)
+        await all_online(keyspace, "a", "b")
+        other = await b.open_keyspace("counts")
+        cluster.isolate("b")
+        await trio.sleep(20)  # each gives the other up
+
+        counts: list[int] = []
+
+        async def add(through: Keyspace) -> None:
+            counts.append(await add_for(through, 60))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(add, keyspace)
+            nursery.start_soon(add, other)
+        cluster.network.heal()
+        await trio.sleep(30)
+
+        assert min(counts) > 50
+        assert keyspace.table[keyspace.partition_of("k")].epoch < 20
+        # Those that were not acknowledged may have taken effect, too.
+        total = await keyspace.get("k")
+        assert isinstance(total, int)
+        assert sum(counts) <= total
+
+
+async def test_a_member_that_leaves_or_drains_gives_everything_up_and_goes_on_serving() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a"), await cluster.start("b")
+        keyspace = await a.open_keyspace("counts", partitions=8)
+        await all_online(keyspace, "a", "b")
+        there = await b.open_keyspace("counts")
+
+        b.drain()
+        await all_online(keyspace, "a")
+        await there.put("drained", 1)
+        b.undrain()
+        await all_online(keyspace, "a", "b")
+        b.leave()
+        await all_online(keyspace, "a")
+        await there.put("left", 1)
+        b.rejoin()
+        await all_online(keyspace, "a", "b")
+
+        assert await keyspace.get_many(["drained", "left"]) == {"drained": 1, "left": 1}
+
+
+async def test_what_a_killed_member_had_is_taken_over_and_its_return_takes_only_its_share() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        await cluster.start("b")
+        keyspace = await a.open_keyspace("counts", partitions=8)
+        await all_online(keyspace, "a", "b")
+        await keyspace.update_many([(f"k{n}", "put", n) for n in range(50)])
+
+        cluster.isolate("b")
+        while keyspace.table.counts() != {"a": 8}:
+            await trio.sleep(0.1)
+        values = await keyspace.get_many(f"k{n}" for n in range(50))
+        cluster.network.heal()
+        await all_online(keyspace, "a", "b")
+
+        assert values == {f"k{n}": n for n in range(50)}
+        assert keyspace.table.counts() == {"a": 4, "b": 4}
+
+
+class Disk:
+    """Of a node that keeps entries on it."""
+
+    def __init__(self) -> None:
+        self.full = True
+
+    def entries(self) -> MemoryEntries:
+        return EntriesOn(self)
+
+
+class EntriesOn(MemoryEntries):
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def write(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
+        if self._disk.full:
+            message = "no space left"
+            raise PartitionUnavailable(message)
+        super().write(changed, deleted)
+
+
+async def test_a_member_with_a_full_disk_gains_nothing_and_ends_nothing() -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=8)
+        await keyspace.update_many([(f"k{n}", "put", n) for n in range(50)])
+        disk = Disk()
+
+        b = await cluster.start("b")
+        b.keyspaces.states.make_entries = disk.entries
+        await trio.sleep(20)
+        values = await keyspace.get_many(f"k{n}" for n in range(50))
+        disk.full = False
+        await all_online(keyspace, "a", "b")
+
+        assert values == {f"k{n}": n for n in range(50)}
+        assert await keyspace.get_many(f"k{n}" for n in range(50)) == values
+
+
+async def test_partitions_that_a_member_cannot_serve_any_more_go_to_the_others() -> None:
+    """It releases them by itself: what was committed is kept, though it could not be applied."""
+    async with a_cluster() as cluster:
+        disk = Disk()
+        disk.full = False
+        a = await cluster.start("a")
+        a.keyspaces.states.make_entries = disk.entries
+        keyspace = await a.open_keyspace("counts", partitions=4)
+        await keyspace.put("k", 1)
+        b = await cluster.start("b")
+        await all_online(keyspace, "a", "b")
+        there = await b.open_keyspace("counts")
+        mine = key_at(keyspace, "a")
+
+        disk.full = True
+        await keyspace.put(mine, 1, timeout_s=1)
+        a.drain()
+        with trio.fail_after(60):
+            await all_online(there, "b")
+
+        assert await there.get(mine) == 1
+        await there.put(mine, 2)
+        assert await there.get("k") == 1
+
+
+class StoreWithARival(MemoryStore):
+    """Just after a claim, when its owner asks whether the keyspace goes on, something happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rival: Callable[[], None] | None = None
+
+    def get(self, key: str) -> bytes | None:
+        """As any store's."""
+        if self.rival is not None and key.endswith("/dropped"):
+            rival, self.rival = self.rival, None
+            rival()
+        return super().get(key)
+
+
+async def test_who_hears_of_a_later_claim_while_it_claims_does_not_hold_on_to_its_own() -> None:
+    store = StoreWithARival()
+    async with a_cluster(store) as cluster:
+        a = await cluster.start("a")
+        (await cluster.start("b")).drain()
+        await trio.sleep(5)
+
+        def claim() -> None:
+            host = a.keyspaces.durable_host("counts")
+            fence(store, host.keys, 0)
+            host.driver.merge([TableRow(0, owner="b", epoch=2, status=PartitionStatus.ONLINE)])
+
+        store.rival = claim
+        keyspace = await a.open_keyspace("counts", partitions=1)
+        await trio.sleep(10)
+
+        partitions = a.keyspaces.durable_host("counts").driver.partitions
+        assert store.rival is None
+        assert keyspace.table.owners() == ("a",)
+        assert partitions[0].epoch == keyspace.table[0].epoch == 3
+
+
+class FullStore(MemoryStore):
+    """It has room for what is new of its own, but not for slots of journals that exist."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full: str | None = None
+        self.refused_count = 0
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """As any store's."""
+        if self.full is not None and key.startswith(self.full):
+            self.refused_count += 1
+            raise StoreFull(key)
+        return super().put_if_absent(key, value)
+
+
+async def test_an_owner_whose_store_has_no_room_for_a_release_is_asked_again_and_not_sealed() -> (
+    None
+):
+    store = FullStore()
+    async with a_cluster(store) as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("counts", partitions=4)
+        await keyspace.put("k", 1)
+        host = a.keyspaces.durable_host("counts")
+        journal = host.writer.journal.name
+
+        store.full = host.keys.journal(journal).root
+        await cluster.start("b")
+        await trio.sleep(5)
+        refused_count, store.full = store.refused_count, None
+        await all_online(keyspace, "a", "b")
+
+        assert refused_count > 1  # b has asked for them
+        assert host.writer.journal.name == journal
+        assert host.driver.seals_met == 0
+
+
+async def test_two_clusters_of_one_name_on_one_store_are_told_of_each_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = MemoryStore()
+    async with a_cluster(store) as one, a_cluster(store) as other:
+        a, b = await one.start("a"), await other.start("b")
+        keyspace = await a.open_keyspace("visits", partitions=1)
+        await keyspace.put("k", 1)
+        there = await b.open_keyspace("visits", partitions=1)
+        await there.put("k", 2)  # b does not know a, and takes over what nobody seems to serve
+        await keyspace.put("k", 3)  # a finds out, and takes it back
+        await trio.sleep(STRANGER_S + 1)
+
+    shared = events_in(caplog, "store-shared")
+
+    assert "b" in {event.fields["taken_by"] for event in shared}
+    assert "is not a member of this cluster" in str(shared[0])
+
+
+def lose(host: DurableHost, partition: Partition, to: str) -> None:
+    """As if *to* had won the claim of a partition after a fence."""
+    host.ownership._tell_lost(partition, to, now_us())
+    host.writer.carry_out()
+
+
+async def test_who_drops_a_keyspace_and_who_joins_a_little_later_are_no_strangers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("visits", partitions=4)
+        host = a.keyspaces.durable_host("visits")
+        await keyspace.put("k", 1)
+        lose(host, host.driver.partitions[0], "b")  # as if from the other side of a cut
+        await trio.sleep(STRANGER_S / 2)
+        await cluster.start("b")
+        await trio.sleep(STRANGER_S)
+        for partition in list(host.driver.partitions.values()):
+            lose(host, partition, FENCE)
+        await trio.sleep(STRANGER_S + 1)
+
+    assert events_in(caplog, "partition-lost")
+    assert events_in(caplog, "store-shared") == []
+
+
+async def test_a_partition_that_goes_to_another_member_is_no_stranger(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_cluster() as cluster:
+        a = await cluster.start("a")
+        keyspace = await a.open_keyspace("visits", partitions=4)
+        await cluster.start("b")
+        await all_online(keyspace, "a", "b")
+
+    assert events_in(caplog, "store-shared") == []
+
+
+async def test_a_bug_in_what_runs_beside_the_driver_leaves_the_partitions_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began: Counter[str] = Counter()
+    duties = DurableHost._duties
+
+    def with_bugs(host: DurableHost) -> dict[str, Callable[[], Awaitable[None]]]:
+        def failing(what: str, run: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+            async def once() -> None:
+                began[what] += 1
+                if began[what] == 1:
+                    raise ZeroDivisionError(what)
+                await run()
+
+            return once
+
+        return {what: failing(what, run) for what, run in duties(host).items()}
+
+    monkeypatch.setattr(DurableHost, "_duties", with_bugs)
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=8)
+        await all_online(keyspace, "a")
+        await trio.sleep(5)
+
+        assert len(began) == 4
+        assert set(began.values()) == {2}
+        await keyspace.put("k", 1)
+        assert await keyspace.get("k") == 1

@@ -1,0 +1,1139 @@
+"""`ringpop_py.state.durable.partition`: partitions that come and serve, with a store that fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+
+from ringpop_py.base.errors import (
+    ConditionFailed,
+    KeyspaceError,
+    OutcomeUnknown,
+    PartitionUnavailable,
+    StateDamaged,
+    StoreFull,
+    StoreUnavailable,
+)
+from ringpop_py.base.values.checksum import wrap
+from ringpop_py.base.values.operations import Change, Outcome, Write
+from ringpop_py.base.values.packed import encode_value
+from ringpop_py.state.catalog.checkpoints import Checkpoint, encode_checkpoint
+from ringpop_py.state.journal import codec
+from ringpop_py.state.journal.desk import Presence
+from ringpop_py.state.journal.records import Mark, Seal, Slot
+from ringpop_py.state.placement.duties import HeldBy, ReleaseSaid, Taken
+from ringpop_py.state.stores.memory import MemoryStore, StoreFault
+from ringpop_py.state.table.aggregations import Aggregations
+from ringpop_py.state.table.entries import MemoryEntries
+from ringpop_py.state.table.keyed import KeyedState
+from tests.state.durable.benches import (
+    KEYS,
+    Bench,
+    DistantStore,
+    RecordingStore,
+    a_bench,
+    acquire,
+    add,
+    anybody,
+    encode,
+    follow,
+    leave,
+    nobody,
+    put_checkpoint,
+    release,
+    total,
+    until,
+)
+from tests.state.table.reading import value_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ringpop_py.state.durable.partition import Partition
+
+pytestmark = pytest.mark.virtual_time
+
+
+# Groups.
+
+
+async def test_writes_that_wait_for_a_commit_go_together_with_the_next() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(partition.write, [add(number)])
+
+        assert await total(partition) == 100
+        assert len(bench.slots_of("a")) <= 2
+
+
+async def test_64_callers_on_16_partitions_share_a_few_slots() -> None:
+    async with a_bench() as bench:
+        partitions = [await bench.online("a", number) for number in range(16)]
+
+        async with trio.open_nursery() as nursery:
+            for number in range(64):
+                nursery.start_soon(partitions[number % 16].write, [add(number)])
+
+        assert [await total(partition) for partition in partitions] == [4] * 16
+        assert 1 <= len(bench.slots_of("a")) <= 2
+
+
+async def test_a_successor_finds_of_each_group_what_is_its_partitions() -> None:
+    async with a_bench() as bench:
+        partitions = [await bench.online("a", number) for number in range(4)]
+        async with trio.open_nursery() as nursery:
+            for number in range(40):
+                nursery.start_soon(partitions[number % 4].write, [add(number, f"k{number % 4}")])
+
+        found = [await bench.online("b", number) for number in range(4)]
+
+        for number, partition in enumerate(found):
+            assert await total(partition, f"k{number}") == 10
+            assert len(partition.state) == 1
+
+
+async def test_a_group_is_bounded() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a", group_writes_max=10)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(100):
+                nursery.start_soon(partition.write, [add(number)])
+
+        assert len(bench.slots_of("a")) >= 10
+        assert await total(partition) == 100
+
+
+async def test_more_writes_than_may_wait_are_refused_and_not_begun() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a", queue_writes_max=3)
+        refused = []
+
+        async def write(number: int) -> None:
+            try:
+                await partition.write([add(number)])
+            except PartitionUnavailable:
+                refused.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(write, number)
+
+        assert refused
+        assert await total(partition) == 10 - len(refused)
+
+
+async def test_a_partition_whose_queue_is_full_keeps_no_other_from_writing() -> None:
+    async with a_bench() as bench:
+        full = await bench.online("a", 0, queue_writes_max=3)
+        other = await bench.online("a", 1)
+        refused = []
+
+        async def write(partition: Partition, number: int) -> None:
+            try:
+                await partition.write([add(number)])
+            except PartitionUnavailable:
+                refused.append(partition.number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(10):
+                nursery.start_soon(write, full, number)
+            for number in range(3):
+                nursery.start_soon(write, other, number)
+
+        assert set(refused) == {0}
+        assert await total(other) == 3
+
+
+# A store that fails.
+
+
+async def test_an_answer_of_the_store_that_got_lost_doubles_nothing() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.LOSES_REPLY, count=3)
+
+        (outcome,) = await partition.write([add(1)])
+
+        assert outcome == Outcome((1,))
+        assert await total(partition) == 1
+        assert len(bench.slots_of("a")) == 1
+
+
+async def test_while_the_store_fails_new_writes_are_refused_and_the_old_one_goes_on() -> None:
+    async with a_bench() as bench:
+        partition, other = await bench.online("a"), await bench.online("a", 1)
+        bench.store.inject(StoreFault.FAILS, count=6)
+        outcomes: list[Any] = []
+
+        async def write() -> None:
+            outcomes.extend(await partition.write([add(1)]))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(StoreUnavailable):
+                await partition.write([add(2)])
+            with pytest.raises(StoreUnavailable):  # they share the journal
+                await other.write([add(2)])
+
+        assert outcomes == [Outcome((1,))]
+        assert await total(partition) == 1
+
+
+async def test_a_full_store_refuses_a_write_that_then_did_not_take_effect() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.FULL)
+
+        with pytest.raises(StoreFull):
+            await partition.write([add(1)])
+
+        assert await total(partition) is not None
+        assert await partition.write([add(1)]) == [Outcome((1,))]
+
+
+async def test_a_full_store_refuses_a_release_and_the_partition_is_served_on() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.FULL)
+
+        assert await release(partition, "b") is ReleaseSaid.NOT_YET
+
+        assert partition.presence is Presence.OWNED
+        assert await partition.write([add(1)]) == [Outcome((1,))]
+
+
+@pytest.mark.parametrize("verb", ["get", "list", "put_if_absent"])
+async def test_a_store_that_fails_for_a_while_only_delays_who_acquires(verb: str) -> None:
+    async with a_bench() as bench:
+        first = await bench.online("a")
+        await first.write([add(1)])
+        bench.store.inject(StoreFault.FAILS, verb=verb, count=5)
+
+        second = await bench.online("b")
+
+        assert await total(second) == 1
+
+
+async def test_who_acquires_gives_up_when_the_store_is_in_trouble_for_long() -> None:
+    async with a_bench() as bench:
+        bench.store.inject(StoreFault.FAILS, verb="list", count=1_000)
+        partition = bench.node("a").partition()
+
+        with trio.fail_after(10), pytest.raises(StoreUnavailable):
+            await acquire(partition, anybody)
+        bench.store.heal()
+        partition = bench.node("a").partition()
+        await acquire(partition, anybody)
+
+        assert partition.presence is Presence.OWNED
+        assert await partition.write([add(1)]) == [Outcome((1,))]
+
+
+async def test_a_claim_is_pursued_however_long_the_store_fails() -> None:
+    """If it took effect, nobody else could tell."""
+    async with a_bench() as bench:
+        partition = bench.node("a").partition()
+        bench.store.inject(StoreFault.FAILS, count=30)
+
+        await acquire(partition, anybody)
+
+        assert partition.presence is Presence.OWNED
+        assert trio.current_time() > 10
+
+
+# Reads.
+
+
+async def test_all_reads_that_wait_are_answered_by_one_look() -> None:
+    async with a_bench(DistantStore()) as bench:
+        partitions = [await bench.online("a", number) for number in range(8)]
+        found: list[object] = []
+        before = bench.store.calls["get"]
+
+        async def read(partition: Partition) -> None:
+            found.append(await total(partition))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(64):
+                nursery.start_soon(read, partitions[number % 8])
+
+        assert len(found) == 64
+        assert bench.store.calls["get"] - before <= 2
+
+
+async def test_reads_that_wait_beside_a_write_are_answered_by_its_commit() -> None:
+    async with a_bench(DistantStore()) as bench:
+        first, second = await bench.online("a", 0), await bench.online("a", 1)
+        before = bench.store.calls["get"]
+        found: list[object] = []
+
+        async def read(partition: Partition) -> None:
+            found.append(await total(partition))
+
+        async with trio.open_nursery() as nursery:
+            # All of them are queued before the worker begins.
+            nursery.start_soon(first.write, [add(1)])
+            nursery.start_soon(read, first)
+            nursery.start_soon(read, second)
+
+        assert len(found) == 2
+        assert bench.store.calls["get"] - before <= 1
+
+
+async def test_of_a_store_that_takes_no_time_a_read_is_one_look_without_a_task() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        before = bench.store.calls["get"]
+
+        assert await total(partition) == 1
+
+        assert bench.store.calls["get"] - before == 1
+        assert not bench.node("a").writer.working
+
+
+async def test_a_read_is_not_answered_while_the_store_fails() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.FAILS, verb="get")
+
+        with pytest.raises(StoreUnavailable):
+            await total(partition)
+
+        assert await partition.read(len) == 0
+
+
+# Fences.
+
+
+async def seal(bench: Bench, node: str, by: str = "z", *, slot: int | None = None) -> int:
+    """Seal the journal of *node* where its next group would go, without taking anything."""
+    at = bench.node(node).writer.journal.next_slot if slot is None else slot
+    key = bench.slot_key(node, at)
+    assert bench.store.put_if_absent(key, codec.encode_record(Seal(by), key))
+    return at
+
+
+async def test_an_owner_that_was_replaced_finds_out_with_its_next_write() -> None:
+    async with a_bench() as bench:
+        old = await bench.online("a")
+        await old.write([add(1)])
+        new = await bench.online("b")
+
+        with pytest.raises(PartitionUnavailable, match="has left this node"):
+            await old.write([add(2)])
+
+        assert bench.node("a").told == [("fenced", [0], "b"), ("lost", 0, "b")]
+        assert old.presence is Presence.LOST
+        assert old.epoch == 0
+        assert len(old.state) == 0
+        assert await total(new) == 1
+
+
+async def test_an_owner_that_was_replaced_finds_out_with_its_next_read_unless_stale_will_do() -> (
+    None
+):
+    async with a_bench() as bench:
+        old = await bench.online("a")
+        await old.write([add(1)])
+        new = await bench.online("b")
+        await new.write([add(2)])
+
+        stale = await old.read(lambda state: value_in(state, "k"), stale=True)
+        with pytest.raises(PartitionUnavailable):
+            await total(old)
+        await until(lambda: old.presence is Presence.LOST)
+
+        assert stale == 1
+        assert bench.node("a").told[-1] == ("lost", 0, "b")
+
+
+async def test_a_write_that_met_a_seal_is_done_once_its_partition_is_claimed_again() -> None:
+    async with a_bench() as bench:
+        kept, taken = await bench.online("a", 0), await bench.online("a", 1)
+        await kept.write([add(1)])
+        other = await bench.online("b", 1)
+
+        (outcome,) = await kept.write([add(2)])
+
+        assert outcome == Outcome((2,))
+        assert (kept.epoch, kept.presence) == (2, Presence.OWNED)
+        # The other claim, which b has won already, takes a look more.
+        await until(lambda: taken.presence is Presence.LOST)
+        assert sorted(map(str, bench.node("a").told)) == sorted(
+            map(str, [("fenced", [0, 1], "b"), ("claimed again", 0, 2), ("lost", 1, "b")])
+        )
+        assert len(bench.slots_of("a")) == 1  # of the new journal
+        assert await total(other) is not None
+
+
+async def test_writes_and_reads_that_wait_are_done_after_the_next_claim_in_their_order() -> None:
+    async with a_bench(DistantStore()) as bench:
+        partition = await bench.online("a")
+        await partition.write([add(0)])
+        await seal(bench, "a")
+        ended: list[object] = []
+
+        async def write(number: int) -> None:
+            (outcome,) = await partition.write([add(number)])
+            ended.append(outcome)
+
+        async def read() -> None:
+            ended.append(await total(partition))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(1, 11):
+                nursery.start_soon(write, number)
+            nursery.start_soon(read)
+
+        assert len(ended) == 11
+        assert await total(partition) == 11
+        assert partition.epoch == 2
+        assert bench.node("a").told == [("fenced", [0], "z"), ("claimed again", 0, 2)]
+
+
+async def test_what_waits_for_a_claim_that_another_node_wins_is_refused() -> None:
+    async with a_bench() as bench:
+        old = await bench.online("a")
+        await bench.online("b")
+        ended: list[str] = []
+
+        async def write(number: int) -> None:
+            try:
+                await old.write([add(number)])
+                ended.append("written")
+            except PartitionUnavailable as error:
+                ended.append(str(error))
+
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(write, number)
+
+        assert ended == ["partition 0 has left this node"] * 5
+
+
+async def test_who_was_fenced_and_cannot_know_of_a_write_says_that_it_may_have_taken_effect() -> (
+    None
+):
+    """A seal where others have deleted what was there, as the mark beyond it shows."""
+    async with a_bench() as bench:
+        partition, other = await bench.online("a", 0), await bench.online("a", 1)
+        journal = KEYS.journal(bench.node("a").writer.journal.name)
+        at = await seal(bench, "a", "b")
+        mark = journal.mark(at + 1)
+        bench.store.put_if_absent(mark, codec.encode_mark(Mark({}), mark))
+
+        with pytest.raises(OutcomeUnknown, match="b has taken over partition 0"):
+            await partition.write([add(1)])
+
+        assert bench.node("a").told == [("fenced", [], "b"), ("lost", 0, "b"), ("lost", 1, "b")]
+        assert {partition.presence, other.presence} == {Presence.LOST}
+        with pytest.raises(PartitionUnavailable):
+            await other.write([add(1)])
+
+
+async def test_a_node_whose_journal_was_sealed_wrongly_is_back_with_one_put_each() -> None:
+    store = RecordingStore()
+    async with a_bench(store) as bench:
+        partitions = [await bench.online("a", number) for number in range(16)]
+        for partition in partitions:
+            await partition.write([add(partition.number)])
+        sealed = bench.slot_key("a", await seal(bench, "a"))
+        store.said.clear()
+
+        with pytest.raises(PartitionUnavailable, match="claimed again; retry"):
+            await total(partitions[0])
+        await until(lambda: all(p.presence is Presence.OWNED for p in partitions))
+
+        # The look that met the seal, and that of the reader at the new journal. No other slot.
+        claims = [("put", KEYS.partition(number).claim(2)) for number in range(16)]
+        looks = [("get", sealed), ("get", bench.slot_key("a", 1))]
+        assert sorted(store.said) == sorted(claims + looks)
+        assert [partition.epoch for partition in partitions] == [2] * 16
+        assert [await total(partition) for partition in partitions] == [1] * 16
+
+
+async def test_an_owner_that_lives_is_not_replaced() -> None:
+    async with a_bench() as bench:
+        first = await bench.online("a")
+        other = bench.node("b").partition()
+
+        fact = await acquire(other, nobody)
+
+        assert isinstance(fact, HeldBy)
+        assert fact.owner == "a"
+        assert other.presence is Presence.PENDING
+        assert other.recovery.journal_of(1) == bench.node("a").writer.journal.name
+        assert await first.write([add(1)]) == [Outcome((1,))]
+
+
+async def test_a_refused_write_is_answered_by_what_is_true_now() -> None:
+    """A condition is not decided upon by an owner that was replaced."""
+    async with a_bench() as bench:
+        old = await bench.online("a")
+        await old.write([add(1)])
+        new = await bench.online("b")
+        await new.write([Write("t", 1, (Change("k", "delete"),))])
+        put = Write("t", 2, (Change("k", "put_if_absent", 7),))
+
+        with pytest.raises(PartitionUnavailable):
+            await old.write([put])
+
+        assert await new.write([put]) == [Outcome((7,))]
+        (outcome,) = await new.write([Write("t", 3, put.changes)])
+        assert isinstance(outcome, ConditionFailed)
+
+
+async def test_a_condition_that_waited_for_a_claim_is_decided_upon_after_it() -> None:
+    async with a_bench(DistantStore()) as bench:
+        partition = await bench.online("a")
+        await seal(bench, "a")
+        put = Write("t", 1, (Change("k", "put_if_absent", 7),))
+        outcomes: list[object] = []
+
+        async def write(each: Write) -> None:
+            outcomes.extend(await partition.write([each]))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write, put)
+            nursery.start_soon(write, Write("t", 2, put.changes))
+
+        assert sorted(type(outcome).__name__ for outcome in outcomes) == [
+            "ConditionFailed",
+            "Outcome",
+        ]
+
+
+# Releases.
+
+
+async def test_a_handoff_loses_and_doubles_nothing_of_what_is_written_meanwhile() -> None:
+    async with a_bench() as bench:
+        source, target = await bench.online("a"), bench.node("b").partition()
+        acknowledged: list[int] = []
+        refused: list[int] = []
+
+        async def write(number: int) -> None:
+            try:
+                await source.write([add(number)])
+                acknowledged.append(number)
+            except PartitionUnavailable:
+                refused.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(write, number)
+            await follow(target)
+            for number in range(20, 40):
+                nursery.start_soon(write, number)
+            await release(source, "b")
+            for number in range(40, 60):
+                nursery.start_soon(write, number)
+        await acquire(target, nobody)
+
+        assert await total(target) == len(acknowledged)
+        assert len(acknowledged) + len(refused) == 60
+        await target.write([add(number) for number in refused])
+        assert await total(target) == 60
+
+
+async def test_what_was_queued_before_a_release_is_done_and_what_comes_later_is_refused() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a", group_writes_max=1)
+        ended: dict[int, str] = {}
+
+        async def write(number: int) -> None:
+            try:
+                await partition.write([add(number)])
+                ended[number] = "written"
+            except PartitionUnavailable:
+                ended[number] = "refused"
+
+        async with trio.open_nursery() as nursery:
+            for number in range(5):
+                nursery.start_soon(write, number)
+            await trio.lowlevel.checkpoint()  # they are queued before it
+            nursery.start_soon(release, partition, "b")
+            await trio.lowlevel.checkpoint()
+            nursery.start_soon(write, 5)
+
+        assert ended == {**dict.fromkeys(range(5), "written"), 5: "refused"}
+        with pytest.raises(PartitionUnavailable, match="is released here"):
+            await partition.write([add(6)])
+        assert await release(partition, "c") is ReleaseSaid.NOT_MINE
+        target = bench.node("b").partition()
+        assert isinstance(await acquire(target, nobody), Taken)
+        assert await total(target) == 5
+
+
+async def test_a_release_of_one_partition_keeps_the_others() -> None:
+    async with a_bench() as bench:
+        going, staying = await bench.online("a", 0), await bench.online("a", 1)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(release, going, "b")
+            for number in range(10):
+                nursery.start_soon(staying.write, [add(number)])
+
+        target = bench.node("b").partition(0)
+        assert isinstance(await acquire(target, nobody), Taken)
+        assert await total(staying) == 10
+        assert (staying.epoch, bench.node("a").told) == (1, [])
+
+
+async def test_a_release_that_met_a_seal_is_done_after_the_next_claim() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await seal(bench, "a")
+
+        await release(partition, "b")
+
+        assert bench.node("a").told[-1] == ("claimed again", 0, 2)
+        target = bench.node("b").partition()
+        fact = await acquire(target, nobody)
+        assert isinstance(fact, Taken)
+        assert fact.epoch == 3
+
+
+# Giving up.
+
+
+def has_let_go(bench: Bench, number: int) -> bool:
+    """Whether node a neither has a partition nor claims it."""
+    writer = bench.node("a").writer
+    journal = writer.journal
+    return writer.ownership.is_settled(number, journal.name)
+
+
+async def test_a_partition_that_is_given_up_is_released_to_nobody_in_particular() -> None:
+    async with a_bench() as bench:
+        partition, other = await bench.online("a", 0), await bench.online("a", 1)
+        await partition.write([add(1)])
+
+        leave(partition)
+        await until(lambda: partition.epoch == 0)
+        target = bench.node("b").partition(0)
+
+        assert isinstance(await acquire(target, nobody), Taken)
+        assert await total(target) == 1
+        assert partition.presence is Presence.LOST
+        with pytest.raises(PartitionUnavailable):
+            await partition.write([add(2)])
+        await until(lambda: len(partition.state) == 0)
+        assert await other.write([add(1)]) == [Outcome((1,))]
+
+
+async def test_the_release_of_what_was_given_up_is_repeated_until_there_is_room() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.FULL, count=3)
+
+        leave(partition)
+        await until(lambda: partition.epoch == 0)
+
+        target = bench.node("b").partition()
+        assert isinstance(await acquire(target, nobody), Taken)
+
+
+async def test_what_is_still_being_released_here_is_waited_for_before_it_comes_back() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        bench.store.inject(StoreFault.FULL, count=2)
+        leave(partition)
+
+        wanted_again = await bench.online("a")
+
+        assert partition.presence is Presence.LOST
+        assert trio.current_time() > 1  # until there was room for the release
+        assert wanted_again.epoch == 2
+        assert await total(wanted_again) == 1
+
+
+async def test_what_came_back_is_not_released_by_what_was_left_of_its_first_stay() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.FULL, count=2)
+        leave(partition)
+        leave(partition)
+
+        wanted_again = await bench.online("a")
+        await trio.sleep(10)
+
+        assert wanted_again.presence is Presence.OWNED
+        assert await wanted_again.write([add(1)]) == [Outcome((1,))]
+        assert wanted_again.epoch == 2
+
+
+async def test_a_claim_on_its_way_is_pursued_though_nobody_wants_it_and_then_released() -> None:
+    async with a_bench() as bench:
+        partition = bench.node("a").partition()
+        bench.store.inject(StoreFault.FAILS, count=20)
+        refused: list[str] = []
+
+        async def claim() -> None:
+            with pytest.raises(PartitionUnavailable) as caught:
+                await acquire(partition, anybody)
+            refused.append(str(caught.value))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(claim)
+            await until(lambda: bench.store.calls["put_if_absent"] > 0)
+            assert not bench.node("a").writer.ownership.is_settled(
+                0, bench.node("a").writer.journal.name
+            )
+            leave(partition)
+        await until(lambda: has_let_go(bench, 0))
+
+        assert refused == ["partition 0 is not wanted here any more"]
+        assert partition.presence is Presence.LOST
+        fact = await acquire(bench.node("b").partition(), nobody)
+        assert isinstance(fact, Taken)
+        assert fact.epoch == 2
+
+
+async def test_what_was_given_up_while_it_was_claimed_again_is_released_then() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await seal(bench, "a")
+        bench.store.inject(StoreFault.FAILS, count=5)
+        with pytest.raises(PartitionUnavailable):
+            await total(partition)
+
+        leave(partition)
+        await until(lambda: has_let_go(bench, 0))
+
+        fact = await acquire(bench.node("b").partition(), nobody)
+        assert isinstance(fact, Taken)
+        assert fact.epoch == 3
+        assert ("claimed again", 0, 2) not in bench.node("a").told
+
+
+class WithoutClaims(MemoryStore):
+    """It takes no claims, while `fails`."""
+
+    fails = False
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        if self.fails and "/claims/" in key:
+            raise StoreUnavailable(key)
+        return super().put_if_absent(key, value)
+
+
+async def test_what_waits_for_a_claim_hears_at_once_that_its_partition_was_given_up() -> None:
+    store = WithoutClaims()
+    async with a_bench(store) as bench:
+        partition = await bench.online("a")
+        await seal(bench, "a")
+        store.fails = True
+        refused: list[str] = []
+
+        async def write() -> None:
+            with pytest.raises(PartitionUnavailable) as caught:
+                await partition.write([add(1)])
+            refused.append(str(caught.value))
+
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write)
+                await until(lambda: partition.waiting)
+                leave(partition)
+        store.fails = False
+        await until(lambda: has_let_go(bench, 0))
+
+        assert refused == ["partition 0 has left this node"]
+        assert partition.presence is Presence.LOST
+
+
+async def test_what_was_given_up_and_met_a_seal_is_claimed_only_to_be_released() -> None:
+    async with a_bench() as bench:
+        unwanted, other = await bench.online("a", 0), await bench.online("a", 1)
+        await unwanted.write([add(1)])
+        await seal(bench, "a")
+
+        leave(unwanted)
+        await until(lambda: has_let_go(bench, 0))
+
+        assert unwanted.presence is Presence.LOST
+        assert bench.node("a").told == [("fenced", [1], "z"), ("claimed again", 1, 2)]
+        assert await other.write([add(1)]) == [Outcome((1,))]
+        target = bench.node("b").partition(0)
+        fact = await acquire(target, nobody)
+        assert fact == Taken(3)
+        assert await total(target) == 1
+
+
+class StoreWithAWatcher(MemoryStore):
+    """Calls a function just after a claim was put."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claimed: Callable[[], object] | None = None
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        done = super().put_if_absent(key, value)
+        if self.claimed is not None and "/claims/" in key:
+            claimed, self.claimed = self.claimed, None
+            claimed()
+        return done
+
+
+@pytest.mark.parametrize("tries", range(8))  # two tasks can run in either order
+async def test_a_partition_that_was_fenced_as_soon_as_it_came_is_claimed_again(
+    tries: int,
+) -> None:
+    store = StoreWithAWatcher()
+    async with a_bench(store) as bench:
+        for name in "bcd":  # so that several claims are read at a time
+            await (await bench.online(name)).write([add(tries, name)])
+        first = await bench.online("a", 1)
+        claimed = trio.Event()
+
+        async def look() -> None:
+            await claimed.wait()
+            with pytest.raises(PartitionUnavailable):
+                await total(first)
+
+        def seal_now() -> None:
+            key = bench.slot_key("a", 1)
+            bench.store.put_if_absent(key, codec.encode_record(Seal("x"), key))
+            claimed.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            await trio.testing.wait_all_tasks_blocked()
+            store.claimed = seal_now
+            second = await bench.online("a", 0)
+        await until(lambda: second.presence is Presence.OWNED)
+
+        assert second.epoch == 5
+        assert await total(second, "b") == 1
+        assert first.epoch == 2
+
+
+# Damage.
+
+
+async def test_a_damaged_record_keeps_a_partition_from_coming_and_is_told_of() -> None:
+    async with a_bench() as bench:
+        first = await bench.online("a")
+        await first.write([add(1)])
+        key = bench.slots_of("a")[-1]
+        whole = bench.store.get(key)
+        assert whole is not None
+        bench.store.delete([key])
+        bench.store.put_if_absent(key, whole[:-3])
+        second = bench.node("b").partition()
+
+        with pytest.raises(StateDamaged, match=key):
+            await acquire(second, anybody)
+        bench.store.delete([key])
+        bench.store.put_if_absent(key, whole)
+        third = bench.node("b").partition()
+        await acquire(third, anybody)
+
+        assert key in str(second.trouble)
+        assert third.trouble is None
+        assert await total(third) == 1
+
+
+async def test_a_lost_slot_and_a_lost_claim_are_named_by_their_keys() -> None:
+    async with a_bench() as bench:
+        first = await bench.online("a")
+        for number in range(3):
+            await first.write([add(number)])
+        slot, claim = bench.slots_of("a")[0], KEYS.partition(0).claim(1)
+        values = {key: bench.store.get(key) or b"" for key in (slot, claim)}
+        await bench.online("b")
+
+        for key, value in values.items():
+            bench.store.delete([key])
+            with pytest.raises(StateDamaged, match=f"partition 0.*{key} is gone"):
+                await acquire(bench.node("c").partition(), anybody)
+            bench.store.put_if_absent(key, value)
+        third = await bench.online("c")
+
+        assert await total(third) == 3
+
+
+async def test_a_lost_checkpoint_is_named_by_its_key() -> None:
+    async with a_bench() as bench:
+        first = await bench.online("a")
+        await first.write([add(1)])
+        assert await put_checkpoint(first)
+        await bench.node("a").writer.trim()
+        (key,) = bench.store.list(KEYS.partition(0).checkpoints)
+        bench.store.delete([key])
+
+        with pytest.raises(StateDamaged, match=f"{key} is gone"):
+            await acquire(bench.node("b").partition(), anybody)
+
+
+async def test_a_group_whose_body_is_no_state_is_damage() -> None:
+    async with a_bench() as bench:
+        await bench.online("a")
+        key = bench.slot_key("a", 1)
+        row = [[0, 1, "no body"]]
+        record = wrap(encode_value("msgpack", ["group", row]), key)
+        bench.store.put_if_absent(key, record)
+
+        with pytest.raises(StateDamaged, match=key):
+            await acquire(bench.node("b").partition(), anybody)
+
+
+async def test_an_owner_that_meets_a_damaged_record_answers_no_read() -> None:
+    async with a_bench() as bench:
+        owner = await bench.online("a")
+        key = bench.slot_key("a", 1)
+        bench.store.put_if_absent(key, b"a seal, perhaps")
+
+        with pytest.raises(StoreUnavailable):
+            await total(owner)
+
+        assert key in str(owner.trouble)
+
+
+async def test_a_checkpoint_under_the_key_of_another_partition_is_noticed() -> None:
+    async with a_bench() as bench:
+        await bench.online("a")
+        state = KeyedState(encode, Aggregations())
+        of_another = Checkpoint("counts", 1, 1, Slot(1, 0), (), state.whole())
+        key = KEYS.partition(0).checkpoint(Slot(1, 0))
+        bench.store.put_if_absent(key, encode_checkpoint(of_another))
+
+        with pytest.raises(StateDamaged, match=key):
+            await bench.online("b")
+
+
+# A state that fails.
+
+
+class Disk:
+    """What entries are written to."""
+
+    def __init__(self, *, full: bool) -> None:
+        self.full = full
+
+
+class EntriesOn(MemoryEntries):
+    """On a disk that may be full."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def write(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
+        if self._disk.full:
+            message = "no space left"
+            raise PartitionUnavailable(message)
+        super().write(changed, deleted)
+
+
+async def test_who_cannot_take_in_what_was_written_fails_to_acquire_and_can_try_again() -> None:
+    async with a_bench() as bench:
+        first = await bench.online("a")
+        for number in range(5):
+            await first.write([add(number)])
+        disk = Disk(full=True)
+        for _ in range(2):
+            second = bench.node("b").partition(0, EntriesOn(disk))
+            with pytest.raises(PartitionUnavailable, match="no space"):
+                await acquire(second, anybody)
+            assert second.presence is Presence.LOST
+        assert await total(first) == 5
+        disk.full = False
+        second = bench.node("b").partition(0, EntriesOn(disk))
+        await acquire(second, anybody)
+
+        assert await total(second) == 5
+
+
+async def test_a_write_that_cannot_be_applied_is_acknowledged_and_its_partition_is_released() -> (
+    None
+):
+    async with a_bench() as bench:
+        disk = Disk(full=False)
+        failing = await bench.node("a").online(0, EntriesOn(disk))
+        other = await bench.online("a", 1)
+        await failing.write([add(1)])
+        disk.full = True
+        outcomes: list[object] = []
+
+        async def write(partition: Partition) -> None:
+            outcomes.extend(await partition.write([add(2)]))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write, failing)
+            nursery.start_soon(write, other)
+
+        assert sorted(map(str, outcomes)) == sorted(map(str, [Outcome((2,)), Outcome((1,))]))
+        assert failing.presence is Presence.LOST
+        assert bench.node("a").told == [("lost", 0, "")]
+        await until(lambda: has_let_go(bench, 0))
+        target = bench.node("b").partition(0)
+        assert isinstance(await acquire(target, nobody), Taken)
+        assert await total(target) == 2
+        assert await total(other) == 1
+
+
+async def test_what_waits_for_a_partition_whose_state_has_failed_is_refused() -> None:
+    async with a_bench(DistantStore()) as bench:
+        disk = Disk(full=False)
+        partition = await bench.node("a", group_writes_max=1).online(0, EntriesOn(disk))
+        disk.full = True
+        ended: list[str] = []
+
+        async def use(what: str) -> None:
+            try:
+                if what == "write":
+                    await partition.write([add(len(ended))])
+                else:
+                    await total(partition)
+                ended.append(what)
+            except KeyspaceError as error:
+                ended.append(type(error).__name__)
+
+        async with trio.open_nursery() as nursery:
+            for what in ("write", "write", "read"):
+                nursery.start_soon(use, what)
+
+        # One of the writes was in the first group, and nothing is answered from the old state.
+        assert sorted(ended) == ["PartitionUnavailable", "PartitionUnavailable", "write"]
+
+
+# Callers without a task of their own.
+
+
+async def result_of(begin: Callable[..., object], asked: object, **options: bool) -> object:
+    """The result that *begin* returns, or that comes later."""
+    results: list[object] = []
+    now = begin(asked, results.append, **options)
+    if now is not None:
+        return now
+    await until(lambda: bool(results))
+    (result,) = results
+    return result
+
+
+async def test_who_has_no_task_has_the_results_of_those_who_have() -> None:
+    async with a_bench(DistantStore()) as bench:
+        partition = await bench.online("a")
+
+        assert await result_of(partition.begin_write, [add(1), add(2)]) == [
+            Outcome((1,)),
+            Outcome((2,)),
+        ]
+        assert await result_of(partition.begin_read, len, stale=False) == 1
+        assert partition.begin_read(len, fail, stale=True) == 1
+        await release(partition, "b")
+        for refused in (
+            partition.begin_write([add(3)], fail),
+            partition.begin_read(len, fail, stale=False),
+        ):
+            assert isinstance(refused, PartitionUnavailable)
+
+
+def fail(_: object) -> None:
+    pytest.fail("the result was there")
+
+
+async def test_who_has_no_task_hears_that_the_store_fails() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.FAILS, verb="get")
+
+        assert isinstance(await result_of(partition.begin_read, len, stale=False), StoreUnavailable)
+        assert await result_of(partition.begin_read, len, stale=False) == 0
+
+
+async def test_what_no_task_will_do_is_refused_and_not_queued(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_bench() as bench:
+        partition, writer = await bench.online("a"), bench.node("a").writer
+        await until(lambda: not writer.working)
+
+        def ended(*_: object) -> None:
+            raise PartitionUnavailable("the share has ended")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "_spawn", ended)
+            for refused in (
+                partition.begin_write([add(1)], fail),
+                partition.begin_read(len, fail, stale=False),
+            ):
+                assert isinstance(refused, PartitionUnavailable)
+            patch.setattr(writer.store, "quick", False)
+            for ask in (partition.write([add(1)]), partition.read(len)):
+                with pytest.raises(PartitionUnavailable):
+                    await ask
+
+        assert writer.desk.empty
+        assert await partition.read(len) == 0
+
+
+async def test_a_reader_that_fails_harms_no_other() -> None:
+    async with a_bench(DistantStore()) as bench:
+        partition = await bench.online("a")
+        results: list[object] = []
+        for look in (len, lambda _: 1 / 0, len):
+            assert partition.begin_read(look, results.append, stale=False) is None
+
+        await until(lambda: len(results) == 3)
+
+        assert (results[0], type(results[1]), results[2]) == (0, ZeroDivisionError, 0)
+
+
+async def test_nothing_is_read_from_a_state_that_has_failed() -> None:
+    async with a_bench(DistantStore()) as bench:
+        disk = Disk(full=False)
+        partition = await bench.node("a").online(0, EntriesOn(disk))
+        disk.full = True
+        results: list[object] = []
+
+        partition.begin_write([add(1)], results.append)
+        partition.begin_read(len, results.append, stale=False)  # it rides with the commit
+        await until(lambda: len(results) == 2)
+
+        assert results[0] == [Outcome((1,))]
+        assert isinstance(results[1], PartitionUnavailable)
+
+
+# Copies.
+
+
+async def test_a_copy_has_what_was_acknowledged_and_puts_nothing() -> None:
+    async with a_bench() as bench:
+        owner = await bench.online("a")
+        await owner.write([add(1)])
+        bench.store.calls.clear()
+        copy = bench.node("b").copy()
+
+        await copy.read()
+        await owner.write([add(2)])
+        first = value_in(copy.state, "k")
+        await copy.read()
+
+        assert first == 1
+        assert value_in(copy.state, "k") == 2
+        assert bench.store.calls["put_if_absent"] == 1  # the second write
+
+
+async def test_a_node_copies_what_it_has_itself() -> None:
+    async with a_bench() as bench:
+        owner = await bench.online("a")
+        await owner.write([add(1)])
+        copy = bench.node("a").copy()
+
+        await copy.read()
+
+        assert value_in(copy.state, "k") == 1
+        assert await owner.write([add(2)]) == [Outcome((2,))]

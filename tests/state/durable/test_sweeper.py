@@ -1,0 +1,201 @@
+"""`ringpop_py.state.durable.sweeper`: journals of nodes that have ended do not stay for ever."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ringpop_py.base.errors import StoreUnavailable
+from ringpop_py.state.catalog.high_water import ReachedBook
+from ringpop_py.state.catalog.journalstore import JournalStore
+from ringpop_py.state.catalog.layout import KeyspaceKeys
+from ringpop_py.state.durable.sweeper import SWEEP_S, Sweeper
+from ringpop_py.state.journal import codec
+from ringpop_py.state.journal.records import Seal
+from ringpop_py.state.stores.memory import StoreFault
+from ringpop_py.state.tasks import Worker
+from tests.logged import events_in
+from tests.state.durable.benches import (
+    KEYS,
+    Bench,
+    a_bench,
+    acquire,
+    add,
+    nobody,
+    put_checkpoint,
+    release,
+    total,
+)
+from tests.state.keyspaces.clusters import a_cluster, all_online
+
+if TYPE_CHECKING:
+    from ringpop_py.state.stores.store import Store
+
+pytestmark = pytest.mark.virtual_time
+
+
+def sweeper_of(bench: Bench, node: str) -> Sweeper:
+    worker = Worker(bench.store, 1)
+    logs = JournalStore(KEYS, worker)
+    reached = ReachedBook(bench.store, KEYS)
+    return Sweeper(KEYS, worker, bench.node(node).writer, logs, reached)
+
+
+def names_in(store: Store, keys: KeyspaceKeys) -> list[str]:
+    """The journals that still have slots."""
+    found = [key for key in store.list(keys.journals) if "/mark/" not in key]
+    return list(dict.fromkeys(map(keys.journal_in, found)))
+
+
+def slots_in(store: Store, name: str) -> list[int]:
+    slots, _ = KEYS.journal(name).numbers(store.list(KEYS.journal(name).root))
+    return slots
+
+
+async def test_what_later_owners_have_covered_of_other_journals_is_deleted() -> None:
+    async with a_bench() as bench:
+        for number in range(3):
+            former = await bench.online("a", number)
+            await former.write([add(1)])
+        name = bench.node("a").writer.journal.name
+        successors = [await bench.online("b", number) for number in range(3)]
+        for partition in successors:
+            assert await put_checkpoint(partition)
+
+        await sweeper_of(bench, "b").sweep()
+
+        (slot,) = slots_in(bench.store, name)
+        key = KEYS.journal(name).slot(slot)
+        assert codec.decode_record(bench.store.get(key) or b"", key) == Seal("b")
+        third = await bench.online("c", 0)
+        assert await total(third) == 1
+
+
+async def test_what_nobody_has_covered_stays() -> None:
+    async with a_bench() as bench:
+        former = await bench.online("a", 0)
+        await former.write([add(1)])
+        name = bench.node("a").writer.journal.name
+        await bench.online("b", 0)
+
+        await sweeper_of(bench, "b").sweep()
+
+        assert slots_in(bench.store, name) == [1, 2]
+
+
+async def test_the_journal_of_its_own_writer_is_left_to_that() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        assert await put_checkpoint(partition)
+
+        await sweeper_of(bench, "a").sweep()
+        mine = len(bench.slots_of("a"))
+        await sweeper_of(bench, "b").sweep()
+
+        assert mine == 1
+        assert bench.slots_of("a") == []  # another node may do it at any time
+        assert await total(partition) == 1
+        await release(partition, "b")
+        target = bench.node("b").partition()
+        await acquire(target, nobody)
+        assert await total(target) == 1
+
+
+async def test_a_former_journal_of_its_own_node_is_swept_after_a_fence() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        former = bench.node("a").writer.journal.name
+        key = bench.slot_key("a", 2)
+        bench.store.put_if_absent(key, codec.encode_record(Seal("z"), key))
+        await partition.write([add(2)])
+        assert await put_checkpoint(partition)
+
+        await sweeper_of(bench, "a").sweep()
+
+        assert slots_in(bench.store, former) == [2]  # the seal
+        assert await total(partition) == 2
+
+
+async def test_a_store_that_fails_ends_a_sweep_and_the_next_one_goes_on() -> None:
+    async with a_bench() as bench:
+        former = await bench.online("a")
+        await former.write([add(1)])
+        name = bench.node("a").writer.journal.name
+        assert await put_checkpoint(await bench.online("b"))
+        sweeper = sweeper_of(bench, "b")
+
+        bench.store.inject(StoreFault.FAILS, verb="list")
+        with pytest.raises(StoreUnavailable):
+            await sweeper.sweep()
+        bench.store.inject(StoreFault.FAILS, verb="put_if_absent")
+        await sweeper.sweep()
+        left = slots_in(bench.store, name)
+        await sweeper.sweep()
+
+        assert left == [1, 2]
+        assert slots_in(bench.store, name) == [2]
+
+
+async def test_the_journal_of_a_member_that_has_left_is_gone_after_a_while() -> None:
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        keyspace = await node.open_keyspace("counts", partitions=8, checkpoint_interval_s=10)
+        keys = KeyspaceKeys("default", "counts", 1)
+        await cluster.start("b")
+        await all_online(keyspace, "a", "b")
+        await keyspace.update_many([(f"k{n}", "put", n) for n in range(50)])
+        name = node.keyspaces.durable_host("counts").writer.journal.name
+        await cluster.stop("b")
+        await all_online(keyspace, "a")
+
+        before = set(names_in(cluster.store, keys)) - {name}
+        await trio.sleep(2 * SWEEP_S)
+
+        assert len(before) == 1
+        assert names_in(cluster.store, keys) == []
+        values = {f"k{n}": n for n in range(50)}
+        assert await keyspace.get_many(values) == values
+
+
+async def test_what_was_trimmed_up_to_its_seal_is_not_looked_at_again() -> None:
+    async with a_bench() as bench:
+        for number in range(10):
+            partition = await bench.online(f"n{number}")
+            await partition.write([add(number)])
+            assert await put_checkpoint(partition)
+        sweeper = sweeper_of(bench, "n9")
+        calls = bench.store.calls
+        await sweeper.sweep()
+        await sweeper.sweep()
+
+        before = calls["list"], calls["get"]
+        await sweeper.sweep()
+
+        assert (calls["list"], calls["get"]) == (before[0] + 1, before[1])
+
+
+async def test_who_is_not_to_sweep_does_not_and_trouble_is_logged_and_ends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_bench() as bench:
+        await bench.online("a")
+        sweeper = sweeper_of(bench, "b")
+        ours = False
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sweeper.run, lambda: ours)
+            before = bench.store.calls["list"]
+            await trio.sleep(5 * SWEEP_S)
+            idle = bench.store.calls["list"] - before
+            ours = True
+            bench.store.inject(StoreFault.FAILS, verb="list")
+            await trio.sleep(5 * SWEEP_S)
+            nursery.cancel_scope.cancel()
+
+        assert idle == 0
+        assert bench.store.calls["list"] - before >= 3
+        assert len(events_in(caplog, "journals-not-swept")) == 1

@@ -1,0 +1,582 @@
+"""`state.durable.writer`: what one journal does for all partitions, and what is trimmed."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from ringpop_py.base.errors import OutcomeUnknown, PartitionUnavailable, StoreFull, StoreUnavailable
+from ringpop_py.base.values.operations import Outcome
+from ringpop_py.state.journal import codec
+from ringpop_py.state.journal.desk import Presence, WriteJob
+from ringpop_py.state.journal.effects import Trimmed
+from ringpop_py.state.journal.records import Mark, Seal, Slot
+from ringpop_py.state.placement.duties import Taken
+from ringpop_py.state.stores.memory import MemoryStore, StoreFault
+from tests.state.durable.benches import (
+    KEYS,
+    Bench,
+    DistantStore,
+    RecordingStore,
+    a_bench,
+    acquire,
+    add,
+    anybody,
+    follow,
+    leave,
+    nobody,
+    put_checkpoint,
+    release,
+    total,
+    until,
+)
+from tests.state.table.reading import value_in
+
+if TYPE_CHECKING:
+    from ringpop_py.state.durable.partition import Partition
+
+pytestmark = pytest.mark.virtual_time
+
+
+def slots_of(bench: Bench, node: str = "a") -> list[int]:
+    return [int(key.rsplit("/", 1)[1]) for key in bench.slots_of(node)]
+
+
+def marks_of(bench: Bench, node: str = "a") -> list[str]:
+    return bench.store.list(KEYS.journal(bench.node(node).writer.journal.name).marks)
+
+
+async def trim(bench: Bench, node: str = "a") -> Trimmed:
+    return await bench.node(node).writer.trim()
+
+
+# Trimming.
+
+
+async def test_a_mark_is_put_before_the_first_slot_is_deleted() -> None:
+    store = RecordingStore()
+    async with a_bench(store) as bench:
+        first, second = await bench.online("a", 0), await bench.online("a", 1)
+        await first.write([add(1)])
+        await second.write([add(1)])
+        assert await put_checkpoint(first)
+        assert await put_checkpoint(second)
+        store.said.clear()
+
+        fact = await trim(bench)
+
+        journal = KEYS.journal(bench.node("a").writer.journal.name)
+        assert store.said == [
+            ("put", journal.mark(3)),
+            ("delete", journal.slot(1)),
+            ("delete", journal.slot(2)),
+        ]
+        assert fact == Trimmed(bench.node("a").writer.journal.name, 3, failed=False)
+        (key,) = marks_of(bench)
+        assert codec.decode_mark(store.get(key) or b"", key) == Mark({0: Slot(1, 2), 1: Slot(1, 2)})
+
+
+@pytest.mark.parametrize("fault", [StoreFault.FAILS, StoreFault.LOSES_REPLY, StoreFault.FULL])
+async def test_a_mark_that_is_not_known_to_be_there_deletes_nothing(fault: StoreFault) -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        assert await put_checkpoint(partition)
+        bench.store.inject(fault)
+
+        failed = await trim(bench)
+        left = slots_of(bench)
+        again = await trim(bench)
+
+        assert (failed.failed, left) == (True, [1])
+        assert (again.failed, slots_of(bench)) == (False, [])
+
+
+async def test_a_checkpoint_that_is_not_known_to_be_there_covers_nothing() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        bench.store.inject(StoreFault.LOSES_REPLY)
+
+        assert not await put_checkpoint(partition)
+        await trim(bench)
+
+        assert slots_of(bench) == [1]
+        assert marks_of(bench) == []
+        assert partition.behind == 1
+
+
+async def test_what_could_not_be_deleted_is_deleted_with_the_next_mark() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        assert await put_checkpoint(partition)
+        bench.store.inject(StoreFault.FAILS, verb="delete")
+        assert (await trim(bench)).failed
+        assert slots_of(bench) == [1]
+        await partition.write([add(2)])
+        assert await put_checkpoint(partition)
+
+        await trim(bench)
+
+        assert slots_of(bench) == []
+        assert len(marks_of(bench)) == 1
+
+
+async def test_slots_of_a_released_partition_stay_until_its_next_owner_has_a_checkpoint() -> None:
+    async with a_bench() as bench:
+        going, staying = await bench.online("a", 0), await bench.online("a", 1)
+        await going.write([add(1)])
+        assert await put_checkpoint(going)
+        await release(going, "b")
+        await staying.write([add(1)])
+        assert await put_checkpoint(staying)
+
+        await trim(bench)
+        kept = slots_of(bench)
+        successor = bench.node("b").partition(0)
+        await acquire(successor, nobody)
+        await trim(bench)
+        kept_still = slots_of(bench)
+        assert await put_checkpoint(successor)
+        await trim(bench)
+
+        # Slot 2 is the release: a checkpoint of its own epoch does not cover it.
+        assert kept == kept_still == [2, 3]
+        assert slots_of(bench) == []
+        assert await total(successor) == 1
+
+
+async def test_a_partition_that_is_read_while_it_is_trimmed_misses_nothing() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        for number in range(30):
+            await partition.write([add(number)])
+        target = bench.node("b").partition()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow, target)
+            await trio.lowlevel.checkpoint()
+            assert await put_checkpoint(partition)
+            await trim(bench)
+        await release(partition, "b")
+        await acquire(target, nobody)
+
+        assert await total(target) == 30
+
+
+async def test_what_a_fence_left_in_the_former_journal_is_not_trimmed_by_its_owner() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        former = KEYS.journal(bench.node("a").writer.journal.name)
+        key = bench.slot_key("a", 2)
+        bench.store.put_if_absent(key, codec.encode_record(Seal("z"), key))
+        await partition.write([add(2)])
+        assert await put_checkpoint(partition)
+
+        await trim(bench)
+
+        assert slots_of(bench) == []  # of the new one
+        assert len(bench.store.list(former.root)) == 2
+
+
+# Claims, and who may ask whom.
+
+
+async def test_an_epoch_is_settled_here_once_nothing_of_it_is_on_its_way() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        writer = bench.node("a").writer
+        journal = writer.journal.name
+
+        held = writer.ownership.is_settled(0, journal)
+        await release(partition, "b")
+
+        assert not held
+        assert writer.ownership.is_settled(0, journal)
+        assert writer.ownership.is_settled(0, "another journal")
+        assert writer.ownership.is_settled(7, journal)
+
+
+async def test_an_epoch_is_not_settled_while_it_is_claimed_again() -> None:
+    """The claim may be there already: who asked for a release would seal the new journal."""
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        writer = bench.node("a").writer
+        key = bench.slot_key("a", 1)
+        bench.store.put_if_absent(key, codec.encode_record(Seal("z"), key))
+        bench.store.inject(StoreFault.LOSES_REPLY, count=2)
+        with pytest.raises(PartitionUnavailable, match="claimed again"):
+            await total(partition)
+        await until(lambda: bench.store.get(KEYS.partition(0).claim(2)) is not None)
+
+        assert writer.journal.reclaims(0)
+        assert not writer.ownership.is_settled(0, writer.journal.name)
+        await until(lambda: not writer.journal.reclaims(0))
+        assert partition.epoch == 2
+        assert partition.presence is Presence.OWNED
+
+
+async def test_who_waits_for_a_claim_after_a_fence_is_told_of_its_end() -> None:
+    async with a_bench() as bench:
+        partition, other = await bench.online("a", 0), await bench.online("a", 1)
+        await bench.online("b", 0)
+        bench.store.inject(StoreFault.FAILS, count=6)
+        with pytest.raises(PartitionUnavailable):
+            await total(other)
+
+        journal = bench.node("a").writer.journal
+        await until(lambda: not journal.reclaims(0) and not journal.reclaims(1))
+
+        assert (partition.presence, other.presence) == (Presence.LOST, Presence.OWNED)
+
+
+# Recoveries of one node.
+
+
+async def test_recoveries_read_each_slot_of_a_journal_once_for_all_of_them() -> None:
+    store = RecordingStore()
+    async with a_bench(store) as bench:
+        partitions = [await bench.online("a", number) for number in range(8)]
+        for sequence in range(5):
+            async with trio.open_nursery() as nursery:
+                for partition in partitions:
+                    nursery.start_soon(partition.write, [add(sequence)])
+        keys = bench.slots_of("a")
+        store.said.clear()
+
+        found = [await bench.online("b", number) for number in range(8)]
+
+        gets = [key for verb, key in store.said if verb == "get"]
+        assert keys
+        assert [gets.count(key) for key in keys] == [1] * len(keys)
+        assert [await total(partition) for partition in found] == [5] * 8
+
+
+async def test_who_takes_partitions_over_seals_their_journal_once_and_tells() -> None:
+    store = RecordingStore()
+    async with a_bench(store) as bench:
+        for number in range(4):
+            await (await bench.online("a", number)).write([add(1)])
+        name = bench.node("a").writer.journal.name
+        store.said.clear()
+
+        for number in range(4):
+            await bench.online("b", number)
+
+        puts = [key for verb, key in store.said if verb == "put" and key.startswith(KEYS.journals)]
+        assert puts == [KEYS.journal(name).slot(5)]
+        (seal,) = bench.node("b").seals
+        assert (seal.journal, seal.slot, seal.holder.owner) == (name, 5, "a")
+
+
+# Work.
+
+
+async def test_readers_that_come_together_share_a_look_though_the_store_is_quick() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        before = bench.store.calls["get"]
+        found: list[object] = []
+
+        async def read() -> None:
+            found.append(await total(partition))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(read)
+
+        assert found == [1] * 50
+        assert bench.store.calls["get"] - before <= 3
+
+
+async def test_a_writer_without_jobs_does_nothing() -> None:
+    async with a_bench() as bench:
+        await bench.online("a")
+        bench.store.calls.clear()
+
+        await trio.sleep(100)
+
+        assert not bench.node("a").writer.working
+        assert sum(bench.store.calls.values()) == 0
+
+
+async def test_who_hangs_up_leaves_the_others_their_answers() -> None:
+    async with a_bench(DistantStore()) as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.FAILS, count=3)
+        outcomes: list[object] = []
+
+        async def write(sequence: int, scope: trio.CancelScope) -> None:
+            with scope:
+                outcomes.extend(await partition.write([add(sequence)]))
+
+        hangs_up, stays = trio.CancelScope(), trio.CancelScope()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write, 1, hangs_up)
+            nursery.start_soon(write, 2, stays)
+            await trio.testing.wait_all_tasks_blocked()
+            hangs_up.cancel()
+
+        assert len(outcomes) == 1
+        assert await total(partition) == 2  # what was begun takes effect nevertheless
+
+
+class Broken(DistantStore):
+    """Its next put meets a bug."""
+
+    broken = False
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        if self.broken:
+            message = "a bug"
+            raise ZeroDivisionError(message)
+        return super().put_if_absent(key, value)
+
+
+async def test_a_bug_ends_all_jobs_and_all_partitions_of_the_share() -> None:
+    ended: list[str] = []
+    partitions: list[Partition] = []
+
+    async def use(partition: Partition, sequence: int) -> None:
+        try:
+            await partition.write([add(sequence)])
+            ended.append("written")
+        except (OutcomeUnknown, PartitionUnavailable) as error:
+            ended.append(type(error).__name__)
+
+    store = Broken()
+    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+        async with a_bench(store) as bench:
+            partitions += [await bench.online("a", n, group_writes_max=1) for n in range(2)]
+            store.broken = True
+            with trio.CancelScope(shield=True):
+                async with trio.open_nursery() as nursery:
+                    for sequence in range(4):
+                        nursery.start_soon(use, partitions[sequence % 2], sequence)
+
+    assert sorted(ended) == ["OutcomeUnknown", *["PartitionUnavailable"] * 3]
+    assert [partition.presence for partition in partitions] == [Presence.LOST] * 2
+
+
+async def test_while_a_group_has_an_open_outcome_others_wait_and_then_go_on() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.LATE)
+
+        assert await partition.write([add(1)]) == [Outcome((1,))]
+        assert bench.store.land_late() == [False]
+
+        assert await partition.write([add(2)]) == [Outcome((2,))]
+        assert slots_of(bench) == [1, 2]
+
+
+async def test_a_failed_look_of_the_store_names_no_owner() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        bench.store.inject(StoreFault.FAILS, verb="get")
+
+        with pytest.raises(StoreUnavailable):
+            await total(partition)
+
+        assert isinstance(partition.trouble, StoreUnavailable)
+        assert await total(partition) is not None
+        assert partition.trouble is None
+
+
+async def test_readers_of_a_store_that_fails_hear_at_once_while_a_group_is_on_its_way() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        desk = bench.node("a").writer.desk
+        bench.store.inject(StoreFault.FAILS, count=1_000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partition.write, [add(1)])
+            await trio.sleep(1)
+
+            for _ in range(50):
+                with pytest.raises(StoreUnavailable):
+                    await total(partition)
+            assert desk.empty
+            bench.store.heal()
+
+        assert await total(partition) == 1
+
+
+class SilentStore(DistantStore):
+    """Its puts take as long as somebody wants, each in a thread."""
+
+    in_memory = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        self.answers.wait(10)
+        return super().put_if_absent(key, value)
+
+
+async def test_readers_that_have_gone_leave_nothing_though_the_store_is_silent() -> None:
+    store = SilentStore()
+    async with a_bench(store) as bench:
+        partition = await bench.online("a")
+        desk = bench.node("a").writer.desk
+        store.answers.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partition.write, [add(1)])
+            await trio.testing.wait_all_tasks_blocked()
+
+            for _ in range(50):
+                with trio.move_on_after(0):
+                    await total(partition)
+            assert desk.empty
+            store.answers.set()
+
+        assert await total(partition) == 1
+
+
+async def test_at_its_deadline_a_write_is_waited_for_no_longer_and_may_take_effect_later() -> None:
+    store = SilentStore()
+    async with a_bench(store) as bench:
+        partition = await bench.online("a")
+        store.answers.clear()
+        began_at = trio.current_time()
+
+        with pytest.raises(OutcomeUnknown, match="the deadline passed"):
+            await partition.write([add(1)], began_at + 2)
+        assert 2 <= trio.current_time() - began_at < 2.1
+
+        store.answers.set()
+        assert await total(partition) == 1
+
+
+async def test_a_request_that_is_done_leaves_nothing_that_only_a_collector_finds() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(1, 21):
+                await partition.write([add(number)], trio.current_time() + 2)
+            found = [each for each in gc.get_objects() if isinstance(each, WriteJob)]
+            jobs = [each for each in found if each.partition is partition]  # not of other tests
+        finally:
+            gc.enable()
+
+        assert len(jobs) <= 1  # that of the last group
+
+
+async def test_at_its_deadline_a_read_is_forgotten() -> None:
+    store = SilentStore()
+    async with a_bench(store) as bench:
+        partition = await bench.online("a")
+        store.answers.clear()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partition.write, [add(1)])
+            await trio.testing.wait_all_tasks_blocked()
+
+            with pytest.raises(OutcomeUnknown, match="the deadline passed"):
+                await partition.read(lambda state: state.packed(["k"]), trio.current_time() + 2)
+            assert bench.node("a").writer.desk.empty
+            store.answers.set()
+
+
+class WithoutCheckpoints(MemoryStore):
+    """As one that takes no large objects."""
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        if "/ck/" in key:
+            raise StoreFull(key)
+        return super().put_if_absent(key, value)
+
+
+async def test_what_fails_beside_the_commits_is_no_trouble_of_theirs() -> None:
+    async with a_bench(WithoutCheckpoints()) as bench:
+        partition = await bench.online("a")
+        writer = bench.node("a").writer
+
+        assert not await put_checkpoint(partition)
+
+        assert isinstance(writer.beside.trouble, StoreFull)
+        assert writer.store.trouble is None
+        assert partition.trouble is None
+
+
+async def test_a_partition_that_was_given_up_is_emptied_though_its_number_is_held_again() -> None:
+    async with a_bench() as bench:
+        former = await bench.online("a")
+        await former.write([add(1)])
+        await release(former, "b")
+        again = await bench.online("a")
+
+        leave(former)
+
+        assert len(former.state) == 0
+        assert await total(again) == 1
+
+
+async def test_a_copy_that_could_not_be_made_can_be_made_later_though_its_number_is_held() -> None:
+    async with a_bench() as bench:
+        await (await bench.online("a")).write([add(1)])
+        copy = bench.node("a").copy()
+        bench.store.inject(StoreFault.FAILS, verb="list", count=100)
+        with pytest.raises(StoreUnavailable):
+            await copy.read()
+        copy.forget()
+        bench.store.heal()
+
+        await copy.read()
+
+        assert value_in(copy.state, "k") == 1
+
+
+async def test_a_partition_whose_entries_cannot_be_read_is_given_up_and_released() -> None:
+    async with a_bench() as bench:
+        partition = await bench.online("a")
+        await partition.write([add(1)])
+        node = bench.node("a")
+
+        node.writer.give_up(partition)
+        while 0 in node.writer.journal.held:
+            await trio.sleep(0.01)
+
+        assert node.told == [("lost", 0, "")]
+        assert partition.presence is Presence.LOST
+        recovery = bench.node("b").partition()
+        assert isinstance(await acquire(recovery, nobody), Taken)
+        assert await total(recovery) == 1
+
+
+class SealedAndGone(MemoryStore):
+    """It fails from the first put into slot 2 on, which takes place."""
+
+    gone = False
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        put = super().put_if_absent(key, value)
+        self.gone = key.endswith(KEYS.journal("").slot(2)[-5:])
+        return put
+
+    def get(self, key: str) -> bytes | None:
+        if self.gone:
+            raise StoreUnavailable(key)
+        return super().get(key)
+
+
+async def test_a_seal_is_told_though_the_try_fails_after_it() -> None:
+    async with a_bench(SealedAndGone()) as bench:
+        await (await bench.online("a")).write([add(1)])
+        name = bench.node("a").writer.journal.name
+
+        with pytest.raises(StoreUnavailable):
+            await acquire(bench.node("b").partition(), anybody)
+
+        assert [(seal.journal, seal.slot) for seal in bench.node("b").seals] == [(name, 2)]

@@ -1,0 +1,532 @@
+"""Keyspaces in memory mode, on whole clusters in virtual time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from ringpop_py.base.errors import (
+    BadOperation,
+    ConfigError,
+    KeyspaceConflict,
+    KeyspaceError,
+    KeyspaceUnknown,
+)
+from ringpop_py.base.logs import LogEvent
+from ringpop_py.base.values.operations import Change, Write
+from ringpop_py.state.actors.actors import Actor
+from ringpop_py.state.memory.host import COLLECT_S, MemoryHost
+from ringpop_py.state.memory.steward import HANDOVER_US
+from ringpop_py.state.memory.versioned import TOMBSTONES_MAX
+from ringpop_py.state.shares.rescale_events import Gained, Lost
+from tests.state.keyspaces.memory_clusters import Cluster, a_cluster, key_at, serving
+
+if TYPE_CHECKING:
+    from ringpop_py.base.values.operations import Value
+    from ringpop_py.state.actors.actors import Actors
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
+    from ringpop_py.state.placement.definition import Settings
+
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def opened(cluster: Cluster, *names: str, merge: str = "last_writer_wins") -> list[Keyspace]:
+    """The same keyspace at nodes of these names, which serve it all."""
+    nodes = await cluster.start(*names)
+    found = [
+        await node.open_keyspace("state", mode="memory", partitions=16, merge=merge)
+        for node in nodes
+    ]
+    for keyspace in found:
+        await serving(keyspace, *names)
+    return found
+
+
+async def test_what_one_node_puts_another_gets_without_a_store() -> None:
+    async with a_cluster() as cluster:
+        here, there = await opened(cluster, "a", "b")
+
+        await here.put("k", {"n": [1, None, b"x"]})
+
+        assert await there.get("k") == {"n": [1, None, b"x"]}
+
+
+async def test_an_operation_id_takes_effect_once_also_after_a_move() -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        await here.update_many([(f"k{n}", "add", 5) for n in range(50)], operation_id="once")
+        await cluster.start("b")
+        await serving(here, "a", "b")
+
+        await here.update_many([(f"k{n}", "add", 5) for n in range(50)], operation_id="once")
+
+        assert set((await here.get_many(f"k{n}" for n in range(50))).values()) == {5}
+
+
+async def test_a_member_that_joins_takes_its_share_and_no_write_is_lost_meanwhile() -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        written = dict.fromkeys((f"k{n}" for n in range(64)), 0)
+        async with trio.open_nursery() as writers:
+            for key in written:
+                writers.start_soon(write_on, here, key, written)
+
+            await cluster.start("b")
+            await serving(here, "a", "b")
+            await trio.sleep(1)
+            writers.cancel_scope.cancel()
+
+        assert here.table.counts() == {"a": 8, "b": 8}
+        found = await here.get_many(written)
+        # What was cancelled on its way may have taken effect or not.
+        assert all(found[key] in (count, count + 1) for key, count in written.items())
+
+
+async def test_members_that_drain_leave_and_shut_down_lose_nothing_under_writes() -> None:
+    async with a_cluster() as cluster:
+        here, *_ = await opened(cluster, "a", "b", "c", "d")
+        written = dict.fromkeys((f"k{n}" for n in range(64)), 0)
+        async with trio.open_nursery() as writers:
+            for key in written:
+                writers.start_soon(write_on, here, key, written)
+
+            cluster.nodes["b"].drain()
+            cluster.nodes["c"].leave()
+            await serving(here, "a", "d")
+            await cluster.shut_down("d")
+            await serving(here, "a")
+            await trio.sleep(1)
+            writers.cancel_scope.cancel()
+
+        found = await here.get_many(written)
+        assert all(found[key] in (count, count + 1) for key, count in written.items())
+
+
+async def write_on(keyspace: Keyspace, key: str, written: dict[str, int]) -> None:
+    """Add one to *key*, again and again, and count what was acknowledged."""
+    while True:
+        await keyspace.update(key, "add", 1)
+        written[key] += 1
+        await trio.sleep(0.02)
+
+
+async def test_what_the_old_owner_acknowledges_while_a_partition_moves_is_not_lost() -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        host = cluster.nodes["a"].keyspaces.here("state").host
+        written = dict.fromkeys((f"k{n}" for n in range(64)), 0)
+
+        async def write_here(key: str) -> None:
+            """Add one at this node, again at each change: whatever the table says by then."""
+            for sequence in count():
+                write = Write(key, sequence, (Change(key, "add", 1),))
+                (result,) = await host.apply([(here.partition_of(key), [write])])
+                written[key] += isinstance(result, list)
+                with trio.move_on_after(0.02):
+                    await host.changed.wait()
+
+        async with trio.open_nursery() as writers:
+            for key in written:
+                writers.start_soon(write_here, key)
+            await cluster.start("b")
+            await serving(here, "a", "b")
+            writers.cancel_scope.cancel()
+
+        assert await here.get_many(written) == written
+
+
+async def test_large_partitions_move_in_parts() -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        large = {f"k{n}": bytes([n]) * 400_000 for n in range(60)}
+        for key, value in large.items():
+            await here.put(key, value)
+
+        await cluster.start("b")
+        await serving(here, "a", "b")
+
+        assert {key: await here.get(key) for key in large} == large
+
+
+async def test_a_delete_of_a_key_that_cannot_exist_is_refused_and_the_share_moves_on() -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        await here.update_many([(f"k{n}", "put", n) for n in range(40)])
+        with pytest.raises(BadOperation):
+            await here.delete("\ud800")
+        with pytest.raises(BadOperation):
+            await here.put("k", 1, operation_id="\ud800")
+
+        await cluster.start("b")
+        await serving(here, "a", "b")
+
+        assert len(await here.get_many(f"k{n}" for n in range(40))) == 40
+
+
+async def test_what_cannot_be_sent_keeps_back_its_own_partition_and_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        partitions = cluster.nodes["a"].keyspaces.here("state").host.driver.partitions
+        for number in range(8):  # an id that is no text, as a defect might leave one
+            partitions[number].state.take_in([("\ud800", (0, 0, b""))], [], {})
+        await cluster.start("b")
+
+        with trio.fail_after(30):
+            while not here.table.counts()["b"] or here.table.moving[-1].partition >= 8:
+                await trio.sleep(0.1)
+        await trio.sleep(1)
+        stay = [row.partition for row in here.table.moving]
+
+    events = [record.msg for record in caplog.records if isinstance(record.msg, LogEvent)]
+    kept = [event.fields["partition"] for event in events if event.name == "partition-not-sent"]
+    assert Counter(kept) == Counter(stay)
+
+
+class Slow(Actor[Any, None]):
+    """It works for as long as the message says, in seconds."""
+
+    async def receive(self, message: Any) -> None:  # noqa: ANN401 - as in the base class
+        await trio.sleep(message)
+
+
+async def test_an_actor_at_work_costs_no_partition_where_there_is_little_time_to_end() -> None:
+    async with a_cluster(drain_timeout_s=2.0) as cluster, trio.open_nursery() as nursery:
+        here, there = await opened(cluster, "a", "b")
+        actors = here.actor(Slow)
+        there.actor(Slow)
+        actor = next(key for key in map(str, count()) if actors.owner_of(key) == "a")
+        number = actors.partition_of(actor)
+        key = next(key for key in map(str, count()) if here.partition_of(key) == number)
+        await here.put(key, "kept")
+        nursery.start_soon(ask_in_vain, actors, actor)
+        await trio.sleep(0.1)
+
+        await cluster.nodes["a"].end()
+        await serving(there, "b")
+
+        assert await there.get(key) == "kept"
+        nursery.cancel_scope.cancel()
+
+
+async def ask_in_vain(actors: Actors[Any, None], key: str) -> None:
+    with suppress(KeyspaceError):
+        await actors.ask(key, 60, timeout_s=100)
+
+
+async def test_a_crash_loses_what_the_member_held_and_nothing_else() -> None:
+    async with a_cluster() as cluster:
+        here, _, _ = await opened(cluster, "a", "b", "c")
+        await here.update_many([(f"k{n}", "put", n) for n in range(100)])
+        held = {n for n in range(100) if here.owner_of(f"k{n}") == "b"}
+
+        cluster.crash("b")
+        await serving(here, "a", "c")
+
+        found = await here.get_many(f"k{n}" for n in range(100))
+        assert held
+        assert found == {f"k{n}": n for n in range(100) if n not in held}
+
+
+async def test_a_late_joiner_learns_of_the_keyspace_within_a_second() -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        await here.put("k", 1)
+        (late,) = await cluster.start("b")
+        await trio.sleep(1.1)
+
+        known = late.keyspaces.all()
+
+        assert [keyspace.name for keyspace in known] == ["state"]
+        assert await known[0].get("k") == 1
+
+
+async def test_who_has_not_heard_of_a_keyspace_yet_asks_before_it_creates_one() -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        await here.put("k", 1)
+        (late,) = await cluster.start("b")
+
+        found = await late.open_keyspace("state")
+
+        assert await found.get("k") == 1
+
+
+async def test_two_who_create_the_same_keyspace_at_once_have_created_one() -> None:
+    async with a_cluster() as cluster:
+        found: dict[str, Keyspace] = {}
+
+        async def create(name: str) -> None:
+            node = cluster.nodes[name]
+            found[name] = await node.open_keyspace("state", mode="memory", partitions=16)
+            await found[name].put(f"from {name}", name)
+
+        await cluster.start("a", "b", "c")
+
+        async with trio.open_nursery() as nursery:
+            for name in "abc":
+                nursery.start_soon(create, name)
+
+        names = [f"from {name}" for name in "abc"]
+        assert await found["a"].get_many(names) == dict(zip(names, "abc", strict=True))
+
+
+async def test_a_keyspace_cannot_be_opened_as_another_one() -> None:
+    async with a_cluster() as cluster:
+        await opened(cluster, "a")
+        (late,) = await cluster.start("b")
+
+        with pytest.raises(KeyspaceConflict, match="partitions 16 instead of 8"):
+            await late.open_keyspace("state", mode="memory", partitions=8)
+
+
+async def test_of_two_that_were_created_on_two_sides_of_a_cut_one_stays() -> None:
+    async with a_cluster() as cluster:
+        a, b = await cluster.start("a", "b")
+        cluster.cut("a", "b")
+        await trio.sleep(20)
+        await a.open_keyspace("state", mode="memory", partitions=8)
+        await b.open_keyspace("state", mode="memory", partitions=16)
+
+        await cluster.heal()
+        await trio.sleep(3)
+
+        kept = [(await node.open_keyspace("state")).partitions for node in (a, b)]
+        assert kept in ([8, 8], [16, 16])
+
+
+async def test_what_was_dropped_is_served_no_more_and_can_be_made_anew() -> None:
+    async with a_cluster() as cluster:
+        old, _ = await opened(cluster, "a", "b")
+        await old.put("k", 1)
+        a, b = cluster.nodes["a"], cluster.nodes["b"]
+        await b.keyspaces.drop("state")
+        await trio.sleep(0.1)
+        with pytest.raises(KeyspaceUnknown):
+            await a.open_keyspace("state")
+
+        new = await a.open_keyspace("state", mode="memory", partitions=8)
+
+        assert await new.get("k") is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"mode": "memory", "strategy": "average"}, "average"),
+        ({"mode": "memory", "automatic": False}, "automatic=False"),
+        ({"mode": "memory", "merge": "sum"}, "no merge rule is called 'sum'"),
+    ],
+)
+async def test_what_memory_mode_cannot_do_is_refused(settings: Settings, what: str) -> None:
+    async with a_cluster() as cluster:
+        (node,) = await cluster.start("a")
+
+        with pytest.raises(ConfigError, match=what):
+            await node.open_keyspace("state", **settings)
+
+
+async def test_nodes_are_told_which_partitions_they_gain_and_lose() -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        await here.update_many([(f"k{n}", "add", 1) for n in range(99)], offsets={"topic": 42})
+        events = here.rescale_events()
+        gained = [await anext(events) for _ in range(16)]
+
+        (b,) = await cluster.start("b")
+        lost = [await anext(events) for _ in range(8)]
+        there = (await b.open_keyspace("state")).rescale_events()
+        moved = [await anext(there) for _ in range(8)]
+
+        assert all(isinstance(event, Gained) for event in gained)
+        assert all(isinstance(event, Lost) for event in lost)
+        offsets = {e.partition: e.offsets for e in moved if isinstance(e, Gained)}
+        assert offsets == {event.partition: {"topic": 42} for event in lost}
+
+
+# Cuts.
+
+
+@pytest.mark.parametrize(
+    ("merge", "ours", "theirs", "kept"),
+    [
+        ("last_writer_wins", 9, 3, 3),
+        ("max", 9, 3, 9),
+        ("min", 9, 3, 3),
+        ("longest", "long", "short", "short"),
+        ("union", [1, 3], [2, 3], [1, 2, 3]),
+    ],
+)
+async def test_both_sides_of_a_cut_serve_and_become_one_by_the_rule(
+    merge: str, ours: Value, theirs: Value, kept: Value
+) -> None:
+    async with a_cluster() as cluster:
+        here, _, there, _ = await opened(cluster, "a", "b", "c", "d", merge=merge)
+        keys = [key_at(here, name) for name in "abcd"]
+        cluster.cut("ab", "cd")
+        await serving(here, "a", "b")
+        await serving(there, "c", "d")
+        for key in keys:
+            await here.put(key, ours)
+            await here.put(f"{key} here", 1)
+        await trio.sleep(1)
+        for key in keys:
+            await there.put(key, theirs)
+            await there.put(f"{key} there", 2)
+
+        await cluster.heal()
+        await all_agree(cluster)
+
+        for keyspace in (here, there):
+            assert await keyspace.get_many(keys) == dict.fromkeys(keys, kept)
+            assert await keyspace.get_many(f"{key} here" for key in keys)
+            found = await keyspace.get_many([f"{k} {side}" for k in keys for side in SIDES])
+            assert len(found) == 8
+
+
+SIDES = ("here", "there")
+
+
+async def all_agree(cluster: Cluster) -> None:
+    """Return when the views and tables of all nodes are the same, and nothing moves."""
+    while True:
+        await trio.sleep(0.5)
+        shares = [node.keyspaces.here("state").host for node in cluster.nodes.values()]
+        views = {tuple(row.desired for row in share.table) for share in shares}
+        tables = {share.table.digest for share in shares}
+        moves = any(share.table.moving or share.driver.steward.coming for share in shares)
+        leftovers = any(
+            set(share.driver.partitions) != set(share.table.owned_by(name))
+            for name, share in zip(cluster.nodes, shares, strict=True)
+        )
+        if len(views) == len(tables) == 1 and not moves and not leftovers:
+            return
+
+
+async def test_a_function_of_the_application_merges_what_two_sides_wrote() -> None:
+    async with a_cluster() as cluster:
+        nodes = await cluster.start("a", "b")
+        for node in nodes:
+            node.keyspaces.merge_rules.register("both", sorted_together)
+        here, there = [
+            await node.open_keyspace("state", mode="memory", partitions=4, merge="both")
+            for node in nodes
+        ]
+        cluster.cut("a", "b")
+        await serving(here, "a")
+        await serving(there, "b")
+        await here.put("k", "x")
+        await there.put("k", "y")
+
+        await cluster.heal()
+        await all_agree(cluster)
+
+        assert await here.get("k") == await there.get("k") == "x y"
+
+
+def sorted_together(older: Value, newer: Value) -> Value:
+    return " ".join(sorted({*str(older).split(), *str(newer).split()}))
+
+
+async def test_a_delete_on_one_side_of_a_cut_is_not_undone_by_the_other() -> None:
+    async with a_cluster() as cluster:
+        here, there = await opened(cluster, "a", "b")
+        await here.put("k", 1)
+        cluster.cut("a", "b")
+        await serving(here, "a")
+        await serving(there, "b")
+        owner_side, other_side = (here, there) if here.owner_of("k") == "a" else (there, here)
+        await trio.sleep(1)
+        await other_side.put("k", 2)
+        await other_side.delete("k")
+
+        await cluster.heal()
+        await all_agree(cluster)
+
+        assert await owner_side.get("k") is None
+
+
+async def test_a_repeated_cut_and_heal_ends_with_one_owner_a_partition() -> None:
+    async with a_cluster() as cluster:
+        here, *_ = await opened(cluster, "a", "b", "c", "d")
+        for number, sides in enumerate([("ab", "cd"), ("a", "bcd"), ("ad", "bc")]):
+            cluster.cut(*sides)
+            for side in sides:
+                for name in side:
+                    (keyspace,) = cluster.nodes[name].keyspaces.all()
+                    # A node that is alone has nobody to confirm what it suspects: it may take 18 s
+                    # until it has given up the last of the others.
+                    await serving(keyspace, *side)
+                    await keyspace.put(f"{number} {name}", number)
+            await cluster.heal()
+            await trio.sleep(3)  # the next cut comes while copies may still be on their way
+
+        await all_agree(cluster)
+
+        keys = {f"{number} {name}": number for number in range(3) for name in "abcd"}
+        assert await here.get_many(keys) == keys
+
+
+async def test_an_owner_that_says_nothing_is_not_waited_for_forever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_cluster() as cluster:
+        (here,) = await opened(cluster, "a")
+        await here.put("k", 1)
+        # As if it had not heard of the other one.
+        host = cluster.nodes["a"].keyspaces.here("state").host
+        monkeypatch.setattr(host.driver.steward, "_look", lambda _now: None)
+        (b,) = await cluster.start("b")
+        there = await b.open_keyspace("state")
+        began_at = trio.current_time()
+
+        await serving(there, "a", "b")
+
+        handover_s = HANDOVER_US / 1_000_000
+        assert handover_s <= trio.current_time() - began_at < handover_s + 3
+
+
+async def test_deletes_that_are_forgotten_early_are_told_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_cluster() as cluster:
+        (node,) = await cluster.start("a")
+        keyspace = await node.open_keyspace("state", mode="memory", partitions=1)
+        await serving(keyspace, "a")
+        write = tuple(Change(f"k{n}", "delete") for n in range(TOMBSTONES_MAX))
+
+        await keyspace.update_many(write)
+        await keyspace.update_many([("one", "delete", None), ("more", "delete", None)])
+        await trio.sleep(3 * COLLECT_S)
+
+    events = [record.msg for record in caplog.records if isinstance(record.msg, LogEvent)]
+    told = [event.fields["count"] for event in events if event.name == "deletes-forgotten"]
+    assert told == [2]
+
+
+async def test_a_bug_in_what_tidies_costs_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    async def failing(_host: MemoryHost) -> None:
+        nonlocal calls
+        calls += 1
+        await trio.lowlevel.checkpoint()
+        message = "a bug"
+        raise ZeroDivisionError(message)
+
+    monkeypatch.setattr(MemoryHost, "_collect", failing)
+    async with a_cluster() as cluster:
+        [keyspace] = await opened(cluster, "a")
+        await keyspace.put("k", "v")
+
+        await trio.sleep(4 * COLLECT_S)
+
+        assert calls > 1
+        assert await keyspace.get("k") == "v"
