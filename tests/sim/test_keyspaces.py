@@ -94,7 +94,7 @@ def test_nothing_is_served_while_the_store_does_not_say_that_the_keyspace_was_no
 
     assert found.homes is not None
     assert not any(home.steward.serving for home in found.homes)
-    assert any(home.durable.ownership.pending for home in found.homes)  # they try again
+    assert any(home.durable.ownership.arrivals.pending for home in found.homes)  # they try again
     assert {broken.invariant for broken in result.broken} == {"K4"}
 
 

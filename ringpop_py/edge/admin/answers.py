@@ -38,8 +38,8 @@ def manifest_map(manifest: Manifest) -> dict[str, object]:
         "keyspace": manifest.keyspace,
         "generation": manifest.generation,
         "partitions": len(manifest.files),
-        "keys": manifest.keys_count,
-        "bytes": manifest.size_bytes,
+        "keys": sum(file.keys_count for file in manifest.files),
+        "bytes": sum(file.size_bytes for file in manifest.files),
         "members": list(manifest.members),
         "made_by": manifest.made_by,
         "made_at": manifest.made_at_us / 1_000_000,
@@ -95,7 +95,7 @@ def summary_of(ringpop: Ringpop, name: str) -> dict[str, object]:
         "busiest_over_mean": table.busiest_over_mean(len(members)),
         "waits_for": _waits_for(host),
         "failed": [member.name for member in ringpop.members if has_failed(member, name)],
-        "refusal": host.refusal or None if isinstance(host, DurableHost) else None,
+        "refusal": host.watch.why or None if isinstance(host, DurableHost) else None,
         **_damage_at(host),
     }
 

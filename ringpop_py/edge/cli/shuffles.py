@@ -133,7 +133,7 @@ def _look(client: Client) -> None:
     """Raise an error immediately if the node does not answer, or sees no process for shuffles."""
     from ringpop_py.flow.shuffle.client.members import seen_by  # noqa: PLC0415 - help needs nothing that is installed
 
-    if not any(seen_by(client, timeout_s=TIMEOUT_S).shufflers.values()):
+    if not any(seen_by(client, timeout_s=TIMEOUT_S)[0].values()):
         raise ShuffleUnavailable(
             f"no member that {client.peer} sees holds rows of shuffles: start nodes with "
             "--shuffle-folder"

@@ -71,7 +71,9 @@ class Marks:
         if split.is_spare and not any(marks.values()):
             return None
         if split.alias and not split.is_copy:  # so that a copy finds us
-            await self._raise(split.alias, self._home(split.alias), 0, number_of(split))
+            await self._raise(
+                split.alias, self._stream.partition_of(split.alias), 0, number_of(split)
+            )
         return self._ordered(marks)
 
     def _ordered(self, marks: dict[int, int]) -> list[int]:
@@ -80,13 +82,10 @@ class Marks:
     async def _originals(self, split: NamedSplit) -> list[str]:
         if not split.is_copy or not split.alias:
             return []
-        home = self._home(split.alias)
+        home = self._stream.partition_of(split.alias)
         number = (await self._of(split.alias, [home]))[home]
         name = original_of(split.alias, number)
         return [] if not number or name == split or self._stream.has(name) else [name]
-
-    def _home(self, alias: str) -> int:
-        return self._stream.partition_of(alias)
 
     async def _taken_over(self, former: str, marks: dict[int, int]) -> dict[int, int]:
         """Go on with what was read as *former*; return the marks of the split.

@@ -162,7 +162,8 @@ class Stream:
             return []
         usable = [split for split in splits if label_of(split).isprintable()][:SPLITS_MAX]
         self._names = frozenset(usable)
-        ours = [split for split in usable if self._is_ours(split)]
+        owner_of, us = self._keyspace.owner_of, self._keyspace.node_name
+        ours = [split for split in usable if owner_of(self.source_of(split)) == us]
         for split in self._readers.keys() - set(ours):
             self._readers[split][1].cancel()
         if len(usable) == len(splits):
@@ -173,9 +174,6 @@ class Stream:
             unusable = next(split for split in map(label_of, splits) if not split.isprintable())
             self._say("a split is left out, as its name cannot be printed", ascii(unusable))
         return ours
-
-    def _is_ours(self, split: str) -> bool:
-        return self._keyspace.owner_of(self.source_of(split)) == self._keyspace.node_name
 
     def _say(self, what: str, why: object) -> None:
         text = f"{what}: {why}"

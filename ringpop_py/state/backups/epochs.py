@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +31,7 @@ from ringpop_py.state.catalog.manifests import (
     read_manifests,
 )
 from ringpop_py.state.durable.snapshots import SnapshotAsking
+from ringpop_py.state.jobs.store import now_us
 from ringpop_py.state.shares.dispatcher import Dispatcher
 from ringpop_py.state.tasks import in_parallel
 
@@ -81,7 +81,7 @@ async def checkpoint_now(
         files,
         tuple(host.members()),
         host.node.name,
-        _now_us(),
+        now_us(),
     )
     key = host.keys.manifest(number)
     # An abandoned checkpoint has a manifest that says so, so only one of both can be put.
@@ -104,7 +104,7 @@ def _begin(catalog: Catalog, keys: KeyspaceKeys, name: str) -> int:
     # Another node may have taken the number since.
     while True:
         key = keys.begun_epoch(number)
-        if catalog.store.put_if_absent(key, wrap_message([_now_us(), name], key)):
+        if catalog.store.put_if_absent(key, wrap_message([now_us(), name], key)):
             return number
         number += 1
 
@@ -163,10 +163,6 @@ def _delete_old(catalog: Catalog, name: str, keep: int) -> None:
                     _delete_files(store, keys, number)
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1_000
-
-
 def _is_old(store: Store, keys: KeyspaceKeys, number: int) -> bool:
     key = keys.begun_epoch(number)
     try:
@@ -174,7 +170,7 @@ def _is_old(store: Store, keys: KeyspaceKeys, number: int) -> bool:
         begun_us: int = unwrap_message(tuple[Natural, Text], value, key, "time")[0]
     except StateDamaged:
         return True  # nothing else says when it was begun
-    return _now_us() - begun_us > ABANDONED_AFTER_US
+    return now_us() - begun_us > ABANDONED_AFTER_US
 
 
 def _give_up(store: Store, keys: KeyspaceKeys, number: int) -> bool:

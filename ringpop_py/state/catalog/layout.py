@@ -5,7 +5,7 @@ Numbers have leading zeros, so that the order of the keys is the order of the nu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
 from ringpop_py.state.journal.records import Slot
@@ -278,26 +278,18 @@ def number_in(key: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
-class StagedKey(NamedTuple):
-    """What the key of a staged object says.
+def staged_in(prefix: str, key: str) -> tuple[str, int] | None:
+    """Return the job of a staged object, and when it was staged, in milliseconds since 1970.
 
-    Attributes:
-        job: the name of the job.
-        staged_ms: when it was staged, in milliseconds since 1970; None for a manifest.
+    The latter is 0 for a manifest. *key* begins with the *prefix* of all staged jobs; return None
+    if it cannot be the key of such an object.
     """
-
-    job: str
-    staged_ms: int | None
-
-
-def staged_in(prefix: str, key: str) -> StagedKey | None:
-    """Decode *key*, which begins with the *prefix* of all staged jobs; None if it cannot be one."""
     parts = key.removeprefix(prefix).split("/")
     if len(parts) != 3:  # noqa: PLR2004 - job, attempt, and file or manifest
         return None
     digits = parts[-1].rpartition("-")[2]
-    staged_ms = int(digits) if digits.isascii() and digits.isdigit() else None
-    return StagedKey(name_of_part(parts[0]), staged_ms)
+    staged_ms = int(digits) if digits.isascii() and digits.isdigit() else 0
+    return name_of_part(parts[0]), staged_ms
 
 
 def slot_in(key: str) -> Slot | None:

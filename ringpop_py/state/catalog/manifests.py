@@ -81,16 +81,6 @@ class Manifest:
         """The name of the checkpoint for people."""
         return f"epoch-{self.number}"
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of all files."""
-        return sum(file.size_bytes for file in self.files)
-
-    @property
-    def keys_count(self) -> int:
-        """The number of keys in all partitions."""
-        return sum(file.keys_count for file in self.files)
-
     def encode(self, key: str) -> bytes:
         """Return the manifest as the value of *key*."""
         recorded = _Recorded(self.files, self.members, self.made_by, self.made_at_us)

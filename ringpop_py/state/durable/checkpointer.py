@@ -141,7 +141,8 @@ class Checkpointer:
             return False
         behind = partition.behind
         many = behind >= self._config.checkpoint_slots_max
-        return many or ((behind > 0 or partition.is_bare) and now >= chain.due_at)
+        is_bare = self._writer.journal.is_bare(partition.number)
+        return many or ((behind > 0 or is_bare) and now >= chain.due_at)
 
     async def write(self, partition: Partition) -> Slot | None:
         """Write a checkpoint of *partition* as it is now; return its slot, or None if it failed."""
@@ -159,7 +160,8 @@ class Checkpointer:
             whole_is_due,
         )
 
-        if partition.presence is not Presence.OWNED or partition.checkpointing:
+        number, writer = partition.number, self._writer
+        if partition.presence is not Presence.OWNED or writer.journal.checkpointing(number):
             return None
         chain = self._chains.get(partition)
         if chain is None or chain.epoch != partition.epoch:
@@ -171,7 +173,7 @@ class Checkpointer:
         slot = partition.position
         builds_on = tuple(chain.slots) if snapshot.since is not None else ()
         name, generation = self._entry.name, self._entry.generation
-        checkpoint = Checkpoint(name, generation, partition.number, slot, builds_on, snapshot)
+        checkpoint = Checkpoint(name, generation, number, slot, builds_on, snapshot)
         try:
             file = await self._worker.maker.run(encode_checkpoint, checkpoint)
         finally:
@@ -179,8 +181,8 @@ class Checkpointer:
         chain.due_at = self._next_at()
         if partition.epoch != slot.epoch:  # it was lost while the file was made
             return None
-        if not await partition.checkpoint(slot, file, builds_on):
-            self._failed(partition, self._writer.beside.trouble)
+        if not await writer.checkpoint(number, slot, file, builds_on):
+            self._failed(partition, writer.beside.trouble)
             return None
         self._said = ""
         if not builds_on:
@@ -192,7 +194,7 @@ class Checkpointer:
         chain.sizes_bytes.append(len(file))
         chain.mark = snapshot.mark
         self.counts.bytes_count += len(file)
-        self._driver.steward.checkpointed(partition.number, slot)
+        self._driver.steward.checkpointed(number, slot)
         return slot
 
     def _failed(self, partition: Partition, why: KeyspaceError | None) -> None:

@@ -125,20 +125,15 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
 
     def obstacle(self, number: int) -> KeyspaceError | None:
         """See `Holder`."""
-        partition = self._ownership.pending.get(number)
+        partition = self._ownership.arrivals.pending.get(number)
         return partition.trouble if partition is not None else None
-
-    @property
-    def coming_count(self) -> int:
-        """How many partitions are on their way here."""
-        return len(self._ownership.pending)
 
     def troubles(self) -> list[tuple[int, KeyspaceError]]:
         """Return the partitions here, or on their way here, whose store fails, with its errors.
 
         They are in the order of their numbers.
         """
-        partitions = {**self._ownership.pending, **self.partitions}
+        partitions = {**self._ownership.arrivals.pending, **self.partitions}
         found = ((number, partitions[number].trouble) for number in sorted(partitions))
         return [(number, trouble) for number, trouble in found if trouble is not None]
 
@@ -190,7 +185,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
                 self._logs.writer.begin_work()
             except PartitionUnavailable:  # the share has ended
                 self._has_ended = True
-                ownership.refuse_jobs()
+                ownership.desk.stop()
                 self._carry_out_all()
         self._wake_if_sooner()
 
@@ -273,7 +268,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         if address is None:
             return ReleaseSaid.UNREACHABLE
         keyspace, generation = self.table.keyspace, self.table.generation
-        pending = self._ownership.pending.get(number)
+        pending = self._ownership.arrivals.pending.get(number)
         journal = "" if pending is None else pending.recovery.journal_of(epoch)
         request = ReleaseRequest(keyspace, generation, number, epoch, self._node.name, journal)
         body = encode(request)

@@ -51,7 +51,7 @@ class DurableHost(OwningHost[DurableDriver]):
         on_over: called when the store says that this generation was dropped.
 
     Attributes:
-        on_away: called when `away` has changed; set from outside.
+        on_away: called when `RefusalWatch.away` has changed; set from outside.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class DurableHost(OwningHost[DurableDriver]):
         logs = JournalStore(self.keys, worker)
         self.sweeper = Sweeper(self.keys, worker, self.writer, logs, reached)
         self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker, reached)
-        self._watch = RefusalWatch(self.ownership, node.name, entry.name, peers.members)
+        self.watch = RefusalWatch(self.ownership, node.name, entry.name, peers.members)
         self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
         self.jobs = Jobs(
             node,
@@ -140,7 +140,7 @@ class DurableHost(OwningHost[DurableDriver]):
         """Return the work beside that of the driver: a bug in it leaves the partitions served."""
         return {
             "the checkpoints": self.checkpointer.run,
-            "the watch for refusals": partial(self._watch.run, self._probe_store, self.on_away),
+            "the watch for refusals": partial(self.watch.run, self._probe_store, self.on_away),
             "the sweep of jobs": partial(self.jobs.run_sweeps, partial(self._acts, "/jobs")),
             "the sweep of journals": partial(self.sweeper.run, partial(self._acts, "/journals")),
         }
@@ -157,16 +157,6 @@ class DurableHost(OwningHost[DurableDriver]):
                 self.table.note_claims()
                 self.driver.wake()
             return
-
-    @property
-    def away(self) -> bool:
-        """Whether this member owns nothing because its store refuses what it writes."""
-        return self._watch.away
-
-    @property
-    def refusal(self) -> str:
-        """Why the store refuses what this member writes; empty unless it is `away`."""
-        return self._watch.why
 
     async def _probe_store(self) -> None:
         key = f"{self.keys.root}probe/{secrets.token_hex(8)}"
@@ -201,7 +191,7 @@ class DurableHost(OwningHost[DurableDriver]):
 
     def forget_records(self) -> None:
         """See `KeyspaceLogs`."""
-        if not self.driver.coming_count and not self.copies:
+        if not self.ownership.arrivals.pending and not self.copies:
             self._known.clear()
 
     @property

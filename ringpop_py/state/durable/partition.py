@@ -65,16 +65,6 @@ class Partition(LocalPartition):
         journal = self._writer.journal
         return journal.behind(self.number) if self.number in journal.held else 0
 
-    @property
-    def is_bare(self) -> bool:
-        """See `Journal.is_bare`. The partition is held."""
-        return self._writer.journal.is_bare(self.number)
-
-    @property
-    def checkpointing(self) -> bool:
-        """Whether a checkpoint is under way. The partition is held."""
-        return self._writer.journal.checkpointing(self.number)
-
     async def write(
         self, writes: Sequence[Write | PackedWrite], deadline: float = inf
     ) -> list[Outcome | KeyspaceError]:
@@ -179,14 +169,6 @@ class Partition(LocalPartition):
             return look(self.state)
         except Exception as error:  # noqa: BLE001 - it is this caller's: others go on
             return error
-
-    async def checkpoint(self, slot: Slot, file: bytes, builds_on: Sequence[Slot]) -> bool:
-        """Put *file*, the state at *slot*, into the store, and delete the older ones.
-
-        Everything else goes on meanwhile. Return whether the checkpoint is durable; see
-        `Journal.checkpoint`.
-        """
-        return await self._writer.checkpoint(self.number, slot, file, builds_on)
 
 
 class PartitionCopy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -13,18 +13,11 @@ from ringpop_py.state.journal.asker import pause_us
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from ringpop_py.state.journal.asker import Effects
-
-
-class Answered(Protocol):
-    """A state machine that makes requests."""
-
-    def answered(self, request_id: int, reply: fx.Reply) -> Effects:
-        """See `Asker`."""
+    from ringpop_py.state.journal.asker import Asker, Effects
 
 
 async def settle(
-    asker: Answered, effects: Effects, perform: Callable[[fx.Request], Awaitable[fx.Reply]]
+    asker: Asker, effects: Effects, perform: Callable[[fx.Request], Awaitable[fx.Reply]]
 ) -> list[fx.Fact]:
     """Carry out requests of *asker* until it has none left; return the facts it reported."""
     # The usual cases, which need no nursery.

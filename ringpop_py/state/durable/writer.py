@@ -71,10 +71,6 @@ class _Waiting:
         self._desk.forget(self._job)
 
 
-def _nobody_carries_out() -> None:
-    raise NotImplementedError
-
-
 class Writer:
     """See the module.
 
@@ -103,7 +99,7 @@ class Writer:
         self.desk = ownership.desk
         self.store = store
         self.beside = beside
-        self.carry_out: Callable[[], None] = _nobody_carries_out
+        self.carry_out: Callable[[], None]
         self.working = False
         self.readers_count = 0
         self._spawn = spawn
@@ -205,7 +201,11 @@ class Writer:
     async def checkpoint(
         self, number: int, slot: Slot, file: bytes, builds_on: Sequence[Slot]
     ) -> bool:
-        """Put a checkpoint; return whether it is durable. See `Journal.checkpoint`."""
+        """Put *file*, the state at *slot*, into the store, and delete the older ones.
+
+        Everything else goes on meanwhile. Return whether the checkpoint is durable; see
+        `Journal.checkpoint`.
+        """
         self.beside.hold_checkpoint(number, slot, file)
         effects = self.journal.checkpoint(number, slot, builds_on)
         facts = await settle(self.journal, effects, partial(self._perform, self.beside))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_py.state.jobs.applier import Partition
-    from ringpop_py.state.jobs.messages import DecideRequest, FinishRequest, StageHead
+    from ringpop_py.state.jobs.messages import DecideRequest, StageHead
     from ringpop_py.state.jobs.store import JobStore
     from ringpop_py.state.shares.dispatcher import Destinations
     from ringpop_py.state.shares.server import PartitionServer
@@ -149,10 +149,6 @@ class Jobs:
             await self.worker.run(self.store.stage, head, file)
         self.counts.staged_files += 1
         self._see(head.job).files += 1
-
-    async def finish(self, request: FinishRequest) -> None:
-        """Put the manifest of an attempt; see `JobStore.finish`."""
-        await self.worker.run(self.store.finish, request)
 
     async def decide(self, request: DecideRequest, timeout_s: float = TRIAL_S) -> Decision:
         """Decide the job unless it was decided before; see `JobStore.commit_or_abort`.

@@ -229,10 +229,6 @@ class Refusals(Declared, frozen=True):
             some += each.some[: REFUSED_SHOWN_MAX - len(some)]
         return cls(count, tuple(some))
 
-    def shown(self) -> Refusals:
-        """Return what an answer has of them: the first few rows."""
-        return Refusals(self.count, self.some[:REFUSED_SHOWN_MAX])
-
     def __str__(self) -> str:
         keys: dict[str, dict[str, None]] = {}  # by reason: mostly there is one
         for each in self.some:

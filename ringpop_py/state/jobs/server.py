@@ -61,7 +61,9 @@ class JobServer:
 
     async def _finish(self, incoming: IncomingCall) -> Answer:
         request = decode(FinishRequest, incoming.arg3)
-        return await self._answered(request, incoming, lambda jobs: jobs.finish(request))
+        return await self._answered(
+            request, incoming, lambda jobs: jobs.worker.run(jobs.store.finish, request)
+        )
 
     async def _decide(self, incoming: IncomingCall) -> Answer:
         request = decode(DecideRequest, incoming.arg3)
@@ -87,29 +89,24 @@ class JobServer:
         return await self._of_parts(
             request,
             incoming,
-            len(request.partitions),
             lambda jobs: jobs.apply(request.job, request.token, request.partitions),
         )
 
     async def _try(self, incoming: IncomingCall) -> Answer:
         request = decode(TryJobRequest, incoming.arg3)
-        count = len(request.parts)
-        return await self._of_parts(
-            request, incoming, count, lambda jobs: jobs.trials.serve(request)
-        )
+        return await self._of_parts(request, incoming, lambda jobs: jobs.trials.serve(request))
 
     async def _of_parts(
         self,
         job: KeyspaceRequest,
         incoming: IncomingCall,
-        count: int,
         serve: Callable[[Jobs], Awaitable[list[Any]]],
     ) -> Answer:
         try:
             jobs = await self._jobs_of(job, incoming)
         except KeyspaceError as error:
             # One for each part, which is where the errand of the job looks for errors.
-            return Answer(ok=True, arg3=encode_results([error] * count))
+            return Answer(ok=True, arg3=encode_results([error] * len(job.numbers)))
         return Answer(ok=True, arg3=encode_results(await serve(jobs)))
 
     async def _answered(

@@ -354,7 +354,8 @@ class JobStore:
         for key in self.store.list(prefix):
             staged = staged_in(prefix, key)
             if staged is not None:
-                found[staged.job] = max(found.get(staged.job, 0), staged.staged_ms or 0)
+                job, staged_ms = staged
+                found[job] = max(found.get(job, 0), staged_ms)
         return found
 
     def retire(self, day: int, staged: Collection[str] = ()) -> None:

@@ -16,7 +16,13 @@ from ringpop_py.base.errors import KeyspaceError
 from ringpop_py.base.values.declared import convert, encode
 from ringpop_py.base.values.requests import Moved
 from ringpop_py.state.jobs.applier import itself, loaded_from
-from ringpop_py.state.jobs.messages import TRY_JOB, Refusals, RowRefusal, TryJobRequest
+from ringpop_py.state.jobs.messages import (
+    REFUSED_SHOWN_MAX,
+    TRY_JOB,
+    Refusals,
+    RowRefusal,
+    TryJobRequest,
+)
 from ringpop_py.state.jobs.plan import PlannedFile
 
 if TYPE_CHECKING:
@@ -97,7 +103,7 @@ class Trials:
                     refused = []
                     break
                 refused += [*each.unfit, *theirs]
-            found[number] = Refusals(len(refused), tuple(refused)).shown()
+            found[number] = Refusals(len(refused), tuple(refused[:REFUSED_SHOWN_MAX]))
         return list(found.values())
 
 

@@ -265,15 +265,12 @@ class Followed(Declared, frozen=True):
 
     Attributes:
         epoch, holder: the newest claim; 0 and None if no node ever claimed the partition.
-        released_to: the node that is meant to claim the next epoch, empty for any node; None if
-            the epoch is open.
     """
 
     partition: int
     position: Slot
     epoch: int
     holder: Claim | None
-    released_to: str | None
 
 
 class Damaged(Declared, frozen=True):

@@ -45,6 +45,8 @@ class Journal(Asker):
         held: the partitions that this node owns.
         ends: the slots of the seals of other journals, and of former ones of this node, that are
             known to be true.
+        reading: whether a read is under way.
+        trimming: whether a mark is being put, or slots are being deleted.
     """
 
     def __init__(self, node_name: str, make_name: Callable[[], str]) -> None:
@@ -57,11 +59,11 @@ class Journal(Asker):
         self._make_name = make_name
         self._reclaiming: dict[int, Holding] = {}
         self._coverage = Coverage(self.name)
-        self._trimming = False
+        self.trimming = False
         self._committing: fx.PutSlot | None = None
         self._commit_id = 0
         """The id of the request on which the commit under way depends."""
-        self._reading = False
+        self.reading = False
         self._read_id = 0
 
     def __repr__(self) -> str:
@@ -71,16 +73,6 @@ class Journal(Asker):
     def committing(self) -> bool:
         """Whether a commit is under way."""
         return self._committing is not None
-
-    @property
-    def reading(self) -> bool:
-        """Whether a read is under way."""
-        return self._reading
-
-    @property
-    def trimming(self) -> bool:
-        """Whether a mark is being put, or slots are being deleted."""
-        return self._trimming
 
     @property
     def marked(self) -> int:
@@ -234,7 +226,7 @@ class Journal(Asker):
         self.next_slot += 1
         # A read that was requested before this commit won is proved by it. Its own answer must not
         # count any more: the slot may be deleted by then, and hold a lie.
-        if self._reading:
+        if self.reading:
             self._end_read()
             return [fx.Committed(request.slot), fx.MayRead()]
         return [fx.Committed(request.slot)]
@@ -249,8 +241,8 @@ class Journal(Asker):
         is requested during another one has to wait for it and ask again.
         """
         assert self._committing is None, "a commit is under way"
-        assert not self._reading, "one question at a time is enough for all readers"
-        self._reading = True
+        assert not self.reading, "one question at a time is enough for all readers"
+        self.reading = True
         look = fx.GetSlot(self._new_id(), self.name, self.next_slot)
         self._read_id = look.id
         return [self._ask(look, self._read_met)]
@@ -269,15 +261,15 @@ class Journal(Asker):
             sure = True
         else:
             sure = reply is fx.StoreAnswer.ABSENT
-        self._reading = False
+        self.reading = False
         return [fx.MayRead()] if sure else [fx.ReadFailed()]
 
     def _end_read(self, *, asked: bool = True) -> bool:
         """End the read under way, if there is one; unless *asked*, only if its answer has come."""
-        if not self._reading or (not asked and self._read_id in self._open):
+        if not self.reading or (not asked and self._read_id in self._open):
             return False
         self._open.pop(self._read_id, None)
-        self._reading = False
+        self.reading = False
         return True
 
     # Fences.
@@ -406,8 +398,8 @@ class Journal(Asker):
         First the checkpoints of partitions that were released are listed: only those of their later
         owners cover a release.
         """
-        assert not self._trimming
-        self._trimming = True
+        assert not self.trimming
+        self.trimming = True
         coverage = self._coverage
         waits = coverage.waits_for(self.next_slot, self.held.values())
 
@@ -447,5 +439,5 @@ class Journal(Asker):
         return [self._ask(mark, put)]
 
     def _trimmed(self, coverage: Coverage, *, failed: bool) -> Effects:
-        self._trimming = False
+        self.trimming = False
         return [fx.Trimmed(coverage.name, coverage.marked, failed)]

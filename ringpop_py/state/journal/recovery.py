@@ -115,7 +115,6 @@ class Recovery(Asker):
         self._at = 0
         self._next = 0
         self._closed = True  # before the first epoch
-        self._released_to: str | None = None
         self._uncovered: list[int] = []
         self._hole_below = 0
         """Something stood in this slot of the epoch's journal: known before it was looked at
@@ -354,12 +353,11 @@ class Recovery(Asker):
                 return self._ask_slots()
             record = self._found.pop(self._next)
             if not isinstance(record, Group):
-                return self._at_hole() if record is None else self._at_seal(record)
+                return self._at_hole() if record is None else self._at_seal()
             self._take(record)
 
     def _enter(self, epoch: int) -> None:
         self._at, self._closed = epoch, False
-        self._released_to = None
         self._uncovered = []
         self._hole_below = 0
         self._next = self._claims[epoch].first
@@ -369,7 +367,7 @@ class Recovery(Asker):
         entry = group.entry_of(self.partition)
         if entry is not None and entry.epoch == self._at:
             if isinstance(entry.body, Release):
-                self._closed, self._released_to = True, entry.body.to
+                self._closed = True
             else:
                 self._fold.apply(entry.body)
                 self._uncovered.append(self._next)
@@ -474,7 +472,7 @@ class Recovery(Asker):
     def _followed(self) -> Effects:
         self.stage = Stage.IDLE
         holder = self._claims.get(self.epoch)
-        return [fx.Followed(self.partition, self.position, self.epoch, holder, self._released_to)]
+        return [fx.Followed(self.partition, self.position, self.epoch, holder)]
 
     def _seal_put(self, request: fx.PutSlot, reply: fx.Reply) -> Effects:
         if isinstance(reply, fx.Unreadable):  # the slot is known to have been won
@@ -487,7 +485,7 @@ class Recovery(Asker):
             told = [fx.Sealed(self.partition, request.journal, request.slot, self._claim_read)]
         return [*told, *self._ask_slots()]  # whatever stands there now
 
-    def _at_seal(self, seal: Seal) -> Effects:
+    def _at_seal(self) -> Effects:
         journal, slot = self._journal_read, self._next
 
         def judge(request: fx.ListJournal, reply: fx.Reply) -> Effects:
@@ -498,16 +496,16 @@ class Recovery(Asker):
                 return self._look(useless=True)
             behind = [each for each in reply.slots if each > slot]
             if behind:
-                return self._look_behind(seal, behind)
-            return self._seal_true(seal)
+                return self._look_behind(behind)
+            return self._seal_true()
 
         if self._journal.ends.get(journal) == slot:
-            return self._seal_true(seal)
+            return self._seal_true()
         self._found.clear()
         return [self._ask(fx.ListJournal(self._new_id(), journal), judge)]
 
-    def _look_behind(self, seal: Seal, slots: Sequence[int]) -> Effects:
-        """Find out whether a group stands at *slots*, behind *seal*: then a record was lost.
+    def _look_behind(self, slots: Sequence[int]) -> Effects:
+        """Find out whether a group stands at *slots*, behind the seal: then a record was lost.
 
         Another seal is no sign of that. Two nodes that end a generation can put one each.
         """
@@ -517,7 +515,7 @@ class Recovery(Asker):
             if isinstance(reply, fx.Found):
                 if isinstance(reply.value, Group):
                     return self._stop(fx.GoneRecord(journal, slot))
-                return self._look_behind(seal, slots[1:]) if slots[1:] else self._seal_true(seal)
+                return self._look_behind(slots[1:]) if slots[1:] else self._seal_true()
             if reply is fx.StoreAnswer.ABSENT:  # it was deleted, so the seal is a lie by now
                 self._forget()
                 return self._look(useless=True)
@@ -527,9 +525,9 @@ class Recovery(Asker):
 
         return [self._ask(fx.GetSlot(self._new_id(), journal, slots[0]), met)]
 
-    def _seal_true(self, seal: Seal) -> Effects:
+    def _seal_true(self) -> Effects:
         self._journal.ends[self._journal_read] = self._next
-        self._closed, self._released_to = True, seal.by
+        self._closed = True
         return self._go_on()
 
     def _at_end(self) -> Effects:

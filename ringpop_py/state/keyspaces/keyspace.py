@@ -121,6 +121,9 @@ class Keyspace:
     - `KeyspaceUnknown`, once it was dropped.
 
     Attributes:
+        name: the name of the keyspace.
+        generation: a number that grows each time a keyspace of this name is created.
+        partitions: the number of partitions.
         aggregations: the operations that this process knows.
         streams: those that this node has started, by name.
         ended: whether the node has ended, so that every request fails immediately.
@@ -139,22 +142,12 @@ class Keyspace:
         self.ended = False
         self._writer = Writer(node.name)
         # Fixed for the life of the keyspace, and kept here because each request needs them.
-        self._name, self._generation = host.definition.name, host.generation
-        self._partitions_count = host.definition.partitions
+        self.name, self.generation = host.definition.name, host.generation
+        self.partitions = host.definition.partitions
         self._timeout_s = node.config.state.timeout_s
 
     def __repr__(self) -> str:
         return f"<Keyspace {self.name!r} with {self.partitions} partitions, {self.definition.mode}>"
-
-    @property
-    def name(self) -> str:
-        """The name of the keyspace."""
-        return self._name
-
-    @property
-    def partitions(self) -> int:
-        """The number of partitions."""
-        return self._partitions_count
 
     @property
     def definition(self) -> Definition:
@@ -165,11 +158,6 @@ class Keyspace:
     def node_name(self) -> str:
         """The name of this node."""
         return self._node.name
-
-    @property
-    def generation(self) -> int:
-        """A number that grows each time a keyspace of this name is created."""
-        return self._generation
 
     @property
     def members(self) -> Sequence[str]:
@@ -187,7 +175,7 @@ class Keyspace:
 
     def partition_of(self, key: str) -> int:
         """Return the partition of *key*; it never changes."""
-        return partition_of(key, self._partitions_count)
+        return partition_of(key, self.partitions)
 
     def owner_of(self, key: str) -> str:
         """Return the member that owns *key*, as far as this node knows; empty if there is none."""
@@ -225,7 +213,7 @@ class Keyspace:
                 makes sure that no member has taken over. If the owner does not answer within half
                 a second, this node also reads from the store; `get_stale` returns that value's age.
         """
-        number = partition_of(key, self._partitions_count)
+        number = partition_of(key, self.partitions)
         deadline = self._deadline(timeout_s)
         is_short = (timeout_s or self._timeout_s) <= SERVED_S_MAX
         partition = self._host.served(number) if is_short else None
@@ -239,7 +227,7 @@ class Keyspace:
                 failed = error
             else:
                 return default if packed is None else messages.value_of(key, packed)
-        request = ReadsOf(self._name, self._generation, {number: keys}, stale, self._host)
+        request = ReadsOf(self.name, self.generation, {number: keys}, stale, self._host)
         if stale:
             results, _ = await self._stale_reader.ask(request, (number,), deadline)
             found: Any = results[number]
@@ -269,10 +257,10 @@ class Keyspace:
     ) -> PackedRows:
         """As `get_many`, with packed values, so that one that is damaged does not hide others."""
         request = ReadsOf.of(
-            self._name,
-            self._generation,
+            self.name,
+            self.generation,
             keys,
-            self._partitions_count,
+            self.partitions,
             stale=stale,
             host=self._host,
         )
@@ -326,10 +314,10 @@ class Keyspace:
         """
         if checked_limit(limit) == 0:
             raise ConfigError("limit is above 0, not 0")
-        partitions_count = self._partitions_count
+        partitions_count = self.partitions
         wanted = messages.part_limit(limit, partitions_count)
         bounds = scan_of(
-            self._name, prefix, start, end, wanted, generation=self._generation, stale=stale
+            self.name, prefix, start, end, wanted, generation=self.generation, stale=stale
         )
         request = ScansOf(bounds, self._host)
         results, age_s = await self._read(
@@ -404,7 +392,7 @@ class Keyspace:
             PartitionFull: if the key is new, and the partition has the maximum of keys.
             OperationTooOld: if it is no longer known whether that id took effect.
         """
-        number = partition_of(key, self._partitions_count)
+        number = partition_of(key, self.partitions)
         change = change_of(key, operation, argument, if_tag, if_absent=if_absent)
         writes = self._writer.writes(number, (change,), operation_id)
         deadline = self._deadline(timeout_s)
@@ -418,7 +406,7 @@ class Keyspace:
                 failed, writes = error, repeated(writes)
         if outcome is None:
             # With the same id, so that it takes effect once.
-            request = WritesOf(self._name, self._generation, {number: writes}, self._host)
+            request = WritesOf(self.name, self.generation, {number: writes}, self._host)
             result: Any = await self._dispatcher.ask_one(request, number, deadline, failed)
             outcome = result if isinstance(result, KeyspaceError) else result[0]
         if isinstance(outcome, KeyspaceError):
@@ -442,14 +430,14 @@ class Keyspace:
             offsets: how far each source of input was read; each changed partition keeps them.
         """
         wanted = changes_in(changes, offsets)
-        groups = grouped([change.key for change in wanted], self._partitions_count)
+        groups = grouped([change.key for change in wanted], self.partitions)
         parts = {
             number: self._writer.writes(
                 number, [wanted[at] for at in places], operation_id, offsets
             )
             for number, places in groups.items()
         }
-        request = WritesOf(self._name, self._generation, parts, self._host)
+        request = WritesOf(self.name, self.generation, parts, self._host)
         return scattered(groups, await self._results(request, groups, timeout_s))
 
     async def write(
@@ -461,7 +449,7 @@ class Keyspace:
         (`ringpop_py.state.table.operation_ids.named_write`), and recognised by its `Span` if it has
         one. If a part fails, its error is the outcome of each of its writes; nothing is raised.
         """
-        request = WritesOf(self._name, self._generation, parts, self._host)
+        request = WritesOf(self.name, self.generation, parts, self._host)
         results: dict[int, Any] = await self._results(request, parts, timeout_s)
         return {
             number: [result] * len(parts[number]) if isinstance(result, KeyspaceError) else result
@@ -476,7 +464,7 @@ class Keyspace:
         timeout_s: float | None = None,
     ) -> dict[int, object]:
         """Return for each part the packed values of its keys, in their order, or its error."""
-        request = ReadsOf(self._name, self._generation, parts, stale, self._host)
+        request = ReadsOf(self.name, self.generation, parts, stale, self._host)
         results, _ = await self._read(request, tuple(parts), self._deadline(timeout_s))
         return results
 

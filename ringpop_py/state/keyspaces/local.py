@@ -187,7 +187,7 @@ class LocalKeyspaces:
             entry,
             worker,
             make_state=self._states.keyed,
-            peers=Peers(self._node.names, lambda _rows: None, trio.lowlevel.checkpoint),
+            peers=Peers(lambda: [NAME], lambda _rows: None, trio.lowlevel.checkpoint),
             spawn=self._spawn,
             on_over=lambda: None,
         )
@@ -353,9 +353,6 @@ class _LocalNode:
         from ringpop_py.member.swim.member import Member  # noqa: PLC0415
 
         return (Member(NAME, *Address(NAME, 0), 1),)  # nothing listens, so no port is real
-
-    def names(self) -> Sequence[str]:
-        return [NAME]
 
     def status_of(self, name: str) -> Status | None:
         from ringpop_py.member.swim.member import Status  # noqa: PLC0415

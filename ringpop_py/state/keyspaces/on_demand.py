@@ -29,11 +29,15 @@ ENDPOINTS: Final = ("/keyspace/", "/admin/keyspaces")
 
 
 class KeyspacesOnDemand:
-    """Loads a node's `Keyspaces` when its store, application, peers or operators ask for them."""
+    """Loads a node's `Keyspaces` when its store, application, peers or operators ask for them.
+
+    Attributes:
+        store: the node's, if it has one.
+    """
 
     def __init__(self, node: NodeView, store: OpenedStore | None) -> None:
         self._node = node
-        self._store = store
+        self.store = store
         self._keyspaces: Keyspaces | None = None
         self._loaded = trio.Event()
         self._ended = False
@@ -54,7 +58,7 @@ class KeyspacesOnDemand:
         if self._keyspaces is None:
             from ringpop_py.state.keyspaces.registry import Keyspaces  # noqa: PLC0415 - see above
 
-            self._keyspaces = Keyspaces(self._node, self._store)
+            self._keyspaces = Keyspaces(self._node, self.store)
             self._loaded.set()
             for act in self._on_load:
                 act()
@@ -68,7 +72,7 @@ class KeyspacesOnDemand:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run keyspaces until cancelled; see `Keyspaces.run` for what has started by then."""
         try:
-            if self._store is None and self._keyspaces is None:
+            if self.store is None and self._keyspaces is None:
                 # Without a store there are no keyspaces to find, so the start of the node goes on.
                 task_status.started()
                 await self._loaded.wait()
@@ -82,11 +86,6 @@ class KeyspacesOnDemand:
     def loaded(self) -> bool:
         """Whether the keyspaces are loaded."""
         return self._keyspaces is not None
-
-    @property
-    def store(self) -> OpenedStore | None:
-        """The node's store, if it has one."""
-        return self._store
 
     @property
     def digest(self) -> int:

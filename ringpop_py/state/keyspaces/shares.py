@@ -225,7 +225,7 @@ class Shares:
 
     async def _end(self, share: Share) -> None:
         # Before its tasks are cancelled: seals need the workers of the partitions.
-        await share.host.end()
+        await share.host.driver.drop()
         share.stop()
         self._tell_failures()
 
@@ -234,7 +234,7 @@ class Shares:
         failed = [
             name
             for name, share in self._shares.items()
-            if share.failure or (isinstance(share.host, DurableHost) and share.host.away)
+            if share.failure or (isinstance(share.host, DurableHost) and share.host.watch.away)
         ]
         self._node.set_own_label(FAILED_LABEL, failed_label(failed))
 

@@ -89,7 +89,7 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
             return Said.NOT_NOW
         if isinstance(duty, do.Send):
             return await self._send(partition, to)
-        if partition.empty and partition.presence is Presence.PENDING:
+        if partition.mergeable.empty and partition.presence is Presence.PENDING:
             return do.NOTHING_TO_GIVE
         # If this node ends, a partition that stays here is lost.
         stays = partition.presence is Presence.OWNED and not self.steward.leaving

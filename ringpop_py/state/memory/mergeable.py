@@ -68,40 +68,34 @@ class MergeableState:
         *,
         keys_max: int | None = None,
     ) -> None:
-        self._versions = VersionedState(clock, pack)
+        self.versions = VersionedState(clock, pack)
         self._later_offset = join_of("max", pack)
         self.keyed = KeyedState(
-            pack, aggregations, keys_max=keys_max, entries=self._versions, mergeable=True
+            pack, aggregations, keys_max=keys_max, entries=self.versions, mergeable=True
         )
 
     @property
     def empty(self) -> bool:
         """Whether another copy could learn nothing from this one."""
         known = self.keyed.sessions or self.keyed.packed_offsets
-        return not known and self._versions.knows_nothing
-
-    @property
-    def forgotten_count(self) -> int:
-        """The number of deletes that were forgotten early; see `VersionedState`."""
-        return self._versions.forgotten_count
+        return not known and self.versions.knows_nothing
 
     def write(self, writes: Sequence[Write], now_ms: int) -> list[Outcome | KeyspaceError]:
         """Apply *writes*, one after the other, and return their outcomes."""
         body, outcomes = self.keyed.stage(writes)
         if body is not None:
-            self._versions.now_ms = now_ms
+            self.versions.now_ms = now_ms
             self.keyed.apply(body)
         return outcomes
-
-    def collect(self, now_ms: int) -> int:
-        """Forget deletes that are old enough, and return their number."""
-        return self._versions.collect(now_ms)
 
     # Copies.
 
     def parts(self, now_ms: int, *, part_bytes: int = PIECE_BYTES) -> Iterator[Part]:
         """Yield the state in one or more parts. Write nothing until the last one was taken."""
-        sessions = (_session_row(row) for row in self.keyed.sessions)
+        sessions = (
+            [source, highest, missing.to_bytes((missing.bit_length() + 7) // 8, "big")]
+            for source, (highest, missing, _) in self.keyed.sessions
+        )
         while some := list(islice(sessions, SESSIONS_A_PART)):
             yield Part([], some, {}, [])
         # After the sessions: the receiver ignores digests of sources that it does not know.
@@ -112,7 +106,7 @@ class MergeableState:
             yield Part([], [], some_offsets, [])
         after: str | None = None
         while True:
-            rows, after = self._versions.export(now_ms, after, piece_bytes=part_bytes)
+            rows, after = self.versions.export(now_ms, after, piece_bytes=part_bytes)
             yield Part(rows, [], {}, [])
             if after is None:
                 return
@@ -123,7 +117,7 @@ class MergeableState:
         Raises:
             ConfigError: if no rule has that name.
         """
-        self._versions.merge(content.entries, rule, now_ms, transfer=transfer)
+        self.versions.merge(content.entries, rule, now_ms, transfer=transfer)
         ours, later = self.keyed.packed_offsets, self._later_offset
         offsets = {
             name: later(ours[name], offset) if name in ours else offset
@@ -170,11 +164,6 @@ def content_of(
         offsets,
         list(digest_rows),
     )
-
-
-def _session_row(row: tuple[str, Session]) -> list[Any]:
-    source, (highest, missing, _) = row
-    return [source, highest, missing.to_bytes((missing.bit_length() + 7) // 8, "big")]
 
 
 def _digest_rows(

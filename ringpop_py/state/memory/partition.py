@@ -32,7 +32,7 @@ class MemoryPartition:
     def __init__(self, number: int, mergeable: MergeableState, now_ms: Callable[[], int]) -> None:
         self.number = number
         self.presence = Presence.PENDING
-        self._mergeable = mergeable
+        self.mergeable = mergeable
         self._now_ms = now_ms
         self._forgotten_count = 0
 
@@ -42,12 +42,7 @@ class MemoryPartition:
     @property
     def state(self) -> KeyedState:
         """The state that reads see."""
-        return self._mergeable.keyed
-
-    @property
-    def empty(self) -> bool:
-        """Whether its content would change no other copy."""
-        return self._mergeable.empty
+        return self.mergeable.keyed
 
     async def write(
         self, writes: Sequence[Write], _deadline: float = inf
@@ -59,7 +54,7 @@ class MemoryPartition:
         """
         await trio.lowlevel.checkpoint()  # before the check: the partition may leave meanwhile
         self._refuse_unless_online()
-        return self._mergeable.write(writes, self._now_ms())
+        return self.mergeable.write(writes, self._now_ms())
 
     async def read(
         self, look: Callable[[KeyedState], F], _deadline: float = inf, *, stale: bool = False
@@ -78,7 +73,7 @@ class MemoryPartition:
         """See `ServedPartition`."""
         try:
             self._refuse_unless_online()
-            return self._mergeable.write(writes, self._now_ms())
+            return self.mergeable.write(writes, self._now_ms())
         except KeyspaceError as error:
             return error
 
@@ -99,19 +94,20 @@ class MemoryPartition:
 
     def parts(self) -> Iterator[Part]:
         """Yield its content in parts; it must not change until the last part was taken."""
-        return self._mergeable.parts(self._now_ms())
+        return self.mergeable.parts(self._now_ms())
 
     def merge(self, content: Content, rule: Rule, transfer: str) -> None:
         """Merge a part of another copy. *transfer* names the part, since it may arrive twice."""
-        self._mergeable.merge(content, rule, self._now_ms(), transfer=transfer)
+        self.mergeable.merge(content, rule, self._now_ms(), transfer=transfer)
 
     def collect(self) -> int:
         """Forget deleted keys that are old enough.
 
         Return how many others were forgotten since the last call, early and for lack of room.
         """
-        self._mergeable.collect(self._now_ms())
-        before, self._forgotten_count = self._forgotten_count, self._mergeable.forgotten_count
+        versions = self.mergeable.versions
+        versions.collect(self._now_ms())
+        before, self._forgotten_count = self._forgotten_count, versions.forgotten_count
         return self._forgotten_count - before
 
     def _refuse_unless_online(self) -> None:

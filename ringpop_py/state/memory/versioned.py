@@ -101,18 +101,6 @@ class Entry:
         return self.version, self.value is not None, self.value or b"", self.life
 
 
-class ExportPiece(NamedTuple):
-    """A bounded part of an export.
-
-    Attributes:
-        rows: plain lists for the wire; see `entries_from_rows`.
-        last: pass it as *after* for the next piece; None for the last piece.
-    """
-
-    rows: list[list[Any]]
-    last: str | None
-
-
 class VersionedState:
     """Keys and packed values of one partition, each with its version: the `Entries` of keyed state.
 
@@ -210,8 +198,10 @@ class VersionedState:
 
     def export(
         self, now_ms: int, after: str | None = None, *, piece_bytes: int = PIECE_BYTES
-    ) -> ExportPiece:
-        """Return what is known of the keys behind *after*, in order, with tombstones.
+    ) -> tuple[list[list[Any]], str | None]:
+        """Return rows of what is known of the keys behind *after*, in order, with tombstones.
+
+        Return also what is *after* for the next piece; None for the last piece.
 
         A piece ends with the row that fills *piece_bytes*, so it has at least one row. A change
         between two pieces is in a later one if its key is; otherwise it is in none.
@@ -221,12 +211,13 @@ class VersionedState:
         size = 0
         for key in self._entries.irange(minimum=after, inclusive=(after is None, True)):
             if size >= piece_bytes:
-                return ExportPiece(rows, rows[-1][0])
+                return rows, rows[-1][0]
             entry = self._entries[key]
             if not _is_expired(entry, now_ms):
-                rows.append(_row_of(entry))
+                life = entry.life if entry.life != NEVER else ()
+                rows.append([entry.key, entry.value, *entry.version, *life])
                 size += len(key) + len(entry.value or b"") + _ROW_BYTES
-        return ExportPiece(rows, None)
+        return rows, None
 
     def merge(
         self, entries: Iterable[Entry], rule: Rule, now_ms: int, *, transfer: str = ""
@@ -319,13 +310,8 @@ class _EntryRow(Declared, frozen=True):
     life_node: Text = ""
 
 
-def _row_of(entry: Entry) -> list[Any]:
-    life = entry.life if entry.life != NEVER else ()
-    return [entry.key, entry.value, *entry.version, *life]
-
-
 def entries_from_rows(rows: Sequence[object]) -> list[Entry]:
-    """Return the entries in the rows of an `ExportPiece`. Values are not unpacked.
+    """Return the entries in rows of `VersionedState.export`. Values are not unpacked.
 
     Raises:
         BodyError: if a row is malformed.

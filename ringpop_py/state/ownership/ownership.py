@@ -156,11 +156,6 @@ class Ownership(Generic[P]):
 
     # Partitions come and go.
 
-    @property
-    def pending(self) -> dict[int, P]:
-        """The partitions on their way here, by number."""
-        return self.arrivals.pending
-
     def answered(
         self, asked: Perform, reply: fx.Reply, now: int, error: KeyspaceError | None = None
     ) -> None:
@@ -274,10 +269,6 @@ class Ownership(Generic[P]):
         """Lose all partitions: the node ends, or has a bug. The step's outcome is unknown."""
         for part in self._holders.values():
             self.desk.lost(part)
-        self.refuse_jobs()
-
-    def refuse_jobs(self) -> None:
-        """Fail all jobs: no task does steps."""
         self.desk.stop()
 
     # Fences.

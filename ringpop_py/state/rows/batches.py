@@ -247,8 +247,10 @@ class BatchReceiver:
         if source.asks and not self._answers:
             raise BadRequest(f"{call.endpoint} accepts batches, but does not answer them")
         positions = self._positions(batch)
-        ring = self._ring()
-        hashes = self._hashed(ring, batch.column(self._key))
+        ring, keys = self._ring(), batch.column(self._key)
+        if keys.null_count:
+            raise BadRequest(f"the batch has rows without a key in column {self._key!r}")
+        hashes = _hashes(ring, keys)
         ours = self._ours(ring, hashes)
         rows = batch.drop_columns([POSITION])
         if source.asks:
@@ -267,11 +269,6 @@ class BatchReceiver:
         if (np.diff(positions) <= 0).any() and len(np.unique(positions)) < len(positions):
             raise BadRequest("two rows have the same position")
         return positions
-
-    def _hashed(self, ring: HashRing, keys: pa.Array) -> NDArray[np.uint64]:
-        if keys.null_count:
-            raise BadRequest(f"the batch has rows without a key in column {self._key!r}")
-        return _hashes(ring, keys)
 
     def _ours(self, ring: HashRing, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         if self._local not in ring:  # we are leaving

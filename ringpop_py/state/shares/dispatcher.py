@@ -33,25 +33,11 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Awaitable, Sequence
 
-    from ringpop_py.base.address import Address
-    from ringpop_py.net.transport.channel import Channel
     from ringpop_py.route.errand import Ask
+    from ringpop_py.state.shares.view import NodeView
 
 
 _UNUSUAL: Final = (Moved, KeyspaceError)
-
-
-class DispatcherHome(Protocol):
-    """What a dispatcher needs of its node."""
-
-    channel: Channel
-
-    @property
-    def name(self) -> str:
-        """The name of this node."""
-
-    def address_of(self, name: str) -> Address | None:
-        """Return the address of the member *name*; None if there is no such member."""
 
 
 class Destinations(LearningRoutes[int], Protocol):
@@ -72,9 +58,7 @@ class MemberRequest(PartitionRequest, Protocol):
 class Dispatcher:
     """Brings the requests of one node for one keyspace to the owners of its partitions."""
 
-    def __init__(
-        self, node: DispatcherHome, destinations: Destinations, rng: random.Random
-    ) -> None:
+    def __init__(self, node: NodeView, destinations: Destinations, rng: random.Random) -> None:
         self._node = node
         self._name = node.name
         self._destinations = destinations

@@ -252,9 +252,7 @@ class StewardDriver(ABC, Generic[S, P]):
         """Carry a fact out, or begin with a duty."""
 
     async def _carry_out(self, duty: Duty) -> None:
-        self._end(duty, await self._perform(duty))
-
-    def _end(self, duty: Duty, result: object) -> None:
+        result = await self._perform(duty)
         self._do(self.steward.done(duty, result, now_us()))
 
     @abstractmethod

@@ -128,10 +128,6 @@ class OwningHost(Generic[DriverT]):
         self.driver.wake()
         return True
 
-    async def end(self) -> None:
-        """Give up all partitions: the keyspace was dropped."""
-        await self.driver.drop()
-
     @property
     def partitions_to_give(self) -> int:
         """The number of partitions here, if there are other members that may own them."""

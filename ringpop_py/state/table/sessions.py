@@ -209,13 +209,11 @@ class Sessions:
         before = self.get(source)
         if before is not None:
             session = with_records(before, records_in(digests))
-            self._rows_of(source)[source] = session
+            rows = self._jobs if source.startswith(JOB_PREFIX) else self._sessions
+            rows[source] = session
             self._digests_bytes += len(session[2]) - len(before[2])
             if self._digests_bytes > self._digests_bytes_max:
                 self._forget_digests()
-
-    def _rows_of(self, source: str) -> OrderedDict[str, Session]:
-        return self._jobs if source.startswith(JOB_PREFIX) else self._sessions
 
     def _forget_digests(self) -> None:
         # Half of them, so that this is rare: it looks at all sources.

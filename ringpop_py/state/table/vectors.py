@@ -7,7 +7,7 @@ They are read into columns, and the new values are written from columns. A row w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, overload
 
@@ -65,7 +65,7 @@ class NumberRows(ArgumentRows):
 
     def part(self, start: int, end: int) -> NumberRows:
         """Return the rows from *start* on, before *end*."""
-        fields = [field.part(start, end) for field in self._fields]
+        fields = [replace(field, column=field.column.part(start, end)) for field in self._fields]
         offsets = self._offsets[start : end + 1]
         return NumberRows(self._data, offsets, fields, are_maps=self._are_maps)
 
@@ -134,10 +134,6 @@ class _Field:
     """Packed; empty if the values are not maps."""
     operation: str
     column: Numbers
-
-    def part(self, start: int, end: int) -> _Field:
-        """Return this field of the rows from *start* on, before *end*."""
-        return _Field(self.name, self.operation, self.column.part(start, end))
 
 
 def number_rows(

@@ -50,7 +50,7 @@ KEYSPACE_BUGS: Final = (
         "a partition is claimed without a seal",
         RECOVERY,
         "        self.stage = Stage.SEALING\n",
-        "        return self._seal_true(Seal(self._journal.node_name))\n",
+        "        return self._seal_true()\n",
         "K1 K2 K4",
         "partitions-split",
         "partitions-sealed",
@@ -96,7 +96,7 @@ KEYSPACE_BUGS: Final = (
         JOURNAL,
         "        if isinstance(reply, fx.Found) and isinstance(reply.value, Seal):\n"
         "            if self._committing is not None:\n",
-        "        self._reading = False\n        return [fx.MayRead()]\n"
+        "        self.reading = False\n        return [fx.MayRead()]\n"
         "        if isinstance(reply, fx.Found) and isinstance(reply.value, Seal):\n"
         "            if self._committing is not None:\n",
         "K1",

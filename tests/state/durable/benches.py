@@ -241,7 +241,7 @@ async def acquire(partition: Partition, may_take: MayTake) -> do.Taken | do.Held
     """Have *partition* acquired. Raises KeyspaceError."""
     node = NODES[partition]
     node.steward.may_take = may_take
-    node.ownership.pending[partition.number] = partition
+    node.ownership.arrivals.pending[partition.number] = partition
     result = await node.has(do.Acquire(partition.number), partition)
     assert isinstance(result, do.Taken | do.HeldBy)
     return result
@@ -250,7 +250,7 @@ async def acquire(partition: Partition, may_take: MayTake) -> do.Taken | do.Held
 async def follow(partition: Partition) -> None:
     """Have *partition* read up to its present end. Raises KeyspaceError."""
     node = NODES[partition]
-    node.ownership.pending[partition.number] = partition
+    node.ownership.arrivals.pending[partition.number] = partition
     await node.has(do.Follow(partition.number), partition)
 
 
@@ -319,9 +319,9 @@ async def total(partition: Partition, key: str = "k") -> object:
 
 async def put_checkpoint(partition: Partition) -> bool:
     """Write a whole checkpoint of *partition* as it is now; whether it is durable."""
-    slot = partition.position
-    checkpoint = Checkpoint("counts", 1, partition.number, slot, (), partition.state.whole())
-    return await partition.checkpoint(slot, encode_checkpoint(checkpoint), ())
+    number, slot = partition.number, partition.position
+    file = encode_checkpoint(Checkpoint("counts", 1, number, slot, (), partition.state.whole()))
+    return await partition._writer.checkpoint(number, slot, file, ())
 
 
 async def until(condition: Callable[[], Any]) -> None:

@@ -78,7 +78,8 @@ async def staged(jobs: Jobs, attempt: str, *files: bytes, job: str = JOB) -> Att
         counts = tuple(index.chunk_counts().items())
         found.append(StagedFile(number, staged_ms, index.rows_count, len(file), counts))
     manifest = AttemptManifest(tuple(found), staged_ms)
-    await jobs.finish(FinishRequest(*id_at(jobs, job).head, attempt, encode(manifest)))
+    request = FinishRequest(*id_at(jobs, job).head, attempt, encode(manifest))
+    await jobs.worker.run(jobs.store.finish, request)
     return manifest
 
 

@@ -35,7 +35,7 @@ def test_a_restored_checkpoint_before_the_first_epoch_is_the_beginning(a: Node) 
 def test_following_what_nobody_ever_claimed_says_so_and_puts_nothing(a: Node) -> None:
     facts = a.follow()
 
-    assert facts == [fx.Followed(0, ORIGIN, 0, None, None)]
+    assert facts == [fx.Followed(0, ORIGIN, 0, None)]
     assert a.kinds() == [fx.ListPartition]
 
 
@@ -80,7 +80,7 @@ def test_what_was_followed_is_not_read_again(a: Node, b: Node) -> None:
 
     facts = b.acquire(take=False)
 
-    assert followed == [fx.Followed(0, Slot(1, 2), 1, Claim("a", "a1", 1), None)]
+    assert followed == [fx.Followed(0, Slot(1, 2), 1, Claim("a", "a1", 1))]
     assert facts == [fx.Acquired(0, 2)]
     assert b.bodies() == ["x", "y"]
     assert min(r.slot for r in b.asked if isinstance(r, fx.GetSlot)) == 3
@@ -397,7 +397,7 @@ def test_to_whom_a_partition_was_released_is_known_to_those_who_follow(a: Node, 
 
     facts = b.follow()
 
-    assert facts == [fx.Followed(0, Slot(1, 2), 1, Claim("a", "a1", 1), "c")]
+    assert facts == [fx.Followed(0, Slot(1, 2), 1, Claim("a", "a1", 1))]
 
 
 def test_a_released_epoch_of_our_own_journal_is_not_adopted_again(a: Node) -> None:
@@ -477,7 +477,7 @@ def test_at_most_sixteen_slots_are_read_ahead_and_more_with_each_that_was_found(
             break
         effects = recovery.answered(first.id, b.store.answer(first))
 
-    assert first == fx.Followed(0, Slot(1, 60), 1, Claim("a", "a1", 1), None)
+    assert first == fx.Followed(0, Slot(1, 60), 1, Claim("a", "a1", 1))
     assert most == READS_MAX == 16
     assert b.bodies() == list(range(60))
 
@@ -822,7 +822,7 @@ def test_our_own_journal_is_followed_up_to_what_is_known(a: Node) -> None:
 
     facts = a.follow()
 
-    assert facts == [fx.Followed(0, Slot(1, 1), 1, Claim("a", "a1", 1), None)]
+    assert facts == [fx.Followed(0, Slot(1, 1), 1, Claim("a", "a1", 1))]
     assert 0 not in a.journal.held
 
 
@@ -1115,7 +1115,7 @@ def test_who_copies_notices_a_lost_group_and_who_follows_stops_before_it(
     followed = b.follow()
     copied = c.follow(miss_nothing=True)
 
-    assert followed == [fx.Followed(0, Slot(1, 1), 1, Claim("a", "a1", 1), None)]
+    assert followed == [fx.Followed(0, Slot(1, 1), 1, Claim("a", "a1", 1))]
     assert copied == [fx.Damaged(0, fx.GoneRecord("a1", 2))]
     assert c.bodies() == []
 

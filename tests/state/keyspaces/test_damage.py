@@ -72,7 +72,7 @@ async def checkpoint(node: Ringpop, *, first: int = 0) -> None:
     host = node.keyspaces.durable_host("k")
     for partition in host.driver.online()[first:]:
         assert await host.checkpointer.write(partition) is not None
-        while partition.checkpointing:
+        while host.writer.journal.checkpointing(partition.number):
             await trio.sleep(0.01)
 
 

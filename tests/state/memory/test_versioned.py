@@ -54,7 +54,7 @@ def few_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def exported(one: VersionedState, now_ms: int = NOW) -> list[Entry]:
-    return entries_from_rows(one.export(now_ms).rows)
+    return entries_from_rows(one.export(now_ms)[0])
 
 
 def take(one: VersionedState, other: VersionedState, rule: Rule, now_ms: int = NOW) -> list[str]:
@@ -346,7 +346,7 @@ def test_deletes_are_forgotten_once_they_are_old_enough() -> None:
     assert one.collect(NOW + TOMBSTONE_AGE_MS) == 0
     assert one.collect(LATER) == 1
 
-    assert one.export(NOW).rows == []
+    assert one.export(NOW)[0] == []
 
 
 @pytest.mark.usefixtures("few_tombstones")
@@ -385,7 +385,7 @@ def test_a_delete_that_is_too_old_is_neither_sent_nor_taken() -> None:
     take(other, one, "max")
     one.delete("key", NOW)
 
-    assert one.export(LATER).rows == []
+    assert one.export(LATER)[0] == []
     assert other.merge(exported(one), "max", LATER) == []
     assert contents(other) == {"key": 1}
 
@@ -416,12 +416,11 @@ def test_pieces_are_bounded_and_all_of_them_are_everything(piece_bytes: int, cou
     last, pieces = None, 0
 
     while True:
-        piece = one.export(NOW, last, piece_bytes=piece_bytes)
+        rows, last = one.export(NOW, last, piece_bytes=piece_bytes)
         pieces += 1
-        size = sum(len(row[0]) + len(row[1] or b"") + 64 for row in piece.rows[:-1])
+        size = sum(len(row[0]) + len(row[1] or b"") + 64 for row in rows[:-1])
         assert size < piece_bytes
-        copy.merge(entries_from_rows(piece.rows), "max", NOW, transfer=f"t-{pieces}")
-        last = piece.last
+        copy.merge(entries_from_rows(rows), "max", NOW, transfer=f"t-{pieces}")
         if last is None:
             break
 
@@ -434,10 +433,10 @@ def test_an_empty_text_is_a_key_like_others() -> None:
     one.put("", pack(1), NOW)
     one.put("a", pack(1), NOW)
 
-    first = one.export(NOW, piece_bytes=1)
+    _, last = one.export(NOW, piece_bytes=1)
 
-    assert first.last == ""
-    assert [row[0] for row in one.export(NOW, first.last, piece_bytes=1).rows] == ["a"]
+    assert last == ""
+    assert [row[0] for row in one.export(NOW, last, piece_bytes=1)[0]] == ["a"]
 
 
 @given(entries())

@@ -166,7 +166,7 @@ def test_while_a_claim_of_what_was_given_up_is_open_nobody_is_told_that_it_is_no
                 claim = task
             elif isinstance(task, Perform):
                 ownership.answered(task, place.store(task.request), place.now)
-    part = ownership.pending[0]
+    part = ownership.arrivals.pending[0]
 
     ownership.give_up(part, place.now)
 

@@ -192,18 +192,16 @@ class ShuffleClient(Closing):
         Raises:
             ShuffleUnavailable: if no process for shuffles answers.
         """
-        found = {}
-        for host, address in sorted(self._addresses().items()):
+        members = {member.host for member in self.refresh().members}
+        found, addresses = {}, self._cluster.addresses
+        for host in sorted(members & addresses.keys()):
             with suppress(ShuffleUnavailable):
-                reply, _ = self._cluster.line(address).call(c.Count(self.name), timeout_s=5.0)
+                reply, _ = self._cluster.line(addresses[host]).call(
+                    c.Count(self.name), timeout_s=5.0
+                )
                 if isinstance(reply, c.Counted):
                     found[host] = reply
         return found
-
-    def _addresses(self) -> dict[str, str]:
-        record = self.refresh()
-        hosts = {member.host for member in record.members}
-        return {host: at for host, at in self._cluster.addresses.items() if host in hosts}
 
     # Putting.
 

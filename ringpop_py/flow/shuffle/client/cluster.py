@@ -61,7 +61,7 @@ class Cluster:
         for peer in self._rng.sample(self.peers, len(self.peers)):
             try:
                 with Client(peer, cluster_key=self.cluster_key) as client:
-                    found = seen_by(client, timeout_s=min(self.timeout_s, 5.0)).shufflers
+                    found, _ = seen_by(client, timeout_s=min(self.timeout_s, 5.0))
             except (RingpopError, BodyError) as error:
                 why = f"{peer}: {error}"
                 continue

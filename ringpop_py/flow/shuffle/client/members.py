@@ -32,24 +32,17 @@ class _Members(Named, frozen=True):
     members: tuple[_Row, ...]
 
 
-class Seen(NamedTuple):
-    """A node's view: the processes by the names of their nodes, None for a node without one.
+def seen_by(
+    client: Client, *, timeout_s: float
+) -> tuple[dict[str, Shuffler | None], frozenset[str]]:
+    """Return what the node of *client* sees. Raises CallError, ApplicationError, BodyError.
 
-    Attributes:
-        gone: the names of members that are no longer there.
+    That is the processes by the names of their nodes, None for a node without one; and the names of
+    members that are no longer there.
     """
-
-    shufflers: dict[str, Shuffler | None]
-    gone: frozenset[str]
-
-
-def seen_by(client: Client, *, timeout_s: float) -> Seen:
-    """Return what the node of *client* sees. Raises CallError, ApplicationError, BodyError."""
     shown = convert(_Members, client.admin("/admin/members", timeout_s=timeout_s))
-    return Seen(
-        {row.name: _shuffler_of(row) for row in shown.members if row.status in LIVE},
-        frozenset(row.name for row in shown.members if row.status not in LIVE),
-    )
+    there = {row.name: _shuffler_of(row) for row in shown.members if row.status in LIVE}
+    return there, frozenset(row.name for row in shown.members if row.status not in LIVE)
 
 
 def _shuffler_of(row: _Row) -> Shuffler | None:

@@ -197,7 +197,9 @@ def _settled(record: Record) -> Record:
     if record.state in (State.PUT, State.ENDING):
         record = replace(record, segments=_with_copies(record))
     if record.state in (State.ENDING, State.GET):
-        record = replace(record, intervals=_with_second_holders(record))
+        numbered = enumerate(record.intervals)
+        intervals = tuple(_with_second_holder(record, number, each) for number, each in numbered)
+        record = replace(record, intervals=intervals)
     if record.state is State.GET and record.members:
         record = replace(record, intervals=_with_shares(record))
     return record
@@ -241,15 +243,8 @@ def _with_copies(record: Record) -> dict[int, Segment]:
     return segments
 
 
-def _with_second_holders(record: Record) -> tuple[Interval, ...]:
-    """Give each interval a second holder: at ENDING by name, from GET on by a fetch."""
-    return tuple(
-        _with_second_holder(record, number, interval)
-        for number, interval in enumerate(record.intervals)
-    )
-
-
 def _with_second_holder(record: Record, number: int, interval: Interval) -> Interval:
+    """Give an interval a second holder: at ENDING by name, from GET on by a fetch."""
     members, holders = record.members, interval.holders
     if record.state is State.ENDING:
         # Nothing is lost with the holders: the segments still have all rows.

@@ -116,7 +116,9 @@ class Home:
             if member in view.gone:
                 return changes.parted(record, member)
         for member in view.joining:
-            if may_join(record, member):
+            # Not while a former life of its host is a member.
+            known = any(each.host == member.host for each in record.members)
+            if not record.state.is_over and not known:
                 return changes.joined(record, member)
         return None
 
@@ -188,11 +190,6 @@ class Home:
         if not record.members or any(each not in self._reports for each in record.members):
             return None
         return [self._reports[member] for member in record.members]
-
-
-def may_join(record: Record, member: MemberId) -> bool:
-    """Return whether *member* may become one: not while a former life of its host is one."""
-    return not record.state.is_over and all(each.host != member.host for each in record.members)
 
 
 def _incomplete(winners: Mapping[int, Winner], reports: Iterable[Report]) -> dict[int, str]:

@@ -18,27 +18,25 @@ class Buffers:
 
     Buffers are used again: the first use of new pages of memory takes longer than receiving and
     writing the frame in them.
+
+    Attributes:
+        held_bytes: the bytes in use.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._held = 0  # bytes
+        self.held_bytes = 0
         self._turn = trio.Lock()
         self._freed = trio.Event()
         self._free: deque[bytearray] = deque()
         """The buffers that may be used again, the last used one last."""
 
-    @property
-    def held_bytes(self) -> int:
-        """The bytes in use."""
-        return self._held
-
     async def acquire(self, size: int) -> memoryview:
         """Return a buffer of *size* bytes, as soon as there is room, or nothing else is held."""
         async with self._turn:
-            while self._held and self._held + size > self._size:
+            while self.held_bytes and self.held_bytes + size > self._size:
                 await self._freed.wait()
-            self._held += size
+            self.held_bytes += size
         return memoryview(self._found(size))[:size]
 
     def _found(self, size: int) -> bytearray:
@@ -51,7 +49,7 @@ class Buffers:
 
     def release(self, buffer: memoryview) -> None:
         """Give back a buffer of `acquire`, no part of which is in use any longer."""
-        self._held -= len(buffer)
+        self.held_bytes -= len(buffer)
         if len(buffer) >= REUSED_BYTES_MIN and isinstance(buffer.obj, bytearray):
             self._free.append(buffer.obj)
             self._make_room()
@@ -60,5 +58,5 @@ class Buffers:
 
     def _make_room(self) -> None:
         kept = sum(map(len, self._free))
-        while self._free and kept + self._held > self._size:
+        while self._free and kept + self.held_bytes > self._size:
             kept -= len(self._free.popleft())

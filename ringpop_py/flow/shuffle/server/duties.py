@@ -205,7 +205,9 @@ class Duties:
 
         async def send_on() -> None:
             async for interval, part in receive:
-                await self._send_part(record, wanted[interval], push_id, part)
+                which = interval, number, push_id
+                call = c.PushPart(here.name, record.uid, record.version, *which, part.frames)
+                await self._send(wanted[interval], call, part.body)
 
         async with receive, trio.open_nursery() as nursery:
             nursery.start_soon(cut)
@@ -247,11 +249,6 @@ class Duties:
         for interval, part in parts_of(order, cuts, frames(), bytes_max=size):
             if is_wanted(interval):
                 trio.from_thread.run(send.send, (interval, part))
-
-    async def _send_part(self, record: Record, push: Push, push_id: int, part: Part) -> None:
-        name, uid, version = self._here.name, record.uid, record.version
-        call = c.PushPart(name, uid, version, push.interval, push.number, push_id, part.frames)
-        await self._send(push, call, part.body)
 
     async def _send(self, push: Push, call: c.PushPart | c.PushEnd, body: Bytes = b"") -> None:
         here = self._here

@@ -51,16 +51,15 @@ class Watch:
     async def look(self) -> None:
         """Ask once."""
         try:
-            seen = await trio.to_thread.run_sync(
+            found, gone = await trio.to_thread.run_sync(
                 partial(seen_by, self._client, timeout_s=LOOK_S), abandon_on_cancel=True
             )
         except (RingpopError, BodyError):
             return  # the node is busy: what was known stays
-        found = seen.shufflers
         self.shufflers = {name: each for name, each in found.items() if each is not None}
         self.changed.set()
         self.changed = trio.Event()
-        self._gone = seen.gone
+        self._gone = gone
         now = trio.current_time()
         without = [name for name, each in found.items() if each is None]
         self._without = {name: self._without.get(name, now) for name in without}

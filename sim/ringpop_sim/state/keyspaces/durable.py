@@ -244,7 +244,7 @@ class DurableDriver:
 
     def _ask_to_release(self, duty: duties.AskToRelease) -> None:
         number, owner, epoch = duty
-        pending = self.ownership.pending.get(number)
+        pending = self.ownership.arrivals.pending.get(number)
         journal = "" if pending is None else pending.recovery.journal_of(epoch)
         request = ReleaseRequest(number, epoch, self._home.name, journal)
 

@@ -216,7 +216,7 @@ class Home:
         }
         if self.homes.plan.mode == "durable":
             ownership = self.durable.ownership
-            pending = ownership.pending.values()
+            pending = ownership.arrivals.pending.values()
             found |= {
                 "tries": len(pending),
                 "claims": sum(part.presence is Presence.ACQUIRING for part in pending),

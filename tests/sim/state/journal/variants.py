@@ -84,7 +84,7 @@ VARIANTS: Final = (
     Variant(
         "a read without the look",
         JOURNAL,
-        "        self._reading = True\n",
+        "        self.reading = True\n",
         "        return [fx.MayRead()]\n",
         "read",
         first=560,
@@ -291,7 +291,7 @@ VARIANTS: Final = (
     Variant(
         "a released epoch is adopted again",
         RECOVERY,
-        "                self._closed, self._released_to = True, entry.body.to\n",
+        "                self._closed = True\n",
         "                self._closed = (\n"
         "                    self._claims[self._at].journal != self._journal.name\n"
         "                )\n",
@@ -340,7 +340,7 @@ VARIANTS: Final = (
         "no list follows the seal",
         RECOVERY,
         "        return [self._ask(fx.ListJournal(self._new_id(), journal), judge)]\n",
-        "        return self._seal_true(seal)\n",
+        "        return self._seal_true()\n",
         "owner fold lost copy read live",
         scene="late_seal",
     ),
