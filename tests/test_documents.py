@@ -8,6 +8,8 @@ import tomllib
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from ringpop_py.base import errors
 from ringpop_py.base.config.settings import Config
 from ringpop_py.base.errors import KeyspaceError
@@ -70,8 +72,9 @@ def test_the_code_map_says_of_each_package_what_it_says_of_itself() -> None:
         assert said == docstring.splitlines()[0], name
 
 
-def test_all_files_that_the_architecture_names_exist() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
+@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "docs/life.md"])
+def test_all_files_that_a_document_names_exist(document: str) -> None:
+    text = (ROOT / document).read_text()
     there = [
         f"/{path.relative_to(ROOT).as_posix()}"
         for top in ("ringpop_py", "sim", "demo", "tests", "docs", "bin")
