@@ -79,6 +79,28 @@ def test_the_life_of_a_keyspace(cluster: LocalCluster) -> None:
     )
 
 
+@pytest.mark.parametrize("node", range(3))
+def test_any_node_answers_any_control_request(cluster: LocalCluster, node: int) -> None:
+    """R2."""
+    name = f"asked {node}"
+    created = ctl(cluster, "keyspace", "create", name, "--partitions", "3", node=node)
+    waited = ctl(cluster, "wait", "--for", "partitions", "--members", "3", node=node)
+    members = ctl_json(cluster, "members", node=node)
+    listed = ctl_json(cluster, "keyspace", "list", node=node)
+    shown = ctl(cluster, "keyspace", "show", name, node=node)
+    found = ctl_json(cluster, "partitions", "--keyspace", name, "--all", node=node)
+    looked_up = ctl_json(cluster, "lookup", "k", "--keyspace", name, node=node)
+    dropped = ctl(cluster, "keyspace", "drop", name, "--yes", node=node)
+
+    codes = [each.returncode for each in (created, waited, shown, dropped)]
+    assert codes == [0, 0, 0, 0], created.stderr + waited.stderr + shown.stderr + dropped.stderr
+    assert len(members["members"]) == 3
+    assert name in [keyspace["name"] for keyspace in listed["keyspaces"]]
+    (keyspace,) = found["keyspaces"]
+    assert [row["partition"] for row in keyspace["rows"]] == [0, 1, 2]
+    assert looked_up["owner"] == keyspace["rows"][looked_up["partition"]]["owner"]
+
+
 def test_a_checkpoint_is_restored_and_a_drop_undone(cluster: LocalCluster) -> None:
     ctl(cluster, "keyspace", "create", "kept", "--partitions", "4")
     made = ctl(cluster, "checkpoint", "now", "kept")
