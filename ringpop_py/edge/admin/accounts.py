@@ -82,6 +82,9 @@ class KeyspaceSaid(Named, frozen=True):
     partitions: Natural
     served: Natural
     failed: Annotated[tuple[Short, ...], Meta(max_length=20_000)]
+    generation: Natural
+    assignment_version: Natural
+    settled: Natural
     waits_for: Text | None = None
     damaged: Annotated[tuple[Natural, ...], Meta(max_length=100_000)] = ()
     damage: Text | None = None
@@ -92,6 +95,25 @@ class KeyspacesSaid(Named, frozen=True):
     """The answer of ``/admin/keyspaces``."""
 
     keyspaces: Annotated[tuple[KeyspaceSaid, ...], Meta(max_length=100_000)]
+
+
+class ShareSaid(Named, frozen=True):
+    """A member's share of a keyspace, in the answer of ``/admin/keyspaces/show``."""
+
+    here: dict[Text, Any]
+
+
+class RowSaid(Named, frozen=True):
+    """A partition, in the answer of ``/admin/keyspaces/table``."""
+
+    partition: Natural
+    keys: Natural | None
+
+
+class TableSaid(Named, frozen=True):
+    """The answer of ``/admin/keyspaces/table``."""
+
+    rows: Annotated[tuple[RowSaid, ...], Meta(max_length=100_000)]
 
 
 class JobSaid(Named, frozen=True):
@@ -175,6 +197,8 @@ KINDS: dict[str, type[Named]] = {
     "/admin/reach": ReachSaid,
     "/admin/work": WorkSaid,
     "/admin/keyspaces": KeyspacesSaid,
+    "/admin/keyspaces/show": ShareSaid,
+    "/admin/keyspaces/table": TableSaid,
 }
 
 

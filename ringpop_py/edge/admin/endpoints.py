@@ -2,8 +2,8 @@
 
 Ringpop's own endpoints reply as its programs expect. `/admin/members`, `/admin/ring` and
 `/admin/node` are ours and have more fields. So are `/admin/damp/…` and `/admin/member/drain`, which
-only the native dialect has, and `/admin/keyspaces/…` (`admin.keyspaces`). A reply is in the
-caller's scheme, JSON or msgpack.
+only the native dialect has, `/admin/cluster`, which asks all members (`admin.census`), and
+`/admin/keyspaces/…` (`admin.keyspaces`). A reply is in the caller's scheme, JSON or msgpack.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ringpop_py.base.values.go_json import GoObject, decode_go_json, go_reader
 from ringpop_py.base.values.packed import a_map, decode_value, encode_value
 from ringpop_py.base.version import package_version
 from ringpop_py.edge.admin import checkup
+from ringpop_py.edge.admin.census import Census
 from ringpop_py.edge.admin.traces import Traces
 from ringpop_py.member.swim.member import STORE_LABEL
 from ringpop_py.net.security.identity import Role
@@ -91,6 +92,7 @@ def serve_admin(ringpop: Ringpop) -> None:
     traces = Traces(ringpop)
     for path, read in READS.items():
         _serve(ringpop, {path: read}, reads=True, role=READERS.get(path, Role.CLIENT))
+    _serve(ringpop, {"/admin/cluster": Census(ringpop, READS).answer}, reads=True)
     _serve(ringpop, CHANGES | {"/trace/remove": traces.remove}, role=Role.ADMIN)
     _serve(ringpop, {"/trace/add": traces.add}, of_caller=True, role=Role.ADMIN)
 

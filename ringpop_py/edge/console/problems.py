@@ -55,6 +55,25 @@ class Seen:
     asked: frozenset[str] | None = None
     views_differ: bool = True
 
+    def by_section(self) -> dict[str, dict[str, Any]]:
+        """Return what is kept by member: the sections of `admin.census`, and who is silent."""
+        return {
+            "node": self.nodes,
+            "checkup": self.checkups,
+            "settings": self.settings,
+            "keyspaces": self.keyspaces,
+            "clock_s": self.clocks_s,
+            "off_s": self.off_s,
+            "silent": self.silent,
+        }
+
+    def note(self, name: str, said: Mapping[str, Any]) -> None:
+        """Note what a member says of itself, by section."""
+        self.silent.pop(name, None)
+        for section, found in self.by_section().items():
+            if section in said:
+                found[name] = said[section]
+
 
 def problems_in(
     seen: Seen, *, members: int | None = None, clock_s: float = CLOCK_S

@@ -5,7 +5,6 @@ Members are asked only while somebody looks.
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 from contextlib import contextmanager
@@ -14,22 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ringpop_py.base.errors import BadRequest, BodyError, CallError
-from ringpop_py.base.values.packed import decode_value, encode_value
-from ringpop_py.edge.admin import endpoints, keyspaces
-from ringpop_py.edge.admin.accounts import checked
+from ringpop_py.edge.admin import endpoints
 from ringpop_py.edge.admin.answers import summary_of
+from ringpop_py.edge.admin.census import REACHABLE, Census, Section
 from ringpop_py.edge.console.pictures import STEP_S
 from ringpop_py.edge.console.problems import LEVELS, Seen, problems_in, views_of
 from ringpop_py.edge.web import activity
 from ringpop_py.member.swim.member import Member, Status
 from ringpop_py.member.swim.records import text_of
-from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ringpop_py.base.address import Address
     from ringpop_py.member.swim.records import Record
     from ringpop_py.node.ringpop import Ringpop
 
@@ -45,8 +40,8 @@ before."""
 REASONS_SHOWN: Final = 3
 TEXT_SHOWN: Final = 300
 """The most characters of another member's text that are shown."""
-TOGETHER_MAX: Final = 16
-"""The most members that are asked at the same time."""
+ASKED: Final[tuple[Section, ...]] = ("node", "reach", "checkup", "work", "keyspaces")
+"""What members are asked for in each period."""
 TIMEOUT_S: Final = 1.0
 SETTINGS_S: Final = 30.0
 """The seconds between two questions for a member's settings, which hardly ever change."""
@@ -59,10 +54,6 @@ MOVES_SHOWN: Final = 20
 KEYSPACES_SHOWN: Final = 100
 LATE_S: Final = 5.0
 """The seconds for which a ping that failed counts as failing."""
-_SETTINGS: Final = "/admin/config/get"
-_KEYSPACES: Final = "/admin/keyspaces"
-READS: Final = endpoints.READS | keyspaces.READS
-_REACHABLE: Final = (Status.ALIVE, Status.SUSPECT)
 
 
 class Overview:
@@ -75,13 +66,13 @@ class Overview:
     def __init__(self, ringpop: Ringpop) -> None:
         self.sections: dict[str, Any] = {}
         self._ringpop = ringpop
+        self._census = Census(ringpop, endpoints.READS)
         self._seen = Seen([])
         self._pings: dict[str, dict[str, float | str]] = {}
         """By sender and receiver: a round trip in milliseconds, or why the last ping failed."""
         self._shown: tuple[Any, ...] = ()
         self._settings_at: dict[str, float] = {}
         self._differ_for = 0
-        self._turn = 0
         self._round = 0
         self._shares: dict[str, float] = {}
         self._work: dict[str, dict[str, Any]] = {}
@@ -148,16 +139,13 @@ class Overview:
 
     async def _look(self) -> None:
         members = self._ringpop.members
-        asked = self._in_turn([member for member in members if member.status in _REACHABLE])
-        limiter = trio.CapacityLimiter(TOGETHER_MAX)
+        asked = self._in_turn([member for member in members if member.status in REACHABLE])
         self._round += 1
-        async with trio.open_nursery() as nursery:
-            for member in asked:
-                nursery.start_soon(self._ask, member, limiter)
+        await self._census.each(asked, self._ask)
         self._seen.asked = frozenset(member.name for member in asked)
         self._differ_for = self._differ_for + 1 if len(views_of(self._seen)) > 1 else 0
         self._seen.views_differ = self._differ_for >= DIFFER_FOR
-        self._forget({member.name for member in members if member.status in _REACHABLE})
+        self._forget({member.name for member in members if member.status in REACHABLE})
         self.made_at = trio.current_time()
         self._show()
 
@@ -169,77 +157,33 @@ class Overview:
     def _in_turn(self, members: Sequence[Member]) -> list[Member]:
         if len(members) <= ASKED_MAX:
             return list(members)
-        start = self._turn % len(members)
-        self._turn += ASKED_MAX
+        start = self._round * ASKED_MAX % len(members)
         return list(islice([*members[start:], *members[:start]], ASKED_MAX))
 
-    async def _ask(self, member: Member, limiter: trio.CapacityLimiter) -> None:
-        name, seen = member.name, self._seen
-        async with limiter:
-            why = f"it has not answered within {TIMEOUT_S:g} s"
-            with trio.move_on_after(TIMEOUT_S):  # whatever it does, it delays no other member
-                try:
-                    await self._ask_all(name, member.address)
-                except (CallError, BodyError) as error:
-                    why = str(error)
-                else:
-                    seen.silent.pop(name, None)
-                    return
-        for found in self._all_by_name():
-            found.pop(name, None)
-        seen.silent[name] = why[:TEXT_SHOWN]
-
-    async def _ask_all(self, name: str, to: Address) -> None:
-        seen, began = self._seen, time.time()
-        seen.nodes[name] = await self._said(to, "/admin/node")
-        reach = await self._said_if_known(to, "/admin/reach")
-        sent = time.time()
-        checkup = await self._said_if_known(to, "/admin/checkup")
-        if checkup is not None:
-            seen.checkups[name] = checkup
-            seen.clocks_s[name] = checkup["at"] - (sent + time.time()) / 2
-            seen.off_s[name] = (time.time() - sent) / 2
-        work = await self._said_if_known(to, "/admin/work")
-        if work is not None:
-            self._note_puts(name, work)
-            self._work[name] = work
-        if reach is not None:
-            pings = ((row["name"], _ping_of(row, reach["at"])) for row in reach["pings"])
-            self._pings[name] = {other: ping for other, ping in pings if ping is not None}
-        if self._ringpop.keyspaces_on_demand.loaded:  # asking would have them loaded
-            listed = await self._said(to, _KEYSPACES)
-            seen.keyspaces[name] = listed["keyspaces"]
-        if began - self._settings_at.get(name, 0.0) > SETTINGS_S:
-            seen.settings[name] = await self._said(to, _SETTINGS, [])
+    async def _ask(self, member: Member) -> None:
+        name, seen, began = member.name, self._seen, time.time()
+        settings_due = began - self._settings_at.get(name, 0.0) > SETTINGS_S
+        sections = (*ASKED, "settings") if settings_due else ASKED
+        said = await self._census.ask(member, sections, timeout_s=TIMEOUT_S)
+        if isinstance(said, str):
+            for found in self._all_by_name():
+                found.pop(name, None)
+            seen.silent[name] = said[:TEXT_SHOWN]
+            return
+        seen.note(name, said)
+        if settings_due:
             self._settings_at[name] = began
-
-    async def _said_if_known(self, to: Address, endpoint: str) -> dict[str, Any] | None:
-        """As `_said`; return None if the member is of an older version without *endpoint*."""
-        try:
-            return await self._said(to, endpoint)
-        except BadRequest:
-            return None
-
-    async def _said(self, to: Address, endpoint: str, body: object = None) -> dict[str, Any]:
-        if to == self._ringpop.address:
-            value = READS[endpoint](self._ringpop, body)
-            said = await value if inspect.isawaitable(value) else value
-            # As it would come from others: tuples become lists.
-            return checked(endpoint, decode_value("msgpack", encode_value("msgpack", said)))
-        encoded = encode_value("msgpack", body)
-        call = Call(NODE_SERVICE, endpoint, b"", encoded, ttl_s=TIMEOUT_S, scheme="msgpack")
-        answer = await self._ringpop.channel.call(to, call)
-        if not answer.ok:
-            raise BodyError(f"it refuses {endpoint}")
-        return checked(endpoint, decode_value("msgpack", answer.arg3))
+        if "work" in said:
+            self._note_puts(name, said["work"])
+            self._work[name] = said["work"]
+        if "reach" in said:
+            at = said["reach"]["at"]
+            pings = ((row["name"], _ping_of(row, at)) for row in said["reach"]["pings"])
+            self._pings[name] = {other: ping for other, ping in pings if ping is not None}
 
     def _all_by_name(self) -> tuple[dict[str, Any], ...]:
-        seen = self._seen
-        return (
-            *(seen.nodes, seen.checkups, seen.settings, seen.keyspaces),
-            *(seen.clocks_s, seen.off_s, seen.silent, self._pings, self._settings_at),
-            *(self._work, self._put_ms),
-        )
+        own = (self._pings, self._settings_at, self._work, self._put_ms)
+        return (*self._seen.by_section().values(), *own)
 
     def _forget(self, there: set[str]) -> None:
         for found in self._all_by_name():
@@ -268,7 +212,7 @@ class Overview:
         if len(members) <= LARGE or shown != self._shown or not self._round % LARGE_EVERY:
             before = {
                 "members": [self._row(member, shares) for member in members],
-                "pings": self._matrix([m.name for m in members if m.status in _REACHABLE]),
+                "pings": self._matrix([m.name for m in members if m.status in REACHABLE]),
             }
         self._shown = shown
         problems = sorted(problems_in(self._seen), reverse=True)

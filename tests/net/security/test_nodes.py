@@ -65,6 +65,8 @@ def call(endpoint: str, body: bytes = b"") -> Call:
 ADMINS: Final = sorted({*CHANGES, *keyspaces.CHANGES, *TICKS, "/trace/add", "/trace/remove"})
 MEMBERS: Final = sorted({*MEMBERS_ONLY, PING, JOIN, SYNC, DAMP_REQ})
 
+CLIENTS: Final = sorted({*READS, "/admin/cluster"})
+
 
 async def test_each_endpoint_is_for_its_role_and_those_above(key: str) -> None:
     network, refused = MemoryNetwork(), {}
@@ -73,7 +75,7 @@ async def test_each_endpoint_is_for_its_role_and_those_above(key: str) -> None:
         await node.open_keyspace("k", partitions=4)
         for role in (Role.CLIENT, Role.ADMIN):
             async with caller(network, key, role, "job") as channel:
-                asked = [*MEMBERS, *(ADMINS if role is Role.CLIENT else ()), *sorted(READS)]
+                asked = [*MEMBERS, *(ADMINS if role is Role.CLIENT else ()), *CLIENTS]
                 for endpoint in asked:
                     try:
                         await channel.call(US, call(endpoint, b"\xc1"))
