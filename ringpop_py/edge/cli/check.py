@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ringpop_py.base.errors import ApplicationError, BadRequest, BodyError, CallError
+from ringpop_py.base.errors import ApplicationError, CallError
 from ringpop_py.base.texts import printable
-from ringpop_py.edge.cli.commands import REACHABLE, Output, connect
+from ringpop_py.edge.cli.commands import Output, members_said
 from ringpop_py.edge.console.problems import (
     CRITICAL,
     LEVELS,
@@ -23,7 +20,6 @@ from ringpop_py.edge.console.problems import (
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
 
     from ringpop_py.client.client import Client
 
@@ -38,8 +34,6 @@ def check(client: Client, options: argparse.Namespace) -> Output:
     return _output(found[::-1], sum(row["in_ring"] for row in seen.rows))
 
 
-KEYSPACES: Final = "/admin/keyspaces"
-TOGETHER_MAX: Final = 16
 AGAIN_S: Final = 1.0
 """The time before differing views are compared again: a change takes some rounds of gossip."""
 
@@ -65,47 +59,12 @@ def _output(problems: list[Problem], members: int) -> Output:
 
 def gather(client: Client) -> Seen:
     """Ask all members that *client*'s node sees. Raises CallError, ApplicationError."""
-    seen = Seen(client.admin("/admin/members")["members"])
-    asked = [row for row in seen.rows if row["status"] in REACHABLE]
-    with ThreadPoolExecutor(TOGETHER_MAX) as threads:  # a hanging one does not hold up others
-        list(threads.map(partial(_ask, seen), asked))
-        if len(views_of(seen)) > 1:  # perhaps a change is on its way
-            time.sleep(AGAIN_S)
-            list(threads.map(partial(_ask_view, seen), asked))
+    value = members_said(client, "node", "checkup", "settings", "keyspaces")
+    seen = Seen(value["members"], silent=value["silent"])
+    for name, said in value["said"].items():
+        seen.note(name, said)
+    if len(views_of(seen)) > 1:  # perhaps a change is on its way
+        time.sleep(AGAIN_S)
+        for name, said in members_said(client, "node")["said"].items():
+            seen.nodes[name] = said["node"]
     return seen
-
-
-def _ask(seen: Seen, row: Mapping[str, Any]) -> None:
-    from ringpop_py.edge.admin.accounts import checked  # noqa: PLC0415 - help needs nothing
-
-    name = row["name"]
-    try:
-        with connect(row["address"]) as peer:
-            seen.nodes[name] = node = checked("/admin/node", peer.admin("/admin/node"))
-            _look_at(seen, name, peer)
-            seen.settings[name] = checked("settings", peer.admin("/admin/config/get", []))
-            if node.get("keyspaces", True):  # a node without them would load the code to answer
-                seen.keyspaces[name] = checked(KEYSPACES, peer.admin(KEYSPACES))["keyspaces"]
-    except (CallError, ApplicationError, BodyError) as error:
-        seen.silent[name] = str(error)
-
-
-def _ask_view(seen: Seen, row: Mapping[str, Any]) -> None:
-    from ringpop_py.edge.admin.accounts import checked  # noqa: PLC0415 - help needs nothing
-
-    with suppress(CallError, ApplicationError, BodyError), connect(row["address"]) as peer:
-        seen.nodes[row["name"]] = checked("/admin/node", peer.admin("/admin/node"))
-
-
-def _look_at(seen: Seen, name: str, peer: Client) -> None:
-    from ringpop_py.edge.admin.accounts import checked  # noqa: PLC0415 - help needs nothing
-
-    began = time.time()
-    try:
-        checkup = checked("/admin/checkup", peer.admin("/admin/checkup"))
-    except BadRequest:
-        return  # an older version, which `problems_in` reports
-    ended = time.time()
-    seen.checkups[name] = checkup
-    seen.clocks_s[name] = checkup["at"] - (began + ended) / 2
-    seen.off_s[name] = (ended - began) / 2

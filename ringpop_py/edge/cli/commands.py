@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _Arguments = ParamSpec("_Arguments")
 
 PEER_TIMEOUT_S: Final = 3.0
+ALL_TIMEOUT_S: Final = 30.0
+"""How long to wait for the answer of a node that asks all members, in seconds."""
 REACHABLE: Final = ("alive", "suspect")  # members that should answer
 
 
@@ -84,6 +86,31 @@ def connect(peer: Peer | str | None, *, timeout_s: float = PEER_TIMEOUT_S) -> Cl
     from ringpop_py.client.client import Client  # noqa: PLC0415 - help needs nothing that is installed
 
     return Client(peer, timeout_s=timeout_s)
+
+
+def members_said(client: Client, *sections: str, **wanted: object) -> dict[str, Any]:
+    """Return the members, what each says of itself, by section, and why others are silent.
+
+    *client*'s node asks them (``/admin/cluster``); members that are cut off are asked for again.
+
+    Raises:
+        CallError, ApplicationError: there is no answer of *client*'s node.
+    """
+
+    def asked(**more: object) -> dict[str, Any]:
+        body = {"sections": sections, **wanted, **more}
+        found: dict[str, Any] = client.admin("/admin/cluster", body, timeout_s=ALL_TIMEOUT_S)
+        return found
+
+    client.admin("/health")  # which a node that hangs does not answer, and others do immediately
+    value = asked()
+    while value["cut"] and (more := asked(names=value["cut"]))["said"]:
+        value["said"] |= more["said"]
+        value["silent"] = {
+            name: why for name, why in value["silent"].items() if name not in value["cut"]
+        } | more["silent"]
+        value["cut"] = more["cut"]
+    return value
 
 
 def asking(
