@@ -34,6 +34,7 @@ class NodeSaid(Named, frozen=True):
     gossip: dict[Text, int]
     proxy: ProxySaid
     store: Short | None = None
+    keys: tuple[Short, ...] = ()
 
 
 class DiskSaid(Named, frozen=True):

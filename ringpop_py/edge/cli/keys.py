@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.base.errors import ApplicationError, CallError, ConfigError
-from ringpop_py.edge.cli.commands import REACHABLE, Output, connect, table
+from ringpop_py.base.errors import ConfigError
+from ringpop_py.edge.cli.commands import Output, members_said, table
 from ringpop_py.net.security import revocations as listed
 from ringpop_py.net.security.clock import wall_s
 from ringpop_py.net.security.identity import Identity, Role
@@ -155,15 +155,10 @@ def _keys_of_members(client: Client) -> dict[str, list[str]]:
     Raises:
         ConfigError: a member cannot be asked.
     """
-    found: dict[str, list[str]] = {}
-    for row in client.admin("/admin/members")["members"]:
-        if row["status"] not in REACHABLE:
-            continue
-        try:
-            with connect(row["address"]) as peer:
-                found[row["name"]] = peer.admin("/admin/node")["keys"]
-        except (CallError, ApplicationError) as error:
-            raise ConfigError(
-                f"{row['name']} does not say which keys it has ({error}); --unseen skips this check"
-            ) from None
-    return found
+    value = members_said(client, "node")
+    if value["silent"]:
+        name, why = next(iter(value["silent"].items()))
+        raise ConfigError(
+            f"{name} does not say which keys it has ({why}); --unseen skips this check"
+        )
+    return {name: said["node"]["keys"] for name, said in value["said"].items()}

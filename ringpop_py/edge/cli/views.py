@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from ringpop_py.base import errors
-from ringpop_py.edge.cli.commands import REACHABLE, ExitCode, Output, complain, connect, table
+from ringpop_py.edge.cli.commands import (
+    REACHABLE,
+    ExitCode,
+    Output,
+    complain,
+    members_said,
+    table,
+)
 
 if TYPE_CHECKING:
     import argparse
 
     from ringpop_py.client.client import Client
 
-POLL_S: Final = 0.05  # between two rounds: each asks every member
+POLL_S: Final = 0.05  # between two rounds: in each, all members are asked
 DRAIN_POLL_S: Final = 0.1
 TELL_S: Final = 1.0
 """Seconds between two messages about what a command waits for."""
@@ -67,29 +74,24 @@ class _Views:
 def _views(client: Client, *, keyspaces: bool = False) -> _Views:
     from ringpop_py.member.swim.member import FAILED_LABEL, STORE_LABEL  # noqa: PLC0415 - help needs nothing that is installed
 
-    rows = client.admin("/admin/members")["members"]
-    found = _Views([row["status"] for row in rows])
+    sections = ("node", "keyspaces") if keyspaces else ("node",)
+    value = members_said(client, *sections, load=keyspaces)
+    rows, said = value["members"], value["said"]
+    found = _Views([row["status"] for row in rows], silent=value["silent"])
     found.failed = {
         row["name"]: unquote(row["labels"][FAILED_LABEL])
         for row in rows
         if FAILED_LABEL in row["labels"]
     }
     for row in rows:
-        if row["status"] not in REACHABLE:
-            continue
-        if STORE_LABEL in row["labels"]:
+        if row["status"] in REACHABLE and STORE_LABEL in row["labels"]:
             found.stores.setdefault(row["labels"][STORE_LABEL], []).append(row["name"])
-        try:
-            with connect(row["address"]) as peer:
-                node = peer.admin("/admin/node")
-                known = peer.admin("/admin/keyspaces")["keyspaces"] if keyspaces else []
-        except (errors.CallError, errors.ApplicationError) as error:
-            found.silent[row["name"]] = str(error)
-        else:
-            found.checksums[row["name"]] = node["checksum"]
-            found.keyspaces[row["name"]] = known
-            found.all_ready = found.all_ready and node["ready"]
-            found.silent_hosts |= node["silent_hosts"]
+    for name, sections_of in said.items():
+        node = sections_of["node"]
+        found.checksums[name] = node["checksum"]
+        found.keyspaces[name] = sections_of.get("keyspaces", [])
+        found.all_ready = found.all_ready and node["ready"]
+        found.silent_hosts |= node["silent_hosts"]
     return found
 
 
