@@ -6,14 +6,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.base.errors import ApplicationError, CallError
 from ringpop_py.edge.cli.commands import (
-    REACHABLE,
     ExitCode,
     Output,
     asking,
     confirm,
-    connect,
+    members_said,
     table,
     table_of,
 )
@@ -77,24 +75,16 @@ def _gather(client: Client, name: str) -> dict[str, Any]:
     body = {"name": name}
     value: dict[str, Any] = client.admin("/admin/keyspaces/show", body, timeout_s=STORE_TIMEOUT_S)
     rows = client.admin("/admin/keyspaces/table", body, timeout_s=STORE_TIMEOUT_S)["rows"]
-    del value["here"]  # of one node alone; the loop below asks all nodes
-    value |= {"rows": rows, "here": {}, "silent": {}}
+    del value["here"]  # of one node alone; below, all are asked
     own = {member["name"] for member in value["members"]} | set(value.get("failed", ()))
-    for member in client.admin("/admin/members")["members"]:
-        if member["name"] not in own or member["status"] not in REACHABLE:
-            continue
-        try:
-            with connect(member["address"]) as peer:
-                here = peer.admin("/admin/keyspaces/show", body)["here"]
-                theirs = peer.admin("/admin/keyspaces/table", body)["rows"]
-        except (CallError, ApplicationError) as error:
-            value["silent"][member["name"]] = str(error)
-        else:
-            value["here"][member["name"]] = here
-            for row in theirs:
-                if row["keys"] is not None:  # only the member that serves a partition knows this
-                    rows[row["partition"]]["keys"] = row["keys"]
-            say_damaged(value, here.get("damaged", ()))
+    answer = members_said(client, "share", keyspace=name, names=sorted(own))
+    value |= {"rows": rows, "here": {}, "silent": answer["silent"]}
+    for member, said in answer["said"].items():
+        share = said["share"]
+        value["here"][member] = share["here"]
+        for number, keys in share["keys"]:  # only the member that serves a partition knows this
+            rows[number]["keys"] = keys
+        say_damaged(value, share["here"].get("damaged", ()))
     return value
 
 
