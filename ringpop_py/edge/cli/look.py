@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.errors import ApplicationError, BadRequest, CallError
-from ringpop_py.edge.cli.commands import REACHABLE, ExitCode, Output, connect, table
+from ringpop_py.edge.cli.commands import (
+    REACHABLE,
+    ExitCode,
+    Output,
+    connect,
+    members_said,
+    table,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -20,16 +27,6 @@ FIGURES: Final = ("cpu", "memory_mb", "requests", "failed", "pings", "slow")
 FIRST_S: Final = 1.0
 """How long `top` measures, in seconds, before it first shows rates."""
 KEYSPACE_LOOKUP: Final = "/admin/keyspaces/lookup"
-
-
-def members_of(client: Client) -> Iterator[tuple[dict[str, Any], Client | None, str]]:
-    """Yield each member's row with a client and an empty text, or with None and the reason."""
-    for row in client.admin("/admin/members")["members"]:
-        if row["status"] not in REACHABLE:
-            yield row, None, row["status"]
-            continue
-        with connect(row["address"]) as peer:
-            yield row, peer, ""
 
 
 # Who uses what.
@@ -70,15 +67,15 @@ class Top:
 
     def _measured(self, client: Client) -> list[dict[str, Any]]:
         rows, seen = [], {}
-        for member, peer, _ in members_of(client):
+        value = members_said(client, "node", "checkup")
+        for member in value["members"]:
             row: dict[str, Any] = dict.fromkeys(FIGURES)
             row |= {"name": member["name"], "status": member["status"]}
             rows.append(row)
-            try:
-                sample = seen[member["name"]] = _sampled(peer) if peer is not None else None
-            except (CallError, ApplicationError):
+            if member["name"] in value["silent"]:
                 row["status"] = f"{member['status']}, silent"
-                continue
+            said = value["said"].get(member["name"], {})
+            sample = seen[member["name"]] = _sampled(said) if "checkup" in said else None
             before = self._before.get(member["name"])
             if sample is None or before is None:
                 continue
@@ -97,8 +94,8 @@ class Top:
         return rows
 
 
-def _sampled(peer: Client) -> _Sample:
-    node, checkup = peer.admin("/admin/node"), peer.admin("/admin/checkup")
+def _sampled(said: Mapping[str, Any]) -> _Sample:
+    node, checkup = said["node"], said["checkup"]
     proxy, gossip = node["proxy"], node["gossip"]
     return _Sample(
         checkup["at"],
@@ -119,19 +116,16 @@ def _sampled(peer: Client) -> _Sample:
 def trace(client: Client, options: argparse.Namespace) -> Output:
     """``ringpopctl trace``: where each member would send a request for a key."""
     rows: list[dict[str, Any]] = []
-    for member, peer, why in members_of(client):
-        row: dict[str, Any] = {
-            "member": member["name"],
-            "owner": None,
-            "partition": None,
-            "ms": None,
-        }
-        rows.append({**row, "trouble": why})
-        if peer is None:
+    for member in client.admin("/admin/members")["members"]:
+        row = {"member": member["name"], "owner": None, "partition": None, "ms": None}
+        rows.append({**row, "trouble": ""})
+        if member["status"] not in REACHABLE:
+            rows[-1]["trouble"] = member["status"]
             continue
         began = time.perf_counter()
         try:
-            rows[-1] |= _opinion(peer, options.key, options.keyspace)
+            with connect(member["address"]) as peer:
+                rows[-1] |= _opinion(peer, options.key, options.keyspace)
         except (CallError, ApplicationError) as error:
             rows[-1]["trouble"] = str(error)
         rows[-1]["ms"] = round(1_000 * (time.perf_counter() - began), 1)

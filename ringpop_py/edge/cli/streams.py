@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringpop_py.base.errors import ApplicationError, BadRequest, BodyError, CallError
-from ringpop_py.edge.cli.commands import ExitCode, Output, table
-from ringpop_py.edge.cli.look import members_of
+from ringpop_py.edge.cli.commands import ExitCode, Output, members_said, table
 
 if TYPE_CHECKING:
     import argparse
@@ -80,18 +78,11 @@ def _output(what: str, rows: list[dict[str, Any]], silent: dict[str, str], text:
 
 def _work_of_all(client: Client) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return each member's work, by name, and why other members did not report theirs."""
-    from ringpop_py.edge.admin.accounts import checked  # noqa: PLC0415 - help needs nothing
-
-    work: dict[str, dict[str, Any]] = {}
-    silent: dict[str, str] = {}
-    for member, peer, why in members_of(client):
-        if peer is None:
-            silent[member["name"]] = why
-            continue
-        try:
-            work[member["name"]] = checked("/admin/work", peer.admin("/admin/work"))
-        except BadRequest:
-            pass  # an older version, which has no streams
-        except (CallError, ApplicationError, BodyError) as error:
-            silent[member["name"]] = str(error)
-    return work, silent
+    value = members_said(client, "work")
+    said, why = value["said"], value["silent"]
+    silent = {
+        row["name"]: why.get(row["name"], row["status"])
+        for row in value["members"]
+        if row["name"] not in said
+    }
+    return {name: each["work"] for name, each in said.items() if "work" in each}, silent

@@ -12,6 +12,7 @@ import trio
 from ringpop_py import Address, Config, open_ringpop
 from ringpop_py.base.dialect import dialect_named
 from ringpop_py.base.errors import BadRequest, CallError, JoinRefused
+from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.edge.admin import keyspaces
 from ringpop_py.edge.admin.endpoints import CHANGES, READS, TICKS
 from ringpop_py.member.swim.member import Member
@@ -89,6 +90,23 @@ async def test_each_endpoint_is_for_its_role_and_those_above(key: str) -> None:
         for role in (Role.CLIENT, Role.ADMIN)
     }
     assert needed == {Role.CLIENT: {*MEMBERS, *ADMINS}, Role.ADMIN: set(MEMBERS)}
+
+
+async def test_a_client_has_one_member_ask_all_for_what_it_may_ask_itself(key: str) -> None:
+    network, other = MemoryNetwork(), Address("10.0.0.9", 3000)
+    body = encode_value("msgpack", {"sections": ["node", "settings", "checkup", "work", "reach"]})
+    async with (
+        open_ringpop(Config(name="a", listen=US, cluster_key=key), network=network) as a,
+        open_ringpop(Config(name="b", listen=other, hosts=(US,), cluster_key=key), network=network),
+        caller(network, key, Role.CLIENT, "job") as channel,
+    ):
+        await a.wait_until(lambda node: len(node.ring) == 2)
+        answer = await channel.call(US, call("/admin/cluster", body))
+        said = decode_value("msgpack", answer.arg3)["said"]
+        for endpoint in ("/admin/node", "/admin/config/get", "/admin/checkup"):
+            assert (await channel.call(other, call(endpoint))).ok
+
+    assert {name: each["node"]["name"] for name, each in said.items()} == {"a": "a", "b": "b"}
 
 
 async def test_a_process_for_shuffles_may_call_what_its_records_need_and_nothing_else(
