@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 TOGETHER_MAX: Final = 16
 """The most members that a node asks at the same time, for all callers of ``/admin/cluster``. Its
 console asks as many."""
+ROUNDS_MAX: Final = 8
+"""The most answers of ``/admin/cluster`` that a node makes at the same time; others wait."""
 MEMBER_S: Final = 3.0
 """The seconds that a member has for all of its sections; after that it is silent."""
 ROUND_S: Final = 20.0
@@ -88,6 +90,7 @@ class Census:
         self._ringpop = ringpop
         self._reads = reads
         self._limiter = trio.CapacityLimiter(TOGETHER_MAX)
+        self._rounds = trio.CapacityLimiter(ROUNDS_MAX)
 
     async def answer(self, ringpop: Ringpop, value: object) -> object:
         """Answer ``/admin/cluster``: the members, what each says, and why others are silent."""
@@ -119,8 +122,9 @@ class Census:
                 left, largest = left - size, max(largest, size)
 
         members = self._to_ask(wanted)
-        with trio.move_on_after(ROUND_S):
-            await self.each(members, ask)
+        async with self._rounds:
+            with trio.move_on_after(ROUND_S):
+                await self.each(members, ask)
         asked = [member.name for member in members]
         silent |= dict.fromkeys(cut, f"cut off: all say more than {bytes_max} bytes")
         late = f"{ringpop.name} could not ask all members within {ROUND_S:g} s"

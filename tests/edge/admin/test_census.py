@@ -12,7 +12,7 @@ from ringpop_py import Address
 from ringpop_py.base.config.settings import WireLimits
 from ringpop_py.base.errors import BadRequest, ConnectFailed
 from ringpop_py.base.values.packed import decode_value, encode_value
-from ringpop_py.edge.admin.census import MEMBER_S, SECTIONS, TOGETHER_MAX, Census
+from ringpop_py.edge.admin.census import MEMBER_S, ROUNDS_MAX, SECTIONS, TOGETHER_MAX, Census
 from ringpop_py.edge.admin.endpoints import READERS, READS
 from ringpop_py.member.swim.member import Member, Status
 from ringpop_py.net.wire.calls import NODE_SERVICE, Answer, Call
@@ -194,3 +194,22 @@ async def test_of_300_members_those_beyond_the_limit_are_cut_off_and_asked_again
     assert sum(len(answer["said"]) for answer in answers) == 298
     assert answers[-1]["silent"] == {"m007": "cut off: all say more than 4194304 bytes"}
     assert node.asked < 300 + len(answers) * 2 * TOGETHER_MAX  # not all of them each time
+
+
+async def test_many_callers_have_no_more_members_asked_at_the_same_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    del autojump_clock
+    node: Any = FakeMembers(40, 10)
+    census = Census(node, {"/admin/members": node.rows})
+    answers: list[Any] = []
+
+    async def call() -> None:
+        answers.append(await census.answer(node, {"sections": ["node"]}))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(3 * ROUNDS_MAX):
+            nursery.start_soon(call)
+
+    assert node.together_most == TOGETHER_MAX
+    assert [len(answer["said"]) for answer in answers] == [38] * 3 * ROUNDS_MAX
