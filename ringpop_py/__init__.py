@@ -29,11 +29,14 @@ if TYPE_CHECKING:
     from ringpop_py.base.values.operations import Write as Write
     from ringpop_py.base.values.packed import encode_value as encode_value
     from ringpop_py.base.version import __version__ as __version__
-    from ringpop_py.client.aio import AsyncClient as AsyncClient
-    from ringpop_py.client.client import Client as Client
-    from ringpop_py.client.client import RingSnapshot as RingSnapshot
+    from ringpop_py.client.aio.client import AsyncClient as AsyncClient
+    from ringpop_py.client.aio.keyspaces import AsyncActorsClient as AsyncActorsClient
+    from ringpop_py.client.aio.keyspaces import AsyncKeyspaceClient as AsyncKeyspaceClient
+    from ringpop_py.client.calls import RingSnapshot as RingSnapshot
     from ringpop_py.client.jobs import JobClient as JobClient
-    from ringpop_py.client.keyspace_client import KeyspaceClient as KeyspaceClient
+    from ringpop_py.client.sync.client import Client as Client
+    from ringpop_py.client.sync.keyspaces import ActorsClient as ActorsClient
+    from ringpop_py.client.sync.keyspaces import KeyspaceClient as KeyspaceClient
     from ringpop_py.edge.daemon import open_ringpop as open_ringpop
     from ringpop_py.edge.entry.asgi import RingpopMiddleware as RingpopMiddleware
     from ringpop_py.edge.entry.wsgi import RingpopWSGI as RingpopWSGI
@@ -80,9 +83,11 @@ else:
         {
             "state.actors.actors": "Actor",
             "base.address": "Address DnsLookup",
-            "client.aio": "AsyncClient",
-            "client.client": "Client RingSnapshot",
-            "client.keyspace_client": "KeyspaceClient",
+            "client.aio.client": "AsyncClient",
+            "client.calls": "RingSnapshot",
+            "client.sync.client": "Client",
+            "client.sync.keyspaces": "ActorsClient KeyspaceClient",
+            "client.aio.keyspaces": "AsyncActorsClient AsyncKeyspaceClient",
             "base.config.settings": (
                 "PRESETS Config GossipConfig ProxyConfig ShuffleConfig StateConfig WireLimits"
             ),

@@ -98,7 +98,7 @@ def test_the_check_itself_sees_each_way_to_reach_a_clock(tmp_path: Path) -> None
     "code",
     [
         "import ringpop_py",
-        "import ringpop_py.client.client",
+        "import ringpop_py.client.sync.client",
         "import ringpop_py.member.ring.hashring",
         "from ringpop_py import Client, Config, HashRing, Request, RingSnapshot",
         "from ringpop_py import Change, Client, KeyspaceClient, OperationId, PartitionUnavailable",
@@ -165,7 +165,7 @@ def test_help_needs_nothing_that_is_installed(command: str) -> None:
 
 def test_a_client_alone_does_not_wait_for_numpy() -> None:
     assert "numpy" not in modules_loaded_by(
-        "import ringpop_py.client.keyspace_client, ringpop_py.state.placement.table"
+        "import ringpop_py.client.sync.keyspaces, ringpop_py.state.placement.table"
     )
 
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.errors import RingpopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_py.client.client import RingSnapshot
+    from ringpop_py.client.calls import RingSnapshot
 
 POLL_S: Final = 0.02
 ASK_TIMEOUT_S: Final = 2.0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_demo.flights import totals_by_spark
 from ringpop_demo.texts import show_equality, title
-from ringpop_py.client.client import Client
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from ringpop_py.edge.cli.pipeline import summary_text
 from ringpop_py.spark.pipeline.plot import plot_page, write_page
 from ringpop_py.spark.pipeline.progress import Display

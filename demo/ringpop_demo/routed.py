@@ -9,7 +9,7 @@ from ringpop_demo.cluster import ASK_TIMEOUT_S
 from ringpop_demo.flights import totals_by_spark
 from ringpop_demo.texts import show_equality, title
 from ringpop_py.base.values.packed import a_list, a_map, decode_value
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.errors import RingpopError
 from ringpop_py.route.proxy.request import Request
 from ringpop_py.spark.pipeline.progress import meanwhile

@@ -24,8 +24,9 @@ def check_trio(what: str) -> None:
     """Raise ConfigError if *what* is not called in a program that trio runs."""
     if not trio.lowlevel.in_trio_run():
         raise ConfigError(
-            f"{what} needs trio: start the program with trio.run(main). A program that runs on"
-            " asyncio, or on no loop, uses ringpop_py.Client with a ringpopd beside it"
+            f"{what} needs trio: start the program with trio.run(main). Other programs have a"
+            " ringpopd beside them: on asyncio, they use ringpop_py.AsyncClient and"
+            " AsyncKeyspaceClient; on no loop, Client and KeyspaceClient"
         )
 
 

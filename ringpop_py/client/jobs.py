@@ -34,8 +34,8 @@ from ringpop_py.base.forks import FORKS
 from ringpop_py.base.values.declared import convert, encode
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.values.requests import decode_results
-from ringpop_py.client.client import Closing
-from ringpop_py.client.dispatcher import NEAR_CALL_S, ClientDispatcher
+from ringpop_py.client.lines.blocking import Closing
+from ringpop_py.client.sync.dispatcher import NEAR_CALL_S, ClientDispatcher
 from ringpop_py.state.jobs import messages
 from ringpop_py.state.jobs.messages import (
     AttemptManifest,
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.base.address import Address
-    from ringpop_py.client.client import Client, Pending
+    from ringpop_py.client.lines.blocking import Pending
+    from ringpop_py.client.sync.client import Client
     from ringpop_py.state.messages import Description
     from ringpop_py.state.rows.stagefile import Index
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents 
 from ringpop_py.base.arguments import checked_kind
 from ringpop_py.base.dialect import NATIVE
 from ringpop_py.base.errors import ConfigError, NoOwner
-from ringpop_py.client.client import RingSnapshot
+from ringpop_py.client.calls import RingSnapshot
 from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.spark.keys import TEXT, key_text, key_type
 from ringpop_py.spark.options import quoted

@@ -36,7 +36,9 @@ from ringpop_py.base.errors import (
     WireError,
 )
 from ringpop_py.base.values.declared import Declared, decode, encode
-from ringpop_py.client.client import Client, Closing, Pending, RingSnapshot
+from ringpop_py.client.calls import RingSnapshot
+from ringpop_py.client.lines.blocking import Closing, Pending
+from ringpop_py.client.sync.client import Client
 from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.net.wire.calls import Call
 from ringpop_py.route.proxy.failures import decode_failure

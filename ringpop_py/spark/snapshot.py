@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from ringpop_py.base.address import Address
 from ringpop_py.base.errors import CallError, ConfigError, ConnectFailed, WireError
 from ringpop_py.base.values.declared import Meta, Named, Natural, Text, convert
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.state.placement.keys import NOBODY, PARTITIONS_READ_MAX
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from ringpop_py.client.client import RingSnapshot
+    from ringpop_py.client.calls import RingSnapshot
 
 SNAPSHOT_TIMEOUT_S: Final = 3.0
 RING_SCHEMA: Final = (

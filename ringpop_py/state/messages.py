@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DESCRIBE: Final = "/keyspace/client/describe"
+TELL: Final = "/keyspace/client/tell"
+"""Have this daemon bring a message to an actor, and do not wait for the answer."""
 ROUTED: Final = {
     messages.APPLY: "/keyspace/client/apply",
     messages.READ: "/keyspace/client/read",
     messages.SCAN: "/keyspace/client/scan",
     COLUMNS: "/keyspace/client/columns",
+    messages.ACTOR: "/keyspace/client/actor",
 }
 """The endpoint at which a daemon forwards requests to owners, by the endpoint at an owner."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,7 +18,15 @@ from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
 from ringpop_py.base.forks import FORKS
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import encode, replace
-from ringpop_py.base.values.operations import Change, Outcome, Value, Write, WriteRun, are_plain
+from ringpop_py.base.values.operations import (
+    Change,
+    OperationId,
+    Outcome,
+    Value,
+    Write,
+    WriteRun,
+    are_plain,
+)
 from ringpop_py.base.values.requests import (
     ApplyRequest,
     ReadRequest,
@@ -33,10 +41,11 @@ from ringpop_py.state.table.operation_ids import named_write
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ringpop_py.base.values.operations import OperationId
     from ringpop_py.state.table.keyed import KeyedState
 
 _as_change: Final = partial(tuple.__new__, Change)  # of a tuple of three, without a call in Python
+SOURCES_MAX: Final = 65_536
+"""The most actors for which messages are counted here; the least used gets a new source."""
 PAGE_ROWS: Final = 1_000  # a page asks all partitions, whatever its size
 
 
@@ -86,6 +95,26 @@ class Writer:
         # No other thread comes between: all of it happens in one call in C.
         assert numbers[-1] - numbers[0] == len(numbers) - 1
         return WriteRun(source, numbers[0], changes, offsets)
+
+
+class MailIds:
+    """Ids for messages, with a source for each actor."""
+
+    # A partition remembers a limited number of ids for each source. With one source for all actors,
+    # messages to fast ones could push out the id of a message that a slow one has not handled yet.
+
+    def __init__(self) -> None:
+        self._forks_count = -1
+
+    def next(self, key: str) -> OperationId:
+        """Return a new id for a message to the actor *key*."""
+        if self._forks_count != FORKS.count:
+            first, numbers = secrets.token_hex(8), count(1)
+            # An actor that is forgotten gets a new source.
+            self._of = lru_cache(SOURCES_MAX)(lambda _key: (f"{first}/{next(numbers)}", count()))
+            self._forks_count = FORKS.count
+        source, sequences = self._of(key)
+        return OperationId(source, next(sequences))
 
 
 def grouped(keys: Sequence[str], partitions_count: int) -> dict[int, list[int]]:

@@ -25,7 +25,7 @@ from ringpop_py.base.errors import (
     RingpopError,
 )
 from ringpop_py.base.values.packed import encode_value
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.net.wire.calls import Answer, Call, CallReceived
 from ringpop_py.net.wire.connection import Connection
 from ringpop_py.net.wire.frames import ErrorCode
@@ -300,7 +300,7 @@ def test_garbage_after_the_handshake_ends_the_connection_and_the_next_call_makes
 
 
 def test_a_peer_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringpop_py.client.client.CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("ringpop_py.client.lines.blocking.CONNECT_TIMEOUT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = Client(Address(*listener.getsockname()[:2]))
 

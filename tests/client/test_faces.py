@@ -1,20 +1,32 @@
-"""`Keyspace` and `KeyspaceClient` are two faces of one thing: they answer alike."""
+"""A keyspace answers alike, whether a member asks or a client, synchronous or not."""
 
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from ringpop_py import Change, Client, KeyspaceClient, OperationId, RingpopError, tag_of
+from ringpop_py import (
+    AsyncClient,
+    AsyncKeyspaceClient,
+    Change,
+    Client,
+    KeyspaceClient,
+    OperationId,
+    RingpopError,
+    tag_of,
+)
 from ringpop_py.base.values.operations import Outcome
+from tests.client.loops import run_on
 from tests.client.test_keyspace_client import nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ringpop_py.base.address import Address
     from ringpop_py.state.keyspaces.keyspace import Keyspace
 
 KEYS = [f"{prefix}{number}" for prefix in ("a/", "b/", "") for number in range(4)]
@@ -79,7 +91,7 @@ def told(result: object) -> object:
     return result
 
 
-async def by_member(keyspace: Keyspace, step: Step) -> object:
+async def awaited(keyspace: Keyspace | AsyncKeyspaceClient, step: Step) -> object:
     name, arguments, options = step
     try:
         if name == "scan":
@@ -89,7 +101,7 @@ async def by_member(keyspace: Keyspace, step: Step) -> object:
         return told(error)
 
 
-def by_client(keyspace: KeyspaceClient, step: Step) -> object:
+def called(keyspace: KeyspaceClient, step: Step) -> object:
     name, arguments, options = step
     try:
         if name == "scan":
@@ -99,23 +111,37 @@ def by_client(keyspace: KeyspaceClient, step: Step) -> object:
         return told(error)
 
 
+def in_thread(peer: Address, name: str, script: list[Step], *, direct: bool) -> list[object]:
+    with (
+        Client(peer, timeout_s=20) as client,
+        KeyspaceClient(client, name, direct=direct) as keyspace,
+    ):
+        return [called(keyspace, step) for step in script]
+
+
+async def in_loop(peer: Address, name: str, script: list[Step], *, direct: bool) -> list[object]:
+    async with (
+        AsyncClient(peer, timeout_s=20) as client,
+        AsyncKeyspaceClient(client, name, direct=direct) as keyspace,
+    ):
+        return [await awaited(keyspace, step) for step in script]
+
+
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "through the daemon"])
-async def test_both_faces_of_a_keyspace_answer_alike(direct: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize("face", ["no loop", "trio", "asyncio"])
+async def test_all_faces_of_a_keyspace_answer_alike(face: str, direct: bool) -> None:  # noqa: FBT001
     async with nodes("a", "b", "c") as (a, b, _):
-        for seed in range(8):
+        for seed in range(8 if face == "no loop" else 4):
             script = script_of(seed)
             ours = await a.open_keyspace(f"ours-{seed}", partitions=8)
             await b.open_keyspace(f"theirs-{seed}", partitions=8)
 
-            def run(name: str = f"theirs-{seed}", script: list[Step] = script) -> list[object]:
-                with (
-                    Client(b.address, timeout_s=20) as client,
-                    KeyspaceClient(client, name, direct=direct) as theirs,
-                ):
-                    return [by_client(theirs, step) for step in script]
-
-            found = await trio.to_thread.run_sync(run)
-            expected = [await by_member(ours, step) for step in script]
+            about = b.address, f"theirs-{seed}", script
+            if face == "no loop":
+                found = await trio.to_thread.run_sync(partial(in_thread, *about, direct=direct))
+            else:
+                found = await run_on(face, partial(in_loop, *about, direct=direct))
+            expected = [await awaited(ours, step) for step in script]
 
             for step, mine, other in zip(script, expected, found, strict=True):
                 assert mine == other, (seed, step)

@@ -33,8 +33,8 @@ from ringpop_py import (
 )
 from ringpop_py.base.values.operations import Outcome
 from ringpop_py.base.values.requests import APPLY, READ, SCAN, encode_results
-from ringpop_py.client import dispatcher
 from ringpop_py.client.jobs import JobClient
+from ringpop_py.client.sync import dispatcher
 from ringpop_py.net.wire.calls import Answer
 from ringpop_py.state.messages import ROUTED, Routes, encode_answer
 from ringpop_py.state.stores.memory import MemoryStore

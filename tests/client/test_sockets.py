@@ -20,7 +20,7 @@ from ringpop_py.base.errors import ConfigError, ConnectFailed, ConnectRefused
 from ringpop_py.client.lines import local_daemon
 from ringpop_py.client.lines.local_daemon import LOCAL_DAEMON, default_peer, peer_of
 from ringpop_py.edge.entry.owners import Follower
-from tests.client.test_aio import run_on
+from tests.client.loops import run_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ringpop_demo.cluster import free_ports
 from ringpop_py.base.address import Address
 from ringpop_py.base.errors import ApplicationError, CallError
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

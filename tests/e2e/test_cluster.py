@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.base.errors import ApplicationError
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.route.proxy.request import Request
 from tests.e2e.local_cluster import LocalCluster, LocalNode, free_addresses, wait_until
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.base.errors import ApplicationError, CallError, HandlerFailed, RingpopError
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.edge.cli import ringpopctl
 from ringpop_py.edge.cli.commands import ExitCode
 from ringpop_py.route.proxy.request import Request

@@ -17,7 +17,7 @@ import trio
 
 from ringpop_py import Client, KeyspaceClient
 from ringpop_py.base.errors import BadRequest, CallError, ConfigError, ConnectFailed
-from ringpop_py.client.aio import AsyncClient
+from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.client.lines.trust import KEY_VARIABLE
 from ringpop_py.net.security.keys import new_key, read_keys, write_keys
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call

@@ -1543,7 +1543,9 @@ def test_another_loop_is_refused_in_one_line() -> None:
             pass
 
     for run in (main, local):
-        with pytest.raises(ConfigError, match=r"needs trio.*ringpop_py\.Client"):
+        with pytest.raises(
+            ConfigError, match=r"needs trio.*ringpop_py\.AsyncClient.*KeyspaceClient"
+        ):
             asyncio.run(run())
 
 

@@ -16,8 +16,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.client.client import Client
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from tests.e2e.local_cluster import LocalCluster
 
 if TYPE_CHECKING:

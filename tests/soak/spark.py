@@ -27,8 +27,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_demo.session import open_spark
 from ringpop_py.base.errors import RingpopError
-from ringpop_py.client.client import Client
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from ringpop_py.spark import RingpopDataSource, stream_job, write_report
 from tests.e2e.local_cluster import LocalCluster
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_demo.cluster import Cluster
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.state.placement.keys import NOBODY
 
 if TYPE_CHECKING:

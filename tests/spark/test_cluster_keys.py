@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.base.errors import ConnectFailed
-from ringpop_py.client.client import Client
 from ringpop_py.client.lines.trust import KEY_VARIABLE
+from ringpop_py.client.sync.client import Client
 from ringpop_py.flow.shuffle.client.client import ShuffleClient
 from ringpop_py.net.security.keys import new_key, write_keys
 from ringpop_py.spark import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.base.errors import ApplicationError, ConnectFailed
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.spark import (
     describe_keyspace,
     describe_ring,

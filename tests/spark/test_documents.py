@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from ringpop_demo.cluster import Cluster
-from ringpop_py.client.client import Client
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from ringpop_py.spark import RingpopDataSource
 from ringpop_py.spark.options import OPTIONS
 from ringpop_py.spark.pipeline.settings import KNOWN, load_pipeline

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ringpop_py.base.errors import BadKey, ConfigError
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.spark import ring_owner, ring_partition, ring_snapshot
 from ringpop_py.spark.keys import (

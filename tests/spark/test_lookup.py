@@ -9,8 +9,8 @@ import pytest
 
 from ringpop_py import KeyspaceUnknown
 from ringpop_py.base.errors import ConfigError
-from ringpop_py.client.client import Client
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from ringpop_py.spark import lookup
 from ringpop_py.spark.arrow.columns import gathered
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ringpop_py.base.errors import ApplicationError, ConnectFailed
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.spark import keyspace_snapshot, partition_owner, ring_partition
 from ringpop_py.spark.snapshot import KeyspaceSnapshot
 from ringpop_py.state.placement.keys import NOBODY, partition_of

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_demo.cluster import Cluster
 from ringpop_py.base.errors import ConfigError, KeyspaceUnknown, PipelineFailed
-from ringpop_py.client.client import Client
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from ringpop_py.edge.cli.pipeline import dry_run_text, summary_text
 from ringpop_py.spark.pipeline.dryrun import dry_run
 from ringpop_py.spark.pipeline.interrupts import Interrupted, Interrupts

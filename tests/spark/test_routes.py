@@ -20,7 +20,7 @@ from ringpop_py.base.errors import (
     OperationIdReused,
 )
 from ringpop_py.base.values.packed import decode_value
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.route.proxy.request import Request
 from ringpop_py.spark import RouteReport, ring_owner, ring_snapshot, route, route_answers
 

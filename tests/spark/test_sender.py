@@ -13,7 +13,7 @@ import pytest
 from ringpop_py.base.address import Address
 from ringpop_py.base.errors import ApplicationError, BadRequest, ConfigError, MaxRetriesExceeded
 from ringpop_py.base.values.packed import decode_value
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.route.proxy.request import Request
 from ringpop_py.spark import ring_snapshot, sender

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from ringpop_demo.cluster import Cluster, NodeProcess, free_addresses
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.spark import RingpopDataSource, keyspace_snapshot
 from tests.spark.writes import TOTALS, contents, flights, fresh_name, staged_in, totals_of, writer
 

@@ -17,7 +17,7 @@ from ringpop_demo.cluster import free_addresses
 from ringpop_py import Config, open_ringpop
 from ringpop_py.base.address import Address
 from ringpop_py.base.errors import CallCancelled, ConnectFailed, ConnectionLost
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.edge.admin.keyspaces import CREATE
 from ringpop_py.spark import RingpopDataSource
 from ringpop_py.state.stores.memory import MemoryStore

@@ -13,8 +13,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.client.client import Client
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from ringpop_py.spark import RingpopDataSource, lookup
 from tests.spark.writes import TOTALS, contents, flights, fresh_name, writer
 

@@ -13,9 +13,9 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.client.client import Client
 from ringpop_py.client.jobs import JobClient
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from ringpop_py.spark import RingpopDataSource, stream_job, write_report
 from tests.spark.writes import TOTALS, contents, fresh_name, options_for, totals_of, writer
 

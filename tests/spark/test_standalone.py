@@ -12,7 +12,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from ringpop_demo.cluster import Cluster
 from ringpop_py.base.values.packed import decode_value
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.route.proxy.request import Request
 from tests.spark import standalone_app as app
 from tests.spark.standalone import Standalone

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import ringpop_py.spark
-from ringpop_py.client.client import RingSnapshot
+from ringpop_py.client.calls import RingSnapshot
 from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.spark import ring_snapshot
 from ringpop_py.spark.sender import HASH, Deliver, RoutePlan

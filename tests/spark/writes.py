@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from ringpop_py.client.client import Client
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 APPLY: Final = "/keyspace/apply"
 READ: Final = "/keyspace/read"
 SCAN: Final = "/keyspace/scan"
+ACTOR: Final = "/keyspace/actor"
 RELEASE: Final = "/keyspace/release"
 GOSSIP: Final = "/keyspace/gossip"
 

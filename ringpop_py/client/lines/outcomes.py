@@ -31,11 +31,30 @@ def not_connected(peer: Peer, error: Exception) -> ConnectFailed:
     """Return the error of a call that was not sent, as *error* kept us from reaching *peer*."""
     if isinstance(error, TimeoutError):
         return ConnectFailed(f"cannot reach {peer}: no answer in time")
+    if isinstance(error, CallError):
+        return ConnectFailed(str(error))
     cause = error.__cause__  # anyio has tried all addresses of the name
     causes = cause.exceptions if isinstance(cause, BaseExceptionGroup) else [cause or error]
     if all(isinstance(each, ConnectionRefusedError | FileNotFoundError) for each in causes):
         return ConnectRefused(f"cannot reach {peer}: connection refused")
     return ConnectFailed(f"cannot reach {peer}: {error}")
+
+
+def why_ended(error: Exception | None, *, initialised: bool) -> str:
+    """Return what a peer has done that ended a connection, perhaps by *error*.
+
+    Args:
+        initialised: whether it had said before what it is.
+    """
+    reason = (isinstance(error, OSError) and error.strerror) or str(error)
+    how = "closed the connection" if error is None else f"broke the connection ({reason})"
+    if initialised:
+        return f"{how}: its process has ended, or this client was idle for long"
+    return (
+        f"{how} before it said what it is: its process has just ended, it has no room for"
+        " another connection, it wants TLS (RINGPOP_CLUSTER_KEY), it refuses the certificate"
+        " (revoked, or of another cluster: its log says so), or it is no ringpopd"
+    )
 
 
 class LineEnd(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ringpop_py.base.config.places import KEY_VARIABLE as KEY_VARIABLE
 from ringpop_py.base.errors import ConfigError
-from ringpop_py.net.security.identity import Identity, Role
+from ringpop_py.net.security.identity import MEMBERS, Identity, Role, identity_in, refusal_of
 
 if TYPE_CHECKING:
     import ssl
@@ -39,6 +39,31 @@ def client_context(path: str) -> ssl.SSLContext:
         ConfigError: the file cannot be used.
     """
     return _credentials(path).context(server=False)
+
+
+def checked_member(certificate: Mapping[str, object] | None) -> float:
+    """Return until when *certificate*, as from `getpeercert`, is one of a member.
+
+    Raises:
+        ConnectionError: it is none.
+    """
+    from ringpop_py.net.security.credentials import end_of  # noqa: PLC0415 - few have keys
+
+    why = refusal_of(identity_in(certificate), "", MEMBERS)
+    if why is not None:
+        raise ConnectionError(why)
+    return end_of(certificate)
+
+
+def in_words(error: Exception) -> Exception:
+    """Return *error*, or one with a sentence about the peer in its place if TLS has failed."""
+    import ssl  # noqa: PLC0415 - few have keys
+
+    if not isinstance(error, ssl.SSLError):
+        return error
+    from ringpop_py.net.security.credentials import explained  # noqa: PLC0415
+
+    return ConnectionError(explained(error))
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from ringpop_py.edge.console.problems import (
 if TYPE_CHECKING:
     import argparse
 
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
 
 
 def check(client: Client, options: argparse.Namespace) -> Output:

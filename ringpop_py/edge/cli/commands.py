@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ringpop_py.base.address import Peer
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
 
     Command = Callable[[Client, argparse.Namespace], "Output"]
     _Text = Callable[[argparse.ArgumentParser, object], str]
@@ -83,7 +83,7 @@ class Aborted(RingpopError):
 
 def connect(peer: Peer | str | None, *, timeout_s: float = PEER_TIMEOUT_S) -> Client:
     """Return a client of the node at *peer*. Raises ConfigError if *peer* is not one."""
-    from ringpop_py.client.client import Client  # noqa: PLC0415 - help needs nothing that is installed
+    from ringpop_py.client.sync.client import Client  # noqa: PLC0415 - help needs nothing that is installed
 
     return Client(peer, timeout_s=timeout_s)
 

@@ -25,8 +25,8 @@ import trio
 
 from ringpop_py.base.address import PORT_MAX, Address
 from ringpop_py.base.errors import ApplicationError, CallError
-from ringpop_py.client.client import Client
 from ringpop_py.client.lines.trust import KEY_VARIABLE
+from ringpop_py.client.sync.client import Client
 from ringpop_py.edge.cli.commands import ExitCode, Parser, complain, table
 from ringpop_py.member.swim.member import Status
 

@@ -11,7 +11,7 @@ from ringpop_py.edge.cli.commands import REACHABLE, connect
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
     from ringpop_py.member.swim.records import Record
 
 WITNESSES_MAX: Final = 8

@@ -23,7 +23,7 @@ from ringpop_py.net.security.keys import (
 if TYPE_CHECKING:
     import argparse
 
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
     from ringpop_py.net.security.keys import ClusterKey
 
 NAME_CHARACTERS_MAX: Final = 200

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
 
 STORE_TIMEOUT_S: Final = 15.0
 """How long to wait for a reply that needs the store, in seconds."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping
 
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
 
 SUCCESSORS: Final = 3
 FIGURES: Final = ("cpu", "memory_mb", "requests", "failed", "pings", "slow")

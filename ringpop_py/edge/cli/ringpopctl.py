@@ -40,7 +40,7 @@ from ringpop_py.edge.console.problems import CLOCK_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
     from ringpop_py.edge.cli.commands import Command
 
 CHECK_USAGE: Final = 3

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
     from ringpop_py.flow.shuffle.client.client import ShuffleClient
 
 TIMEOUT_S: Final = 15.0

@@ -9,7 +9,7 @@ from ringpop_py.edge.cli.commands import ExitCode, Output, members_said, table
 if TYPE_CHECKING:
     import argparse
 
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
 
 HEADS = (
     *("STREAM", "KEYSPACE", "SPLIT", "READER", "READ", "COUNTED", "HELD", "RECORDS", "REFUSED"),

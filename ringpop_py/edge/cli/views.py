@@ -20,7 +20,7 @@ from ringpop_py.edge.cli.commands import (
 if TYPE_CHECKING:
     import argparse
 
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
 
 POLL_S: Final = 0.05  # between two rounds: in each, all members are asked
 DRAIN_POLL_S: Final = 0.1

@@ -16,7 +16,7 @@ import sniffio
 
 from ringpop_py.base.errors import RingpopError
 from ringpop_py.base.logs import log
-from ringpop_py.client.aio import AsyncClient
+from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.edge.entry import http
 from ringpop_py.edge.entry.keys import Incoming, key_rule
 from ringpop_py.edge.entry.owners import Follower

@@ -15,7 +15,7 @@ from ringpop_py.base.errors import BodyError, CallError, ConfigError, NoOwner
 from ringpop_py.base.forks import FORKS
 from ringpop_py.base.logs import log
 from ringpop_py.base.values.declared import decode, encode
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.route.proxy.entry import FOLLOW_ENDPOINT, Follow, RingTold

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from ringpop_py.base.errors import RingpopError
 from ringpop_py.base.logs import log
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.edge.entry import http
 from ringpop_py.edge.entry.keys import Incoming, key_rule
 from ringpop_py.edge.entry.owners import Follower

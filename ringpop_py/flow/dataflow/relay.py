@@ -19,7 +19,7 @@ from ringpop_py.base.address import Address
 from ringpop_py.base.errors import BadElement, BadRequest, BodyError, CallError
 from ringpop_py.base.values.arrow import sound
 from ringpop_py.base.values.declared import decode
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.flow.dataflow.batches import body_of
 from ringpop_py.flow.dataflow.channels import CALL_S, ELEMENT, Taken
 from ringpop_py.flow.exchange.elements import element_in

@@ -73,7 +73,8 @@ def messages_of(
         if len(part) == 1:
             only = part[0]
             yield ManyMessage(part, (keys[only],), [bodies[only]])
-            return
+            start += 1
+            continue
         take = itemgetter(*part)
         these_keys: tuple[str, ...] = take(keys)
         these: tuple[bytes, ...] = take(bodies)

@@ -18,7 +18,7 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.base.values.requests import decode_results
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.state.messages import DESCRIBE
 from ringpop_py.state.placement.definition import Definition

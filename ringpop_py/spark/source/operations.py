@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.errors import ConfigError, RingpopError
 from ringpop_py.base.values.unknown import unknown_text
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.spark.source.patience import CONNECT_TIMEOUT_S, Patience, reached
 from ringpop_py.state.table.aggregations import BUILT_IN, FIELDS
 from ringpop_py.state.table.conditions import CONDITIONAL

@@ -15,8 +15,8 @@ from ringpop_py.base.errors import (
     RingpopError,
     WireError,
 )
-from ringpop_py.client.client import Client
 from ringpop_py.client.jobs import JobClient
+from ringpop_py.client.sync.client import Client
 from ringpop_py.state.jobs.names import standing_names
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 from ringpop_py.base.errors import BodyError, KeyspaceError, PartitionUnavailable
 from ringpop_py.base.values.arrow import sound
 from ringpop_py.base.values.declared import encode
-from ringpop_py.client.client import Client, Closing
-from ringpop_py.client.dispatcher import ClientDispatcher
+from ringpop_py.client.lines.blocking import Closing
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.dispatcher import ClientDispatcher
 from ringpop_py.spark.arrow.columns import gathered, partitions_of, unpack_rows
 from ringpop_py.spark.keys import key_texts
 from ringpop_py.spark.snapshot import peer_list

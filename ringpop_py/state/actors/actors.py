@@ -19,40 +19,28 @@ survives moves and crashes::
 
 from __future__ import annotations
 
-import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
-import trio
-
 from ringpop_py.base.arguments import checked_callable
-from ringpop_py.base.errors import ApplicationError, BadOperation, ConfigError, RingpopError
-from ringpop_py.base.logs import log
+from ringpop_py.base.errors import BadOperation, ConfigError
 from ringpop_py.base.supervision import one_line
-from ringpop_py.base.values.declared import convert
-from ringpop_py.base.values.operations import Change, OperationId, Value
-from ringpop_py.base.values.packed import decode_value
-from ringpop_py.state.actors.mail import ACTOR, Mail, MailAnswered, stored_under
-from ringpop_py.state.actors.mailboxes import Kind, pack
-from ringpop_py.state.table.operation_ids import NO_DIGEST, digest_of, id_of
+from ringpop_py.state.actors.mail import mail_of, pack, stored_under
+from ringpop_py.state.actors.mailboxes import Kind
+from ringpop_py.state.requests import MailIds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringpop_py.base.values.operations import OperationId, Value
     from ringpop_py.state.actors.host import ActorHost
-    from ringpop_py.state.shares.dispatcher import MemberRequest
-    from ringpop_py.state.tasks import Spawn
+    from ringpop_py.state.actors.mail import Mail
 
 M = TypeVar("M")
 R = TypeVar("R")
 
 MAILBOX_MAX: Final = 1_000
 ACTORS_MAX: Final = 10_000
-TELLS_MAX: Final = 1_000
-SOURCES_MAX: Final = 65_536
-"""The most actors for which this node counts its messages; the least used gets a new source."""
 KIND_CHARACTERS_MAX: Final = 100
 
 
@@ -92,6 +80,8 @@ class _Home(Protocol):
     def name(self) -> str: ...
     @property
     def generation(self) -> int: ...
+    @property
+    def partitions(self) -> int: ...
     def partition_of(self, key: str) -> int: ...
     def owner_of(self, key: str) -> str: ...
     async def get(self, key: str, *, timeout_s: float | None = None) -> Value: ...
@@ -103,11 +93,9 @@ class Actors(Generic[M, R]):
     def __init__(self, name: str, wiring: Wiring) -> None:
         self.name = name
         self._home = wiring.home
-        self._ask = wiring.ask
-        self._spawn = wiring.spawn
+        self._deliveries = wiring.stage.deliveries
         self._stage = wiring.stage
-        self._ids = _Ids()
-        self._tells = trio.Semaphore(TELLS_MAX)
+        self._ids = MailIds()
 
     def __repr__(self) -> str:
         return f"<Actors {self.name!r} in {self._home!r}>"
@@ -152,10 +140,8 @@ class Actors(Generic[M, R]):
             KeyspaceError: as all methods of `Keyspace`. After `OutcomeUnknown`, the same call with
                 the same *operation_id* is safe.
         """
-        answered = await self._send(self._mail(key, message, operation_id), timeout_s)
-        if answered.error is not None:
-            raise ApplicationError(*answered.error)
-        return cast(R, decode_value("msgpack", answered.reply or b""))
+        mail = self._mail(key, message, operation_id)
+        return cast(R, (await self._deliveries.bring(mail, timeout_s)).value())
 
     async def tell(
         self,
@@ -168,12 +154,12 @@ class Actors(Generic[M, R]):
         """Send *message* to the actor *key* without waiting for a reply.
 
         The message is lost if this node dies before it arrives; other failures are logged. Messages
-        may arrive in another order than they were sent. Waits while `TELLS_MAX` are under way.
+        may arrive in another order than they were sent. Waits while `TELLS_MAX` of this keyspace
+        are under way.
         """
         mail = self._mail(key, message, operation_id)
-        await self._tells.acquire()  # back-pressure
-        self._stage.tells_count += 1
-        self._spawn(self._bring, mail, timeout_s)
+        await self._deliveries.room()  # back-pressure
+        self._deliveries.begin(mail, timeout_s)
 
     async def state_of(self, key: str, *, timeout_s: float | None = None) -> Value:
         """Return the saved state of the actor *key* without waking it; None if it has none."""
@@ -181,84 +167,19 @@ class Actors(Generic[M, R]):
         record = await self._home.get(stored, timeout_s=timeout_s)
         return record.get("state") if isinstance(record, dict) else None
 
-    async def _bring(self, mail: Mail, timeout_s: float | None) -> None:
-        try:
-            answered = await self._send(mail, timeout_s)
-            trouble = None if answered.error is None else ": ".join(answered.error)
-        except RingpopError as error:
-            trouble = f"{type(error).__name__}: {error}"
-        finally:
-            self._tells.release()
-            self._stage.tells_count -= 1
-        if trouble is not None:
-            log.warning("message-failed", actor=mail.stored_under, text=trouble)
-
-    async def _send(self, mail: Mail, timeout_s: float | None) -> MailAnswered:
-        request = _Ask(self._stage, mail)
-        found = await self._ask(request, (mail.partition,), timeout_s)
-        return cast(MailAnswered, found[mail.partition])
-
     def _mail(self, key: str, message: M, given: str | OperationId | None) -> Mail:
         home = self._home
-        change = Change(stored_under(self.name, key), ACTOR, cast(Value, message))
-        return Mail(
-            home.name,
-            home.generation,
-            self.partition_of(key),
-            self.name,
-            key,
-            *(self._ids.next(key) if given is None else id_of(given)),
-            pack(change.argument),
-            NO_DIGEST if given is None else digest_of([change]),
+        return mail_of(
+            *(home.name, home.generation, home.partitions, self.name, key, message, given),
+            self._ids.next,
         )
 
 
-Ask = Callable[["MemberRequest", Iterable[int], float | None], Awaitable[dict[int, Any]]]
-
-
 class Wiring(NamedTuple):
-    """The objects that connect actors to their keyspace and their node."""
+    """The objects that connect actors to their keyspace."""
 
     home: _Home
-    ask: Ask
-    spawn: Spawn
     stage: ActorHost
-
-
-@dataclass(frozen=True, slots=True)
-class _Ask:
-    """See `ringpop_py.state.shares.dispatcher.MemberRequest`."""
-
-    stage: ActorHost
-    mail: Mail
-    endpoint = ACTOR
-    changes_state = True
-
-    def encode(self, _numbers: Sequence[int]) -> bytes:
-        return self.mail.encode()
-
-    def decode(self, _number: int, result: Any) -> object:  # noqa: ANN401 - as it came
-        return convert(MailAnswered, result)
-
-    async def serve_here(self, _numbers: Sequence[int]) -> list[Any]:
-        return [await self.stage.take(self.mail)]
-
-
-class _Ids:
-    """Ids for messages, with a source for each actor."""
-
-    # A partition remembers a limited number of ids for each source. With one source for all actors,
-    # messages to fast ones could push out the id of a message that a slow one has not handled yet.
-
-    def __init__(self) -> None:
-        first, numbers = secrets.token_hex(8), count(1)
-        # An actor that is forgotten gets a new source.
-        self._of = lru_cache(SOURCES_MAX)(lambda _key: (f"{first}/{next(numbers)}", count()))
-
-    def next(self, key: str) -> OperationId:
-        """Return a new id for a message to the actor *key*."""
-        source, sequences = self._of(key)
-        return OperationId(source, next(sequences))
 
 
 def make_actors(

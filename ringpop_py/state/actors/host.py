@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 
-from ringpop_py.base.errors import BadOperation, KeyspaceError, PartitionUnavailable, RingpopError
+from ringpop_py.base.errors import (
+    ActorBusy,
+    BadOperation,
+    KeyspaceError,
+    PartitionUnavailable,
+    RingpopError,
+)
 from ringpop_py.base.faults import is_fault
 from ringpop_py.base.logs import log
 from ringpop_py.base.values.operations import Change, Write
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.base.values.requests import Moved, PartResult
 from ringpop_py.route.errand import MICROSECONDS
-from ringpop_py.state.actors.mail import MailAnswered
+from ringpop_py.state.actors.mail import MailAnswered, MailOf, pack
 from ringpop_py.state.actors.mailboxes import (
     SAVE,
     ActorMessage,
@@ -25,29 +33,32 @@ from ringpop_py.state.actors.mailboxes import (
     RunMessage,
     Save,
     Seat,
-    pack,
 )
 from ringpop_py.state.placement.table import to_rows
 from ringpop_py.state.shares.rescale_events import Lost
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from ringpop_py.state.actors.mail import Mail
+    from ringpop_py.state.shares.dispatcher import MemberRequest
     from ringpop_py.state.shares.host import Host
     from ringpop_py.state.shares.rescale_events import RescaleEvent
     from ringpop_py.state.tasks import Spawn
+
+
+TELLS_MAX: Final = 1_000
 
 
 class ActorHost:
     """All actors of one keyspace that are in memory at one node.
 
     Attributes:
+        deliveries: brings messages from this node to actors anywhere.
         tells_count: messages from this node to actors that have not arrived yet.
     """
 
-    def __init__(self, host: Host, spawn: Spawn) -> None:
+    def __init__(self, host: Host, spawn: Spawn, ask: Ask) -> None:
         self._host = host
+        self.deliveries = Deliveries(ask, spawn, self)
         self._spawn = spawn
         self.mailboxes = Mailboxes()
         self.tells_count = 0
@@ -160,3 +171,60 @@ def _awaitable(received: Any, kind: str) -> Awaitable[Any]:  # noqa: ANN401 - of
     if not inspect.isawaitable(received):
         raise TypeError(f"receive of {kind} is not `async def`")
     return received
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask(MailOf):
+    """See `ringpop_py.state.shares.dispatcher.MemberRequest`."""
+
+    stage: ActorHost
+
+    async def serve_here(self, _numbers: Sequence[int]) -> list[Any]:
+        return [await self.stage.take(self.mail)]
+
+
+Ask = Callable[["MemberRequest", Iterable[int], float | None], Awaitable[dict[int, Any]]]
+
+
+class Deliveries:
+    """Brings messages from this node to the actors of one keyspace, wherever these are."""
+
+    def __init__(self, ask: Ask, spawn: Spawn, stage: ActorHost) -> None:
+        self._ask = ask
+        self._spawn = spawn
+        self._stage = stage
+        self._tells = trio.Semaphore(TELLS_MAX)
+
+    async def bring(self, mail: Mail, timeout_s: float | None) -> MailAnswered:
+        """Return what the actor has answered. Raises KeyspaceError."""
+        found = await self._ask(_Ask(mail, self._stage), (mail.partition,), timeout_s)
+        return cast(MailAnswered, found[mail.partition])
+
+    async def room(self) -> None:
+        """Wait until there is room for a message that nobody waits for."""
+        await self._tells.acquire()
+
+    def check_room(self) -> None:
+        """Take room for such a message, as `room`. Raises ActorBusy if there is none now."""
+        try:
+            self._tells.acquire_nowait()
+        except trio.WouldBlock:
+            text = f"{TELLS_MAX} messages from this node are under way, which nobody waits for"
+            raise ActorBusy(text) from None
+
+    def begin(self, mail: Mail, timeout_s: float | None) -> None:
+        """Bring a message for which there is room, in a task of its own; a failure is logged."""
+        self._stage.tells_count += 1
+        self._spawn(self._tell, mail, timeout_s)
+
+    async def _tell(self, mail: Mail, timeout_s: float | None) -> None:
+        try:
+            answered = await self.bring(mail, timeout_s)
+            trouble = None if answered.error is None else ": ".join(answered.error)
+        except RingpopError as error:
+            trouble = f"{type(error).__name__}: {error}"
+        finally:
+            self._tells.release()
+            self._stage.tells_count -= 1
+        if trouble is not None:
+            log.warning("message-failed", actor=mail.stored_under, text=trouble)

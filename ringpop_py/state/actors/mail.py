@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.arguments import checked_text
-from ringpop_py.base.errors import ApplicationError
+from ringpop_py.base.errors import ApplicationError, BadOperation, BodyError
 from ringpop_py.base.faults import sendable, text_of
-from ringpop_py.base.values.declared import Declared, Natural, Text, astuple, encode
-from ringpop_py.base.values.operations import Key, OperationId, SourceName
-from ringpop_py.base.values.requests import ErrorText, KeyspaceRequest
+from ringpop_py.base.values.declared import Declared, Natural, Text, astuple, convert, encode
+from ringpop_py.base.values.operations import Change, Key, OperationId, SourceName
+from ringpop_py.base.values.packed import decode_value, encode_value
+from ringpop_py.base.values.requests import ACTOR, ErrorText, KeyspaceRequest
+from ringpop_py.state.placement.keys import partition_of
+from ringpop_py.state.table.aggregations import check_value
+from ringpop_py.state.table.operation_ids import NO_DIGEST, digest_of, id_of
 
-ACTOR: Final = "/keyspace/actor"
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_py.base.values.operations import Value
+
 ERROR_CHARACTERS_MAX: Final = 1 << 16
 
 
@@ -43,6 +52,18 @@ class Mail(KeyspaceRequest, frozen=True):
         """The key of the keyspace that holds the actor's record."""
         return stored_under(self.kind, self.key)
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """See `KeyspaceRequest`."""
+        return (self.partition,)
+
+    def check(self, generation: int, partitions_count: int) -> None:
+        """See `KeyspaceRequest`. Raises BodyError, too, if the actor is in another partition."""
+        super().check(generation, partitions_count)
+        number = partition_of(self.stored_under, partitions_count)
+        if self.partition != number:
+            raise BodyError(f"actor {self.stored_under!r} is in partition {number}")
+
     def encode(self) -> bytes:
         """Encode the message as a body."""
         return encode(astuple(self))
@@ -55,6 +76,47 @@ def stored_under(kind: str, key: str) -> str:
         ConfigError: if *key* is not text.
     """
     return f"{kind}/{checked_text(key, 'the key of an actor')}"
+
+
+def pack(value: Value) -> bytes:
+    """Encode *value*. Raises BadOperation if it is not a value."""
+    check_value(value)
+    try:
+        return encode_value("msgpack", value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadOperation(f"the value cannot be stored: {type(error).__name__}: {error}") from None
+
+
+def mail_of(
+    keyspace: str,
+    generation: int,
+    partitions_count: int,
+    kind: str,
+    key: str,
+    message: Any,  # noqa: ANN401 - a value, which is checked here
+    given: str | OperationId | None,
+    new_id: Callable[[str], OperationId],
+) -> Mail:
+    """Return a message to the actor *key* of the class *kind*.
+
+    Args:
+        given: the id that the caller chose; otherwise it is a new one.
+
+    Raises:
+        ConfigError: *key* is not text, or *given* is no id.
+        BadOperation: *message* is not a value.
+    """
+    change = Change(stored_under(kind, key), ACTOR, message)
+    return Mail(
+        keyspace,
+        generation,
+        partition_of(change.key, partitions_count),
+        kind,
+        key,
+        *(new_id(key) if given is None else id_of(given)),
+        pack(message),
+        NO_DIGEST if given is None else digest_of([change]),
+    )
 
 
 class MailAnswered(Declared, frozen=True):
@@ -79,6 +141,12 @@ class MailAnswered(Declared, frozen=True):
         """Return the row to send, without the fields that say nothing."""
         return [self.reply] if self.error is None else [None, *self.error]
 
+    def value(self) -> Any:  # noqa: ANN401 - as the actor has answered
+        """Return the reply. Raises the ApplicationError of the actor."""
+        if self.error is not None:
+            raise ApplicationError(*self.error)
+        return decode_value("msgpack", self.reply or b"")
+
     @classmethod
     def of_error(cls, error: BaseException) -> MailAnswered:
         """Return the answer for an *error* of an actor; its caller gets an `ApplicationError`."""
@@ -88,3 +156,20 @@ class MailAnswered(Declared, frozen=True):
             kind, message = type(error).__name__, text_of(error)
         texts = [sendable(str(text)[:ERROR_CHARACTERS_MAX]) for text in (kind, message)]
         return cls(None, *texts)
+
+
+@dataclass(frozen=True, slots=True)
+class MailOf:
+    """One message on its way; the result is a `MailAnswered`. See `WritesOf`."""
+
+    mail: Mail
+    endpoint = ACTOR
+    changes_state = True
+
+    def encode(self, _numbers: Sequence[int]) -> bytes:
+        """Return the body."""
+        return self.mail.encode()
+
+    def decode(self, _number: int, result: Any) -> MailAnswered:  # noqa: ANN401 - as it came
+        """Return the answer. Raises BodyError."""
+        return convert(MailAnswered, result)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.base.errors import (
     ActorBusy,
-    BadOperation,
     BodyError,
     ConditionFailed,
     ConfigError,
@@ -35,8 +34,7 @@ from ringpop_py.base.errors import (
 from ringpop_py.base.values.operations import OperationId
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.values.requests import Moved, PartResult
-from ringpop_py.state.actors.mail import MailAnswered
-from ringpop_py.state.table.aggregations import check_value
+from ringpop_py.state.actors.mail import MailAnswered, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,15 +67,6 @@ def register_saving(aggregations: Aggregations) -> None:
         return record
 
     aggregations.register(SAVE, save, listed=False)
-
-
-def pack(value: Value) -> bytes:
-    """Encode *value*. Raises BadOperation if it is not a value."""
-    check_value(value)
-    try:
-        return encode_value("msgpack", value)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise BadOperation(f"the value cannot be stored: {type(error).__name__}: {error}") from None
 
 
 @dataclass(slots=True)

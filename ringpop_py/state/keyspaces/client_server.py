@@ -12,7 +12,8 @@ from ringpop_py.base.values.declared import Text, decode
 from ringpop_py.base.values.operations import WriteRun
 from ringpop_py.base.values.requests import ApplyRequest, ReadRequest, ScanRequest, encode_results
 from ringpop_py.net.wire.calls import Answer
-from ringpop_py.state.messages import DESCRIBE, ROUTED, Description, Routes, encode_answer
+from ringpop_py.state.actors.mail import Mail
+from ringpop_py.state.messages import DESCRIBE, ROUTED, TELL, Description, Routes, encode_answer
 from ringpop_py.state.rows.pages import COLUMNS, ColumnsRequest, fitting
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Elsewhere(NamedTuple):
 
 
 class ClientServer:
-    """Serves `ringpop_py.client.keyspace_client.KeyspaceClient`.
+    """Serves `ringpop_py.client.sync.keyspaces.KeyspaceClient`.
 
     Args:
         find: returns the keyspace of a name, for a caller. Raises KeyspaceError.
@@ -67,6 +68,8 @@ class ClientServer:
             ROUTED[messages.READ]: self._read,
             ROUTED[messages.SCAN]: self._scan,
             ROUTED[COLUMNS]: self._columns,
+            ROUTED[messages.ACTOR]: self._ask_actor,
+            TELL: self._tell_actor,
         }
 
     async def _describe(self, incoming: IncomingCall) -> Answer:
@@ -129,6 +132,27 @@ class ClientServer:
             return dict(zip(wanted, kept, strict=True))
 
         return await self._bring(request, incoming, ask)
+
+    async def _ask_actor(self, incoming: IncomingCall) -> Answer:
+        mail = decode(Mail, incoming.arg3)
+
+        async def ask(keyspace: Keyspace) -> Mapping[int, object]:
+            answered = await keyspace.stage.deliveries.bring(mail, _time_left_s(incoming))
+            return {mail.partition: answered.as_row()}
+
+        return await self._bring(mail, incoming, ask)
+
+    async def _tell_actor(self, incoming: IncomingCall) -> Answer:
+        mail = decode(Mail, incoming.arg3)
+        result: object = None
+        try:
+            keyspace = await self._find(mail.keyspace, incoming.identity)
+            mail.check(keyspace.generation, keyspace.partitions)
+            keyspace.stage.deliveries.check_room()
+            keyspace.stage.deliveries.begin(mail, None)
+        except KeyspaceError as error:
+            result = error
+        return Answer(ok=True, arg3=encode_results([result]))
 
     async def _bring(
         self,

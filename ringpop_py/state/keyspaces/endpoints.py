@@ -21,7 +21,7 @@ from ringpop_py.base.values.requests import ApplyRequest, ReadRequest, ScanReque
 from ringpop_py.member.drain import Work
 from ringpop_py.net.security.permits import check_use
 from ringpop_py.net.wire.calls import Answer
-from ringpop_py.state.actors.mail import ACTOR, Mail, MailAnswered
+from ringpop_py.state.actors.mail import Mail, MailAnswered
 from ringpop_py.state.durable.driver import ReleaseRequest
 from ringpop_py.state.durable.host import DurableHost
 from ringpop_py.state.durable.snapshots import SNAPSHOT, SnapshotRequest
@@ -103,7 +103,7 @@ class KeyspaceServer:
                 COLUMNS: self._columns,
                 SNAPSHOT: self._snapshot,
             },
-            Work.ACTOR_MESSAGES: {ACTOR: self._ask_actor},
+            Work.ACTOR_MESSAGES: {messages.ACTOR: self._ask_actor},
             Work.JOB_REQUESTS: JobServer(self._jobs_of).endpoints(),
             # No work that an end waits for: a node that ends hands over by these very calls.
             None: {

@@ -135,7 +135,7 @@ class Keyspace:
         self._dispatcher = Dispatcher(node, host, rng)
         self._stale_reader = StaleReader(self._dispatcher, host.copies)
         self.owners = KeyspaceOwners(node, host)
-        self.stage = ActorHost(host, spawn)
+        self.stage = ActorHost(host, spawn, self._ask)
         self._spawn = spawn
         self.aggregations: Aggregations  # set by its maker
         self.streams: dict[str, StreamHere] = {}
@@ -549,7 +549,7 @@ class Keyspace:
             ConfigError: if the name is taken or not valid, a limit is not above 0, or the initial
                 state of actors cannot be stored.
         """
-        wiring = Wiring(self, self._ask, self._spawn, self.stage)
+        wiring = Wiring(self, self.stage)
         return make_actors(actor, name, (mailbox_max, actors_max), wiring)
 
     def spawn(self, function: Callable[..., Awaitable[object]], *arguments: object) -> None:

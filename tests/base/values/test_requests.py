@@ -22,8 +22,10 @@ from ringpop_py.base.values.requests import (
     value_of,
     write_row,
 )
+from ringpop_py.state.actors.mail import Mail
 from ringpop_py.state.durable.driver import ReleaseRequest
 from ringpop_py.state.memory.hand_over import HandOver
+from ringpop_py.state.placement.keys import partition_of
 from tests.golden.samples import KINDS
 
 REQUESTS = [
@@ -41,7 +43,8 @@ def test_a_request_fits_the_generation_and_the_partitions_of_its_keyspace(
     parts = [each if isinstance(each, int) else each[0] for each in named(request_)]
     assert list(request_.numbers) == parts
 
-    request_.check(request_.generation, max(parts, default=0) + 1)
+    if not isinstance(request_, Mail):  # which is for the partition of its actor alone
+        request_.check(request_.generation, max(parts, default=0) + 1)
 
     with pytest.raises(KeyspaceUnknown, match="is in generation"):
         request_.check(request_.generation + 1, 1 << 20)
@@ -50,11 +53,23 @@ def test_a_request_fits_the_generation_and_the_partitions_of_its_keyspace(
             request_.check(request_.generation, max(parts))
 
 
+def test_a_message_fits_the_partition_of_its_actor() -> None:
+    for number in range(8):
+        mail = Mail("k", 1, number, "Account", "ada", "s", 1, b"\x05")
+        if number == partition_of("Account/ada", 8):
+            mail.check(1, 8)
+        else:
+            with pytest.raises(BodyError, match="actor 'Account/ada' is in partition"):
+                mail.check(1, 8)
+
+
 def named(request: KeyspaceRequest) -> Sequence[Any]:
     """The fields that name partitions."""
     match request:
         case ReleaseRequest() | HandOver():
             return [request.number]
+        case Mail():
+            return [request.partition]
         case _:
             found: Sequence[Any] = getattr(request, "partitions", getattr(request, "parts", ()))
             return found

@@ -23,7 +23,7 @@ TIMES: Final = 20
 TARGET: Final = 0.5
 ASKER: Final = """
 import sys, threading, time
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 nodes, took, over = [Client(each) for each in sys.argv[1:]], [], threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), over.set())).start()
 while not over.wait(0.01):

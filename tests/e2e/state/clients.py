@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_py.base.errors import ApplicationError, CallError, KeyspaceError
 from ringpop_py.base.values.operations import OperationId
 from ringpop_py.base.values.packed import decode_value, encode_value
-from ringpop_py.client.client import Client
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from ringpop_py.route.proxy.request import Request
 from ringpop_sim.linear import ABSENT, ANY, Invocation
 

@@ -15,7 +15,7 @@ from ringpop_py.base.address import Address
 from ringpop_py.base.config.settings import Config
 from ringpop_py.base.errors import ConfigError
 from ringpop_py.base.values.declared import decode, encode
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.edge.entry.keys import rule_of
 from ringpop_py.edge.web import entry
 from ringpop_py.net.security.keys import new_key, write_keys

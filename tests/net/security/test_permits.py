@@ -35,11 +35,11 @@ from ringpop_py.net.security.permits import (
     signed,
 )
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
-from ringpop_py.state.actors.mail import ACTOR, Mail
+from ringpop_py.state.actors.mail import Mail
 from ringpop_py.state.jobs import messages as jobs
 from ringpop_py.state.keyspaces.client_server import ClientServer
 from ringpop_py.state.keyspaces.endpoints import MEMBERS_ONLY, KeyspaceServer
-from ringpop_py.state.messages import DESCRIBE, OF_RECORDS, ROUTED, decode_answer
+from ringpop_py.state.messages import DESCRIBE, OF_RECORDS, ROUTED, TELL, decode_answer
 from ringpop_py.state.placement.definition import Definition
 from ringpop_py.state.rows.pages import COLUMNS, ColumnsRequest
 from ringpop_py.state.stores.memory import MemoryStore
@@ -63,7 +63,7 @@ def bodies(name: str) -> dict[str, tuple[bytes, bytes]]:
         messages.READ: ReadRequest(name, 1, ((0, ("x",)),)),
         messages.SCAN: ScanRequest(name, 1, (0,)),
         COLUMNS: ColumnsRequest(name, 1, ((0, ("x",)),)),
-        ACTOR: Mail(name, 1, 0, "counter", "x", "a job", 1, b""),
+        messages.ACTOR: Mail(name, 1, 0, "counter", "x", "a job", 1, b""),
         jobs.FINISH: jobs.FinishRequest(name, 1, "job", "1", b""),
         jobs.DECIDE: jobs.DecideRequest(name, 1, "job", DECISION),
         jobs.STATUS: jobs.JobId(name, 1, "job"),
@@ -74,6 +74,7 @@ def bodies(name: str) -> dict[str, tuple[bytes, bytes]]:
     found[messages.APPLY] = b"", ApplyRequest(name, 1, ((0, (WRITE,)),)).encode()
     found[jobs.STAGE] = encode(jobs.StageHead(name, 1, "job", "1", 0, 1)), b""
     found[DESCRIBE] = b"", encode_value("msgpack", name)
+    found[TELL] = found[messages.ACTOR]
     return found | {ROUTED[each]: found[each] for each in ROUTED}
 
 

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 from ringpop_py import Address, Client, Config, Reply, Request, open_ringpop
 from ringpop_py.base.errors import ApplicationError
-from ringpop_py.client.aio import AsyncClient
+from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.net.wire.frames import TRACING_BYTES
 from ringpop_py.net.wire.traces import Traced, current, packed, unpacked
 from ringpop_py.state.stores.memory import MemoryStore, StoreFault

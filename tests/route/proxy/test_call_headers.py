@@ -11,7 +11,7 @@ import trio
 from ringpop_py.base.address import Address
 from ringpop_py.base.config.settings import Config
 from ringpop_py.base.errors import ConfigError
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.edge.daemon import open_ringpop
 from ringpop_py.route.proxy.request import AppCall, Request
 

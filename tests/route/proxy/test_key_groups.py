@@ -26,8 +26,8 @@ from ringpop_py.base.errors import (
     RingpopError,
 )
 from ringpop_py.base.values.declared import encode
-from ringpop_py.client.aio import AsyncClient
-from ringpop_py.client.client import Client
+from ringpop_py.client.aio.client import AsyncClient
+from ringpop_py.client.sync.client import Client
 from ringpop_py.edge.daemon import open_ringpop
 from ringpop_py.member.swim.member import Status
 from ringpop_py.net.wire.calls import Call
@@ -255,6 +255,19 @@ async def test_without_an_owner_each_request_says_so(
         node.ring = node.ring.with_changes([], [node.name])
         [result] = await node.proxy_many("/tell", KEYS[:1], BODIES[:1])
         assert isinstance(result, NoOwner)
+
+
+@pytest.mark.parametrize("keys_max", [1, 2, 3, 7, 100])
+def test_each_request_is_in_one_message_whatever_their_size(keys_max: int) -> None:
+    keys = [f"key {number}" for number in range(7)]
+    bodies = [b"%d" % number for number in range(7)]
+
+    messages = [*messages_of(keys, bodies, range(7), keys_max)]
+
+    assert [place for message in messages for place in message.places] == [*range(7)]
+    assert [key for message in messages for key in message.keys] == keys
+    assert [body for message in messages for body in message.bodies] == bodies
+    assert max(len(message.keys) for message in messages) == min(keys_max, 7)
 
 
 def test_messages_hold_so_many_keys_and_bytes_and_leave_none_out() -> None:

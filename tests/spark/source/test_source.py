@@ -17,9 +17,9 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_py.base.errors import BadOperation, KeyspaceUnknown
-from ringpop_py.client.client import Client
 from ringpop_py.client.jobs import JobClient
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from ringpop_py.spark import RingpopDataSource, WriteReport, stream_job, write_report
 from ringpop_py.spark.source.patience import job_client
 from ringpop_py.spark.source.writer import BatchWriter

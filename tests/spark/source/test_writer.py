@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from ringpop_py.base.errors import JobAborted, PartitionUnavailable, RingpopError
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.spark.options import WriteOptions, write_options
 from ringpop_py.spark.source.writer import (
     BatchWriter,

@@ -20,7 +20,7 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.values.arrow import schema_in, table_in
 from ringpop_py.base.values.declared import decode
-from ringpop_py.client.client import Closing
+from ringpop_py.client.lines.blocking import Closing
 from ringpop_py.flow.shuffle.client.cluster import Cluster, Pauses
 from ringpop_py.flow.shuffle.client.puts import Attempt, Receipt
 from ringpop_py.flow.shuffle.client.readers import (

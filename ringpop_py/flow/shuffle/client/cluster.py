@@ -11,8 +11,8 @@ from ringpop_py.base.errors import (
     RingpopError,
     ShuffleUnavailable,
 )
-from ringpop_py.client.client import Client
 from ringpop_py.client.lines.trust import key_file
+from ringpop_py.client.sync.client import Client
 from ringpop_py.flow.shuffle.client.lines import Line
 from ringpop_py.flow.shuffle.client.members import seen_by
 

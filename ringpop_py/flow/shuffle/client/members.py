@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ringpop_py.base.values.declared import Named, Text, convert
 
 if TYPE_CHECKING:
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
 
 LABEL: Final = "ringpop.shuffle"
 """The label of a node with such a process: ``PORT/INCARNATION``."""

@@ -20,7 +20,7 @@ from ringpop_py.base.address import Address
 from ringpop_py.base.errors import RingpopError
 from ringpop_py.base.supervision import keep_running
 from ringpop_py.base.values.packed import encode_value
-from ringpop_py.client.client import Client
+from ringpop_py.client.sync.client import Client
 from ringpop_py.flow.shuffle.server.context import Process
 from ringpop_py.flow.shuffle.server.framestore import FrameStore
 from ringpop_py.flow.shuffle.server.host import Host

@@ -17,14 +17,14 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.base.values.inflate import inflated
-from ringpop_py.client.keyspace_client import KeyspaceClient
+from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from ringpop_py.flow.shuffle.protocol.record import Record
 from ringpop_py.state.table.conditions import tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
 
 KEYSPACE: Final = "~shuffles"
 RECORD_BYTES_MAX: Final = 1_000_000

@@ -12,7 +12,7 @@ from ringpop_py.flow.shuffle.client.members import Shuffler, seen_by
 from ringpop_py.flow.shuffle.protocol.home import View
 
 if TYPE_CHECKING:
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
     from ringpop_py.flow.shuffle.protocol.record import MemberId, Record
 
 UNKNOWN_S: Final = 60.0

@@ -12,7 +12,7 @@ from ringpop_py.flow.shuffle.server.view import UNKNOWN_S, WITHOUT_S, Watch
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from ringpop_py.client.client import Client
+    from ringpop_py.client.sync.client import Client
 
 A, B = MemberId("a", 5), MemberId("b", 5)
 RECORD = created(None, 1, b"", 4, [A, B])

@@ -1,3 +1,4 @@
+# Made from client/aio/dispatcher.py by `python -m tests.twins`: change that one.
 """Carries out the errands of a client that is not a member: to owners, or through a daemon.
 
 The client knows the owners, because each answer names them. What happens to a request is decided by
@@ -8,8 +9,7 @@ from __future__ import annotations
 
 import random
 import secrets
-import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +27,7 @@ from ringpop_py.base.errors import (
 from ringpop_py.base.values.declared import convert
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.base.values.requests import STALE_OWNER_S, decode_results
+from ringpop_py.client.lines.blocking import now, sleep
 from ringpop_py.client.lines.local_daemon import peer_of
 from ringpop_py.net.security.permits import check_name
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ringpop_py.base.address import Address, Peer
-    from ringpop_py.client.client import Client, Pending
+    from ringpop_py.client.lines.blocking import Pending
+    from ringpop_py.client.sync.client import Client
     from ringpop_py.route.errand import Ask, PartitionRequest
 
 BODY_BYTES_MAX: Final = 4 << 20
@@ -97,9 +99,10 @@ class ClientDispatcher:
     def close(self) -> None:
         """Close the connections that were made here."""
         with self._lock:
-            for client in self._clients.values():
-                client.close()
+            clients = list(self._clients.values())
             self._clients.clear()
+        for client in clients:
+            client.close()
 
     # What there is.
 
@@ -130,12 +133,13 @@ class ClientDispatcher:
             destinations, addresses = found.routes.destinations, found.routes.addresses
             if not destinations:
                 self._addresses.update(addresses)  # of members that have a store
-                peer = self._daemon().peer
+                peer = self._daemon_peer()
                 raise PeerDeclined(f"{peer} has no store, so it has no part in the keyspace")
             return found
 
         body = encode_value("msgpack", self._name)
-        found: Description = self._of_any(self._any_read, DESCRIBE, (b"", body), deadline, decode)
+        content = b"", body
+        found: Description = self._of_any(self._any_read, DESCRIBE, content, deadline, decode)
         return found
 
     def _learn(
@@ -153,7 +157,7 @@ class ClientDispatcher:
     def destination(self, number: int) -> str:
         """Return the member to ask about partition *number*; empty if a daemon has to."""
         if number == _ANY:
-            return str(self._daemon().peer)
+            return str(self._daemon_peer())
         name = self._destinations.get(number, ("", 0))[0]
         address = self._addresses.get(name) if self._direct else None
         return "" if address is None or self._is_avoided(address) else name
@@ -171,10 +175,10 @@ class ClientDispatcher:
         self._learn({each.partition: (each.owner, each.epoch) for each in rows}, {})
 
     def _avoid(self, address: Peer) -> None:
-        self._avoid_until[address] = time.monotonic() + AVOID_S
+        self._avoid_until[address] = now() + AVOID_S
 
     def _is_avoided(self, address: Peer) -> bool:
-        return self._avoid_until.get(address, 0) > time.monotonic()
+        return self._avoid_until.get(address, 0) > now()
 
     # Asking.
 
@@ -198,20 +202,18 @@ class ClientDispatcher:
         if stale:
             policy = self._read_stale
         errand = Errand(numbers, policy, instant_us(deadline))
-        for asks in self._rounds(errand):
+        while (asks := self._next(errand)) is not None:
             if asks[0].to:
                 self._ask_owners(errand, request, asks)
             else:
                 self._ask_daemon(errand, request, asks[0])
         return errand.results
 
-    def _rounds(self, errand: Errand[int]) -> Iterator[list[Ask[int]]]:
-        """Yield the asks of each round, with pauses between rounds."""
-        while (step := errand.next(self, _now_us())) is not None:
-            if isinstance(step, int):
-                time.sleep(max(0, step - _now_us()) / MICROSECONDS)
-            else:
-                yield step
+    def _next(self, errand: Errand[int]) -> list[Ask[int]] | None:
+        """Return the asks of the next round, after a pause before it; None if there is none."""
+        while isinstance(step := errand.next(self, _now_us()), int):
+            sleep(max(0, step - _now_us()) / MICROSECONDS)
+        return step
 
     def _ask_owners(
         self, errand: Errand[int], request: PartitionRequest, asks: list[Ask[int]]
@@ -222,19 +224,26 @@ class ClientDispatcher:
             for ask in asks
             for group, body in _bodies(request, ask.parts)
         ]
-        under_way = [
-            (ask, count, self._begun(self._addresses[ask.to], call)) for ask, count, call in calls
-        ]
-        # Only now, so that all owners work at the same time: without threads, answers wait here.
+        under_way: deque[tuple[Ask[int], int, Pending | CallError]] = deque()
         results: dict[int, list[Any]] = defaultdict(list)
-        for ask, count, pending in under_way:
-            results[ask.number] += _results_of(pending, count)
+        try:
+            for ask, count, call in calls:
+                begun = self._begun(self._addresses[ask.to], call, more=bool(under_way))
+                under_way.append((ask, count, begun))
+            # Only now, so that all owners work at the same time: answers wait here.
+            while under_way:
+                ask, count, pending = under_way.popleft()
+                results[ask.number] += _results_of(pending, count)
+        finally:
+            for _, _, pending in under_way:  # after a cancellation
+                if not isinstance(pending, CallError):
+                    pending.close()
         for ask in asks:
             errand.answered(ask, results[ask.number], self, request.decode)
 
-    def _begun(self, address: Peer, call: Call) -> Pending | CallError:
+    def _begun(self, address: Peer, call: Call, *, more: bool = False) -> Pending | CallError:
         try:
-            return self._client_of(address).begin(call)
+            return self._client_of(address).begin(call, more=more)
         except CallError as error:
             if isinstance(error, ConnectFailed):
                 self._avoid(address)
@@ -242,7 +251,7 @@ class ClientDispatcher:
 
     def _ask_daemon(self, errand: Errand[int], request: PartitionRequest, ask: Ask[int]) -> None:
         """Have a daemon route the parts of *ask* to their owners, until the deadline."""
-        until = time.monotonic() + _wait_s(ask)
+        until = now() + _wait_s(ask)
         results: list[Any] = []
         for group, body in _bodies(request, ask.parts):
             results += self._relayed(ROUTED[request.endpoint], len(group), body, until)
@@ -251,10 +260,11 @@ class ClientDispatcher:
     def _relayed(self, endpoint: str, count: int, body: bytes, until: float) -> Sequence[Any]:
         error: RingpopError
         try:
-            call = Call(NODE_SERVICE, endpoint, b"", body, ttl_s=until - time.monotonic())
+            call = Call(NODE_SERVICE, endpoint, b"", body, ttl_s=until - now())
             if call.ttl_s <= 0:
                 raise ConnectFailed("no time was left")
-            results, destinations, addresses = decode_answer(self._daemon().call(call).arg3, count)
+            answer = self._daemon().call(call)
+            results, destinations, addresses = decode_answer(answer.arg3, count)
         except (CallError, BodyError) as failure:
             error = failure
         else:
@@ -290,10 +300,12 @@ class ClientDispatcher:
         decode: Callable[[object], object] = lambda result: result,
     ) -> Any:  # noqa: ANN401 - checked by the caller
         errand = Errand((_ANY,), policy, instant_us(deadline))
-        for (ask,) in self._rounds(errand):
+        while (asks := self._next(errand)) is not None:
+            (ask,) = asks
             call = Call(NODE_SERVICE, endpoint, *content, ttl_s=_wait_s(ask))
             try:
-                (result,) = decode_results(self._daemon().call(call).arg3, 1)
+                answer = self._daemon().call(call)
+                (result,) = decode_results(answer.arg3, 1)
                 if not isinstance(result, KeyspaceError):
                     result = decode(result)
             except (CallError, BodyError) as error:
@@ -316,7 +328,7 @@ class ClientDispatcher:
         """
         address: Peer | None = self._addresses.get(self._destinations.get(partition, ("", 0))[0])
         if address is None or not self._direct or self._is_avoided(address):
-            address = self._daemon().peer
+            address = self._daemon_peer()
         call = Call(NODE_SERVICE, endpoint, head, body, ttl_s=timeout_s)
         begun = self._begun(address, call)
         if isinstance(begun, ConnectFailed):
@@ -330,14 +342,17 @@ class ClientDispatcher:
 
     # Connections.
 
-    def _daemon(self) -> Client:
+    def _daemon_peer(self) -> Peer:
         others = list(self._peers)
         if self._direct or not others:
             # Sorted, so that the place in the list keeps its meaning from one attempt to the next.
             others += [address for _, address in sorted(self._addresses.copy().items())]
         others = [each for each in dict.fromkeys(others) if each != self._client.peer]
         at = self._daemon_at % (1 + len(others))
-        return self._client if at == 0 else self._client_of(others[at - 1])
+        return self._client.peer if at == 0 else others[at - 1]
+
+    def _daemon(self) -> Client:
+        return self._client_of(self._daemon_peer())
 
     def _next_daemon(self) -> None:
         self._daemon_at += 1
@@ -347,17 +362,18 @@ class ClientDispatcher:
             return self._client
         client = self._clients.get(address)
         if client is None:
+            oldest = None
             with self._lock:
                 if len(self._clients) >= CONNECTIONS_MAX:
-                    oldest = next(iter(self._clients))
-                    self._clients.pop(oldest).close()  # a new one is made on demand
-                new = self._client.to(address)
-                client = self._clients.setdefault(address, new)
+                    oldest = self._clients.pop(next(iter(self._clients)))
+                client = self._clients.setdefault(address, self._client.to(address))
+            if oldest is not None:
+                oldest.close()  # a new one is made on demand
         return client
 
 
 def _now_us() -> int:
-    return round(time.monotonic() * MICROSECONDS)
+    return round(now() * MICROSECONDS)
 
 
 def _wait_s(ask: Ask[int]) -> float:

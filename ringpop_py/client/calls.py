@@ -1,16 +1,26 @@
-"""Requests that a daemon forwards for a client, as calls, and what it answers (pure)."""
+"""Requests of a client to its daemon, as calls, and what is in the answers (pure)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from ringpop_py.base.address import Address
 from ringpop_py.base.arguments import keys_of, sendable_text, sendable_texts, wrong
-from ringpop_py.base.errors import BodyError, ConfigError, PeerFailed
-from ringpop_py.base.values.declared import decode, encode
+from ringpop_py.base.errors import ApplicationError, BodyError, ConfigError, PeerFailed
+from ringpop_py.base.values.declared import Named, Natural, Text, convert, decode, encode
+from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.route.proxy.entry import all_call, decode_replies, forward_call, reply_in
 from ringpop_py.route.proxy.failures import decode_failure, decode_results
-from ringpop_py.route.proxy.head import APPLICATION_SCHEME, MANY_ENDPOINT, AnswerHead, Head
+from ringpop_py.route.proxy.head import (
+    APPLICATION_SCHEME,
+    MANY_ENDPOINT,
+    RELAY_ENDPOINT,
+    AnswerHead,
+    Head,
+    RelayHead,
+)
 from ringpop_py.route.proxy.key_groups import checked_many, messages_of
 from ringpop_py.route.proxy.key_groups import checked_request as checked_many_request
 from ringpop_py.route.proxy.request import AnyRequest, HttpRequest, Reply, Request
@@ -21,10 +31,99 @@ if TYPE_CHECKING:
 
     from ringpop_py.base.address import Peer
     from ringpop_py.base.errors import RingpopError
+    from ringpop_py.member.ring.hashring import HashRing
     from ringpop_py.net.wire.calls import Answer
     from ringpop_py.route.proxy.failures import Failure
     from ringpop_py.route.proxy.key_groups import ManyMessage
     from ringpop_py.route.proxy.request import AnyReply, Headers, OwnerReply, RequestOptions
+
+
+class _RingOwner(Named, frozen=True):
+    name: Text
+    identity: Text
+    address: Text
+
+
+class _Ring(Named, frozen=True):
+    dialect: Text
+    points_count: Natural
+    service: Text
+    owners: tuple[_RingOwner, ...]
+
+
+class _Looked(Named, frozen=True):
+    dest: Text
+
+
+@dataclass(frozen=True, slots=True)
+class RingSnapshot:
+    """The ring as one daemon saw it, with the addresses and the service of the owners."""
+
+    ring: HashRing
+    addresses: dict[str, Address]
+    service: str
+
+
+def admin_call(endpoint: str, body: object, ttl_s: float) -> Call:
+    """Return the call of an endpoint of the node itself. Raises ConfigError."""
+    sendable_text(endpoint, "endpoint")
+    try:
+        packed = b"" if body is None else encode_value("msgpack", body)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ConfigError(f"{endpoint}: the body cannot be sent: {error}") from None
+    return Call(NODE_SERVICE, endpoint, b"", packed, ttl_s=ttl_s)
+
+
+def admin_value(answer: Answer, endpoint: str, peer: Peer) -> Any:  # noqa: ANN401 - a plain value
+    """Return the value in the *answer* to an `admin_call`.
+
+    Raises:
+        ApplicationError: the node refused the request.
+        PeerFailed: the answer cannot be read.
+    """
+    try:
+        value = decode_value("msgpack", answer.arg3)
+    except BodyError as broken:
+        # Not a refusal: the node has served the request, whatever it answered.
+        raise PeerFailed(f"{peer}: the answer of {endpoint}: {broken}") from None
+    if not answer.ok:
+        error = value if isinstance(value, dict) else {}
+        raise ApplicationError(str(error.get("type", "error")), str(error.get("message", "")))
+    return value
+
+
+def owner_in(value: object) -> str:
+    """Return the owner in the value of ``/admin/lookup``."""
+    return convert(_Looked, value).dest
+
+
+def ring_in(value: object) -> RingSnapshot:
+    """Return the ring in the value of ``/admin/ring``."""
+    # The ring loads NumPy, which most callers do not need.
+    from ringpop_py.base.dialect import dialect_named  # noqa: PLC0415
+    from ringpop_py.member.ring.hashring import HashRing  # noqa: PLC0415
+
+    shown = convert(_Ring, value)
+    ring = HashRing(
+        {owner.name: owner.identity for owner in shown.owners},
+        dialect=dialect_named(shown.dialect),
+        points_count=shown.points_count,
+    )
+    addresses = {owner.name: Address.parse(owner.address) for owner in shown.owners}
+    return RingSnapshot(ring, addresses, shown.service)
+
+
+def invoke_call(service: str, request: Request, ttl_s: float) -> Call:
+    """Return a call of the application's handler on the daemon's own node. Raises ConfigError."""
+    head = Head(headers=checked_request(request).headers).encode()
+    return application_call(service, request, head, ttl_s)
+
+
+def relay_call(owner: str, request: Request, ttl_s: float) -> Call:
+    """Return a call that the daemon passes on to the member *owner*. Raises ConfigError."""
+    head = encode(RelayHead(sendable_text(owner, "owner"), checked_request(request).endpoint))
+    relayed = Request(RELAY_ENDPOINT, request.body)
+    return application_call(NODE_SERVICE, relayed, head, ttl_s)
 
 
 def proxy_call(

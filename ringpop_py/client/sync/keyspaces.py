@@ -1,24 +1,27 @@
-"""A keyspace for programs that are not members: scripts, WSGI applications. No trio, no thread.
+# Made from client/aio/keyspaces.py by `python -m tests.twins`: change that one.
+"""A keyspace for programs that are not members.
 
-It mirrors `ringpop_py.state.keyspaces.keyspace.Keyspace`, but blocks, and has connections of its
-own.
+It mirrors `ringpop_py.state.keyspaces.keyspace.Keyspace`, over connections of its own.
 """
 
 from __future__ import annotations
 
-import time
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringpop_py.base.arguments import checked_kind, checked_text
 from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import replace
 from ringpop_py.base.values.requests import ScanRequest, checked_timeout_s, value_of
-from ringpop_py.client.client import Client, Closing
-from ringpop_py.client.dispatcher import ClientDispatcher
+from ringpop_py.client.lines.blocking import Closing, now
+from ringpop_py.client.sync.client import Client
+from ringpop_py.client.sync.dispatcher import ClientDispatcher
+from ringpop_py.state.actors.mail import MailOf, mail_of, stored_under
+from ringpop_py.state.messages import TELL
 from ringpop_py.state.requests import (
     PAGE_ROWS,
+    MailIds,
     ReadsOf,
     ScansOf,
     Writer,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value
+    from ringpop_py.state.actors.mail import Mail
 
 T = TypeVar("T")
 
@@ -64,7 +68,7 @@ class KeyspaceClient(Closing):
         self._client = client
         self._direct = direct
         self._timeout_s = client.timeout_s
-        self._dispatcher = ClientDispatcher(client, name, direct=direct)
+        self.dispatcher = ClientDispatcher(client, name, direct=direct)
         self._writer = Writer("client")
 
     def __repr__(self) -> str:
@@ -75,7 +79,7 @@ class KeyspaceClient(Closing):
 
     def close(self) -> None:
         """Close the connections to owners; the next call makes new ones."""
-        self._dispatcher.close()
+        self.dispatcher.close()
 
     # Reading.
 
@@ -88,7 +92,8 @@ class KeyspaceClient(Closing):
         timeout_s: float | None = None,
     ) -> Value:
         """Return the value of *key*; *default* if there is none."""
-        return self.get_many([key], stale=stale, timeout_s=timeout_s).get(key, default)
+        found = self.get_many([key], stale=stale, timeout_s=timeout_s)
+        return found.get(key, default)
 
     def get_many(
         self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
@@ -97,13 +102,13 @@ class KeyspaceClient(Closing):
         wanted = keys_in(keys)  # they may be read twice
 
         def read(deadline: float) -> dict[str, Value]:
-            keyspace = self._dispatcher.described(deadline)
+            keyspace = self.dispatcher.described(deadline)
             count = keyspace.partitions_count
             request = ReadsOf.of(self.name, keyspace.generation, wanted, count, stale=stale)
-            results = self._dispatcher.ask(request, tuple(request.parts), deadline, stale=stale)
+            results = self.dispatcher.ask(request, tuple(request.parts), deadline, stale=stale)
             return {key: value_of(key, packed) for key, packed in request.rows(results)}
 
-        return self._until(timeout_s, read)
+        return self.until(timeout_s, read)
 
     def scan(
         self,
@@ -122,7 +127,7 @@ class KeyspaceClient(Closing):
             # Without generation and partitions: `_page` sets them, as they may change between
             # attempts.
             bounds = scan_of(self.name, prefix, start, end, wanted, stale=stale)
-            rows, start = self._until(timeout_s, partial(self._page, bounds))
+            rows, start = self.until(timeout_s, partial(self._page, bounds))
             for key, packed in rows:
                 yield key, value_of(key, packed)
             if start is None:
@@ -132,11 +137,11 @@ class KeyspaceClient(Closing):
     def _page(
         self, bounds: ScanRequest, deadline: float
     ) -> tuple[list[tuple[str, bytes]], str | None]:
-        keyspace = self._dispatcher.described(deadline)
+        keyspace = self.dispatcher.described(deadline)
         wanted = messages.part_limit(bounds.limit, keyspace.partitions_count)
         request = ScansOf(replace(bounds, generation=keyspace.generation, limit=wanted))
         numbers = range(keyspace.partitions_count)
-        results = self._dispatcher.ask(request, numbers, deadline, stale=request.stale)
+        results = self.dispatcher.ask(request, numbers, deadline, stale=request.stale)
         return messages.merged_page(all_of(results).values(), bounds.limit)
 
     # Writing.
@@ -186,7 +191,8 @@ class KeyspaceClient(Closing):
     ) -> Value:
         """Change *key*, and return its value afterwards; see `Keyspace.update`."""
         change = change_of(key, operation, argument, if_tag, if_absent=if_absent)
-        (outcome,) = self.update_many([change], operation_id=operation_id, timeout_s=timeout_s)
+        outcomes = self.update_many([change], operation_id=operation_id, timeout_s=timeout_s)
+        (outcome,) = outcomes
         if isinstance(outcome, KeyspaceError):
             raise outcome
         return outcome.values[0]
@@ -207,26 +213,116 @@ class KeyspaceClient(Closing):
         wanted = changes_in(changes, offsets)
 
         def write(deadline: float) -> list[Outcome | KeyspaceError]:
-            keyspace = self._dispatcher.described(deadline)
+            keyspace = self.dispatcher.described(deadline)
             groups = grouped([change.key for change in wanted], keyspace.partitions_count)
             parts = {
                 n: self._writer.writes(n, [wanted[at] for at in places], operation_id, offsets)
                 for n, places in groups.items()
             }
             request = WritesOf(self.name, keyspace.generation, parts)
-            return scattered(groups, known(self._dispatcher.ask(request, tuple(parts), deadline)))
+            results = self.dispatcher.ask(request, tuple(parts), deadline)
+            return scattered(groups, known(results))
 
-        return self._until(timeout_s, write)
+        return self.until(timeout_s, write)
+
+    # Actors.
+
+    def actors(self, name: str) -> ActorsClient:
+        """Return the actors of the class *name*, which members have registered in this keyspace."""
+        return ActorsClient(self, name)
 
     # How.
 
-    def _until(self, timeout_s: float | None, attempt: Callable[[float], T]) -> T:
-        # It is tried again if the keyspace turns out to have been created again.
+    def until(self, timeout_s: float | None, attempt: Callable[[float], T]) -> T:
+        """Return what *attempt* returns; it is called again if the keyspace was created again."""
         wait_s = self._timeout_s if timeout_s is None else checked_timeout_s(timeout_s)
-        deadline = time.monotonic() + wait_s
+        deadline = now() + wait_s
         try:
             return attempt(deadline)
         except KeyspaceUnknown:
-            if not self._dispatcher.look_again(deadline):
+            if not self.dispatcher.look_again(deadline):
                 raise
         return attempt(deadline)
+
+
+class ActorsClient:
+    """The actors of the class *name*; `KeyspaceClient.actors` makes it.
+
+    Messages, replies and errors are those of `Actors`.
+    """
+
+    def __init__(self, keyspace: KeyspaceClient, name: str) -> None:
+        self.name = checked_text(name, "name")
+        self._keyspace = keyspace
+        self._ids = MailIds()
+
+    def __repr__(self) -> str:
+        return f"<ActorsClient {self.name!r} in {self._keyspace!r}>"
+
+    def ask(
+        self,
+        key: str,
+        message: Value,
+        *,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:  # noqa: ANN401 - as the actor has answered
+        """Return the reply of the actor *key* to *message*, after its new state was saved.
+
+        A message that is lost on its way is sent again, and takes effect once; see `Actors.ask`.
+
+        Raises:
+            ApplicationError: if the actor raised an error; its state did not change.
+            ActorBusy: if its mailbox is full, or too many other actors are at work there.
+            BadOperation: if the message, the reply or the new state is not a value, or too large.
+            OperationIdReused, OperationTooOld: see `Actors.ask`.
+            KeyspaceError: as all methods of `Keyspace`. After `OutcomeUnknown`, the same call with
+                the same *operation_id* is safe.
+        """
+
+        def send(deadline: float) -> Any:  # noqa: ANN401
+            mail = self._mail(key, message, operation_id, deadline)
+            request, numbers = MailOf(mail), (mail.partition,)
+            results = all_of(self._keyspace.dispatcher.ask(request, numbers, deadline))
+            return results[mail.partition].value()
+
+        return self._keyspace.until(timeout_s, send)
+
+    def tell(
+        self,
+        key: str,
+        message: Value,
+        *,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Have a daemon bring *message* to the actor *key*; return when the daemon has it.
+
+        The message is lost if that daemon dies before it arrives; other failures are in its log.
+        Messages may arrive in another order than they were sent.
+
+        Raises:
+            ActorBusy: if that daemon has too many such messages under way.
+            BadOperation: if the message is not a value, or too large.
+            KeyspaceError: as all methods of `Keyspace`.
+        """
+
+        def send(deadline: float) -> None:
+            mail = self._mail(key, message, operation_id, deadline)
+            dispatcher = self._keyspace.dispatcher
+            dispatcher.ask_any(TELL, b"", mail.encode(), deadline, changes_state=True)
+
+        self._keyspace.until(timeout_s, send)
+
+    def state_of(self, key: str, *, timeout_s: float | None = None) -> Value:
+        """Return the saved state of the actor *key* without waking it; None if it has none."""
+        record = self._keyspace.get(stored_under(self.name, key), timeout_s=timeout_s)
+        return record.get("state") if isinstance(record, dict) else None
+
+    def _mail(
+        self, key: str, message: Value, operation_id: str | OperationId | None, deadline: float
+    ) -> Mail:
+        keyspace = self._keyspace.dispatcher.described(deadline)
+        name, count = self._keyspace.name, keyspace.partitions_count
+        about = (name, keyspace.generation, count, self.name, key, message)
+        return mail_of(*about, operation_id, self._ids.next)

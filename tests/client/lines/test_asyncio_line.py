@@ -21,7 +21,7 @@ from ringpop_py.base.errors import (
     ConnectRefused,
     PeerDeclined,
 )
-from ringpop_py.client.lines import shared_line
+from ringpop_py.client.lines import asyncio_line
 from ringpop_py.net.wire.calls import Answer, Call, CallReceived, CancelReceived
 from ringpop_py.net.wire.connection import Connection
 
@@ -144,7 +144,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 
 
 def line_of(client: AsyncClient) -> Any:  # noqa: ANN401 - its private parts are looked at
-    return client._mine().shared
+    return client._mine().line
 
 
 @pytest.mark.parametrize("is_unix", [True, False])
@@ -159,7 +159,7 @@ def test_calls_at_the_same_time_share_a_connection(tmp_path: Path, *, is_unix: b
                 daemon.waiting[body]()
             assert await asyncio.gather(*asked) == bodies
             assert len(daemon.ends) == 1
-            assert line_of(client)._waiting == {}
+            assert line_of(client)._pending == {}
 
     run(main)
 
@@ -177,7 +177,7 @@ def test_a_call_that_is_cancelled_ends_at_the_daemon_and_leaves_the_others_alone
 
             assert {await asked[body] for body in (b"a", b"c")} == {b"a", b"c"}
             assert daemon.cancelled == [b"b"]
-            assert line_of(client)._waiting == {}
+            assert line_of(client)._pending == {}
             assert len(daemon.ends) == 1
 
     run(main)
@@ -202,7 +202,7 @@ def test_a_call_that_is_cancelled_when_its_answer_is_here_is_not_cancelled_there
             line.data_received = receive
             assert await ask(client, b"b") == b"b"
             assert daemon.cancelled == []
-            assert line._waiting == {}
+            assert line._pending == {}
 
     run(main)
 
@@ -226,7 +226,7 @@ def test_who_waits_for_the_connection_does_not_end_it_for_the_others() -> None:
 def test_an_answer_that_does_not_come_is_a_time_out_of_its_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared_line, "GRACE_S", 0.0)
+    monkeypatch.setattr(asyncio_line, "GRACE_S", 0.0)
 
     async def main() -> None:
         async with a_daemon() as (daemon, client):
@@ -295,7 +295,7 @@ def test_nobody_who_listens_has_not_run_it(tmp_path: Path, *, is_unix: bool) -> 
 
 
 def test_what_says_nothing_or_nonsense_is_no_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_line, "CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(asyncio_line, "CONNECT_TIMEOUT_S", 0.05)
 
     async def main() -> None:
         async with a_daemon(is_silent=True) as (daemon, client):
@@ -328,5 +328,35 @@ def test_a_client_closes_its_connection_unless_a_call_is_under_way() -> None:
             assert await asked == b"a"
             await client.aclose()
             await daemon.until(lambda: daemon.ends[0].is_lost)
+
+    run(main)
+
+
+def test_a_call_that_is_begun_and_closed_leaves_nothing_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        async with a_daemon() as (daemon, client):
+            unwanted = await client.begin(call_of(b"a", WAIT))
+            await daemon.until(lambda: daemon.waiting)
+            await unwanted.aclose()
+            await daemon.until(lambda: daemon.cancelled)
+            assert line_of(client)._pending == {}
+            assert client._mine().slots.value == 256
+            del unwanted
+
+    run(main)
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_a_call_that_is_given_up_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asyncio_line, "GRACE_S", 0.0)
+
+    async def main() -> None:
+        async with a_daemon() as (_, client):
+            with pytest.raises(CallTimeout):
+                await client.call(call_of(b"a", WAIT, ttl_s=0.01))
+            assert len(line_of(client)._connection.calls) == 0
+            assert client._mine().slots.value == 256
 
     run(main)

@@ -1,0 +1,331 @@
+"""A keyspace for programs that are not members.
+
+It mirrors `ringpop_py.state.keyspaces.keyspace.Keyspace`, over connections of its own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ringpop_py.base.arguments import checked_kind, checked_text
+from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
+from ringpop_py.base.values import requests as messages
+from ringpop_py.base.values.declared import replace
+from ringpop_py.base.values.requests import ScanRequest, checked_timeout_s, value_of
+from ringpop_py.client.aio.client import AsyncClient
+from ringpop_py.client.aio.dispatcher import AsyncClientDispatcher
+from ringpop_py.client.lines.concurrent import AsyncClosing, now
+from ringpop_py.state.actors.mail import MailOf, mail_of, stored_under
+from ringpop_py.state.messages import TELL
+from ringpop_py.state.requests import (
+    PAGE_ROWS,
+    MailIds,
+    ReadsOf,
+    ScansOf,
+    Writer,
+    WritesOf,
+    all_of,
+    change_of,
+    changes_in,
+    checked_limit,
+    grouped,
+    keys_in,
+    known,
+    scan_of,
+    scattered,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+
+    from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value
+    from ringpop_py.state.actors.mail import Mail
+
+T = TypeVar("T")
+
+
+class AsyncKeyspaceClient(AsyncClosing):
+    """The keyspace *name*, through the daemon of *client*.
+
+    It calls owners directly if it can, and its daemon otherwise. A lost request is sent again until
+    the deadline: every write has an id, so it takes effect once. Methods, values and errors are
+    those of `Keyspace`. If no daemon answers, that is a `PartitionUnavailable`, too (or an
+    `OutcomeUnknown`, if a write may have got through).
+
+    Threads may share a client. A copy in another process, by fork, pickle or a closure of Spark,
+    writes under ids of its own.
+
+    Args:
+        client: also gives the time-out of calls that have none; it stays open.
+        direct: False if the addresses of owners cannot be reached from here.
+    """
+
+    def __init__(self, client: AsyncClient, name: str, *, direct: bool = True) -> None:
+        checked_kind(client, AsyncClient, "client", "an AsyncClient")
+        self.name = checked_text(name, "name")
+        self._client = client
+        self._direct = direct
+        self._timeout_s = client.timeout_s
+        self.dispatcher = AsyncClientDispatcher(client, name, direct=direct)
+        self._writer = Writer("client")
+
+    def __repr__(self) -> str:
+        return f"<AsyncKeyspaceClient {self.name!r}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(AsyncKeyspaceClient, direct=self._direct), (self._client, self.name)
+
+    async def aclose(self) -> None:
+        """Close the connections to owners; the next call makes new ones."""
+        await self.dispatcher.aclose()
+
+    # Reading.
+
+    async def get(
+        self,
+        key: str,
+        default: Value = None,
+        *,
+        stale: bool = False,
+        timeout_s: float | None = None,
+    ) -> Value:
+        """Return the value of *key*; *default* if there is none."""
+        found = await self.get_many([key], stale=stale, timeout_s=timeout_s)
+        return found.get(key, default)
+
+    async def get_many(
+        self, keys: Iterable[str], *, stale: bool = False, timeout_s: float | None = None
+    ) -> dict[str, Value]:
+        """Return the values of those of *keys* that exist. Raises if any could not be read."""
+        wanted = keys_in(keys)  # they may be read twice
+
+        async def read(deadline: float) -> dict[str, Value]:
+            keyspace = await self.dispatcher.described(deadline)
+            count = keyspace.partitions_count
+            request = ReadsOf.of(self.name, keyspace.generation, wanted, count, stale=stale)
+            results = await self.dispatcher.ask(
+                request, tuple(request.parts), deadline, stale=stale
+            )
+            return {key: value_of(key, packed) for key, packed in request.rows(results)}
+
+        return await self.until(timeout_s, read)
+
+    async def scan(
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        limit: int | None = None,
+        stale: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[tuple[str, Value]]:
+        """Yield keys and values in order; see `Keyspace.scan`. *timeout_s* is for each page."""
+        left = checked_limit(limit)
+        while left is None or left > 0:
+            wanted = PAGE_ROWS if left is None else min(left, PAGE_ROWS)
+            # Without generation and partitions: `_page` sets them, as they may change between
+            # attempts.
+            bounds = scan_of(self.name, prefix, start, end, wanted, stale=stale)
+            rows, start = await self.until(timeout_s, partial(self._page, bounds))
+            for key, packed in rows:
+                yield key, value_of(key, packed)
+            if start is None:
+                return
+            left = None if left is None else left - len(rows)
+
+    async def _page(
+        self, bounds: ScanRequest, deadline: float
+    ) -> tuple[list[tuple[str, bytes]], str | None]:
+        keyspace = await self.dispatcher.described(deadline)
+        wanted = messages.part_limit(bounds.limit, keyspace.partitions_count)
+        request = ScansOf(replace(bounds, generation=keyspace.generation, limit=wanted))
+        numbers = range(keyspace.partitions_count)
+        results = await self.dispatcher.ask(request, numbers, deadline, stale=request.stale)
+        return messages.merged_page(all_of(results).values(), bounds.limit)
+
+    # Writing.
+
+    async def put(
+        self,
+        key: str,
+        value: Value,
+        *,
+        if_tag: str | None = None,
+        if_absent: bool = False,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Set *key* to *value*."""
+        await self.update(
+            key,
+            "put",
+            value,
+            if_tag=if_tag,
+            if_absent=if_absent,
+            operation_id=operation_id,
+            timeout_s=timeout_s,
+        )
+
+    async def delete(
+        self,
+        key: str,
+        *,
+        if_tag: str | None = None,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Delete *key*; it need not exist, unless *if_tag* is given."""
+        await self.update(
+            key, "delete", if_tag=if_tag, operation_id=operation_id, timeout_s=timeout_s
+        )
+
+    async def update(
+        self,
+        key: str,
+        operation: str,
+        argument: Value = None,
+        *,
+        if_tag: str | None = None,
+        if_absent: bool = False,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> Value:
+        """Change *key*, and return its value afterwards; see `Keyspace.update`."""
+        change = change_of(key, operation, argument, if_tag, if_absent=if_absent)
+        outcomes = await self.update_many([change], operation_id=operation_id, timeout_s=timeout_s)
+        (outcome,) = outcomes
+        if isinstance(outcome, KeyspaceError):
+            raise outcome
+        return outcome.values[0]
+
+    async def update_many(
+        self,
+        changes: Iterable[Change | tuple[str, str, Value]],
+        *,
+        operation_id: str | OperationId | None = None,
+        offsets: Mapping[str, Value] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Outcome | KeyspaceError]:
+        """Make many changes; return the outcome of each; see `Keyspace.update_many`.
+
+        Raises:
+            BadOperation: if a value in them cannot be sent; then none is made.
+        """
+        wanted = changes_in(changes, offsets)
+
+        async def write(deadline: float) -> list[Outcome | KeyspaceError]:
+            keyspace = await self.dispatcher.described(deadline)
+            groups = grouped([change.key for change in wanted], keyspace.partitions_count)
+            parts = {
+                n: self._writer.writes(n, [wanted[at] for at in places], operation_id, offsets)
+                for n, places in groups.items()
+            }
+            request = WritesOf(self.name, keyspace.generation, parts)
+            results = await self.dispatcher.ask(request, tuple(parts), deadline)
+            return scattered(groups, known(results))
+
+        return await self.until(timeout_s, write)
+
+    # Actors.
+
+    def actors(self, name: str) -> AsyncActorsClient:
+        """Return the actors of the class *name*, which members have registered in this keyspace."""
+        return AsyncActorsClient(self, name)
+
+    # How.
+
+    async def until(self, timeout_s: float | None, attempt: Callable[[float], Awaitable[T]]) -> T:
+        """Return what *attempt* returns; it is called again if the keyspace was created again."""
+        wait_s = self._timeout_s if timeout_s is None else checked_timeout_s(timeout_s)
+        deadline = now() + wait_s
+        try:
+            return await attempt(deadline)
+        except KeyspaceUnknown:
+            if not await self.dispatcher.look_again(deadline):
+                raise
+        return await attempt(deadline)
+
+
+class AsyncActorsClient:
+    """The actors of the class *name*; `AsyncKeyspaceClient.actors` makes it.
+
+    Messages, replies and errors are those of `Actors`.
+    """
+
+    def __init__(self, keyspace: AsyncKeyspaceClient, name: str) -> None:
+        self.name = checked_text(name, "name")
+        self._keyspace = keyspace
+        self._ids = MailIds()
+
+    def __repr__(self) -> str:
+        return f"<AsyncActorsClient {self.name!r} in {self._keyspace!r}>"
+
+    async def ask(
+        self,
+        key: str,
+        message: Value,
+        *,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:  # noqa: ANN401 - as the actor has answered
+        """Return the reply of the actor *key* to *message*, after its new state was saved.
+
+        A message that is lost on its way is sent again, and takes effect once; see `Actors.ask`.
+
+        Raises:
+            ApplicationError: if the actor raised an error; its state did not change.
+            ActorBusy: if its mailbox is full, or too many other actors are at work there.
+            BadOperation: if the message, the reply or the new state is not a value, or too large.
+            OperationIdReused, OperationTooOld: see `Actors.ask`.
+            KeyspaceError: as all methods of `Keyspace`. After `OutcomeUnknown`, the same call with
+                the same *operation_id* is safe.
+        """
+
+        async def send(deadline: float) -> Any:  # noqa: ANN401
+            mail = await self._mail(key, message, operation_id, deadline)
+            request, numbers = MailOf(mail), (mail.partition,)
+            results = all_of(await self._keyspace.dispatcher.ask(request, numbers, deadline))
+            return results[mail.partition].value()
+
+        return await self._keyspace.until(timeout_s, send)
+
+    async def tell(
+        self,
+        key: str,
+        message: Value,
+        *,
+        operation_id: str | OperationId | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Have a daemon bring *message* to the actor *key*; return when the daemon has it.
+
+        The message is lost if that daemon dies before it arrives; other failures are in its log.
+        Messages may arrive in another order than they were sent.
+
+        Raises:
+            ActorBusy: if that daemon has too many such messages under way.
+            BadOperation: if the message is not a value, or too large.
+            KeyspaceError: as all methods of `Keyspace`.
+        """
+
+        async def send(deadline: float) -> None:
+            mail = await self._mail(key, message, operation_id, deadline)
+            dispatcher = self._keyspace.dispatcher
+            await dispatcher.ask_any(TELL, b"", mail.encode(), deadline, changes_state=True)
+
+        await self._keyspace.until(timeout_s, send)
+
+    async def state_of(self, key: str, *, timeout_s: float | None = None) -> Value:
+        """Return the saved state of the actor *key* without waking it; None if it has none."""
+        record = await self._keyspace.get(stored_under(self.name, key), timeout_s=timeout_s)
+        return record.get("state") if isinstance(record, dict) else None
+
+    async def _mail(
+        self, key: str, message: Value, operation_id: str | OperationId | None, deadline: float
+    ) -> Mail:
+        keyspace = await self._keyspace.dispatcher.described(deadline)
+        name, count = self._keyspace.name, keyspace.partitions_count
+        about = (name, keyspace.generation, count, self.name, key, message)
+        return mail_of(*about, operation_id, self._ids.next)

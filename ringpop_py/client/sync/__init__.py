@@ -1,0 +1,1 @@
+"""The synchronous clients, made from those in `aio`."""
