@@ -19,6 +19,7 @@ from ringpop_py.route.proxy.head import (
     RELAY_ENDPOINT,
     AnswerHead,
     Head,
+    KeyspaceBelief,
     RelayHead,
 )
 from ringpop_py.route.proxy.key_groups import checked_many, messages_of
@@ -134,10 +135,12 @@ def proxy_call(
     options: RequestOptions,
     timeout_s: float,
     may_be_here: bool = False,
+    keyspace: str = "",
 ) -> Call:
     """Return the call that has a daemon forward *request* to the owner of *key*.
 
     Args:
+        keyspace: the one that owns the key; the ring, if it is empty.
         timeout_s: how long it may take, unless *options* have a deadline.
         may_be_here: only of HTTP: whether the answer may be that the daemon's own host owns it.
 
@@ -150,17 +153,22 @@ def proxy_call(
         if not isinstance(key, str):
             raise wrong("key", "text: an HTTP request has one key", key)
         key = sendable_text(key, "key")
-        return forward_call(key, request, may_be_here=may_be_here, options=sent, ttl_s=ttl_s)
+        return forward_call(
+            key, request, may_be_here=may_be_here, options=sent, keyspace=keyspace, ttl_s=ttl_s
+        )
     keys = (key,) if isinstance(key, str) else keys_of(key)
-    if len(keys) > 1:
+    if len(keys) > 1 or keyspace:
         _refuse_failover(options)
-    head = Head(keys, route=True, headers=checked_request(request).headers, **sent)
+    headers = checked_request(request).headers
+    # The daemon has beliefs of its own about the partitions.
+    belief = KeyspaceBelief(keyspace, 0, (0,) * len(keys)) if keyspace else None
+    head = Head(keys, route=True, keyspace=belief, headers=headers, **sent)
     return application_call(service, request, _encoded(head), ttl_s)
 
 
 def _refuse_failover(options: RequestOptions) -> None:
     if options.get("failover", 1) != 1:
-        raise ConfigError("failover is for requests of one key")
+        raise ConfigError("failover is for requests of one key, which the ring owns")
 
 
 def _encoded(head: Head) -> bytes:

@@ -402,6 +402,7 @@ def _entry() -> dict[str, Kind]:
                 idempotent=True,
                 failover=2,
                 tries=tries,
+                keyspace="k-é",
             ),
         ),
         "entry.reply": _declared(

@@ -83,12 +83,18 @@ class AsyncClient(AsyncLines):
         request: Request,
         *,
         service: str = ...,
+        keyspace: str = ...,
         **options: Unpack[RequestOptions],
     ) -> Reply: ...
 
     @overload
     async def proxy(
-        self, key: str, request: HttpRequest, **options: Unpack[RequestOptions]
+        self,
+        key: str,
+        request: HttpRequest,
+        *,
+        keyspace: str = ...,
+        **options: Unpack[RequestOptions],
     ) -> HttpReply: ...
 
     async def proxy(
@@ -97,11 +103,14 @@ class AsyncClient(AsyncLines):
         request: AnyRequest,
         *,
         service: str = "app",
+        keyspace: str = "",
         **options: Unpack[RequestOptions],
     ) -> AnyReply:
         """Have this daemon forward *request* to the owner of *key*; return the owner's reply.
 
         Args:
+            keyspace: its member that serves the partition of *key* is the owner; see
+                `Keyspace.handle_or_proxy`. By default the ring says who owns the key.
             options: see `RequestOptions`; without ``deadline_s``, the deadline is `timeout_s`.
 
         Raises:
@@ -110,7 +119,12 @@ class AsyncClient(AsyncLines):
             CallError: if the daemon itself did not answer.
         """
         call = calls.proxy_call(
-            key, request, service=service, options=options, timeout_s=self.timeout_s
+            key,
+            request,
+            service=service,
+            options=options,
+            timeout_s=self.timeout_s,
+            keyspace=keyspace,
         )
         reply = calls.proxy_reply(await self.call(call), request, self.peer)
         if reply is None:
@@ -163,14 +177,25 @@ class AsyncClient(AsyncLines):
         return many.results
 
     async def handle_or_proxy(
-        self, key: str, request: HttpRequest, **options: Unpack[RequestOptions]
+        self,
+        key: str,
+        request: HttpRequest,
+        *,
+        keyspace: str = "",
+        **options: Unpack[RequestOptions],
     ) -> HttpReply | None:
         """Return None if the host of this daemon owns *key*, and otherwise as `proxy` does.
 
         Only of HTTP: the application that asks is the one that answers on its own host.
         """
         call = calls.proxy_call(
-            key, request, service="", options=options, timeout_s=self.timeout_s, may_be_here=True
+            key,
+            request,
+            service="",
+            options=options,
+            timeout_s=self.timeout_s,
+            may_be_here=True,
+            keyspace=keyspace,
         )
         reply = calls.proxy_reply(await self.call(call), request, self.peer)
         assert not isinstance(reply, Reply)

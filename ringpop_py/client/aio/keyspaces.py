@@ -6,7 +6,7 @@ It mirrors `ringpop_py.state.keyspaces.keyspace.Keyspace`, over connections of i
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ringpop_py.base.arguments import checked_kind, checked_text
 from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
@@ -40,6 +40,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value
+    from ringpop_py.route.proxy.request import (
+        AnyReply,
+        AnyRequest,
+        HttpReply,
+        HttpRequest,
+        RequestOptions,
+    )
     from ringpop_py.state.actors.mail import Mail
 
 T = TypeVar("T")
@@ -227,6 +234,24 @@ class AsyncKeyspaceClient(AsyncClosing):
             return scattered(groups, known(results))
 
         return await self.until(timeout_s, write)
+
+    # Requests to the node that has the state of their key.
+
+    async def proxy(
+        self, key: str, request: AnyRequest, **options: Unpack[RequestOptions]
+    ) -> AnyReply:
+        """Have the daemon forward *request* to the member that serves the partition of *key*.
+
+        There the handler, or the application, finds the state of the key at its own node. As
+        `AsyncClient.proxy`, with its errors; of the daemon's own node, too.
+        """
+        return await self._client.proxy(key, request, keyspace=self.name, **options)
+
+    async def handle_or_proxy(
+        self, key: str, request: HttpRequest, **options: Unpack[RequestOptions]
+    ) -> HttpReply | None:
+        """Return None if the host of the daemon serves the partition, and otherwise as `proxy`."""
+        return await self._client.handle_or_proxy(key, request, keyspace=self.name, **options)
 
     # Actors.
 

@@ -7,7 +7,7 @@ It mirrors `ringpop_py.state.keyspaces.keyspace.Keyspace`, over connections of i
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from ringpop_py.base.arguments import checked_kind, checked_text
 from ringpop_py.base.errors import KeyspaceError, KeyspaceUnknown
@@ -41,6 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ringpop_py.base.values.operations import Change, OperationId, Outcome, Value
+    from ringpop_py.route.proxy.request import (
+        AnyReply,
+        AnyRequest,
+        HttpReply,
+        HttpRequest,
+        RequestOptions,
+    )
     from ringpop_py.state.actors.mail import Mail
 
 T = TypeVar("T")
@@ -224,6 +231,22 @@ class KeyspaceClient(Closing):
             return scattered(groups, known(results))
 
         return self.until(timeout_s, write)
+
+    # Requests to the node that has the state of their key.
+
+    def proxy(self, key: str, request: AnyRequest, **options: Unpack[RequestOptions]) -> AnyReply:
+        """Have the daemon forward *request* to the member that serves the partition of *key*.
+
+        There the handler, or the application, finds the state of the key at its own node. As
+        `Client.proxy`, with its errors; of the daemon's own node, too.
+        """
+        return self._client.proxy(key, request, keyspace=self.name, **options)
+
+    def handle_or_proxy(
+        self, key: str, request: HttpRequest, **options: Unpack[RequestOptions]
+    ) -> HttpReply | None:
+        """Return None if the host of the daemon serves the partition, and otherwise as `proxy`."""
+        return self._client.handle_or_proxy(key, request, keyspace=self.name, **options)
 
     # Actors.
 

@@ -75,6 +75,7 @@ class ForwardHead(Named, frozen=True):
     Attributes:
         may_be_here: whether the asker can answer itself, if its host owns the key.
         idempotent, failover, tries: see `Head`.
+        keyspace: the name of the keyspace that owns the key; empty if the ring does.
     """
 
     key: AnyKey
@@ -85,6 +86,7 @@ class ForwardHead(Named, frozen=True):
     idempotent: bool = False
     failover: Positive = 1
     tries: Tries = NO_TRIES
+    keyspace: Text = ""
 
 
 class AllHead(Named, frozen=True):
@@ -135,11 +137,17 @@ _read_answers: Final = reader(list[OwnerAnswer])
 
 
 def forward_call(
-    key: str, request: HttpRequest, *, may_be_here: bool, options: HeadOptions, ttl_s: float
+    key: str,
+    request: HttpRequest,
+    *,
+    may_be_here: bool,
+    options: HeadOptions,
+    keyspace: str,
+    ttl_s: float,
 ) -> Call:
     """Return the call by which a daemon is asked to forward *request*."""
-    headers = _unmarked(request.headers)
-    head = ForwardHead(key, request.method, request.path, headers, may_be_here, **options)
+    method, path, headers = request.method, request.path, _unmarked(request.headers)
+    head = ForwardHead(key, method, path, headers, may_be_here, keyspace=keyspace, **options)
     return Call(NODE_SERVICE, FORWARD_ENDPOINT, encode(head), request.body, ttl_s=ttl_s)
 
 

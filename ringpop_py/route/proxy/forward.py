@@ -443,12 +443,15 @@ class Proxy:
 
     def owners_for(self, head: Head) -> KeyOwners:
         """Return what knows the owners of the keys of *head*. Raises PeerDeclined."""
-        if head.keyspace is None:
+        return self.owners_in("" if head.keyspace is None else head.keyspace.name)
+
+    def owners_in(self, keyspace: str) -> KeyOwners:
+        """As `owners_for`, by the name of a keyspace; empty for the ring."""
+        if not keyspace:
             return self._ring_owners
-        owners = self.owners_of_keyspace(head.keyspace.name)
+        owners = self.owners_of_keyspace(keyspace)
         if owners is None:
-            local = self.application.local
-            raise PeerDeclined(f"{local} has no part in keyspace {head.keyspace.name!r}")
+            raise PeerDeclined(f"{self.application.local} has no part in keyspace {keyspace!r}")
         return owners
 
 

@@ -100,7 +100,8 @@ class EntryServer:
         ask = self._proxy.handle_or_proxy if head.may_be_here else self._proxy.proxy
         options = received_options(head, incoming.deadline - trio.current_time())
         try:
-            reply = await ask(head.key, request, **options)
+            owners = self._proxy.owners_in(head.keyspace)
+            reply = await ask(head.key, request, owners=owners, **options)
         except ConfigError as error:
             raise BadRequest(str(error)) from None  # a body that is too long here, or its options
         except (ApplicationError, ProxyError, NoOwner) as error:
