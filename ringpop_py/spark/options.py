@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, Typ
 from ringpop_py.base.address import Address
 from ringpop_py.base.config.settings import check_schedule
 from ringpop_py.base.errors import BodyError, ConfigError
+from ringpop_py.base.rules import SWITCH, Rule, one_of, seconds_above_0, whole
 from ringpop_py.base.values.declared import Text, converter
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.member.discovery.hosts import listed_addresses
-from ringpop_py.state.placement.definition import NAME_CHARACTERS_MAX, NAME_QUOTED_MAX, is_name
+from ringpop_py.state.placement.definition import name_rule
 from ringpop_py.state.placement.keys import PARTITIONS_MAX
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ SCHEDULE_S: Final[tuple[float, ...]] = (0.0, 1.0, 5.0)
 """Seconds before each retry of a call. Within one call, lost messages are sent again to other
 daemons; retries are for longer failures, such as an unreachable store."""
 KEYS_MAX: Final = 1_000_000
-SUCCESSOR: Final = "~999"
-"""The longest suffix that the name of a job must have room for: successors are named with it."""
+JOB: Final = name_rule(len("~999"))
+"""The rule for the name of a job: it has room for the longest suffix of a successor's."""
 
 T = TypeVar("T")
 
@@ -177,8 +178,8 @@ def write_options(given: Mapping[str, str], *, streaming: bool = False) -> Write
         _refuse("value names the column of arguments, and operation names columns: give only one")
     if operation == "count" and value is not None:
         _refuse("count takes no column: leave value out")
-    create = options.get("createKeyspace", _true_or_false, default=False)
-    partitions = options.get("partitions", _integer(1, PARTITIONS_MAX), None)
+    create = options.get("createKeyspace", _word(SWITCH), default=False)
+    partitions = options.get("partitions", _word(whole(1, PARTITIONS_MAX)), None)
     if partitions is not None and not create:
         _refuse("partitions is for a keyspace that is created: set createKeyspace=true as well")
     return WriteOptions(
@@ -187,11 +188,11 @@ def write_options(given: Mapping[str, str], *, streaming: bool = False) -> Write
         value=value,
         operation=operation,
         fields=fields,
-        on_null_key=options.get("onNullKey", _one_of(OnNullKey), "fail"),
-        flush_rows=options.get("flushRows", _integer(1, FLUSH_ROWS_MAX), FLUSH_ROWS),
-        flush_bytes=options.get("flushBytes", _bytes(1 << 10, FLUSH_BYTES_MAX), FLUSH_BYTES),
-        in_flight=options.get("maxInFlight", _integer(1, IN_FLIGHT_MAX), IN_FLIGHT),
-        job=options.get("job", _job, None),
+        on_null_key=options.get("onNullKey", _word(one_of(ON_NULL_KEY)), "fail"),
+        flush_rows=options.get("flushRows", _word(whole(1, FLUSH_ROWS_MAX)), FLUSH_ROWS),
+        flush_bytes=options.get("flushBytes", _word(_BYTES), FLUSH_BYTES),
+        in_flight=options.get("maxInFlight", _word(whole(1, IN_FLIGHT_MAX)), IN_FLIGHT),
+        job=options.get("job", JOB.parsed, None),
         create=create,
         partitions=partitions,
     )
@@ -205,8 +206,8 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         key=options.get("key", str, "key"),
         value=options.get("value", str, None),
         keys=options.get("keys", _keys, None),
-        splits=options.get("splits", _integer(1, PARTITIONS_MAX), None),
-        stale=options.get("stale", _true_or_false, default=False),
+        splits=options.get("splits", _word(whole(1, PARTITIONS_MAX)), None),
+        stale=options.get("stale", _word(SWITCH), default=False),
     )
 
 
@@ -224,11 +225,6 @@ def option_problem(name: str, text: str, *, streaming: bool) -> str | None:
 def quoted(name: str) -> str:
     """Return the name of a column, quoted for SQL."""
     return "`" + name.replace("`", "``") + "`"
-
-
-def is_job(name: str) -> bool:
-    """Return whether *name* can name a job and its successors."""
-    return bool(name) and is_name(name + SUCCESSOR)
 
 
 class _Given:
@@ -297,13 +293,14 @@ def _target(options: _Given) -> Target:
         _refuse(text)
     peers = options.get("bootstrapFile", _peers_in_file, None) or options.get("peers", _peers, None)
     schedule_s = options.get("retrySchedule", _seconds, SCHEDULE_S)
-    max_retries = options.get("maxRetries", _integer(0, 1_000), MAX_RETRIES)
+    max_retries = options.get("maxRetries", _word(whole(0, 1_000)), MAX_RETRIES)
     check_schedule(max_retries, schedule_s)
     return Target(
         keyspace=keyspace,
         peers=peers or (LOCAL_DAEMON,),
-        direct=options.get("distribution", _one_of(Distribution), "owners") == "owners",
-        timeout_s=options.get("timeout", _timeout, TIMEOUT_S),
+        direct=options.get("distribution", _word(one_of(get_args(Distribution))), "owners")
+        == "owners",
+        timeout_s=options.get("timeout", _word(seconds_above_0(TIMEOUT_S_MAX)), TIMEOUT_S),
         schedule_s=schedule_s,
         max_retries=max_retries,
         cluster_key=options.get("clusterKeyFile", str, None),
@@ -329,27 +326,20 @@ def _peers_in_file(path: str) -> tuple[str, ...]:
     return peers
 
 
-def _integer(least: int, greatest: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        # Not `int` alone, which takes "1_000" and digits of all scripts.
-        number = int(text) if re.fullmatch(r"\s*[0-9]{1,18}\s*", text) else -1
-        if not least <= number <= greatest:
-            raise ValueError(f"a whole number from {least:,} to {greatest:,}")
-        return number
-
-    return read
+def _word(rule: Rule) -> Callable[[str], Any]:
+    return lambda text: rule.parsed(text.strip().lower())
 
 
-def _bytes(least: int, greatest: int) -> Callable[[str], int]:
-    def read(text: str) -> int:  # with units as Spark writes them: ``64m``
-        found = re.fullmatch(r"\s*([0-9]{1,18})\s*([kmg]?)b?\s*", text.lower())
-        units = {"": 0, "k": 10, "m": 20, "g": 30}
-        count = int(found[1]) << units[found[2]] if found else -1
-        if not least <= count <= greatest:
-            raise ValueError(f"a number of bytes from {least >> 10}k to {greatest >> 20}m")
-        return count
+def _size(text: str) -> int:  # with units as Spark writes them: ``64m``
+    found = re.fullmatch(r"([0-9]{1,18})\s*([kmg]?)b?", text)
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]] if found else -1
 
-    return read
+
+_BYTES: Final = Rule(
+    f"a number of bytes from 1k to {FLUSH_BYTES_MAX >> 20}m",
+    lambda count: 1 << 10 <= count <= FLUSH_BYTES_MAX,
+    _size,
+)
 
 
 def _seconds(text: str) -> tuple[float, ...]:
@@ -357,44 +347,6 @@ def _seconds(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.strip("[]() ").split(","))
     except ValueError:
         raise ValueError("a list of seconds such as 0,0.5,2") from None
-
-
-def _timeout(text: str) -> float:
-    try:
-        timeout_s = float(text)
-    except ValueError:
-        timeout_s = 0.0
-    if not 0 < timeout_s <= TIMEOUT_S_MAX:  # false for "nan" as well
-        raise ValueError(f"a number of seconds above 0, {TIMEOUT_S_MAX:g} at most")
-    return timeout_s
-
-
-def _one_of(kind: object) -> Callable[[str], Any]:
-    names = get_args(kind)
-
-    def read(text: str) -> str:
-        word = text.strip().lower()
-        if word not in names:
-            raise ValueError(f"one of {', '.join(names)}")
-        return word
-
-    return read
-
-
-def _true_or_false(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise ValueError("true or false")
-    return word == "true"
-
-
-def _job(text: str) -> str:
-    if not is_job(text):
-        most, quoted = (end - len(SUCCESSOR) for end in (NAME_CHARACTERS_MAX, NAME_QUOTED_MAX))
-        raise ValueError(
-            f"a name of at most {most} printable characters, {quoted} when percent-encoded"
-        )
-    return text
 
 
 _keys_in: Final = converter(tuple[Text, ...])

@@ -120,7 +120,7 @@ def test_a_plan_is_written_in_seconds_and_without_what_is_as_usual() -> None:
         ("preset = 'moon'", "x.toml: preset must be one of local, lan, wan, ringpop"),
         ("link = 3", "link: must be a table, not 3"),
         ("[link]\nloss = 2", "x.toml: link: loss must be from 0 to 1, not 2.0"),
-        ("[settings]\nsuspect_s = -1.5", "x.toml: suspect_s must be a number above 0"),
+        ("[settings]\nsuspect_s = -1.5", "x.toml: suspect_s is a number above 0"),
         ("[settings]\nsuspects = 1", "x.toml: no such setting: suspects"),
         ("[traffic]\nretry_schedule_s = [0, '1']", "retry_schedule_s: must be a number of seconds"),
         ("do = 3", "operations must be tables, each under [[do]]"),

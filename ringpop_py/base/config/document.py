@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ringpop_py.base.errors import ConfigError
+from ringpop_py.base.rules import TEXT, Rule, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX: Final = 1 << 20  # a larger file was named by mistake
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _CLOSE: Final = 0.6
+_TABLE: Final = Rule("a table", lambda value: isinstance(value, dict))
+_TEXTS: Final = Rule(
+    "a list of texts",
+    lambda v: isinstance(v, str) or (isinstance(v, list) and all(map(TEXT.sound, v))),
+)
 
 Document = dict[str, Any]
+T = TypeVar("T")
 
 
 def read_document(
@@ -187,61 +194,38 @@ class TomlTable:
 
     def table(self, name: str) -> TomlTable:
         """Return the table *name*, or an empty one."""
-        values = self._of_kind(name, dict, "a table") or {}
-        return TomlTable(values, joined(self._path, name), self.problems)
+        return TomlTable(self.ruled(name, _TABLE, {}), joined(self._path, name), self.problems)
 
     def text(self, name: str) -> str | None:
         """Return a text that is not empty, or None."""
-        found: str | None = self._of_kind(name, str, "a text")
+        found = self.ruled(name, TEXT.or_none(), None)
         if found == "":
             self.problem(name, "is empty")
         return found or None
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the texts of a list, or of a single text."""
-        value = self._values.get(name, [])
-        listed = [value] if isinstance(value, str) else value
-        if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
-            self.problem(name, f"is a list of texts, not {value!r}")
-            return ()
-        return tuple(listed)
+        found: list[str] | str = self.ruled(name, _TEXTS, [])
+        return (found,) if isinstance(found, str) else tuple(found)
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
         """Return the value of *name*, one of *choices*."""
-        found = self._values.get(name, default)
-        if found in choices:
-            return str(found)
-        close = _close(str(found), choices)
+        close = _close(str(self.value(name)), choices)
         meant = f"; did you mean {close[0]!r}?" if close else ""
-        self.problem(name, f"is {_either(choices)}, not {found!r}{meant}")
-        return default
+        return self.ruled(name, one_of(choices), default, meant)
 
-    def flag(self, name: str, *, default: bool) -> bool:
-        """Return true or false."""
-        found = self._of_kind(name, bool, "true or false")
-        return default if found is None else bool(found)
-
-    def whole(self, name: str, default: int, minimum: int) -> int:
-        """Return a whole number, *minimum* or more."""
-        found = self._values.get(name, default)
-        # Not isinstance: true and false are whole numbers in Python.
-        if type(found) is not int or found < minimum:
-            self.problem(name, f"is a whole number from {minimum}, not {found!r}")
+    def ruled(self, name: str, rule: Rule, default: T, hint: str = "") -> T:
+        """Return the value of *name*, which *rule* is for; *hint* is for one that it refuses."""
+        found: T = self._values.get(name, default)
+        if problem := rule.problem(f"{name}:", found):
+            self.problems.append(joined(self._path, problem + hint))
             return default
         return found
-
-    def seconds(self, name: str, default: float) -> float:
-        """Return a number of seconds above 0."""
-        found = self._values.get(name, default)
-        if type(found) not in (int, float) or not 0 < found < float("inf"):
-            self.problem(name, f"is a number of seconds above 0, not {found!r}")
-            return default
-        return float(found)
 
     def options(self, name: str) -> dict[str, str]:
         """Return the settings of another program as texts; dotted names may be nested tables."""
         found: dict[str, str] = {}
-        left = list((self._of_kind(name, dict, "a table") or {}).items())
+        left: list[tuple[str, Any]] = list(self.ruled(name, _TABLE, {}).items())
         while left:
             key, value = left.pop(0)
             match value:
@@ -256,18 +240,6 @@ class TomlTable:
                     self.problem(f"{name}.{key}", f"is a text, a number or a flag, not {value!r}")
         return found
 
-    def _of_kind(self, name: str, kind: type, what: str) -> Any:  # noqa: ANN401 - of *kind*
-        value = self._values.get(name)
-        if value is not None and not isinstance(value, kind):
-            self.problem(name, f"is {what}, not {value!r}")
-            return None
-        return value
-
 
 def _close(word: str, known: Iterable[str]) -> list[str]:
     return get_close_matches(word, list(known), 1, _CLOSE)
-
-
-def _either(choices: Sequence[str]) -> str:
-    *most, last = (repr(choice) for choice in choices)
-    return f"{', '.join(most)} or {last}" if most else last

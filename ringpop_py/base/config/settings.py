@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
+from dataclasses import dataclass, fields, replace
+from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from ringpop_py.base.address import HOST_PATTERN, Address, DnsLookup, Host
-from ringpop_py.base.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from ringpop_py.base.rules import (
+    NUMBER_MAX,
+    Checked,
+    Rule,
+    is_number,
+    one_of,
+    printable,
+    ruled,
+    seconds,
+    tuple_of,
+    whole,
+)
 
 Consistency = Literal["keys", "checksum", "none"]
 DialectName = Literal["native", "ringpop"]
@@ -30,19 +38,25 @@ CHANGES_MAX: Final = 4_096
 """The most changes in a message of the native dialect: half a second of work for a node."""
 SYNC_ROWS_RANGE: Final = (128, 4096)
 """The bounds of `sync_rows_max`: even the lower one holds several buckets (`swim.buckets`)."""
-NUMBER_MAX: Final = 1 << 40
-"""The greatest number that a setting can have: in microseconds it is still exact."""
 ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
 
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    # In Python a bool is an int, and a file may have true where a number belongs.
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_delay(value: object) -> bool:
-    sound = _is_whole(value) or isinstance(value, float)
-    return sound and 0 <= value < math.inf  # type: ignore[operator] # it is a number
+PERIOD: Final = seconds(0.001, 60)
+"""Less often, probes detect nothing in time; more often, a node would do nothing but probe."""
+WAIT: Final = seconds(0.001, 600)
+"""The rule for how long an answer may take."""
+SHARE: Final = Rule("a number above 0, 1 at most", lambda v: is_number(v) and 0 < v <= 1)
+DELAY: Final = Rule(
+    "a number of seconds, 0 or more", lambda v: is_number(v) and 0 <= v <= NUMBER_MAX
+)
+RETRIES: Final = whole(0)
+SCHEDULE: Final = tuple_of(
+    "a tuple of seconds, each 0 or more", lambda v: is_number(v) and 0 <= v < math.inf
+)
+SERVICE: Final = Rule(
+    # On the wire its length is one byte, and `ringpop` is the node's own service.
+    "1 to 255 bytes and not 'ringpop'",
+    lambda v: isinstance(v, str) and 0 < len(v.encode()) <= 255 and v != "ringpop",  # noqa: PLR2004
+)
 
 
 def _is_http_url(url: object) -> bool:
@@ -57,117 +71,29 @@ def _is_http_url(url: object) -> bool:
     return printable and parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
 
 
-def _rule(text: str, sound: Callable[[Any], bool]) -> dict[str, Any]:
-    """Return metadata of a field: *sound* checks its value, and *text* says what it must be."""
-    return {"text": text, "sound": sound}
-
-
-def between(least: int, most: int, text: str = "is {} to {}, and whole") -> dict[str, Any]:
-    """Return the rule for a whole number from *least* to *most*."""
-    return _rule(text.format(least, most), lambda v: _is_whole(v) and least <= v <= most)
-
-
-SWITCH: Final = _rule("is true or false", lambda value: type(value) is bool)
-NUMBER: Final = _rule("must be a number above 0", lambda v: _is_delay(v) and 0 < v <= NUMBER_MAX)
-WHOLE: Final = between(1, NUMBER_MAX, "must be a number above 0, and whole")
-
-
-def seconds(least: float, most: float) -> dict[str, Any]:
-    """Return the rule for a time from *least* to *most* seconds."""
-    return _rule(f"is {least:g} to {most:g} seconds", lambda v: _is_delay(v) and least <= v <= most)
-
-
-PERIOD: Final = seconds(0.001, 60)
-"""Less often, probes detect nothing in time; more often, a node would do nothing but probe."""
-WAIT: Final = seconds(0.001, 600)
-"""The rule for how long an answer may take."""
-SHARE: Final = _rule("must be a number above 0, 1 at most", lambda v: _is_delay(v) and 0 < v <= 1)
-DELAY: Final = _rule("holds seconds, 0 or more", lambda v: _is_delay(v) and v <= NUMBER_MAX)
-TEXT: Final = _rule("is text", lambda value: isinstance(value, str | None))
-HTTP_URL: Final = _rule("is http://HOST:PORT", _is_http_url)
-SERVICE: Final = _rule(
-    # On the wire its length is one byte, and `ringpop` is the node's own service.
-    "is 1 to 255 bytes and not 'ringpop'",
-    lambda v: isinstance(v, str) and 0 < len(v.encode()) <= 255 and v != "ringpop",  # noqa: PLR2004
-)
-RETRIES: Final = _rule("is 0 or more, and whole", lambda v: _is_whole(v) and v >= 0)
-_OF_KIND: Final = {bool: SWITCH, int: WHOLE, float: NUMBER}
-"""The rules of fields that declare no rule, by the type of their defaults."""
-
-
-def printable(characters_max: int, *, or_none: bool = False) -> dict[str, Any]:
-    """Return the rule for a text without control characters."""
-
-    def sound(value: object) -> bool:
-        if value is None:
-            return or_none
-        return isinstance(value, str) and 0 < len(value) <= characters_max and value.isprintable()
-
-    return _rule(f"is 1 to {characters_max} printable characters", sound)
-
-
 def _is_address(value: object) -> bool:
     return isinstance(value, Address) and type(value.host) is str and type(value.port) is int
 
 
-def _are_labels(value: object) -> bool:
+def _is_label(pair: object) -> bool:
     # Their lengths are checked when the node is made.
-    return isinstance(value, tuple) and all(
-        isinstance(pair, tuple) and [type(part) for part in pair] == [str, str] for pair in value
-    )
+    return isinstance(pair, tuple) and [type(part) for part in pair] == [str, str]
 
 
-def _of(kind: type) -> dict[str, Any]:
-    return _rule(f"is a {kind.__name__}", lambda value: isinstance(value, kind))
-
-
-def _are_hosts(value: object) -> bool:
-    return isinstance(value, tuple) and all(
-        isinstance(name, str) and re.fullmatch(HOST_PATTERN, name) for name in value
-    )
-
-
-HOST_NAMES: Final = _rule("are a tuple of host names, each without a port", _are_hosts)
-ADDRESS: Final = _rule("is an Address (Address.parse reads 'HOST:PORT')", _is_address)
-ADDRESS_OR_NONE: Final = _rule(ADDRESS["text"], lambda v: v is None or _is_address(v))
-ADDRESSES: Final = _rule(
-    "are a tuple, each an Address (Address.parse reads 'HOST:PORT')",
-    lambda value: (
-        isinstance(value, tuple)
-        and all(_is_address(each) or isinstance(each, DnsLookup) for each in value)
-    ),
+HTTP_URL: Final = Rule("http://HOST:PORT", _is_http_url)
+ADDRESS: Final = Rule("an Address (Address.parse reads 'HOST:PORT')", _is_address)
+ADDRESSES: Final = tuple_of(
+    f"a tuple, each {ADDRESS.text}", lambda v: _is_address(v) or isinstance(v, DnsLookup)
 )
-LABELS: Final = _rule("are a tuple of (key, value), each text", _are_labels)
-
-
-# Lists: unlike sets and maps, they can be searched for any value, even an unhashable one.
-DIALECT: Final = _rule("is 'native' or 'ringpop'", list(CLUSTERS).__contains__)
-CONSISTENCY: Final = _rule(
-    "is 'keys', 'checksum' or 'none'", ["keys", "checksum", "none"].__contains__
+HOST_NAMES: Final = tuple_of(
+    "a tuple of host names, each without a port",
+    lambda name: isinstance(name, str) and re.fullmatch(HOST_PATTERN, name),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """Settings that raise ConfigError with a line for each field that is wrong."""
-
-    def __post_init__(self) -> None:
-        problems = []
-        for declared in fields(self):
-            value = getattr(self, declared.name)
-            rule = declared.metadata or _OF_KIND.get(type(declared.default))
-            if rule and not rule["sound"](value):
-                problems.append(f"{declared.name} {rule['text']}, not {value!r}")
-        if problem := "\n".join(problems) or self._problem():
-            raise ConfigError(problem)
-
-    def _problem(self) -> str:
-        """Return what is wrong with fields that are each valid alone; empty if nothing is."""
-        return ""
+LABELS: Final = tuple_of("a tuple of (key, value), each text", _is_label)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GossipConfig(_Checked):
+class GossipConfig(Checked):
     """The timing of the membership protocol, and which parts beyond Ringpop's are on.
 
     The defaults are Ringpop's timing with all parts on; see `PRESETS`. In a cluster of the ringpop
@@ -204,13 +130,13 @@ class GossipConfig(_Checked):
             nodes of a cluster.
     """
 
-    period_s: float = field(default=0.2, metadata=PERIOD)
+    period_s: float = ruled(0.2, PERIOD)
     quiet: bool = False
-    quiet_period_s: float = field(default=2.0, metadata=PERIOD)
-    ping_timeout_s: float = field(default=1.5, metadata=WAIT)
-    ping_req_timeout_s: float = field(default=5.0, metadata=WAIT)
-    ping_req_size: int = field(default=3, metadata=between(1, 100))
-    join_timeout_s: float = field(default=1.0, metadata=WAIT)
+    quiet_period_s: float = ruled(2.0, PERIOD)
+    ping_timeout_s: float = ruled(1.5, WAIT)
+    ping_req_timeout_s: float = ruled(5.0, WAIT)
+    ping_req_size: int = ruled(3, whole(1, 100))
+    join_timeout_s: float = ruled(1.0, WAIT)
     join_size: int = 3
     join_parallelism: int = 2
     join_delay_min_s: float = 0.1
@@ -219,7 +145,7 @@ class GossipConfig(_Checked):
     faulty_s: float = 24 * 3600.0
     tombstone_s: float = 60.0
     piggyback_factor: int = 15
-    reverse_full_syncs_max: int = field(default=5, metadata=between(1, 1_000))
+    reverse_full_syncs_max: int = ruled(5, whole(1, 1_000))
     eviction_ping_ratio: float = 0.4
     heal_period_s: float = 30.0
     heal_share: float = 3.0
@@ -244,13 +170,13 @@ class GossipConfig(_Checked):
     damp_quorum: int = 3
     damp_vote_timeout_s: float = 1.0
     damp_vote_period_s: float = 10.0
-    damp_share: float = field(default=0.1, metadata=SHARE)
+    damp_share: float = ruled(0.1, SHARE)
     fast_heal: bool = True
     heal_fast_s: float = 2.0
     heal_fast_share: float = 0.25
     delta_sync: bool = True
-    changes_max: int = field(default=256, metadata=between(1, CHANGES_MAX))
-    sync_rows_max: int = field(default=512, metadata=between(*SYNC_ROWS_RANGE))
+    changes_max: int = ruled(256, whole(1, CHANGES_MAX))
+    sync_rows_max: int = ruled(512, whole(*SYNC_ROWS_RANGE))
 
     def _problem(self) -> str:
         ordered = self.damp_reuse < self.damp_suppress <= self.damp_score_max
@@ -292,7 +218,7 @@ protocol with the timing of the Go implementation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyConfig(_Checked):
+class ProxyConfig(Checked):
     """How requests are forwarded to the owners of their keys.
 
     Attributes:
@@ -301,20 +227,17 @@ class ProxyConfig(_Checked):
         body_bytes_max: the largest body of an HTTP request or response.
     """
 
-    max_retries: int = field(default=3, metadata=RETRIES)
-    retry_schedule_s: tuple[float, ...] = (0.0, 1.0, 3.5)  # Ringpop's
+    max_retries: int = ruled(3, RETRIES)
+    retry_schedule_s: tuple[float, ...] = ruled((0.0, 1.0, 3.5), SCHEDULE)  # Ringpop's
     timeout_s: float = 30.0
     in_flight_max: int = 5_000
     body_bytes_max: int = 1 << 20
     replays_max: int = 1_000
-    consistency: Consistency = field(default="keys", metadata=CONSISTENCY)
+    consistency: Consistency = ruled("keys", one_of(get_args(Consistency)))
 
     def _problem(self) -> str:
-        schedule_s: object = self.retry_schedule_s  # of any type that a file or caller gave
-        if not isinstance(schedule_s, tuple) or not all(map(_is_delay, schedule_s)):
-            return f"retry_schedule holds seconds, 0 or more, not {schedule_s!r}"
-        empty = self.max_retries != 0 and not schedule_s
-        return "retry_schedule is empty, but max_retries is not 0" if empty else ""
+        empty = self.max_retries != 0 and not self.retry_schedule_s
+        return "retry_schedule_s is empty, but max_retries is not 0" if empty else ""
 
 
 _USUAL_SCHEDULE_S: Final = ProxyConfig().retry_schedule_s
@@ -327,12 +250,12 @@ def check_schedule(max_retries: int, schedule_s: tuple[float, ...]) -> None:
         ConfigError: a value is not a number, negative or not finite, or the schedule is empty
             although there are retries.
     """
-    if schedule_s is not _USUAL_SCHEDULE_S or not RETRIES["sound"](max_retries):
+    if schedule_s is not _USUAL_SCHEDULE_S or not RETRIES.sound(max_retries):
         ProxyConfig(max_retries=max_retries, retry_schedule_s=schedule_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateConfig(_Checked):
+class StateConfig(Checked):
     """How a node keeps its share of the keyspaces.
 
     Attributes:
@@ -369,7 +292,7 @@ class StateConfig(_Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShuffleConfig(_Checked):
+class ShuffleConfig(Checked):
     """How a node holds rows of shuffles, in a process beside it.
 
     Attributes:
@@ -379,13 +302,13 @@ class ShuffleConfig(_Checked):
         disk_bytes: how much of the disk it uses at most for rows; further rows are refused.
     """
 
-    folder: str | None = field(default=None, metadata=TEXT)
-    memory_bytes: int = field(default=1 << 30, metadata=between(64 << 20, 1 << 50))
-    disk_bytes: int = field(default=1 << 50, metadata=between(1 << 20, 1 << 50))
+    folder: str | None = None
+    memory_bytes: int = ruled(1 << 30, whole(64 << 20, 1 << 50))
+    disk_bytes: int = ruled(1 << 50, whole(1 << 20, 1 << 50))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WireLimits(_Checked):
+class WireLimits(Checked):
     """Limits on what peers can make a node store or wait for; at a limit, only its cause ends."""
 
     message_bytes_max: int = 8 << 20
@@ -406,7 +329,7 @@ class WireLimits(_Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config(_Checked):
+class Config(Checked):
     """One node: its identity, its addresses, its seeds, and how it behaves.
 
     Attributes:
@@ -451,43 +374,43 @@ class Config(_Checked):
             that the cluster's key issues.
     """
 
-    listen: Address = field(default=ANY_LOOPBACK_PORT, metadata=ADDRESS)
-    advertise: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
-    name: str | None = field(default=None, metadata=printable(NAME_CHARACTERS_MAX, or_none=True))
-    cluster: str = field(default=None, metadata=printable(CLUSTER_CHARACTERS_MAX))  # type: ignore[assignment] # never once it is made
-    dialect: DialectName = field(default="native", metadata=DIALECT)
-    hosts: tuple[Host, ...] = field(default=(), metadata=ADDRESSES)
-    hosts_file: str | None = field(default=None, metadata=TEXT)
-    labels: tuple[tuple[str, str], ...] = field(default=(), metadata=LABELS)
-    ring_points: int = field(default=100, metadata=between(1, RING_POINTS_MAX))
-    service: str = field(default="app", metadata=SERVICE)
-    app_url: str | None = field(default=None, metadata=HTTP_URL)
-    http: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
-    http_hosts: tuple[str, ...] = field(default=(), metadata=HOST_NAMES)
-    http_cert: str | None = field(default=None, metadata=TEXT)
-    http_key: str | None = field(default=None, metadata=TEXT)
-    http_in: Address | None = field(default=None, metadata=ADDRESS_OR_NONE)
-    http_in_key: str | None = field(default=None, metadata=TEXT)
-    socket: str | None = field(default=None, metadata=TEXT)
-    cluster_key: str | None = field(default=None, metadata=TEXT)
-    accept_plain: bool = field(default=False, metadata=SWITCH)
-    dial_plain: bool = field(default=False, metadata=SWITCH)
-    lease: str | None = field(default=None, metadata=TEXT)
-    insecure: bool = field(default=False, metadata=SWITCH)
-    tracing: bool = field(default=False, metadata=SWITCH)
-    store: str | None = field(default=None, metadata=TEXT)
-    create_store: bool = field(default=False, metadata=SWITCH)
-    entries_folder: str | None = field(default=None, metadata=TEXT)
-    drain_timeout_s: float = field(default=30.0, metadata=DELAY)
-    gossip: GossipConfig = field(default=_LAN, metadata=_of(GossipConfig))
-    proxy: ProxyConfig = field(default_factory=ProxyConfig, metadata=_of(ProxyConfig))
-    state: StateConfig = field(default_factory=StateConfig, metadata=_of(StateConfig))
-    shuffle: ShuffleConfig = field(default_factory=ShuffleConfig, metadata=_of(ShuffleConfig))
-    wire: WireLimits = field(default_factory=WireLimits, metadata=_of(WireLimits))
+    listen: Address = ruled(ANY_LOOPBACK_PORT, ADDRESS)
+    advertise: Address | None = ruled(None, ADDRESS.or_none())
+    name: str | None = ruled(None, printable(NAME_CHARACTERS_MAX).or_none())
+    cluster: str = ruled(None, printable(CLUSTER_CHARACTERS_MAX))  # type: ignore[assignment] # never once it is made
+    dialect: DialectName = ruled("native", one_of(CLUSTERS))
+    hosts: tuple[Host, ...] = ruled((), ADDRESSES)
+    hosts_file: str | None = None
+    labels: tuple[tuple[str, str], ...] = ruled((), LABELS)
+    ring_points: int = ruled(100, whole(1, RING_POINTS_MAX))
+    service: str = ruled("app", SERVICE)
+    app_url: str | None = ruled(None, HTTP_URL)
+    http: Address | None = ruled(None, ADDRESS.or_none())
+    http_hosts: tuple[str, ...] = ruled((), HOST_NAMES)
+    http_cert: str | None = None
+    http_key: str | None = None
+    http_in: Address | None = ruled(None, ADDRESS.or_none())
+    http_in_key: str | None = None
+    socket: str | None = None
+    cluster_key: str | None = None
+    accept_plain: bool = False
+    dial_plain: bool = False
+    lease: str | None = None
+    insecure: bool = False
+    tracing: bool = False
+    store: str | None = None
+    create_store: bool = False
+    entries_folder: str | None = None
+    drain_timeout_s: float = ruled(30.0, DELAY)
+    gossip: GossipConfig = _LAN
+    proxy: ProxyConfig = ProxyConfig()
+    state: StateConfig = StateConfig()
+    shuffle: ShuffleConfig = ShuffleConfig()
+    wire: WireLimits = WireLimits()
 
     def __post_init__(self) -> None:
         if self.cluster is None:
             # The default depends on another field, so the field cannot declare it.
             known = self.dialect in list(CLUSTERS)  # of any type, even an unhashable one
             object.__setattr__(self, "cluster", CLUSTERS[self.dialect if known else "native"])
-        _Checked.__post_init__(self)  # `super()` fails in a class that `slots` made anew
+        Checked.__post_init__(self)  # `super()` fails in a class that `slots` made anew

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote
 
+from ringpop_py.base.rules import SWITCH, seconds_above_0, whole
 from ringpop_py.base.values.operations import SOURCE_CHARACTERS_MAX
 from ringpop_py.base.values.packed import a_map, decode_value
 from ringpop_py.edge.web.forms import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from ringpop_py.base.rules import Rule
     from ringpop_py.base.values.operations import Value
 
 BODY_BYTES_MAX: Final = 4 << 20
@@ -36,7 +37,10 @@ _PRECONDITION_FAILED, _TOO_LARGE, _UNSUPPORTED = 412, 413, 415
 KEY_BYTES_MAX: Final = 1_024
 TIMEOUT_S_MAX: Final = 600.0
 FIELDS_MAX: Final = 16  # of a query; more are refused before they are all parsed
-_FLAGS: Final = {"": True, "true": True, "1": True, "false": False, "0": False}
+_FLAG: Final = SWITCH._replace(
+    read={"": True, "true": True, "1": True, "false": False, "0": False}.__getitem__
+)
+_TIMEOUT_S: Final = seconds_above_0(TIMEOUT_S_MAX)
 _CONDITIONS: Final = ("if-match", "if-none-match")
 _ENTITY_TAG: Final = re.compile(r'[ \t]*(?:(W/)?"([!#-~\x80-\xff]*)"[ \t]*)?(?:,|\Z)')
 
@@ -111,34 +115,27 @@ class Query:
 
     def flag(self, name: str) -> bool:
         """Return whether the flag *name* is set. Raises Refusal."""
-        text = self._values.get(name, "false").lower()
-        if text not in _FLAGS:
-            raise bad_request(f"{name} is true or false, not {text!r:.100}")
-        return _FLAGS[text]
+        return bool(self._parsed(name, _FLAG, self._values.get(name, "false").lower()))
 
     def number(self, name: str, *, default: int, maximum: int) -> int:
         """Return the whole number *name*, from 1 to *maximum*. Raises Refusal."""
-        text = self._values.get(name, str(default))
-        # `int` accepts other scripts' digits, too, and is slow for long texts.
-        short = text.isascii() and text.isdecimal() and len(text) <= len(str(maximum))
-        if not short or not 1 <= int(text) <= maximum:
-            raise bad_request(f"{name} is a whole number from 1 to {maximum}, not {text!r:.100}")
-        return int(text)
+        if name not in self._values:
+            return default
+        rule, digits = whole(1, maximum), len(str(maximum))
+        short = rule._replace(read=lambda text: rule.read(text) if len(text) <= digits else 0)
+        return int(self._parsed(name, short, self._values[name]))
 
     @property
     def timeout_s(self) -> float | None:
         """Seconds that the request may take, or None. Raises Refusal."""
         text = self._values.get("timeout_s")
-        if text is None:
-            return None
+        return None if text is None else self._parsed("timeout_s", _TIMEOUT_S, text)
+
+    def _parsed(self, name: str, rule: Rule, text: str) -> Any:  # noqa: ANN401 - as *rule* reads it
         try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not 0 < value <= TIMEOUT_S_MAX:
-            limits = f"a number of seconds up to {TIMEOUT_S_MAX:g}"
-            raise bad_request(f"timeout_s is {limits}, not {text!r:.100}")
-        return value
+            return rule.parsed(text)
+        except ValueError as error:
+            raise bad_request(f"{name} is {error}, not {text!r:.100}") from None
 
 
 # Bodies.

@@ -15,7 +15,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - as Spark's own documents call it
 
 from ringpop_py.base.errors import PipelineFailed, RingpopError, RowsRefused
-from ringpop_py.spark.options import is_job, quoted
+from ringpop_py.spark.options import JOB, quoted
 from ringpop_py.spark.pipeline.frames import combined_rows, rows_of
 from ringpop_py.spark.pipeline.interrupts import Interrupts
 from ringpop_py.spark.pipeline.progress import Display, Reading, Watch, meanwhile
@@ -306,7 +306,7 @@ def fresh_job(name: str) -> str:
     """Return a unique name of a job, which begins with as much of *name* as fits."""
     token = secrets.token_hex(6)
     begin = "".join(each for each in name[:NAME_SHOWN_MAX] if each.isprintable())
-    while not is_job(f"{begin} {token}"):
+    while not JOB.sound(f"{begin} {token}"):
         begin = begin[:-1]
     return f"{begin} {token}".strip()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_py.base.address import Address
 from ringpop_py.base.config.document import Document, TomlTable, read_document
 from ringpop_py.base.errors import ConfigError
+from ringpop_py.base.rules import SWITCH, seconds_above_0, whole
 from ringpop_py.member.discovery.hosts import listed_addresses
 from ringpop_py.spark.options import (
     LOCAL_DAEMON,
@@ -227,9 +228,9 @@ def pipeline_of(document: Document, name: str, peer: str | None = None) -> Pipel
         options=_options(top, stream),
         master=spark.text("master"),
         conf=spark.options("conf"),
-        every_s=report.seconds("every_s", EVERY_S),
-        sample_rows=report.whole("sample_rows", SAMPLE_ROWS, 1),
-        combine=top.flag("combine", default=True),
+        every_s=float(report.ruled("every_s", seconds_above_0(), EVERY_S)),
+        sample_rows=report.ruled("sample_rows", whole(1), SAMPLE_ROWS),
+        combine=top.ruled("combine", SWITCH, default=True),
     )
     if any(column.name == pipeline.key for column in columns):
         top.problem(f"columns.{pipeline.key}", "is the key already")
@@ -285,11 +286,9 @@ def _source(top: TomlTable, source: TomlTable) -> Source:
 def _keyspace(table: TomlTable) -> KeyspaceSettings:
     name = _needed(table, "name", "the keyspace to write to") or "unnamed"
     settings = {setting: table.value(setting) for setting in SETTINGS if setting in table}
-    try:
+    with table.noting():
         Definition(name=name, **settings)
-    except ConfigError as error:
-        table.problems.append(f"keyspace: {error}")
-    return KeyspaceSettings(name, table.flag("create", default=True), settings)
+    return KeyspaceSettings(name, table.ruled("create", SWITCH, default=True), settings)
 
 
 def _stream(top: TomlTable) -> StreamSettings | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from ringpop_py.base.errors import BadOperation
 from ringpop_py.base.values.declared import Declared, Meta, Natural, Text
 from ringpop_py.base.values.requests import ErrorText, KeyspaceRequest
-from ringpop_py.state.placement.definition import NAME_CHARACTERS_MAX, NAME_QUOTED_MAX, is_name
+from ringpop_py.state.placement.definition import NAME, is_name
 from ringpop_py.state.placement.keys import PARTITIONS_READ_MAX
 from ringpop_py.state.table.sessions import JOB_PREFIX
 
@@ -51,11 +51,8 @@ PartitionNumber = Annotated[int, Meta(ge=0, lt=PARTITIONS_READ_MAX)]
 def check_names(job: str, *attempts: str) -> None:
     """Check the names of a job and of attempts. Raises BadOperation."""
     for what, name in [("job", job), *(("attempt", attempt) for attempt in attempts)]:
-        if not is_name(name):
-            raise BadOperation(
-                f"the name of a {what} is 1 to {NAME_CHARACTERS_MAX} printable characters, at most"
-                f" {NAME_QUOTED_MAX} when percent-encoded, not {name!r}"
-            )
+        if problem := NAME.problem(f"the name of a {what}", name):
+            raise BadOperation(problem)
 
 
 def _check_read(what: str, name: str) -> None:

@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final, Literal, TypedDict, get_args
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Final, Literal, TypedDict, get_args
 from urllib.parse import quote
 
 from ringpop_py.base.errors import ConfigError, KeyspaceConflict
+from ringpop_py.base.rules import NUMBER_MAX, TEXT, Checked, Rule, one_of, ruled, whole
 from ringpop_py.state.placement.keys import PARTITIONS_MAX
 
 Mode = Literal["durable", "memory"]
 NAME_CHARACTERS_MAX: Final = 100
 NAME_QUOTED_MAX: Final = 200
 """The longest name after percent-encoding, since a store keeps it as one part of a key."""
-_WHOLE_NUMBERS: Final = {
-    "partitions": PARTITIONS_MAX,
-    "min_cluster_size": PARTITIONS_MAX,
-    "max_keys_per_partition": 1 << 40,
-}
-"""The settings that are whole numbers from 1, with their greatest values."""
+
+
+def is_name(name: object) -> bool:
+    """Return whether a keyspace can have that *name*."""
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= NAME_CHARACTERS_MAX
+        and name.isprintable()
+        and len(quote(name, safe="")) <= NAME_QUOTED_MAX
+    )
+
+
+def name_rule(room: int = 0) -> Rule:
+    """Return the rule for a name like a keyspace's that has *room* for so many characters."""
+    most, quoted = NAME_CHARACTERS_MAX - room, NAME_QUOTED_MAX - room
+    return Rule(
+        f"1 to {most} printable characters, at most {quoted} when percent-encoded",
+        lambda name: isinstance(name, str) and name and is_name(name + room * "~"),
+    )
+
+
+def _exactly(rule: Rule) -> Rule:
+    """Return *rule* for what msgpack encodes as a number: it refuses classes derived from `int`."""
+    return rule._replace(sound=lambda value: type(value) is int and rule.sound(value))
+
+
+NAME: Final = name_rule()
+_COUNT: Final = _exactly(whole(1, PARTITIONS_MAX))
+_INTERVAL: Final = Rule(  # true is 1, as stores have had it
+    "a number of seconds above 0", lambda v: isinstance(v, int | float) and 0 < v < math.inf
+)
+_MERGE: Final = Rule("a name, under which a rule is registered (merge_rules.register)", TEXT.sound)
 
 
 class Settings(TypedDict, total=False):
@@ -36,7 +64,7 @@ class Settings(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class Definition(Checked):
     """A keyspace as it was created. Its settings never change, except one, by an admin (`revised`).
 
     In ``memory`` mode there is no store. Each member serves the partitions that it should own by
@@ -63,44 +91,17 @@ class Definition:
         revision: how often an admin has changed *min_cluster_size*. It is no setting, either.
     """
 
-    name: str
-    partitions: int = 256
-    mode: Mode = "durable"
-    strategy: str = "balanced"
+    name: str = field(metadata={"rule": NAME})
+    partitions: int = ruled(256, _COUNT)
+    mode: Mode = ruled("durable", one_of(get_args(Mode)))
+    strategy: str = ruled("balanced", TEXT)
     automatic: bool = True
-    min_cluster_size: int = 1
-    max_keys_per_partition: int | None = None
-    checkpoint_interval_s: float = 10.0
-    merge: str = "last_writer_wins"
-    creator: str = ""
-    revision: int = 0
-
-    def __post_init__(self) -> None:
-        if not is_name(self.name):
-            raise ConfigError(
-                f"a keyspace's name is 1 to {NAME_CHARACTERS_MAX} printable characters,"
-                f" at most {NAME_QUOTED_MAX} when it is percent-encoded"
-            )
-        if self.mode not in get_args(Mode):
-            raise ConfigError(f"mode is 'durable' or 'memory', not {self.mode!r}")
-        for name, maximum in _WHOLE_NUMBERS.items():
-            value = getattr(self, name)
-            unlimited = value is None and name == "max_keys_per_partition"
-            # `type`, because True is an int.
-            if not unlimited and not (type(value) is int and 1 <= value <= maximum):
-                raise ConfigError(f"{name} is a whole number from 1 to {maximum}, not {value!r}")
-        for name in ("strategy", "merge", "creator"):
-            text = getattr(self, name)
-            if not isinstance(text, str):
-                hint = "; register it first (merge_rules.register)" if callable(text) else ""
-                raise ConfigError(f"{name} is a name, not {text!r}{hint}")
-        if not isinstance(self.automatic, bool):
-            raise ConfigError(f"automatic is true or false, not {self.automatic!r}")
-        interval_s = self.checkpoint_interval_s
-        if not (isinstance(interval_s, int | float) and 0 < interval_s < float("inf")):
-            raise ConfigError(
-                f"checkpoint_interval_s is a number of seconds above 0, not {interval_s!r}"
-            )
+    min_cluster_size: int = ruled(1, _COUNT)
+    max_keys_per_partition: int | None = ruled(None, _exactly(whole(1, NUMBER_MAX)).or_none())
+    checkpoint_interval_s: float = ruled(10.0, _INTERVAL)
+    merge: str = ruled("last_writer_wins", _MERGE)
+    creator: str = ruled("", TEXT)
+    revision: int = ruled(0, None)
 
     def as_record(self) -> dict[str, object]:
         """Return the settings, and the creator if there is one, as a map that `of_record` reads."""
@@ -144,9 +145,7 @@ class Definition:
             wrong = f"unknown: {', '.join(unknown)}" if unknown else "it has no name"
             settable = ", ".join(sorted(known - {"creator"}))
             raise ConfigError(f"a keyspace's settings are {settable}; {wrong}")
-        # Their types are checked by `__post_init__`.
-        settings: dict[str, Any] = dict(record)
-        return cls(**settings, revision=revision)
+        return cls(**record, revision=revision)
 
     def difference_from(self, other: Definition) -> str:
         """Describe the settings in which *other* differs; empty if it does not differ."""
@@ -168,13 +167,3 @@ class Definition:
             raise KeyspaceConflict(
                 f"keyspace {self.name!r} exists and was created with {difference}"
             )
-
-
-def is_name(name: object) -> bool:
-    """Return whether a keyspace can have that *name*."""
-    return (
-        isinstance(name, str)
-        and 0 < len(name) <= NAME_CHARACTERS_MAX
-        and name.isprintable()
-        and len(quote(name, safe="")) <= NAME_QUOTED_MAX
-    )

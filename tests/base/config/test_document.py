@@ -8,6 +8,7 @@ import pytest
 
 from ringpop_py.base.config.document import TomlTable, read_document
 from ringpop_py.base.errors import ConfigError
+from ringpop_py.base.rules import SWITCH, seconds_above_0, whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,18 +133,18 @@ def test_each_value_of_the_wrong_kind_is_told() -> None:
 
     table.text("a")
     table.text("b")
-    table.flag("c", default=False)
-    table.whole("d", 1, 1)
-    table.seconds("e", 1.0)
+    table.ruled("c", SWITCH, default=False)
+    table.ruled("d", whole(1), 1)
+    table.ruled("e", seconds_above_0(), 1.0)
     table.texts("f")
     table.choice("g", ("once", "twice"), "once")
     table.table("a")
 
     assert table.problems == [
-        "t.a: is a text, not 1",
+        "t.a: is text, not 1",
         "t.b: is empty",
         "t.c: is true or false, not 'x'",
-        "t.d: is a whole number from 1, not True",
+        "t.d: is a whole number, 1 or more, not True",
         "t.e: is a number of seconds above 0, not -1.0",
         "t.f: is a list of texts, not [1]",
         "t.g: is 'once' or 'twice', not 'one'; did you mean 'once'?",

@@ -71,7 +71,9 @@ def test_the_farther_the_network_the_more_patience() -> None:
 def test_every_number_of_gossip_is_above_zero(name: str, value: float) -> None:
     values: dict[str, Any] = {name: value}
 
-    with pytest.raises(ConfigError, match=rf"{name} (must be a number above 0|is \S+ to \S+)"):
+    with pytest.raises(
+        ConfigError, match=rf"{name} is a (whole )?number (above 0|of seconds from|from \S+ to \S+)"
+    ):
         GossipConfig(**values)
 
 
@@ -80,9 +82,9 @@ def test_all_that_is_wrong_is_told_together() -> None:
         GossipConfig(period_s=-1, damping=1, damp_reuse="x")  # type: ignore[arg-type]
 
     assert str(caught.value).splitlines() == [
-        "period_s is 0.001 to 60 seconds, not -1",
+        "period_s is a number of seconds from 0.001 to 60, not -1",
         "damping is true or false, not 1",
-        "damp_reuse must be a number above 0, and whole, not 'x'",
+        "damp_reuse is a whole number from 1 to 1,099,511,627,776, not 'x'",
     ]
 
 
@@ -101,13 +103,16 @@ def test_all_that_is_wrong_is_told_together() -> None:
     ],
 )
 def test_what_would_stop_a_node_is_no_setting(values: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=rf"{next(iter(values))} is \S+ to \S+"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"{next(iter(values))} is a (number of seconds|whole number) from \S+ to \S+",
+    ):
         GossipConfig(**values)
 
 
 @pytest.mark.parametrize("rows", [127, 4097])
 def test_a_sync_holds_some_buckets_and_no_more_than_peers_take(rows: int) -> None:
-    with pytest.raises(ConfigError, match="sync_rows_max is 128 to 4096"):
+    with pytest.raises(ConfigError, match="sync_rows_max is a whole number from 128 to 4,096"):
         GossipConfig(sync_rows_max=rows)
 
 
@@ -115,31 +120,43 @@ def test_a_sync_holds_some_buckets_and_no_more_than_peers_take(rows: int) -> Non
 def test_every_limit_of_the_wire_is_above_zero(name: str) -> None:
     values: dict[str, Any] = {name: 0}
 
-    with pytest.raises(ConfigError, match=f"{name} must be a number above 0"):
+    with pytest.raises(ConfigError, match=f"{name} is a (whole number from 1|number above 0)"):
         WireLimits(**values)
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"max_retries": -1}, "max_retries is 0 or more"),
-        ({"retry_schedule_s": ()}, "retry_schedule is empty"),
-        ({"retry_schedule_s": (0.0, -1.0)}, "retry_schedule holds seconds"),
-        ({"retry_schedule_s": (float("nan"),)}, "retry_schedule holds seconds"),
-        ({"retry_schedule_s": (float("inf"),)}, "retry_schedule holds seconds"),
-        ({"max_retries": "3"}, "max_retries is 0 or more, and whole, not '3'"),
-        ({"max_retries": True}, "max_retries is 0 or more, and whole, not True"),
-        ({"retry_schedule_s": 1}, "retry_schedule holds seconds, 0 or more, not 1"),
-        ({"retry_schedule_s": "1s"}, "retry_schedule holds seconds, 0 or more, not '1s'"),
-        ({"retry_schedule_s": ("1",)}, r"retry_schedule holds seconds, 0 or more, not \('1',\)"),
-        ({"timeout_s": "x"}, "timeout_s must be a number above 0, not 'x'"),
-        ({"in_flight_max": 2.5}, "in_flight_max must be a number above 0, and whole, not 2.5"),
-        ({"body_bytes_max": {}}, "body_bytes_max must be a number above 0, and whole, not {}"),
+        ({"max_retries": -1}, "max_retries is a whole number, 0 or more"),
+        ({"retry_schedule_s": ()}, "retry_schedule_s is empty"),
+        ({"retry_schedule_s": (0.0, -1.0)}, "retry_schedule_s is a tuple of seconds"),
+        ({"retry_schedule_s": (float("nan"),)}, "retry_schedule_s is a tuple of seconds"),
+        ({"retry_schedule_s": (float("inf"),)}, "retry_schedule_s is a tuple of seconds"),
+        ({"max_retries": "3"}, "max_retries is a whole number, 0 or more, not '3'"),
+        ({"max_retries": True}, "max_retries is a whole number, 0 or more, not True"),
+        ({"retry_schedule_s": 1}, "retry_schedule_s is a tuple of seconds, each 0 or more, not 1"),
+        (
+            {"retry_schedule_s": "1s"},
+            "retry_schedule_s is a tuple of seconds, each 0 or more, not '1s'",
+        ),
+        (
+            {"retry_schedule_s": ("1",)},
+            r"retry_schedule_s is a tuple of seconds, each 0 or more, not \('1',\)",
+        ),
+        ({"timeout_s": "x"}, "timeout_s is a number above 0, not 'x'"),
+        (
+            {"in_flight_max": 2.5},
+            "in_flight_max is a whole number from 1 to 1,099,511,627,776, not 2.5",
+        ),
+        (
+            {"body_bytes_max": {}},
+            "body_bytes_max is a whole number from 1 to 1,099,511,627,776, not {}",
+        ),
         ({"consistency": 5}, "consistency is 'keys', 'checksum' or 'none', not 5"),
-        ({"timeout_s": 0}, "timeout_s must be a number above 0"),
-        ({"timeout_s": float("nan")}, "timeout_s must be a number above 0"),
-        ({"in_flight_max": 0}, "in_flight_max must be a number above 0"),
-        ({"body_bytes_max": 0}, "body_bytes_max must be a number above 0"),
+        ({"timeout_s": 0}, "timeout_s is a number above 0"),
+        ({"timeout_s": float("nan")}, "timeout_s is a number above 0"),
+        ({"in_flight_max": 0}, "in_flight_max is a whole number from 1"),
+        ({"body_bytes_max": 0}, "body_bytes_max is a whole number from 1"),
         ({"consistency": "maybe"}, "consistency is 'keys', 'checksum' or 'none'"),
     ],
 )
@@ -162,10 +179,10 @@ def test_no_schedule_is_needed_where_nothing_is_retried() -> None:
         ({"name": ""}, "name is 1 to 255"),
         ({"name": "n" * 256}, "name is 1 to 255"),
         ({"name": "a\nb"}, "name is 1 to 255"),
-        ({"ring_points": 0}, "ring_points is 1 to 10000"),
-        ({"ring_points": 10_001}, "ring_points is 1 to 10000"),
-        ({"ring_points": "many"}, "ring_points is 1 to 10000, and whole, not 'many'"),
-        ({"ring_points": 1.5}, "ring_points is 1 to 10000, and whole, not 1.5"),
+        ({"ring_points": 0}, "ring_points is a whole number from 1 to 10,000"),
+        ({"ring_points": 10_001}, "ring_points is a whole number from 1 to 10,000"),
+        ({"ring_points": "many"}, "ring_points is a whole number from 1 to 10,000, not 'many'"),
+        ({"ring_points": 1.5}, "ring_points is a whole number from 1 to 10,000, not 1.5"),
         ({"service": ""}, "service is 1 to 255 bytes"),
         ({"service": "é" * 128}, "service is 1 to 255 bytes"),
         ({"service": "ringpop"}, "service is 1 to 255 bytes"),

@@ -104,7 +104,7 @@ def test_daemons_are_named_or_listed_in_a_file(tmp_path: Path) -> None:
         ("source = 1", "source: is a table, not 1"),
         ("[source]\nformat='x'\ntable='y'", "source.format: give either format or table"),
         ("[source]\ntable='y'\npath='z'", "source.path: a table has no path"),
-        ("[keyspace]\nname='n'\npartitions=0", "keyspace: partitions is"),
+        ("[keyspace]\nname='n'\npartitions=0", "keyspace.partitions is"),
         (
             "[keyspace]\nname='n'\npartitons=8",
             "keyspace.partitons: unknown; did you mean keyspace.",
@@ -132,7 +132,7 @@ def test_daemons_are_named_or_listed_in_a_file(tmp_path: Path) -> None:
         ("[options]\nkeys='a'", "options.keys: is not for a write"),
         ("[options]\npath='/x'", "options.path: there is no option 'path': a keyspace has"),
         ("[options]\nretrySchedule='-1'", "options.retrySchedule: "),
-        ("job='" + "ü" * 40 + "'", "job: is a name of at most 96 printable characters"),
+        ("job='" + "ü" * 40 + "'", "job: is 1 to 96 printable characters"),
         ("[report]\nevery_s=0", "report.every_s: is a number of seconds above 0"),
     ],
 )
