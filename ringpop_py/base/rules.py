@@ -6,10 +6,10 @@ or an option is read by `Rule.parsed`.
 
 from __future__ import annotations
 
-import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard, TypeVar
 
 from ringpop_py.base.errors import ConfigError
@@ -71,13 +71,10 @@ def _digits(text: str) -> int:
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else -1
 
 
-def whole(least: int, most: int | None = None) -> Rule:
+def whole(least: int, most: float = inf) -> Rule:
     """Return the rule for a whole number from *least* to *most*."""
-    if most is None:
-        return Rule(
-            f"a whole number, {least} or more", lambda v: is_whole(v) and v >= least, _digits
-        )
-    text = f"a whole number from {least:,} to {most:,}"
+    bounds = f", {least} or more" if most == inf else f" from {least:,} to {most:,}"
+    text = f"a whole number{bounds}"
     return Rule(text, lambda v: is_whole(v) and least <= v <= most, _digits)
 
 
@@ -87,10 +84,10 @@ def seconds(least: float, most: float) -> Rule:
     return Rule(text, lambda v: is_number(v) and least <= v <= most, float)
 
 
-def seconds_above_0(most: float = math.inf) -> Rule:
+def seconds_above_0(most: float = inf) -> Rule:
     """Return the rule for a time of *most* seconds, or of any that is finite."""
-    text = "a number of seconds above 0" + (f", {most:g} at most" if most < math.inf else "")
-    return Rule(text, lambda v: is_number(v) and 0 < v <= most and v < math.inf, float)
+    text = "a number of seconds above 0" + (f", {most:g} at most" if most < inf else "")
+    return Rule(text, lambda v: is_number(v) and 0 < v <= most and v < inf, float)
 
 
 def one_of(choices: Collection[str]) -> Rule:
@@ -118,6 +115,9 @@ SWITCH: Final = Rule(
     "true or false", lambda value: type(value) is bool, {"true": True, "false": False}.__getitem__
 )
 TEXT: Final = Rule("text", lambda value: isinstance(value, str))
+SECONDS: Final = Rule(
+    "a number of seconds, 0 or more", lambda v: is_number(v) and 0 <= v < inf, float
+)
 NUMBER: Final = Rule("a number above 0", lambda v: is_number(v) and 0 < v <= NUMBER_MAX, float)
 _OF_DEFAULT: Final = {
     bool: SWITCH,

@@ -291,7 +291,7 @@ def _target(options: _Given) -> Target:
         if options.is_bare:
             text += f". If this is a table of Spark's catalog: {CATALOG_ADVICE}"
         _refuse(text)
-    peers = options.get("bootstrapFile", _peers_in_file, None) or options.get("peers", _peers, None)
+    peers = options.get("bootstrapFile", peers_in_file, None) or options.get("peers", _peers, None)
     schedule_s = options.get("retrySchedule", _seconds, SCHEDULE_S)
     max_retries = options.get("maxRetries", _word(whole(0, 1_000)), MAX_RETRIES)
     check_schedule(max_retries, schedule_s)
@@ -319,7 +319,8 @@ def _peers(text: str) -> tuple[str, ...]:
     return tuple(str(Address.parse(part, what="option peers:")) for part in parts)
 
 
-def _peers_in_file(path: str) -> tuple[str, ...]:
+def peers_in_file(path: str) -> tuple[str, ...]:
+    """Return the daemons that the file at *path* lists. Raises ConfigError if there are none."""
     peers = tuple(str(address) for address in listed_addresses(path))
     if not peers:
         raise ConfigError(f"bootstrap file {path} lists no daemon")

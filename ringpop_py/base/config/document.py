@@ -14,7 +14,7 @@ from ringpop_py.base.errors import ConfigError
 from ringpop_py.base.rules import TEXT, Rule, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 FILE_BYTES_MAX: Final = 1 << 20  # a larger file was named by mistake
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -168,12 +168,17 @@ class TomlTable:
         except ConfigError as error:
             self.problems += (joined(self._path, line) for line in str(error).splitlines())
 
-    def check_names(self, known: Mapping[str, Iterable[str]]) -> None:
-        """Note each unknown name. *known* has the names of each table by its path."""
-        own = list(known[self._path])
+    def check_names(
+        self, known: Mapping[str, Collection[str]], told: Mapping[str, str] | None = None
+    ) -> None:
+        """Note each unknown name. *known* has the names of each table by its path.
+
+        Args:
+            told: what to note of some names.
+        """
         for name in self._values:
-            if name not in own:
-                self.problems.append(self._unknown(name, known))
+            if name not in known[self._path]:
+                self.problems.append((told or {}).get(name) or self._unknown(name, known))
 
     def _unknown(self, name: str, known: Mapping[str, Iterable[str]]) -> str:
         text = f"{joined(self._path, name)}: unknown"

@@ -6,25 +6,14 @@ a number has its unit in its name.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
+from ringpop_py.base import rules
 from ringpop_py.base.address import HOST_PATTERN, Address, DnsLookup, Host
-from ringpop_py.base.rules import (
-    NUMBER_MAX,
-    Checked,
-    Rule,
-    is_number,
-    one_of,
-    printable,
-    ruled,
-    seconds,
-    tuple_of,
-    whole,
-)
+from ringpop_py.base.rules import SECONDS, Checked, Rule, ruled
 
 Consistency = Literal["keys", "checksum", "none"]
 DialectName = Literal["native", "ringpop"]
@@ -40,18 +29,14 @@ SYNC_ROWS_RANGE: Final = (128, 4096)
 """The bounds of `sync_rows_max`: even the lower one holds several buckets (`swim.buckets`)."""
 ANY_LOOPBACK_PORT: Final = Address("127.0.0.1", 0)
 
-PERIOD: Final = seconds(0.001, 60)
+PERIOD: Final = rules.seconds(0.001, 60)
 """Less often, probes detect nothing in time; more often, a node would do nothing but probe."""
-WAIT: Final = seconds(0.001, 600)
+WAIT: Final = rules.seconds(0.001, 600)
 """The rule for how long an answer may take."""
-SHARE: Final = Rule("a number above 0, 1 at most", lambda v: is_number(v) and 0 < v <= 1)
-DELAY: Final = Rule(
-    "a number of seconds, 0 or more", lambda v: is_number(v) and 0 <= v <= NUMBER_MAX
-)
-RETRIES: Final = whole(0)
-SCHEDULE: Final = tuple_of(
-    "a tuple of seconds, each 0 or more", lambda v: is_number(v) and 0 <= v < math.inf
-)
+SHARE: Final = Rule("a number above 0, 1 at most", lambda v: rules.is_number(v) and 0 < v <= 1)
+DELAY: Final = Rule(SECONDS.text, lambda v: SECONDS.sound(v) and v <= rules.NUMBER_MAX)
+RETRIES: Final = rules.whole(0)
+SCHEDULE: Final = rules.tuple_of("a tuple of seconds, each 0 or more", SECONDS.sound)
 SERVICE: Final = Rule(
     # On the wire its length is one byte, and `ringpop` is the node's own service.
     "1 to 255 bytes and not 'ringpop'",
@@ -82,14 +67,14 @@ def _is_label(pair: object) -> bool:
 
 HTTP_URL: Final = Rule("http://HOST:PORT", _is_http_url)
 ADDRESS: Final = Rule("an Address (Address.parse reads 'HOST:PORT')", _is_address)
-ADDRESSES: Final = tuple_of(
+ADDRESSES: Final = rules.tuple_of(
     f"a tuple, each {ADDRESS.text}", lambda v: _is_address(v) or isinstance(v, DnsLookup)
 )
-HOST_NAMES: Final = tuple_of(
+HOST_NAMES: Final = rules.tuple_of(
     "a tuple of host names, each without a port",
     lambda name: isinstance(name, str) and re.fullmatch(HOST_PATTERN, name),
 )
-LABELS: Final = tuple_of("a tuple of (key, value), each text", _is_label)
+LABELS: Final = rules.tuple_of("a tuple of (key, value), each text", _is_label)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +120,7 @@ class GossipConfig(Checked):
     quiet_period_s: float = ruled(2.0, PERIOD)
     ping_timeout_s: float = ruled(1.5, WAIT)
     ping_req_timeout_s: float = ruled(5.0, WAIT)
-    ping_req_size: int = ruled(3, whole(1, 100))
+    ping_req_size: int = ruled(3, rules.whole(1, 100))
     join_timeout_s: float = ruled(1.0, WAIT)
     join_size: int = 3
     join_parallelism: int = 2
@@ -145,7 +130,7 @@ class GossipConfig(Checked):
     faulty_s: float = 24 * 3600.0
     tombstone_s: float = 60.0
     piggyback_factor: int = 15
-    reverse_full_syncs_max: int = ruled(5, whole(1, 1_000))
+    reverse_full_syncs_max: int = ruled(5, rules.whole(1, 1_000))
     eviction_ping_ratio: float = 0.4
     heal_period_s: float = 30.0
     heal_share: float = 3.0
@@ -175,8 +160,8 @@ class GossipConfig(Checked):
     heal_fast_s: float = 2.0
     heal_fast_share: float = 0.25
     delta_sync: bool = True
-    changes_max: int = ruled(256, whole(1, CHANGES_MAX))
-    sync_rows_max: int = ruled(512, whole(*SYNC_ROWS_RANGE))
+    changes_max: int = ruled(256, rules.whole(1, CHANGES_MAX))
+    sync_rows_max: int = ruled(512, rules.whole(*SYNC_ROWS_RANGE))
 
     def _problem(self) -> str:
         ordered = self.damp_reuse < self.damp_suppress <= self.damp_score_max
@@ -233,7 +218,7 @@ class ProxyConfig(Checked):
     in_flight_max: int = 5_000
     body_bytes_max: int = 1 << 20
     replays_max: int = 1_000
-    consistency: Consistency = ruled("keys", one_of(get_args(Consistency)))
+    consistency: Consistency = ruled("keys", rules.one_of(get_args(Consistency)))
 
     def _problem(self) -> str:
         empty = self.max_retries != 0 and not self.retry_schedule_s
@@ -303,8 +288,8 @@ class ShuffleConfig(Checked):
     """
 
     folder: str | None = None
-    memory_bytes: int = ruled(1 << 30, whole(64 << 20, 1 << 50))
-    disk_bytes: int = ruled(1 << 50, whole(1 << 20, 1 << 50))
+    memory_bytes: int = ruled(1 << 30, rules.whole(64 << 20, 1 << 50))
+    disk_bytes: int = ruled(1 << 50, rules.whole(1 << 20, 1 << 50))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,13 +361,13 @@ class Config(Checked):
 
     listen: Address = ruled(ANY_LOOPBACK_PORT, ADDRESS)
     advertise: Address | None = ruled(None, ADDRESS.or_none())
-    name: str | None = ruled(None, printable(NAME_CHARACTERS_MAX).or_none())
-    cluster: str = ruled(None, printable(CLUSTER_CHARACTERS_MAX))  # type: ignore[assignment] # never once it is made
-    dialect: DialectName = ruled("native", one_of(CLUSTERS))
+    name: str | None = ruled(None, rules.printable(NAME_CHARACTERS_MAX).or_none())
+    cluster: str = ruled(None, rules.printable(CLUSTER_CHARACTERS_MAX))  # type: ignore[assignment] # never once it is made
+    dialect: DialectName = ruled("native", rules.one_of(CLUSTERS))
     hosts: tuple[Host, ...] = ruled((), ADDRESSES)
     hosts_file: str | None = None
     labels: tuple[tuple[str, str], ...] = ruled((), LABELS)
-    ring_points: int = ruled(100, whole(1, RING_POINTS_MAX))
+    ring_points: int = ruled(100, rules.whole(1, RING_POINTS_MAX))
     service: str = ruled("app", SERVICE)
     app_url: str | None = ruled(None, HTTP_URL)
     http: Address | None = ruled(None, ADDRESS.or_none())

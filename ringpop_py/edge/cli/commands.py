@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import wraps
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TextIO
 
 from ringpop_py.base.errors import RingpopError
+from ringpop_py.base.rules import SECONDS, Rule, whole
 from ringpop_py.base.texts import printable
 from ringpop_py.base.version import package_version
 
@@ -186,8 +187,6 @@ def _silence(stream: TextIO) -> None:
 # Flags.
 
 
-_Number = TypeVar("_Number", int, float)
-
 SHELLS: Final = ("bash", "zsh", "fish", "tcsh")
 # Messages of argparse, which has no other way to say what was wrong.
 _BAD_CHOICE: Final = re.compile(r"invalid choice: '(?P<word>.*)' \(choose from (?P<choices>.*)\)")
@@ -296,24 +295,21 @@ def _flags_of(parser: argparse.ArgumentParser) -> list[str]:
 # Types of arguments: numbers in range, with a readable error for anything else.
 
 
-def _number(
-    kind: type[_Number], sound: Callable[[_Number], bool], what: str
-) -> Callable[[str], _Number]:
-    def read(text: str) -> _Number:
+def _number(rule: Rule) -> Callable[[str], Any]:
+    def read(text: str) -> Any:  # noqa: ANN401 - a number
         try:
-            value = kind(text)
-        except ValueError:
-            value = kind(-1)  # no *sound* accepts it
-        if not sound(value):
-            raise argparse.ArgumentTypeError(f"{what}, not {text!r}")
-        return value
+            return rule.parsed(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{error}, not {text!r}") from None
 
     return read
 
 
-count: Final = _number(int, lambda value: value >= 1, "a whole number, 1 or more")
-seconds: Final = _number(float, lambda s: 0 <= s < inf, "a number of seconds, 0 or more")
-_milliseconds: Final = _number(float, lambda ms: 0 < ms < inf, "a number of milliseconds above 0")
+count: Final[Callable[[str], int]] = _number(whole(1)._replace(read=int))
+seconds: Final[Callable[[str], float]] = _number(SECONDS)
+_milliseconds: Final[Callable[[str], float]] = _number(
+    Rule("a number of milliseconds above 0", lambda ms: 0 < ms < inf, float)
+)
 
 
 UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
@@ -329,4 +325,4 @@ def size(text: str) -> int:
 
 def period(text: str) -> float:
     """Parse a number of milliseconds, and return it in seconds."""
-    return _milliseconds(text) / 1000
+    return float(_milliseconds(text) / 1000)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from ringpop_py.base.address import Address, Host
+from ringpop_py.base.address import Address
 from ringpop_py.base.config.places import KEY_VARIABLE, default_socket
 from ringpop_py.base.config.settings import (
     PRESETS,
@@ -18,12 +19,11 @@ from ringpop_py.base.config.settings import (
     WireLimits,
 )
 from ringpop_py.base.errors import ConfigError
+from ringpop_py.base.rules import TEXT, Rule
 from ringpop_py.edge.cli.commands import period, seconds, size
 from ringpop_py.member.discovery.hosts import SCHEMES, parse_hosts, read_hosts_file
 
 if TYPE_CHECKING:
-    import argparse
-
     from ringpop_py.member.swim.member import Labels
 
 GROUPS: Final[dict[str, Any]] = {
@@ -41,25 +41,16 @@ KNOWN: Final = {
     **{group: tuple(f.name for f in fields(base)) for group, base in GROUPS.items()},
 }
 """The names that a file may have: at its top, and in each table."""
-NAMED_OTHERWISE: Final = {
-    **{f"{name}_period": f"gossip.{name}_s, in seconds" for name in PERIODS},
-    "client_keyspaces_max": "state.client_keyspaces_max",
-    "client_partitions_max": "state.client_partitions_max",
-    "consistency": "proxy.consistency",
-    "drain_timeout": "drain_timeout_s",
-    "http_host": "http_hosts, a list",
-    "identity": "name",
-    "key": "http_in_key",
-    "keyspaces_max": "state.keyspaces_max",
-    "label": "labels, a table",
-    "partitions_max": "state.partitions_max",
-    "shuffle_disk": "shuffle.disk_bytes",
-    "shuffle_folder": "shuffle.folder",
-    "shuffle_memory": "shuffle.memory_bytes",
+_FORMS: Final = {"http_hosts": "http_hosts, a list", "label": "labels, a table"} | {
+    f"gossip.{name}_s": f"gossip.{name}_s, in seconds" for name in PERIODS
 }
-"""Flags whose settings have other names."""
-FLAGS_ALONE: Final = {"app", "gc_threshold", "log_format", "log_level"}
+"""How a file has settings that their flags write in another way, by `dest`."""
+FLAGS_ALONE: Final = {"app", "config", "gc_threshold", "log_format", "log_level"}
 """Flags that a file cannot set, because they are not part of a `Config`."""
+_LIST: Final = Rule("a list of addresses", lambda value: isinstance(value, list))
+_TEXTS: Final = Rule(
+    "a table of texts", lambda v: isinstance(v, dict) and all(map(TEXT.sound, v.values()))
+)
 HOSTS_VARIABLE: Final = "RINGPOP_HOSTS"
 HOSTS_HELP: Final = (
     "bootstrap file: a JSON array, or lines; or dns://NAME:PORT, srv://_SERVICE._tcp.NAME or "
@@ -196,15 +187,8 @@ def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
     from ringpop_py.base.config.document import TomlTable, read_toml  # noqa: PLC0415 - few have a file
 
     said = read_toml(path)
-    flags_alone = FLAGS_ALONE & said.keys()
-    otherwise = {name: right for name in said if (right := _named_otherwise(name))}
-    rest = {name: said[name] for name in said.keys() - flags_alone - otherwise.keys()}
-    top = TomlTable(rest, "", [])
-    for name, right in otherwise.items():
-        top.problems.append(f"{name}: unknown; in a file this is {right}")
-    for name in sorted(flags_alone):
-        top.problems.append(f"{name!r} can only be set by a flag: --{name.replace('_', '-')}")
-    top.check_names(KNOWN)
+    top = TomlTable(said, "", [])
+    top.check_names(KNOWN, _told_of_flags())
     plain = (flags.get("dialect") or said.get("dialect")) == "ringpop"
     preset = top.choice("preset", list(PRESETS), "ringpop" if plain else "lan")
     settings = {name: _frozen(said[name]) for name in (SETTINGS - ADDRESSES) & said.keys()}
@@ -212,21 +196,17 @@ def _from_file(path: str, flags: dict[str, Any]) -> tuple[Config, set[str]]:
         with top.noting():
             settings[name] = Address.parse(str(said[name]), what=name)
     with top.noting():
-        settings["hosts"] = _hosts(said.get("hosts", []))
+        hosts: list[object] = top.ruled("hosts", _LIST, [])
+        settings["hosts"] = tuple(host for text in hosts for host in parse_hosts(str(text)))
     with top.noting():
-        labels = said.get("labels", {})
-        if not isinstance(labels, dict) or not all(isinstance(v, str) for v in labels.values()):
-            raise ConfigError(f"labels: is a table of texts, not {labels!r}")
-        settings["labels"] = _applications_labels(labels)
+        settings["labels"] = _applications_labels(top.ruled("labels", _TEXTS, {}))
     bases = {**GROUPS, "gossip": PRESETS[flags.get("preset", preset)]}
     for group, base in bases.items():
         table = top.table(group)
         table.check_names(KNOWN)
-        values = {name: table.value(name) for name in KNOWN[group] if name in table}
+        values = {name: _frozen(table.value(name)) for name in KNOWN[group] if name in table}
         with table.noting():
-            settings[group] = replace(
-                base, **{name: _frozen(value) for name, value in values.items()}
-            )
+            settings[group] = replace(base, **values)
     config = Config()  # never used if the settings are refused: that is a problem, raised below
     with top.noting():
         config = Config(**settings)
@@ -239,17 +219,19 @@ def _frozen(value: object) -> Any:  # noqa: ANN401 - of any type that TOML has
     return tuple(value) if isinstance(value, list) else value
 
 
-def _named_otherwise(name: str) -> str:
-    """Return the setting of the flag *name* if it has another name, otherwise an empty text."""
-    flag = name.replace("-", "_")
-    known = flag in KNOWN[""] and flag != name
-    return NAMED_OTHERWISE.get(flag, flag if known else "")
-
-
-def _hosts(value: object) -> tuple[Host, ...]:
-    if not isinstance(value, list):
-        raise ConfigError(f"hosts is a list of addresses, not {value!r}")
-    return tuple(host for text in value for host in parse_hosts(str(text)))
+def _told_of_flags() -> dict[str, str]:
+    """Return what to tell those who write a flag into a file, by the flag's name."""
+    told: dict[str, str] = {}
+    parser = argparse.ArgumentParser(add_help=False)
+    add_node_options(parser)
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to ask
+        setting = _FORMS.get(action.dest, action.dest)
+        for flag in action.option_strings:
+            for name in (flag[2:], flag[2:].replace("-", "_")):
+                told[name] = f"{name}: unknown; in a file this is {setting}"
+    for name in FLAGS_ALONE:
+        told[name] = f"{name!r} can only be set by a flag: --{name.replace('_', '-')}"
+    return told
 
 
 def _applications_labels(labels: dict[str, str]) -> Labels:

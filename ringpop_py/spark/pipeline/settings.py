@@ -13,12 +13,12 @@ from ringpop_py.base.address import Address
 from ringpop_py.base.config.document import Document, TomlTable, read_document
 from ringpop_py.base.errors import ConfigError
 from ringpop_py.base.rules import SWITCH, seconds_above_0, whole
-from ringpop_py.member.discovery.hosts import listed_addresses
 from ringpop_py.spark.options import (
     LOCAL_DAEMON,
     ON_NULL_KEY,
     OPTIONS,
     option_problem,
+    peers_in_file,
     quoted,
     write_options,
 )
@@ -260,9 +260,7 @@ def _peers(top: TomlTable, peer: str) -> tuple[str, ...]:
         top.problem("hosts", "peers and hosts both list daemons: give only one")
     try:
         if hosts is not None:
-            listed = tuple(str(address) for address in listed_addresses(hosts))
-            if not listed:
-                top.problem("hosts", f"{hosts} lists no daemon")
+            return peers_in_file(hosts)
         return tuple(str(Address.parse(text)) for text in listed or (peer,))
     except ConfigError as error:
         top.problem("hosts" if hosts is not None else "peers", str(error))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from math import inf
 from typing import Final, Literal, TypedDict, get_args
 from urllib.parse import quote
 
+from ringpop_py.base import rules
 from ringpop_py.base.errors import ConfigError, KeyspaceConflict
-from ringpop_py.base.rules import NUMBER_MAX, TEXT, Checked, Rule, one_of, ruled, whole
+from ringpop_py.base.rules import Checked, Rule, ruled
 from ringpop_py.state.placement.keys import PARTITIONS_MAX
 
 Mode = Literal["durable", "memory"]
@@ -18,23 +19,21 @@ NAME_QUOTED_MAX: Final = 200
 """The longest name after percent-encoding, since a store keeps it as one part of a key."""
 
 
-def is_name(name: object) -> bool:
-    """Return whether a keyspace can have that *name*."""
+def is_name(name: object, room: int = 0) -> bool:
+    """Return whether a keyspace can have that *name*, followed by *room* other characters."""
     return (
         isinstance(name, str)
-        and 0 < len(name) <= NAME_CHARACTERS_MAX
+        and 0 < len(name) <= NAME_CHARACTERS_MAX - room
         and name.isprintable()
-        and len(quote(name, safe="")) <= NAME_QUOTED_MAX
+        and len(quote(name, safe="")) <= NAME_QUOTED_MAX - room
     )
 
 
 def name_rule(room: int = 0) -> Rule:
-    """Return the rule for a name like a keyspace's that has *room* for so many characters."""
+    """Return the rule for such a name."""
     most, quoted = NAME_CHARACTERS_MAX - room, NAME_QUOTED_MAX - room
-    return Rule(
-        f"1 to {most} printable characters, at most {quoted} when percent-encoded",
-        lambda name: isinstance(name, str) and name and is_name(name + room * "~"),
-    )
+    text = f"1 to {most} printable characters, at most {quoted} when percent-encoded"
+    return Rule(text, lambda name: is_name(name, room))
 
 
 def _exactly(rule: Rule) -> Rule:
@@ -43,11 +42,15 @@ def _exactly(rule: Rule) -> Rule:
 
 
 NAME: Final = name_rule()
-_COUNT: Final = _exactly(whole(1, PARTITIONS_MAX))
-_INTERVAL: Final = Rule(  # true is 1, as stores have had it
-    "a number of seconds above 0", lambda v: isinstance(v, int | float) and 0 < v < math.inf
+_COUNT: Final = _exactly(rules.whole(1, PARTITIONS_MAX))
+# A store may have true, which is 1.
+_INTERVAL: Final = Rule(
+    rules.seconds_above_0().text, lambda v: isinstance(v, int | float) and 0 < v < inf
 )
-_MERGE: Final = Rule("a name, under which a rule is registered (merge_rules.register)", TEXT.sound)
+_TERM: Final = rules.TEXT._replace(text="a name")
+_MERGE: Final = rules.TEXT._replace(
+    text="the name of a rule, registered first (merge_rules.register)"
+)
 
 
 class Settings(TypedDict, total=False):
@@ -93,14 +96,16 @@ class Definition(Checked):
 
     name: str = field(metadata={"rule": NAME})
     partitions: int = ruled(256, _COUNT)
-    mode: Mode = ruled("durable", one_of(get_args(Mode)))
-    strategy: str = ruled("balanced", TEXT)
+    mode: Mode = ruled("durable", rules.one_of(get_args(Mode)))
+    strategy: str = ruled("balanced", _TERM)
     automatic: bool = True
     min_cluster_size: int = ruled(1, _COUNT)
-    max_keys_per_partition: int | None = ruled(None, _exactly(whole(1, NUMBER_MAX)).or_none())
+    max_keys_per_partition: int | None = ruled(
+        None, _exactly(rules.whole(1, rules.NUMBER_MAX)).or_none()
+    )
     checkpoint_interval_s: float = ruled(10.0, _INTERVAL)
     merge: str = ruled("last_writer_wins", _MERGE)
-    creator: str = ruled("", TEXT)
+    creator: str = ruled("", _TERM)
     revision: int = ruled(0, None)
 
     def as_record(self) -> dict[str, object]:

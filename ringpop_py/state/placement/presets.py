@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from ringpop_py.base.errors import ConfigError
-from ringpop_py.base.rules import Rule, is_number
 from ringpop_py.state.placement.definition import Definition, Settings
 from ringpop_py.state.placement.strategies import RING_POINTS_COUNT
 
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from ringpop_py.base.config.settings import GossipConfig
 
 _LONG: Final = 1_000_000_000
-_TIME: Final = Rule(
-    f"a number above 0 and below {_LONG:,}", lambda v: is_number(v) and 0 < v < _LONG
-)
 Number = float | int | None
 """A parameter's value; None for no limit, or for the default."""
 
@@ -94,8 +90,9 @@ def keyspace_preset(name: str, **parameters: Number) -> KeyspacePreset:
         value = found.pop(time, None)
         if value is None:
             continue
-        if problem := _TIME.problem(time, value):
-            raise ConfigError(problem)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 < value < _LONG:
+            raise ConfigError(f"{time} is a number above 0 and below {_LONG}, not {value!r}")
         dead_after_s = value / count_a_second
     changed: dict[str, Any] = {design.parameters[key][0]: found[key] for key in found}
     settings = cast(Settings, design.settings | changed)

@@ -160,7 +160,7 @@ def test_what_cannot_be_used_is_said_in_one_line(arguments: tuple[str, ...], mes
         ("service = 5", "service is 1 to 255 bytes"),
         ("app_url = 5", "app_url is http://HOST:PORT"),
         ("hosts_file = 5", "hosts_file is text"),
-        ("hosts = 5", "hosts is a list"),
+        ("hosts = 5", "hosts: is a list"),
         ("preset = ['lan']", "preset: is 'local', 'lan', 'wan' or 'ringpop'"),
         ("labels = 'x'", "labels"),
         ("[labels]\na = 1", "labels"),
