@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 FILE_BYTES_MAX: Final = 1 << 20  # a larger file was named by mistake
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_CLOSE: Final = 0.6
 _TABLE: Final = Rule("a table", lambda value: isinstance(value, dict))
 _TEXTS: Final = Rule(
     "a list of texts",
@@ -183,10 +182,12 @@ class TomlTable:
     def _unknown(self, name: str, known: Mapping[str, Iterable[str]]) -> str:
         text = f"{joined(self._path, name)}: unknown"
         # First a name of this table that is nearly right, then one that is right in another table.
-        meant = [joined(self._path, match) for match in _close(name, known[self._path])]
+        meant = [
+            joined(self._path, match) for match in get_close_matches(name, known[self._path], 1)
+        ]
         meant += [joined(path, name) for path, names in known.items() if name in names]
         for path, names in known.items():
-            meant += [joined(path, match) for match in _close(name, names)]
+            meant += [joined(path, match) for match in get_close_matches(name, names, 1)]
         if not meant:
             return f"{text}; there are {', '.join(sorted(known[self._path]))}"
         if meant[0] == name:
@@ -215,7 +216,7 @@ class TomlTable:
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
         """Return the value of *name*, one of *choices*."""
-        close = _close(str(self.value(name)), choices)
+        close = get_close_matches(str(self.value(name)), choices, 1)
         meant = f"; did you mean {close[0]!r}?" if close else ""
         return self.ruled(name, one_of(choices), default, meant)
 
@@ -244,7 +245,3 @@ class TomlTable:
                 case _:
                     self.problem(f"{name}.{key}", f"is a text, a number or a flag, not {value!r}")
         return found
-
-
-def _close(word: str, known: Iterable[str]) -> list[str]:
-    return get_close_matches(word, list(known), 1, _CLOSE)

@@ -213,7 +213,7 @@ class ProxyConfig(Checked):
     """
 
     max_retries: int = ruled(3, RETRIES)
-    retry_schedule_s: tuple[float, ...] = ruled((0.0, 1.0, 3.5), SCHEDULE)  # Ringpop's
+    retry_schedule_s: tuple[float, ...] = (0.0, 1.0, 3.5)  # Ringpop's
     timeout_s: float = 30.0
     in_flight_max: int = 5_000
     body_bytes_max: int = 1 << 20
@@ -221,8 +221,11 @@ class ProxyConfig(Checked):
     consistency: Consistency = ruled("keys", rules.one_of(get_args(Consistency)))
 
     def _problem(self) -> str:
+        # Under the name that it has as an option of a request, too.
+        if problem := SCHEDULE.problem("retry_schedule", self.retry_schedule_s):
+            return problem
         empty = self.max_retries != 0 and not self.retry_schedule_s
-        return "retry_schedule_s is empty, but max_retries is not 0" if empty else ""
+        return "retry_schedule is empty, but max_retries is not 0" if empty else ""
 
 
 _USUAL_SCHEDULE_S: Final = ProxyConfig().retry_schedule_s

@@ -128,20 +128,20 @@ def test_every_limit_of_the_wire_is_above_zero(name: str) -> None:
     ("values", "message"),
     [
         ({"max_retries": -1}, "max_retries is a whole number, 0 or more"),
-        ({"retry_schedule_s": ()}, "retry_schedule_s is empty"),
-        ({"retry_schedule_s": (0.0, -1.0)}, "retry_schedule_s is a tuple of seconds"),
-        ({"retry_schedule_s": (float("nan"),)}, "retry_schedule_s is a tuple of seconds"),
-        ({"retry_schedule_s": (float("inf"),)}, "retry_schedule_s is a tuple of seconds"),
+        ({"retry_schedule_s": ()}, "retry_schedule is empty"),
+        ({"retry_schedule_s": (0.0, -1.0)}, "retry_schedule is a tuple of seconds"),
+        ({"retry_schedule_s": (float("nan"),)}, "retry_schedule is a tuple of seconds"),
+        ({"retry_schedule_s": (float("inf"),)}, "retry_schedule is a tuple of seconds"),
         ({"max_retries": "3"}, "max_retries is a whole number, 0 or more, not '3'"),
         ({"max_retries": True}, "max_retries is a whole number, 0 or more, not True"),
-        ({"retry_schedule_s": 1}, "retry_schedule_s is a tuple of seconds, each 0 or more, not 1"),
+        ({"retry_schedule_s": 1}, "retry_schedule is a tuple of seconds, each 0 or more, not 1"),
         (
             {"retry_schedule_s": "1s"},
-            "retry_schedule_s is a tuple of seconds, each 0 or more, not '1s'",
+            "retry_schedule is a tuple of seconds, each 0 or more, not '1s'",
         ),
         (
             {"retry_schedule_s": ("1",)},
-            r"retry_schedule_s is a tuple of seconds, each 0 or more, not \('1',\)",
+            r"retry_schedule is a tuple of seconds, each 0 or more, not \('1',\)",
         ),
         ({"timeout_s": "x"}, "timeout_s is a number above 0, not 'x'"),
         (

@@ -143,7 +143,7 @@ def test_what_cannot_be_used_is_said_in_one_line(arguments: tuple[str, ...], mes
         ("listen = 3000", "listen '3000' is not HOST:PORT"),
         ("ring_points = 'many'", "ring_points is a whole number from 1 to 10,000, not 'many'"),
         ("[proxy]\ntimeout_s = 'x'", r"proxy\.timeout_s is a number above 0, not 'x'"),
-        ("[proxy]\nretry_schedule_s = '1'", r"proxy\.retry_schedule_s is a tuple of seconds"),
+        ("[proxy]\nretry_schedule_s = '1'", r"proxy\.retry_schedule is a tuple of seconds"),
         ("[gossip]\nquiet = 1", r"gossip\.quiet is true or false, not 1"),
         ("[gossip]\nperiod = 1", r"gossip\.period: unknown; did you mean gossip\.period_s\?"),
         ("[gossip]\nperiod_s = -1", "period_s is a number of seconds from 0.001 to 60"),
