@@ -138,19 +138,9 @@ def here_of(ringpop: Ringpop, host: AnyHost) -> dict[str, object]:
     return value
 
 
-def _journal(host: DurableHost) -> dict[str, object]:
-    journal = host.writer.journal
-    return {
-        "name": journal.name,
-        "slots": journal.next_slot - 1,
-        "marked": journal.marked,
-        "length": journal.length,
-        "seals_met": host.driver.seals_met,
-    }
-
-
 def _durable_here(host: DurableHost) -> dict[str, object]:
     steward, written = host.driver.steward, host.checkpointer.counts
+    journal = host.writer.journal
     pauses_s = [pause_us / MICROSECONDS for pause_us in steward.handoff_pauses_us]
     troubles = host.driver.troubles()
     return {
@@ -165,7 +155,13 @@ def _durable_here(host: DurableHost) -> dict[str, object]:
             "failed": written.failed_count,
             "bytes": written.bytes_count,
         },
-        "journal": _journal(host),
+        "journal": {
+            "name": journal.name,
+            "slots": journal.next_slot - 1,
+            "marked": journal.marked,
+            "length": journal.length,
+            "seals_met": host.driver.seals_met,
+        },
         "damaged": _damage_at(host)["damaged"],
         "troubles_count": len(troubles),
         "troubles": [

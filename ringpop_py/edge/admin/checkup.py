@@ -48,6 +48,7 @@ def reach(ringpop: Ringpop, _value: object) -> object:
 
 async def checkup(ringpop: Ringpop, _value: object) -> object:
     """Return the state by which a monitor judges a node, besides that of its other endpoints."""
+    store = metered_store(ringpop)
     return {
         "source": ringpop.name,
         "at": time.time(),
@@ -55,7 +56,7 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
         "log_lines_lost": log.lost_count,
         "cpu_s": time.process_time(),
         "memory_bytes": memory_bytes(),
-        "store_trouble": _store_trouble(ringpop),
+        "store_trouble": "" if store is None else store.trouble,
         "flow_troubles": _flow_troubles(ringpop),
         "disks": await ringpop.disks.usage(),
     }
@@ -63,7 +64,7 @@ async def checkup(ringpop: Ringpop, _value: object) -> object:
 
 def work(ringpop: Ringpop, _value: object) -> object:
     """Return what this node is busy with: its store, its jobs, and all that flows through it."""
-    store = _metered_store(ringpop)
+    store = metered_store(ringpop)
     put = None if store is None else store.seconds["put"]
     listed = () if ringpop.shuffles is None else ringpop.shuffles.load.listed
     return {
@@ -126,12 +127,8 @@ def _jobs(ringpop: Ringpop) -> list[dict[str, object]]:
     return sorted(found, key=lambda job: -float(job["at"]))[:JOBS_MAX]
 
 
-def _store_trouble(ringpop: Ringpop) -> str:
-    store = _metered_store(ringpop)
-    return "" if store is None else store.trouble
-
-
-def _metered_store(ringpop: Ringpop) -> MeteredStore | None:
+def metered_store(ringpop: Ringpop) -> MeteredStore | None:
+    """Return the store of this node, if it has one whose calls are timed."""
     opened = ringpop.keyspaces_on_demand.store
     if opened is None:
         return None

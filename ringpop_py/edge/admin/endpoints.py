@@ -177,7 +177,11 @@ def _stats(ringpop: Ringpop, _value: object) -> object:
             "checksum": ringpop.checksum,
             "members": [_member_stats(member) for member in ringpop.members],
         },
-        "process": {"memory": _memory(), "pid": os.getpid()},
+        # Ringpop reports the heap of Node.js; CPython does not measure its own.
+        "process": {
+            "memory": dict.fromkeys(("rss", "heapTotal", "heapUsed"), checkup.memory_bytes()),
+            "pid": os.getpid(),
+        },
         "protocol": {
             "timing": node.timing(),
             "protocolRate": node.period_us / 1000,
@@ -202,12 +206,6 @@ def _member_stats(member: Member) -> dict[str, object]:
     if member.labels:
         value["labels"] = dict(member.labels)
     return value
-
-
-def _memory() -> dict[str, int]:
-    rss = checkup.memory_bytes()
-    # Ringpop reports the heap of Node.js; CPython does not measure its own.
-    return {"rss": rss, "heapTotal": rss, "heapUsed": rss}
 
 
 def _node(ringpop: Ringpop, _value: object) -> object:

@@ -16,10 +16,9 @@ from ringpop_py.base.errors import ConfigError
 from ringpop_py.base.logs import log
 from ringpop_py.base.values.declared import Meta, Named, Text, convert, replace
 from ringpop_py.base.values.packed import encode_value
-from ringpop_py.net.wire.calls import Answer, Call
+from ringpop_py.net.wire.calls import Call
 
 if TYPE_CHECKING:
-    from ringpop_py.base.errors import CallError
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.net.transport.serving import IncomingCall
     from ringpop_py.node.ringpop import Ringpop
@@ -116,15 +115,12 @@ class Traces:
         body = encode_value("json", {"event": CHECKSUM_EVENT, **record})
         service, to = sink.service_name, Address.parse(sink.host_port)
         call = Call(service, sink.endpoint, b"", body, ttl_s=SINK_TIMEOUT_S, scheme="json")
-        self._ringpop.channel.begin(to, call, _ignore)
+        # A sink that is gone must not disturb the node; the trace expires.
+        self._ringpop.channel.begin(to, call, lambda _outcome: None)
 
     def _drop_expired(self) -> None:
         now = trio.current_time()
         self._expire_at = {sink: at for sink, at in self._expire_at.items() if at > now}
-
-
-def _ignore(_outcome: Answer | CallError) -> None:
-    """A sink that is gone must not disturb the node; the trace expires."""
 
 
 def _trace_in(value: object) -> _TraceBody:

@@ -212,13 +212,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with code 2, and suggest the right word for one that is nearly right."""
-        super().error(self.with_suggestion(message))
+        super().error(message + self.suggestion(message))
 
-    def with_suggestion(self, message: str) -> str:
-        """Return argparse's *message*, with the right word for one that is nearly right."""
-        return message + self._suggestion(message)
-
-    def _suggestion(self, message: str) -> str:
+    def suggestion(self, message: str) -> str:
+        """Return an addition to argparse's *message*: the right word for one nearly right."""
         if found := _BAD_CHOICE.search(message):
             known: Iterable[str] = re.findall(r"[^\s',]+", found["choices"])
         elif found := _BAD_FLAG.search(message):
@@ -244,7 +241,11 @@ def command_parser(
     """Return a parser for *prog* that has ``--version`` and ``--print-completion`` already."""
     parser = kind(prog=prog, **settings)
     parser.add_argument(
-        "--version", action=_Print, text=_version, nargs=0, help="print the version and exit"
+        "--version",
+        action=_Print,
+        text=lambda parser, _: f"{parser.prog} {package_version()}",
+        nargs=0,
+        help="print the version and exit",
     )
     parser.add_argument(
         "--print-completion",
@@ -270,10 +271,6 @@ class _Print(argparse.Action):
     ) -> NoReturn:
         print(self._text(parser, value))
         parser.exit()
-
-
-def _version(parser: argparse.ArgumentParser, _: object) -> str:
-    return f"{parser.prog} {package_version()}"
 
 
 def _completion(parser: argparse.ArgumentParser, shell: object) -> str:

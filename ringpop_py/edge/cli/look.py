@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.errors import ApplicationError, BadRequest, CallError
@@ -32,17 +31,11 @@ KEYSPACE_LOOKUP: Final = "/admin/keyspaces/lookup"
 # Who uses what.
 
 
-@dataclass(slots=True)
-class _Sample:
-    at_s: float
-    counts: dict[str, float] = field(default_factory=dict)
-
-
 class Top:
     """``ringpopctl top``: each member's rates per second. It remembers the last counts."""
 
     def __init__(self) -> None:
-        self._before: dict[str, _Sample] = {}
+        self._before: dict[str, dict[str, float]] = {}
 
     def __call__(self, client: Client, options: argparse.Namespace) -> Output:
         """Return the rates since the last call; the first call measures for `FIRST_S`."""
@@ -79,35 +72,33 @@ class Top:
             before = self._before.get(member["name"])
             if sample is None or before is None:
                 continue
-            counts, apart_s = sample.counts, max(sample.at_s - before.at_s, 1e-3)
+            apart_s = max(sample["at_s"] - before["at_s"], 1e-3)
             rate = {
-                name: (counts[name] - before.counts.get(name, 0.0)) / apart_s
+                name: (sample[name] - before[name]) / apart_s
                 for name in ("cpu_s", "requests", "failed", "pings")
             }
             row |= {
                 "cpu": round(100 * rate["cpu_s"], 1),
-                "memory_mb": round(counts["memory_bytes"] / 1e6, 1),
-                "slow": int(counts["slow"]),
+                "memory_mb": round(sample["memory_bytes"] / 1e6, 1),
+                "slow": int(sample["slow"]),
                 **{name: round(rate[name], 1) for name in ("requests", "failed", "pings")},
             }
         self._before = {name: sample for name, sample in seen.items() if sample is not None}
         return rows
 
 
-def _sampled(said: Mapping[str, Any]) -> _Sample:
+def _sampled(said: Mapping[str, Any]) -> dict[str, float]:
     node, checkup = said["node"], said["checkup"]
     proxy, gossip = node["proxy"], node["gossip"]
-    return _Sample(
-        checkup["at"],
-        {
-            "cpu_s": checkup["cpu_s"],
-            "memory_bytes": checkup["memory_bytes"],
-            "slow": checkup["health_score"],
-            "requests": proxy["handled_here"] + proxy["served"] + proxy["proxied"],
-            "failed": proxy["failures"],
-            "pings": gossip["pings_sent"] + gossip["pings_received"],
-        },
-    )
+    return {
+        "at_s": checkup["at"],
+        "cpu_s": checkup["cpu_s"],
+        "memory_bytes": checkup["memory_bytes"],
+        "slow": checkup["health_score"],
+        "requests": proxy["handled_here"] + proxy["served"] + proxy["proxied"],
+        "failed": proxy["failures"],
+        "pings": gossip["pings_sent"] + gossip["pings_received"],
+    }
 
 
 # Which members are asked about a key, and what they answer.
@@ -134,15 +125,13 @@ def trace(client: Client, options: argparse.Namespace) -> Output:
     heads = ("MEMBER", "SAYS", "PARTITION", "MS", "")
     names = ("member", "owner", "partition", "ms", "trouble")
     text = table(heads, [["-" if row[n] is None else row[n] for n in names] for row in rows])
-    if len(owners) == 1:
+    agree = len(owners) == 1
+    if agree:
         text += f"\nall of {len(answers)} say that {owners.pop()} owns it"
-        agree = True
     elif not owners:
         text += "\nno member names an owner"
-        agree = False
     else:
         text += f"\nthey name {len(owners)} owners: ringpopctl views says who sees which cluster"
-        agree = False
     value = {"key": options.key, "agree": agree, "answers": rows}
     return Output(value, text, ExitCode.OK if agree else ExitCode.DIVERGED)
 

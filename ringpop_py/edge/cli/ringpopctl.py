@@ -91,7 +91,7 @@ class _WrongUsage(Exception):
 
 class _Parser(Parser):
     def error(self, message: str) -> NoReturn:
-        message = self.with_suggestion(message)
+        message += self.suggestion(message)
         raise _WrongUsage(message, f"{self.format_usage()}{self.prog}: error: {message}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringpop_py.edge.cli.commands import ExitCode, Output, members_said, table
+from ringpop_py.edge.cli.commands import ExitCode, Output, members_said, table_of
 
 if TYPE_CHECKING:
     import argparse
@@ -25,16 +25,9 @@ FLOW_HEADS = (
 
 def show(client: Client, options: argparse.Namespace) -> Output:
     """Ask all members for the splits that they read; exit code 3 if one is in trouble."""
-    work, silent = _work_of_all(client)
-    rows = [
-        {**split, "reader": name}
-        for name, said in work.items()
-        for split in said.get("streams", ())
-    ]
-    if options.name is not None:
-        rows = [row for row in rows if row["stream"] == options.name]
+    rows, silent = _rows_of_all(client, "stream", "reader", options.name)
     rows.sort(key=lambda row: (row["stream"], row["split"], row["reader"]))
-    text = table(HEADS, [[row[head.lower()] for head in HEADS] for row in rows])
+    text = table_of(rows, *HEADS)
     if not rows:
         text = "no member reads a stream" + (f" {options.name!r}" if options.name else "")
     return _output("splits", rows, silent, text)
@@ -42,14 +35,7 @@ def show(client: Client, options: argparse.Namespace) -> Output:
 
 def show_dataflows(client: Client, options: argparse.Namespace) -> Output:
     """Ask all members for their parts in dataflows; exit code 3 if one is in trouble."""
-    work, silent = _work_of_all(client)
-    rows = [
-        {**flow, "worker": name}
-        for name, said in work.items()
-        for flow in said.get("dataflows", ())
-    ]
-    if options.name is not None:
-        rows = [row for row in rows if row["dataflow"] == options.name]
+    rows, silent = _rows_of_all(client, "dataflow", "worker", options.name)
     rows.sort(key=lambda row: (row["dataflow"], row["key_groups"] or [1 << 20], row["worker"]))
     shown = [
         {
@@ -59,14 +45,10 @@ def show_dataflows(client: Client, options: argparse.Namespace) -> Output:
         }
         for row in rows
     ]
-    text = table(FLOW_HEADS, [[_cell(row[head.lower()]) for head in FLOW_HEADS] for row in shown])
+    text = table_of(shown, *FLOW_HEADS)
     if not rows:
         text = "no member has a dataflow" + (f" {options.name!r}" if options.name else "")
     return _output("dataflows", rows, silent, text)
-
-
-def _cell(value: object) -> object:
-    return "-" if value is None else value
 
 
 def _output(what: str, rows: list[dict[str, Any]], silent: dict[str, str], text: str) -> Output:
@@ -76,8 +58,16 @@ def _output(what: str, rows: list[dict[str, Any]], silent: dict[str, str], text:
     return Output({what: rows, "silent": silent}, "\n".join(lines), code)
 
 
-def _work_of_all(client: Client) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Return each member's work, by name, and why other members did not report theirs."""
+def _rows_of_all(
+    client: Client, what: str, who: str, only: str | None
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return all members' rows about a *what*, and why other members did not report theirs.
+
+    Args:
+        what: ``stream`` or ``dataflow``.
+        who: the column with the member's name.
+        only: the name of the one to show.
+    """
     value = members_said(client, "work")
     said, why = value["said"], value["silent"]
     silent = {
@@ -85,4 +75,10 @@ def _work_of_all(client: Client) -> tuple[dict[str, dict[str, Any]], dict[str, s
         for row in value["members"]
         if row["name"] not in said
     }
-    return {name: each["work"] for name, each in said.items() if "work" in each}, silent
+    rows = [
+        {**row, who: name}
+        for name, each in said.items()
+        for row in each.get("work", {}).get(f"{what}s", ())
+        if only in (None, row[what])
+    ]
+    return rows, silent

@@ -29,13 +29,14 @@ PARTS: Final = {
 
 
 def page_of(sections: Mapping[str, Any], **more: Any) -> str:  # noqa: ANN401 - a template takes anything
-    """Return the page, which its script keeps up to date; *more*: further names of the template."""
-    return _rendered(sections, **more)
+    """Return the page, which its script keeps up to date.
 
-
-def part_of(part: str, sections: Mapping[str, Any], **more: Any) -> str:  # noqa: ANN401
-    """Return one part of the page."""
-    return _rendered(sections, part=part, **more)
+    Args:
+        more: further names of the template: with *part*, only that part of the page is made.
+    """
+    line = pictures.timeline(sections["events"], sections["head"]["at"])
+    known = {"key": None, "found": None, "still": None, "clock": clock}
+    return _template().render(**{**known, **sections, "timeline": line, **more})
 
 
 def still_of(
@@ -49,7 +50,7 @@ def still_of(
         clock: what stands for an instant of *sections*.
     """
     style = file_of("console.css").decode()
-    return _rendered(sections, still=source, clock=clock, version=version, style=style)
+    return page_of(sections, still=source, clock=clock, version=version, style=style)
 
 
 @cache
@@ -66,12 +67,6 @@ def clock(at: float) -> str:
 def duration(seconds: float) -> str:
     """Return so many seconds as text."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:g} min"  # noqa: PLR2004
-
-
-def _rendered(sections: Mapping[str, Any], **more: Any) -> str:  # noqa: ANN401
-    line = pictures.timeline(sections["events"], sections["head"]["at"])
-    known = {"key": None, "found": None, "still": None, "clock": clock}
-    return _template().render(**{**known, **sections, "timeline": line, **more})
 
 
 @cache

@@ -55,15 +55,13 @@ class RingpopWSGI:
             _set_asker(environ, http.asker_of(asked.headers))
             return self._app(environ, start_response)
         key = self._rule(asked)
-        if key is not None and not self._is_here(key):
-            answer = self._answer(key, asked, environ)
-            if answer is not None:
-                return _started(answer, start_response)
+        if key is not None:
+            ring = self._follower.ring or self._follower.wait(http.RING_S)
+            if ring is None or not ring.is_here(key):
+                answer = self._answer(key, asked, environ)
+                if answer is not None:
+                    return _started(answer, start_response)
         return self._app(environ, start_response)
-
-    def _is_here(self, key: str) -> bool:
-        ring = self._follower.ring or self._follower.wait(http.RING_S)
-        return ring is not None and ring.is_here(key)
 
     def _answer(self, key: str, asked: Incoming, environ: WSGIEnvironment) -> http.OwnAnswer | None:
         """Return our answer; None if the application here is to answer."""

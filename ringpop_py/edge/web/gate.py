@@ -43,7 +43,8 @@ def check_request(method: str, headers: Mapping[str, str], hosts: Collection[str
     """
     check_length(headers)
     host = headers.get("host", "")  # HTTP/1.0 needs none, and browsers do not use it
-    name = _name_in(host)
+    found = _HOST.fullmatch(host.lower())
+    name = host if found is None else found[1] or found[2]  # all of it if it is malformed
     if host and not (name in hosts or is_numeric(name)):
         text = f"no requests are answered for the host {name!r:.100}; --http-host NAME permits one"
         raise HttpRefusal(421, "WrongHost", text)
@@ -59,9 +60,3 @@ def check_length(headers: Collection[str]) -> None:
     if "content-length" in headers and "transfer-encoding" in headers:
         text = "a body has Content-Length or Transfer-Encoding, not both"
         raise HttpRefusal(400, "BadRequest", text, {"connection": "close"})
-
-
-def _name_in(host: str) -> str:
-    """Return the name or address in *host*, in lower case; all of it if it is malformed."""
-    found = _HOST.fullmatch(host.lower())
-    return host if found is None else found[1] or found[2]

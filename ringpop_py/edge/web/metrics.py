@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -23,11 +24,11 @@ from prometheus_client.exposition import choose_encoder
 from ringpop_py.base.logs import log
 from ringpop_py.base.metering import Histogram
 from ringpop_py.base.version import package_version
+from ringpop_py.edge.admin.checkup import metered_store
 from ringpop_py.member.swim.member import Status
 from ringpop_py.state.durable.host import DurableHost
 from ringpop_py.state.keyspaces.shares import has_failed
 from ringpop_py.state.placement.table import PartitionStatus
-from ringpop_py.state.stores.metered import MeteredStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.state.keyspaces.shares import Share
 
+F = TypeVar("F", GaugeMetricFamily, CounterMetricFamily)
 L = TypeVar("L", bound=tuple[str, ...])
 KEYSPACES_MAX: Final = 100
 ENDPOINTS_MAX: Final = 300
@@ -237,10 +239,9 @@ class NodeMetrics:
         yield _gauge("ringpop_dataflow_in_trouble", text, troubles, "dataflow")
 
     def _store(self) -> Iterator[Metric]:
-        opened = self._ringpop.keyspaces_on_demand.store
-        if opened is None or not isinstance(opened.store, MeteredStore):
+        store = metered_store(self._ringpop)
+        if store is None:
             return
-        store = opened.store
         took = {(verb,): seconds for verb, seconds in store.seconds.items()}
         text = "How long the store took, by verb. Of a local store, `get` is not timed."
         yield _histogram("ringpop_store_seconds", text, took, "verb")
@@ -286,20 +287,15 @@ class _Slots:
         return name in self._names
 
 
-def _gauge(name: str, text: str, values: Mapping[L, float], *labels: str) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=labels)
+def _family(kind: type[F], name: str, text: str, values: Mapping[L, float], *labels: str) -> F:
+    family = kind(name, text, labels=labels)
     for label, value in values.items():
         family.add_metric(label, value)
     return family
 
 
-def _counter(name: str, text: str, values: Mapping[L, float], *labels: str) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=labels)
-    for label, value in values.items():
-        family.add_metric(label, value)
-    return family
-
-
+_gauge: Final = partial(_family, GaugeMetricFamily)
+_counter: Final = partial(_family, CounterMetricFamily)
 _OF_DATAFLOWS: Final = (
     (_gauge, "ringpop_dataflow_epoch", "The newest epoch that is complete.", "epoch"),
     (_counter, "ringpop_dataflow_rows", "Rows that the stage here has processed.", "rows"),

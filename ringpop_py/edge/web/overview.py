@@ -61,6 +61,7 @@ class Overview:
 
     Attributes:
         sections: the last overview, by section, as plain values.
+        watchers: how many look.
     """
 
     def __init__(self, ringpop: Ringpop) -> None:
@@ -81,7 +82,7 @@ class Overview:
         """How long recent puts into the store took, by member."""
         self._handovers = activity.Handovers()
         self._moves: list[dict[str, Any]] = []
-        self._watchers = 0
+        self.watchers = 0
         self._wanted = trio.Event()
         self._changed = trio.Event()
         self.made_at = -1e9
@@ -92,17 +93,12 @@ class Overview:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Keep asking members during the block."""
-        self._watchers += 1
+        self.watchers += 1
         self._wanted.set()
         try:
             yield
         finally:
-            self._watchers -= 1
-
-    @property
-    def watchers(self) -> int:
-        """The number of watchers."""
-        return self._watchers
+            self.watchers -= 1
 
     async def fresh(self) -> dict[str, Any]:
         """Return an overview that is at most two periods old."""
@@ -120,7 +116,7 @@ class Overview:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_changes)
             while True:
-                if not self._watchers:
+                if not self.watchers:
                     self._wanted = trio.Event()
                     await self._wanted.wait()
                 await self._look()
@@ -132,7 +128,7 @@ class Overview:
         while True:
             await self._ringpop.next_change()
             await trio.sleep(PERIOD_S if len(self._seen.rows) > LARGE else PERIOD_S / 10)
-            if self._watchers and self.sections:
+            if self.watchers and self.sections:
                 self._show()
 
     # What members say.
@@ -145,7 +141,10 @@ class Overview:
         self._seen.asked = frozenset(member.name for member in asked)
         self._differ_for = self._differ_for + 1 if len(views_of(self._seen)) > 1 else 0
         self._seen.views_differ = self._differ_for >= DIFFER_FOR
-        self._forget({member.name for member in members if member.status in REACHABLE})
+        there = {member.name for member in members if member.status in REACHABLE}
+        for found in self._all_by_name():
+            for name in found.keys() - there:
+                del found[name]
         self.made_at = trio.current_time()
         self._show()
 
@@ -184,11 +183,6 @@ class Overview:
     def _all_by_name(self) -> tuple[dict[str, Any], ...]:
         own = (self._pings, self._settings_at, self._work, self._put_ms)
         return (*self._seen.by_section().values(), *own)
-
-    def _forget(self, there: set[str]) -> None:
-        for found in self._all_by_name():
-            for name in found.keys() - there:
-                del found[name]
 
     # The sections. None has a value that time alone changes, such as an age: a section that stays
     # the same is not sent again.

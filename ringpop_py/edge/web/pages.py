@@ -21,7 +21,7 @@ from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.base.version import package_version
 from ringpop_py.edge.admin import keyspaces
 from ringpop_py.edge.admin.endpoints import CHANGES, REFUSALS
-from ringpop_py.edge.console.page import PARTS, clock, file_of, page_of, part_of
+from ringpop_py.edge.console.page import PARTS, clock, file_of, page_of
 from ringpop_py.edge.web.callers import check_role
 from ringpop_py.edge.web.forms import Wanted
 from ringpop_py.edge.web.overview import text_of_event
@@ -185,7 +185,7 @@ class ConsoleRoutes:
             for part, of in PARTS.items() if sections else ():
                 same = before and all(sections[name] is before[name] for name in of)
                 if not same:  # in a large cluster, some sections are made less often
-                    self._html[part] = part_of(part, sections)
+                    self._html[part] = page_of(sections, part=part)
             self._rendered_of = sections
         return self._html
 
@@ -196,7 +196,7 @@ class ConsoleRoutes:
         if key is None:
             raise bad_request("say which key: ?key=KEY")
         sections = await self._overview.fresh()
-        return _html(part_of("found", sections, found=self._found(key)))
+        return _html(page_of(sections, part="found", found=self._found(key)))
 
     async def _why(self, request: Request) -> Response:
         """Show who changed a member's status, when, and on which evidence."""

@@ -125,7 +125,9 @@ class App:
                     check_request(request.method, request.headers, self._hosts)
                     request.state.identity = self._callers.identify(request)
                     request.state.callers = self._callers
-                self._check_ending(request)
+                # `/alive`, `/ready` and `/health` are answered to the end.
+                if self._ending.closing and request.scope["path"].startswith("/keyspaces"):
+                    return refused(HttpRefusal(503, "Ending", ENDING_TEXT))
                 return await endpoint(request)
             except REFUSALS as error:
                 return refused(error)
@@ -138,11 +140,6 @@ class App:
                 self._served_count -= 1
 
         return guarded
-
-    def _check_ending(self, request: Request) -> None:
-        # `/alive`, `/ready` and `/health` are answered to the end.
-        if self._ending.closing and request.scope["path"].startswith("/keyspaces"):
-            raise HttpRefusal(503, "Ending", ENDING_TEXT)
 
 
 def with_close(send: Send, ending: Ending) -> Send:

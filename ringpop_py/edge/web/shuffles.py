@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -133,17 +132,12 @@ class ShuffleRoutes:
         version = Query(request, "version").text("version")
         if version is None or not version.isdecimal():
             raise bad_request("say by which version you go: ?version=N, of GET /shuffles/NAME")
-        number = _number(request, "interval")
-        read = partial(_read, number=number, version=int(version))
-        body, current = await self._run(request, read)
+        about = _number(request, "interval"), int(version)
+        body, current = await self._run(request, lambda client: client.read(*about))
         if body is None:
             message = f"version {version} is not the current one, {current}: read it again"
             raise HttpRefusal(400, "VersionDiffers", message, {"version": str(current)})
         return Response(body, media_type=ARROW_TYPE)
-
-
-def _read(client: ByHand, *, number: int, version: int) -> tuple[bytes | None, int]:
-    return client.read(number, version)
 
 
 def _number(request: Request, what: str) -> int:
