@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ringpop_py.base.values.operations import Value
-    from ringpop_py.flow.dataflow.channels import Line
     from ringpop_py.flow.dataflow.sinks import Sink
     from ringpop_py.flow.dataflow.stage import Process, Stage
     from ringpop_py.flow.exchange.elements import Element, Hop
@@ -83,7 +82,7 @@ class Dataflow:
     def status(self) -> dict[str, Any]:
         """Return its progress here, as plain values."""
         record, part = self.record, self._part
-        offsets = {} if part is None else part.offsets()
+        offsets = {} if part is None else part.exchange.splits
         return {
             "dataflow": self.name,
             "worker": str(self._me),
@@ -91,9 +90,11 @@ class Dataflow:
             "epoch": None if record is None else record.epoch,
             "run": None if part is None else part.record.run,
             "workers": [] if record is None else list(record.names),
-            "key_groups": [] if part is None else [part.groups.start, part.groups.stop],
+            "key_groups": []
+            if part is None
+            else [part.exchange.groups.start, part.exchange.groups.stop],
             "splits": {label_of(each): at for each, at in offsets.items()},
-            "watermark": None if part is None else part.watermark,
+            "watermark": None if part is None else part.exchange.watermark,
             **self._counts(),
             "trouble": "" if part is None else part.trouble(),
         }
@@ -104,14 +105,14 @@ class Dataflow:
         if part is None:
             return before
         return {
-            "rows": before["rows"] + part.rows_count,
-            "late": before["late"] + part.late_count,
+            "rows": before["rows"] + part.runner.rows_count,
+            "late": before["late"] + part.runner.context.late_count,
             "refused": before["refused"] + part.refused_count,
         }
 
     def state(self) -> dict[str, Value]:
         """Return the state of the keys of this worker as it is now, ahead of the last epoch."""
-        return {} if self._part is None else dict(self._part.state.values)
+        return {} if self._part is None else dict(self._part.runner.state.values)
 
     # For other workers.
 
@@ -215,9 +216,7 @@ class Dataflow:
 
 def _with_state(former: Part | None, record: EpochRecord) -> Part | None:
     """Return *former*, if it still has the state of the cut from which *record* goes on."""
-    if former is None or former.clean_at is None or former.clean_at != record.cut:
-        return None
-    return former
+    return former if former is not None and former.clean_at == record.cut else None
 
 
 class Dataflows:
@@ -256,10 +255,6 @@ class Dataflows:
         flow = self.flows.get(hop.flow)
         taken = Taken(taken=False) if flow is None else await flow.element(hop, element)
         return Answer(ok=True, arg3=encode(taken))
-
-    def line(self, to: str) -> Line:
-        """Return the line to the worker *to*."""
-        return CallLine(to, self._ringpop.channel, self._ringpop.address_of)
 
     def serve_flight(self) -> None:
         """Accept elements over Arrow Flight as well from now on. Raises ConfigError."""
@@ -354,7 +349,7 @@ def start_dataflow(  # noqa: PLR0913 - options of one dataflow, by name
         refused=refused,
         me=me,
         checkpoints=checkpoints,
-        line_to=flows.line,
+        line_to=lambda to: CallLine(to, ringpop.channel, ringpop.address_of),
         read_limiter=trio.CapacityLimiter(1),
         stage_limiter=trio.CapacityLimiter(1),
         sink_limiter=trio.CapacityLimiter(1),

@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
@@ -89,6 +90,8 @@ class Part:
         former: the part before, if it still has the state at the cut from which the run begins.
 
     Attributes:
+        exchange: decides what follows from what comes.
+        runner: the stage, with its state.
         incoming: the channels for elements of other workers.
         scope: cancelled to end the part.
         troubles: the texts of present troubles, by place.
@@ -109,17 +112,17 @@ class Part:
         self.has_ended = False
         self.clean_at: int | None = None
         self._plan = plan
-        self._run: WorkerRun[Row] = WorkerRun(
+        self.exchange: WorkerRun[Row] = WorkerRun(
             record,
             plan.me.name,
-            key_of=_key_of,
+            key_of=attrgetter("key"),
             lateness=plan.lateness,
             idle_after=plan.idle_after_s,
         )
         self._number = record.names.index(plan.me.name)
-        kept = StageState() if former is None else former.state
-        self._had = range(0) if former is None else former.groups
-        self._runner = StageRunner(plan.stage, kept, record.watermark)
+        kept = StageState() if former is None else former.runner.state
+        self._had = range(0) if former is None else former.exchange.groups
+        self.runner: StageRunner = StageRunner(plan.stage, kept, record.watermark)
         self._outgoing = {
             name: Outgoing(plan.name, record, plan.me, plan.line_to(name))
             for name in record.names
@@ -139,35 +142,6 @@ class Part:
 
     # What others see.
 
-    @property
-    def state(self) -> StageState:
-        """The state of the stage."""
-        return self._runner.state
-
-    @property
-    def watermark(self) -> int | None:
-        """The watermark of the stage."""
-        return self._run.watermark
-
-    @property
-    def rows_count(self) -> int:
-        """The number of rows that the stage has processed in this run."""
-        return self._runner.rows_count
-
-    @property
-    def late_count(self) -> int:
-        """The number of rows that came too late in this run."""
-        return self._runner.context.late_count
-
-    @property
-    def groups(self) -> range:
-        """The key groups of this worker."""
-        return self._run.groups
-
-    def offsets(self) -> dict[str, int]:
-        """Return the position up to which each split of this worker was read."""
-        return self._run.splits
-
     def aligned(self) -> tuple[int, Aligned | None]:
         """Return the epoch after the newest record, and our part of it, once it may end."""
         epoch = self.record.epoch + 1
@@ -178,14 +152,14 @@ class Part:
 
     def tell(self, tell: Tell) -> None:
         """Follow a message of a leader."""
-        if tell.epoch is not None and tell.epoch > self._run.epoch:
+        if tell.epoch is not None and tell.epoch > self.exchange.epoch:
             self._barrier = tell
             self._rouse()
 
     def saw(self, record: EpochRecord) -> None:
         """Go on with a newer record of this run."""
         self.record = record
-        self._run.resume()
+        self.exchange.resume()
         self._rouse()
         if self._nursery is not None:
             mine = [output for output in record.outputs if output.number == self._number]
@@ -220,7 +194,7 @@ class Part:
 
     async def _load(self, record: EpochRecord) -> None:
         """Load the state of the key groups that this worker has now, and had not."""
-        state, run, checkpoints = self._runner.state, self._run, self._plan.checkpoints
+        state, run, checkpoints = self.runner.state, self.exchange, self._plan.checkpoints
 
         def is_mine(key: str) -> bool:
             return run.router.group_of(key) in run.groups
@@ -258,14 +232,24 @@ class Part:
 
     async def _stored(self, call: Callable[[], Awaitable[T]]) -> T:
         """Return the result of *call*, retried until the store answers. Raises StateDamaged."""
+        return await self._retried("store", call, StoreUnavailable, str)
+
+    async def _retried(
+        self,
+        where: str,
+        call: Callable[[], Awaitable[T]],
+        kind: type[Exception],
+        text_of: Callable[[Exception], str],
+    ) -> T:
+        """Return the result of *call*; while it raises *kind*, that is the trouble of *where*."""
         pause_s = AGAIN_S
         while True:
             try:
                 found = await call()
-            except StoreUnavailable as error:
-                self._note("store", str(error))
+            except kind as error:
+                self._note(where, text_of(error))
             else:
-                self._note("store", "")
+                self._note(where, "")
                 return found
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, AGAIN_S_MAX)
@@ -302,8 +286,8 @@ class Part:
             wake, told = self._wake, self._barrier
             if told is not None and told.epoch is not None:
                 self._barrier = None
-                await self._send(self._run.end_epoch(told.epoch, last=told.last))
-            if self._run.paused:
+                await self._send(self.exchange.end_epoch(told.epoch, last=told.last))
+            if self.exchange.paused:
                 await wake.wait()
                 continue
             if trio.current_time() >= look_at:
@@ -313,7 +297,7 @@ class Part:
                 pause_s = IDLE_S
             else:
                 if "source" not in self.troubles:
-                    await self._send(self._run.look(trio.current_time()))
+                    await self._send(self.exchange.look(trio.current_time()))
                 with trio.move_on_after(pause_s):
                     await wake.wait()
                 pause_s = min(2 * pause_s, IDLE_S_MAX)
@@ -326,16 +310,16 @@ class Part:
         else:
             self._note("source", "")
             now, awaits = trio.current_time(), getattr(self._plan.source, "awaits", False)
-            wanted = wanted_of(self._run, splits, now)
-            await self._send(self._run.find(wanted, now, awaits=awaits))
-            for split in self.troubles.keys() - SOURCES - self._run.splits.keys():
+            wanted = wanted_of(self.exchange, splits, now)
+            await self._send(self.exchange.find(wanted, now, awaits=awaits))
+            for split in self.troubles.keys() - SOURCES - self.exchange.splits.keys():
                 self._note(split, "")  # it is gone, or another worker's
 
     async def _read_all(self) -> bool:
         """Read each split once, or up to the next barrier; return whether records came."""
         was_any = False
-        for split, after in self.offsets().items():
-            if self._barrier is not None or self._run.paused:
+        for split, after in self.exchange.splits.items():
+            if self._barrier is not None or self.exchange.paused:
                 return True
             if split in self._stopped:
                 continue
@@ -344,17 +328,17 @@ class Part:
                 sends = await self._in_reader(partial(self._read_some, split, after, now))
             except SourceFailed as error:
                 self._note(split, str(error))
-                await self._send(self._run.unread(split))
+                await self._send(self.exchange.unread(split))
                 continue
             if sends is not None:
                 was_any = True
                 await self._send(sends)
             if split in self._stopped:
-                await self._send(self._run.unread(split))
+                await self._send(self.exchange.unread(split))
                 continue
             self._note(split, "")
             if sends is None:
-                self._run.quiet(split, trio.current_time())
+                self.exchange.quiet(split, trio.current_time())
         return was_any
 
     async def _in_reader(self, function: Callable[[], T]) -> T:
@@ -383,7 +367,7 @@ class Part:
         if upto == after:
             return None
         times = [row.time for row in rows if row.time is not None]
-        sends = self._run.read(split, rows, upto, max(times, default=None), now)
+        sends = self.exchange.read(split, rows, upto, max(times, default=None), now)
         return [each for send in sends for each in self._packed(send)]
 
     def _refuse(self, split: str, record: Record | BadRecord, why: str) -> bool:
@@ -415,10 +399,10 @@ class Part:
         """Process the elements of *worker*, in order, until cancelled."""
         receiver = self.incoming.receiver(worker)
         async for element in receiver:
-            while worker in self._run.blocked:
+            while worker in self.exchange.blocked:
                 await self._unblocked.wait()
             async with self._turn:
-                await self._do(self._run.receive(worker, element, trio.current_time()))
+                await self._do(self.exchange.receive(worker, element, trio.current_time()))
 
     async def _do(self, steps: Sequence[Step]) -> None:
         if not steps:
@@ -433,27 +417,32 @@ class Part:
         for step in steps:
             if isinstance(step, Process):
                 batch = step.batch
-                self._runner.process(batch if isinstance(batch, list) else rows_in(batch))
+                self.runner.process(batch if isinstance(batch, list) else rows_in(batch))
             elif isinstance(step, Advance):
-                self._runner.advance(step.time)
+                self.runner.advance(step.time)
 
     async def _keep(self, epoch: int) -> None:
         """Keep the present state and the results; go on while they are put."""
-        runner, run = self._runner, self._run
+        runner, run = self.runner, self.exchange
         whole = self._is_whole_due
         (state, is_whole), emitted = await self._in_stage(
             lambda: (runner.state.keep(whole=whole), runner.take_emitted())
         )
-        _tell_late(self._plan.name, epoch, *runner.take_late())
+        count, one = runner.take_late()
+        if count:
+            name = self._plan.name
+            text = f"{count} records of epoch {epoch}, which came too late: {one}"
+            text = f"dataflow {name} has left out {text}"
+            log.warning("dataflow-late", text=text, dataflow=name, count=count)
         self._is_whole_due = False
         self.clean_at = epoch
-        name = partial(object_name, epoch, number=self._number, life=self._plan.me.life)
-        objects = {name(kind="state"): state} if state else {}
+        named = partial(object_name, epoch, number=self._number, life=self._plan.me.life)
+        objects = {named(kind="state"): state} if state else {}
         groups = run.groups
         part = StatePart(groups.start, groups.stop, tuple(objects))
         output = None
         if emitted and self._plan.sink is not None:
-            output = Output(epoch, self._number, name(kind="output"))
+            output = Output(epoch, self._number, named(kind="output"))
             objects[output.place] = packed_rows(emitted)
         aligned = Aligned(part, is_whole, run.offsets, run.watermark, output, run.times)
         assert self._nursery is not None
@@ -474,31 +463,11 @@ class Part:
         if plan.sink is not None:
             for output in outputs:
                 payload = await self._stored(partial(plan.checkpoints.get_object, output.place))
-                rows = rows_of(payload)
-                await self._deliver_one(Sent(plan.name, output.epoch, output.number, rows))
+                sent = Sent(plan.name, output.epoch, output.number, rows_of(payload))
+                bring = partial(self._deliver_one, plan.sink, sent)
+                await self._retried("sink", bring, Exception, one_line)
         self._delivered = epoch
 
-    async def _deliver_one(self, sent: Sent) -> None:
-        plan, pause_s = self._plan, AGAIN_S
-        assert plan.sink is not None
-        while True:
-            try:
-                with self._call_of("sink"):
-                    await deliver(plan.sink, sent, plan.sink_limiter)
-            except Exception as error:  # noqa: BLE001 - of the application's own function
-                self._note("sink", one_line(error))
-            else:
-                self._note("sink", "")
-                return
-            await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, AGAIN_S_MAX)
-
-
-def _tell_late(name: str, epoch: int, count: int, one: str) -> None:
-    if count:
-        text = f"dataflow {name} has left out {count} records of epoch {epoch}, which came too late"
-        log.warning("dataflow-late", text=f"{text}: {one}", dataflow=name, count=count)
-
-
-def _key_of(row: Row) -> str:
-    return row.key
+    async def _deliver_one(self, sink: Sink, sent: Sent) -> None:
+        with self._call_of("sink"):
+            await deliver(sink, sent, self._plan.sink_limiter)

@@ -155,7 +155,7 @@ class StageRunner:
             by_key.setdefault(row.key, []).append(row)
         state, context, process = self.state, self.context, self._stage.process
         for key, mine in by_key.items():
-            context.key, context._wake = key, state.wake_of(key)  # noqa: SLF001 - of this module
+            context.key, context._wake = key, state.wakes.get(key)  # noqa: SLF001 - of this module
             value = process(state.values.get(key), mine, context)
             self._set(key, value)
         self.rows_count += len(rows)

@@ -21,11 +21,12 @@ class StageState:
 
     Attributes:
         values: the values by key.
+        wakes: when each key is to be woken, if it is.
     """
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
-        self._wakes: dict[str, int] = {}
+        self.wakes: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []
         self._changed: set[str] = set()
         self._kept_count: int | None = None
@@ -39,21 +40,17 @@ class StageState:
         else:
             self.values[key] = value
         if wake is None:
-            self._wakes.pop(key, None)
-        elif self._wakes.get(key) != wake:
-            self._wakes[key] = wake
+            self.wakes.pop(key, None)
+        elif self.wakes.get(key) != wake:
+            self.wakes[key] = wake
             heapq.heappush(self._heap, (wake, key))
-            if len(self._heap) > 2 * len(self._wakes) + HEAP_SLACK:
-                self._heap = [(wake, key) for key, wake in self._wakes.items()]
+            if len(self._heap) > 2 * len(self.wakes) + HEAP_SLACK:
+                self._heap = [(wake, key) for key, wake in self.wakes.items()]
                 heapq.heapify(self._heap)
-
-    def wake_of(self, key: str) -> int | None:
-        """Return when *key* is to be woken."""
-        return self._wakes.get(key)
 
     def due(self, time: int) -> list[str]:
         """Remove and return the keys to be woken at *time* or before, the earliest first."""
-        heap, wakes, found = self._heap, self._wakes, list[str]()
+        heap, wakes, found = self._heap, self.wakes, list[str]()
         while heap and heap[0][0] <= time:
             wake, key = heapq.heappop(heap)
             if wakes.get(key) == wake:
@@ -70,7 +67,7 @@ class StageState:
         count = self._kept_count
         is_whole = whole or count is None or count > WHOLE_EVERY * len(self.values)
         keys = self.values.keys() if is_whole else self._changed
-        rows = [(key, self.values.get(key), self._wakes.get(key)) for key in keys]
+        rows = [(key, self.values.get(key), self.wakes.get(key)) for key in keys]
         self._kept_count = 0 if is_whole or count is None else count + len(rows)
         self._changed = set()
         return (encode_value("msgpack", rows) if rows or is_whole else b""), is_whole
@@ -91,4 +88,4 @@ class StageState:
         """Forget the keys for which *is_mine* does not hold."""
         for key in [key for key in self.values if not is_mine(key)]:
             del self.values[key]
-            self._wakes.pop(key, None)
+            self.wakes.pop(key, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
@@ -12,9 +12,10 @@ from ringpop_py.base.values.operations import MARK_CLOSED, Outcome, Span
 from ringpop_py.flow.streams.source import NamedSplit, number_of, original_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ringpop_py.base.errors import KeyspaceError
+    from ringpop_py.flow.exchange.run import WorkerRun
     from ringpop_py.flow.streams.source import BadRecord, Record
 
 AGAIN_S: Final = 0.05
@@ -155,18 +156,8 @@ def mark_in(outcome: Outcome) -> int:
     return mark
 
 
-class Offsets(Protocol):
-    """A run of a dataflow, which knows itself how far it has read."""
-
-    def take_over(self, split: str, formers: Iterable[str], now: float) -> bool:
-        """Have *split* go on where *formers* are; return whether it was read before."""
-
-    def known_like(self, alias: str) -> list[str]:
-        """Return the names of splits with *alias*."""
-
-
-def wanted_of(run: Offsets, splits: Sequence[str], now: float) -> list[str]:
-    """Return those of *splits* that are to be read, after *run* has taken over former names."""
+def wanted_of(run: WorkerRun[Any], splits: Sequence[str], now: float) -> list[str]:
+    """Return those of *splits* that a dataflow's *run* is to read, once it has former names."""
     present = set(splits)
     wanted: list[str] = []
     for split in splits:

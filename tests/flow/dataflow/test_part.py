@@ -90,7 +90,7 @@ async def test_a_part_that_ends_while_it_loads_hands_no_state_on() -> None:
             nursery.start_soon(part.run)
             await objects.asked.wait()
             part.scope.cancel()
-        assert part.state.values == {"k": 1, "j": 1}  # half of it
+        assert part.runner.state.values == {"k": 1, "j": 1}  # half of it
         assert _with_state(part, again) is None
 
         objects.may_go_on.set()
@@ -100,7 +100,7 @@ async def test_a_part_that_ends_while_it_loads_hands_no_state_on() -> None:
             while whole.clean_at is None:
                 await trio.sleep(0.01)
             whole.scope.cancel()
-        assert whole.state.values == {"k": 99, "j": 1, "new": 5}
+        assert whole.runner.state.values == {"k": 99, "j": 1, "new": 5}
         assert _with_state(whole, replace(again, epoch=9, run=9)) is whole
         assert _with_state(whole, replace(again, epoch=9, run=9, cut=9)) is None
 
@@ -111,7 +111,7 @@ async def test_a_part_that_ends_while_it_loads_hands_no_state_on() -> None:
             while kept.clean_at is None:
                 await trio.sleep(0.01)
             kept.scope.cancel()
-        assert kept.state.values == {"k": 99, "j": 1, "new": 5}
+        assert kept.runner.state.values == {"k": 99, "j": 1, "new": 5}
 
 
 async def test_an_element_that_comes_again_is_in_the_queue_once() -> None:
