@@ -165,7 +165,7 @@ async def _running(
     by_tcp = network is None or isinstance(network, CutNetwork)
     bound, advertised = await _listening(channel, config, credentials, by_tcp=by_tcp)
     if beside is not None:
-        channel.listen_at(beside)
+        channel.listeners.append(beside)
     channel.host_port = advertised
     # A network that the caller passed has its own names, which DNS does not know.
     resolving = _resolving_for(advertised.host) if by_tcp else None

@@ -96,6 +96,7 @@ class Channel:
         knows_host: returns whether a host, as the network knows it, may use the reserve; by default
             only this machine may.
         handlers: what answers which calls.
+        listeners: accept connections when the channel runs; `listen` adds those of an address.
         links: all connections.
         calls_sent: how many calls were begun, however they ended.
     """
@@ -134,7 +135,7 @@ class Channel:
             accept=accept,
             budget=Budget(self.limits.assembling_bytes_max),
         )
-        self._listeners: list[Listener] = []
+        self.listeners: list[Listener] = []
         self._nursery: trio.Nursery | None = None
         self._dials = False
 
@@ -154,20 +155,16 @@ class Channel:
             raise ConfigError(
                 f"cannot listen on {address}: {why}; free it, or choose another address"
             ) from None
-        self._listeners += listeners
+        self.listeners += listeners
         bound = address._replace(port=listeners[0].address.port)
         self.host_port = self.host_port or bound
         return bound
 
     def close(self) -> None:
         """Stop listening; all that a channel that never ran has to do."""
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.close()
-        self._listeners.clear()
-
-    def listen_at(self, listener: Listener) -> None:
-        """Accept connections from *listener*, too; call this before `run`."""
-        self._listeners.append(listener)
+        self.listeners.clear()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Accept and dial until cancelled; then close everything."""
@@ -175,7 +172,7 @@ class Channel:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self.wheel.run)
                 self._nursery.start_soon(self.flusher.run)
-                for listener in self._listeners:
+                for listener in self.listeners:
                     self._nursery.start_soon(self._accept_from, listener)
                 self._dials = True
                 task_status.started()
@@ -254,7 +251,7 @@ class Channel:
     def identity_at(self, address: Address) -> Identity | None:
         """Return the identity that answers calls to *address*, if it had to be proved."""
         link = self.links.routes.get(address)
-        return None if link is None else link.identity
+        return None if link is None else link.incoming.identity
 
     def give_up_calls(self, to: Address, which: Callable[[Call], bool], why: str) -> None:
         """End calls to *to*, which is believed to be gone, as if it had been silent for too long.
@@ -373,7 +370,7 @@ class Channel:
         """Note that the peer has introduced itself."""
         if link.connection.initiates:
             self.on_dialed(link.connection.init_headers, headers)
-        identity = link.identity
+        identity = link.incoming.identity
         # Only a member of that address is believed: our calls to it use this connection then.
         if link.address is None and (identity is None or identity.role is Role.MEMBER):
             address = _listening_address(link.connection.peer_host_port)

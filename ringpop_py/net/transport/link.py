@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ringpop_py.base.address import Address
-    from ringpop_py.net.security.identity import Identity
     from ringpop_py.net.transport.calls import PendingCall
     from ringpop_py.net.transport.network import Stream
     from ringpop_py.net.wire.calls import Call
@@ -151,11 +150,6 @@ class PeerLink:
     def sending(self) -> bool:
         """Whether bytes are queued that the peer gets when it reads."""
         return self.ready and self.writer.unsent_bytes > 0
-
-    @property
-    def identity(self) -> Identity | None:
-        """Who the peer has proved to be, once the connection is up; None if it did not have to."""
-        return self.incoming.identity
 
     def peer_name(self) -> str:
         """Return the peer's name for people: where it listens, or else its host."""

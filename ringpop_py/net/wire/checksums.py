@@ -59,14 +59,10 @@ def _fastest_crc32c() -> Checksum:
     return crc32c_portable
 
 
-def _farmhash(data: bytes, seed: int) -> int:
-    return hash32_with_seed(data, seed) if seed else fingerprint32(data)
-
-
 _CHECKSUMS: Final[dict[int, Checksum]] = {
     NONE: lambda _data, _value: 0,
     CRC32: zlib.crc32,
-    FARMHASH: _farmhash,
+    FARMHASH: lambda data, seed: hash32_with_seed(data, seed) if seed else fingerprint32(data),
 }
 
 

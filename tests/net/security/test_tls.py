@@ -147,7 +147,7 @@ async def test_two_with_one_key_talk_and_know_each_other(keys: Keys) -> None:
             body = os.urandom(size)
             assert (await both.a.call(B, call(body))).arg3 == body
         (link,) = both.b.links
-        assert link.identity == Identity("c", Role.MEMBER, "a")
+        assert link.incoming.identity == Identity("c", Role.MEMBER, "a")
         assert both.a.identity_at(B) == Identity("c", Role.MEMBER, "b")
         assert both.told == []
 
@@ -208,7 +208,7 @@ async def test_plain_connections_are_accepted_and_made_if_that_is_asked_for(keys
         async with pair(a, b) as both:
             assert (await both.a.call(B, call())).arg3 == b"hello"
             (link,) = both.b.links
-            proved.append(link.identity is not None)
+            proved.append(link.incoming.identity is not None)
 
     assert proved == [False, False, True, False, True]
 

@@ -88,7 +88,7 @@ async def test_a_refused_connection_fails_at_once(nursery: trio.Nursery) -> None
     a, _ = await start(nursery)
     spare = Channel(process_name="x")
     closed = await spare.listen(ANY_PORT)
-    for listener in spare._listeners:
+    for listener in spare.listeners:
         listener.close()
     outcomes: list[Answer | CallError] = []
 
