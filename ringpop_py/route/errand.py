@@ -134,11 +134,6 @@ class Tried:
     last: RingpopError | None = None
     to: str = ""
 
-    @property
-    def was_redirected_once(self) -> bool:
-        """Whether the only attempt was answered with the name of another owner."""
-        return self.attempts_count == self.redirects_count == 1
-
     def meet(self, error: RingpopError, to: str) -> None:
         """Note that an attempt at the member *to* ended with *error*."""
         self.attempts_count += 1
@@ -236,7 +231,7 @@ class RelayPolicy(DeadlinePolicy):
 
     def asks_owner(self, tried: Tried) -> bool:
         """See `DeadlinePolicy`."""
-        return tried.was_redirected_once
+        return tried.attempts_count == tried.redirects_count == 1
 
     def wait_us(self, to: str, left_us: int) -> int:
         """See `DeadlinePolicy`."""

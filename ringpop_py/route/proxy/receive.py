@@ -149,14 +149,11 @@ class ProxyServer:
             raise BadRequest("a request to be routed needs a key")
         try:
             request = Request(incoming.endpoint, incoming.arg3, head.headers)
-        except ConfigError as error:
-            raise BadRequest(str(error)) from None
-        owners = self._proxy.owners_for(head)
-        # The client waits no longer, so a retry after that would be wasted.
-        options = received_options(head, incoming.deadline - trio.current_time())
-        try:
+            owners = self._proxy.owners_for(head)
+            # The client waits no longer, so a retry after that would be wasted.
+            options = received_options(head, incoming.deadline - trio.current_time())
             reply = await self._proxy.proxy(head.keys, request, owners=owners, **options)
-        except ConfigError as error:  # its options
+        except ConfigError as error:  # the request, or its options
             raise BadRequest(str(error)) from None
         except (ApplicationError, ProxyError, NoOwner) as error:
             # By its kind, the client knows which of our errors it is.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.arguments import check_names, checked_kind, checked_seconds
 from ringpop_py.base.config.settings import ProxyConfig
 from ringpop_py.route.proxy.head import HeadOptions, Tries
 from ringpop_py.route.proxy.request import RequestOptions
 from ringpop_py.route.proxy.retry import SchedulePolicy
+
+if TYPE_CHECKING:
+    from ringpop_py.route.proxy.entry import AllHead, ForwardHead
+    from ringpop_py.route.proxy.head import Head
 
 PART_MARGIN_S: Final = 0.5
 PART_MARGIN: Final = 0.1
@@ -63,23 +67,7 @@ def time_for_parts(ttl_s: float) -> float:
     return ttl_s - min(PART_MARGIN_S, PART_MARGIN * ttl_s)
 
 
-class RoutedHead(Protocol):
-    """The head of a client's request, which says how to try it. See `Head`."""
-
-    @property
-    def idempotent(self) -> bool:
-        """See `RequestOptions`."""
-
-    @property
-    def failover(self) -> int:
-        """See `RequestOptions`."""
-
-    @property
-    def tries(self) -> Tries:
-        """See `Tries`."""
-
-
-def received_options(head: RoutedHead, deadline_s: float) -> RequestOptions:
+def received_options(head: Head | ForwardHead | AllHead, deadline_s: float) -> RequestOptions:
     """Return how a client wants its request to be tried, within *deadline_s*."""
     options = RequestOptions(idempotent=head.idempotent, deadline_s=deadline_s)
     if head.tries.max_retries is not None:
