@@ -25,7 +25,7 @@ from ringpop_py.base.version import package_version
 from ringpop_py.edge.admin.endpoints import serve_admin
 from ringpop_py.member.discovery.hosts import read_hosts_file
 from ringpop_py.member.discovery.names import resolver_for
-from ringpop_py.member.discovery.seeds import Resolving
+from ringpop_py.member.discovery.seeds import Resolver
 from ringpop_py.member.swim.member import (
     IDENTITY_LABEL,
     Member,
@@ -168,9 +168,9 @@ async def _running(
         channel.listeners.append(beside)
     channel.host_port = advertised
     # A network that the caller passed has its own names, which DNS does not know.
-    resolving = _resolving_for(advertised.host) if by_tcp else None
+    resolver = _hosts_resolver(advertised.host) if by_tcp else None
     node = _node_for(config, advertised, opened)
-    ringpop = Ringpop(config, channel, node, opened, resolving, credentials)
+    ringpop = Ringpop(config, channel, node, opened, resolver, credentials)
     ringpop.disks = _disks_of(config)
     channel.knows_host = lambda host: (
         is_this_machine(host) or any(member.host == host for member in ringpop.members)
@@ -368,7 +368,7 @@ def _check_addresses(config: Config) -> None:
         )
 
 
-def _resolving_for(own: str) -> Resolving:
+def _hosts_resolver(own: str) -> Resolver:
     async def look_up(lookup: DnsLookup) -> Sequence[Address]:
         try:
             # In a thread: it takes a tenth of a second, in which the node would not answer.
@@ -377,7 +377,7 @@ def _resolving_for(own: str) -> Resolving:
             raise OSError(NO_DNS) from None
         return await look_up(lookup)
 
-    return Resolving(resolver_for(own), look_up)
+    return Resolver(resolver_for(own), look_up)
 
 
 def _dns_lookups(own: str) -> Callable[[DnsLookup], Awaitable[Sequence[Address]]]:

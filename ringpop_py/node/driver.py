@@ -149,25 +149,25 @@ class NodeDriver:
         channel.on_quiet = lambda address: self._put(Quiet(address))
         channel.on_trouble = self.trouble
 
-    async def run(self) -> None:
+    async def run(self) -> NoReturn:
         """Drive the node until cancelled; then tasks that wait for it get an error."""
         try:
-            await self._drive()
+            while True:
+                self._take_in()
+                self._carry_out(self.node.advance(now_us()))
+                if not self._inbox:
+                    await self._rest()
         finally:
             self._end = self._end or PeerDeclined("this node is ending")
             for done in self._waiting:
                 done.set()
 
-    async def _drive(self) -> NoReturn:
-        while True:
-            self._take_in()
-            self._carry_out(self.node.advance(now_us()))
-            if not self._inbox:
-                await self._rest()
-
     def _take_in(self) -> None:
         """Process what has arrived, in order."""
-        self._note_suspension()
+        lasted_us = self._suspended_us() - self._suspended_seen_us
+        if lasted_us > 0:
+            self._suspended_seen_us += lasted_us
+            self._carry_out(self.node.note_suspension(lasted_us, now_us()))
         self.node.digest = self.digest()
         while self._inbox:
             item, now = self._inbox[0], now_us()
@@ -196,12 +196,6 @@ class NodeDriver:
     def _due_at(self) -> float:
         deadline = self.node.next_deadline
         return inf if deadline is None else deadline / MICROSECONDS
-
-    def _note_suspension(self) -> None:
-        lasted_us = self._suspended_us() - self._suspended_seen_us
-        if lasted_us > 0:
-            self._suspended_seen_us += lasted_us
-            self._carry_out(self.node.note_suspension(lasted_us, now_us()))
 
     def submit(self, action: Callable[[int], list[fx.Effect]]) -> None:
         """Have the owning task call *action* with the time, and carry out what it returns."""

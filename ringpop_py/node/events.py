@@ -74,25 +74,24 @@ class Told:
 
 
 class EventLog:
-    """Keeps the last `EVENTS_MAX` facts; older ones are forgotten."""
+    """Keeps the last `EVENTS_MAX` facts; older ones are forgotten.
+
+    Attributes:
+        last_number: the number of the latest event; 0 if there was none.
+    """
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
-        self._count = 0
+        self.last_number = 0
         self._more = trio.Event()
 
     def note(self, fact: Effect | Record) -> None:
         """Keep *fact* of the protocol, or a record of what stands above it, with a ``text``."""
-        self._count += 1
+        self.last_number += 1
         # The wall clock, so that an operator can put the events of several nodes in order.
-        self._events.append(Event(self._count, time.time(), fact))
+        self._events.append(Event(self.last_number, time.time(), fact))
         self._more.set()  # wakes those who wait now; later ones wait for the next event
         self._more = trio.Event()
-
-    @property
-    def last_number(self) -> int:
-        """The number of the latest event; 0 if there was none."""
-        return self._count
 
     def after(self, number: int) -> list[Record]:
         """Return up to `PAGE_MAX` events after event *number*, oldest first."""
@@ -121,7 +120,7 @@ class EventLog:
     async def wait_after(self, number: int, timeout_s: float) -> None:
         """Return once there is an event after event *number*, or the time is over."""
         with trio.move_on_after(min(timeout_s, WAIT_S_MAX)):
-            while self._count <= number:
+            while self.last_number <= number:
                 await self._more.wait()
 
 

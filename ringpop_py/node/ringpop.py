@@ -14,7 +14,7 @@ from ringpop_py.base.arguments import checked_callable, checked_text
 from ringpop_py.base.errors import ConfigError, HostsFileError
 from ringpop_py.base.faults import is_fault
 from ringpop_py.base.logs import log
-from ringpop_py.member.discovery.seeds import Resolver, Seeds
+from ringpop_py.member.discovery.seeds import Seeds
 from ringpop_py.member.ring.placement import Placement
 from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.member import Status
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ringpop_py.base.address import Address
     from ringpop_py.base.config.settings import Config
     from ringpop_py.base.errors import RingpopError
-    from ringpop_py.member.discovery.seeds import Resolving
+    from ringpop_py.member.discovery.seeds import Resolver
     from ringpop_py.member.swim.member import Labels, Member
     from ringpop_py.member.swim.node import Node
     from ringpop_py.member.swim.records import Record
@@ -108,7 +108,7 @@ class Ringpop:
         channel: Channel,
         node: Node,
         store: OpenedStore | None = None,
-        resolving: Resolving | None = None,
+        resolver: Resolver | None = None,
         credentials: KeyCredentials | None = None,
     ) -> None:
         self.config = config
@@ -129,7 +129,7 @@ class Ringpop:
         self.events = self.reporter.events
         self.readiness = Readiness(node)
         self.driver = NodeDriver(node, channel, self._observe)
-        resolver = None if resolving is None else Resolver(*resolving, self._has_address)
+        resolver = resolver and resolver._replace(is_member=self._has_address)
         self.seeds = Seeds(config.hosts, config.hosts_file, self._hosts_read, resolver)
         mark = ReplayMark(always=config.http_in is None)
         self.application = Application(
@@ -569,7 +569,11 @@ class Ringpop:
             self.placement.follow([change.member.name for change in changes])
             self.ring = self.placement.ring
             for change in changes:
-                self._doubt(change.member)
+                member = change.member
+                is_suspect = member.status is Status.SUSPECT
+                if is_suspect or member.status is Status.FAULTY:
+                    why = f"{member.name} is {member.status.label}"
+                    self.proxying.doubt(member.address, why, is_owner=is_suspect)
         is_burst = self.reporter.is_burst(changes)
         for effect in effects:
             if isinstance(effect, fx.Healed) and effect.is_run:
@@ -586,12 +590,6 @@ class Ringpop:
                     log.exception("an observer failed", effect=type(effect).__name__)
         self._changed.set()
         self._changed = trio.Event()
-
-    def _doubt(self, member: Member) -> None:
-        is_suspect = member.status is Status.SUSPECT
-        if is_suspect or member.status is Status.FAULTY:
-            why = f"{member.name} is {member.status.label}"
-            self.proxying.doubt(member.address, why, is_owner=is_suspect)
 
 
 def _ignore_debug(_on: object) -> None:

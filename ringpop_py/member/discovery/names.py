@@ -36,12 +36,10 @@ def resolver_for(own: str) -> Resolve:
     return resolve
 
 
-def _nobody(_address: Address) -> bool:
-    return False
-
-
 async def resolved(
-    hosts: Sequence[Address], resolve: Resolve, is_member: Callable[[Address], bool] = _nobody
+    hosts: Sequence[Address],
+    resolve: Resolve,
+    is_member: Callable[[Address], bool] = lambda _: False,
 ) -> tuple[tuple[Address, ...], Mapping[str, str]]:
     """Return *hosts*, with a name that has several addresses replaced by these.
 

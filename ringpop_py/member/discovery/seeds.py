@@ -22,24 +22,18 @@ if TYPE_CHECKING:
 REFRESH_S_MAX: Final = 2.0
 
 
-class Resolving(NamedTuple):
+class Resolver(NamedTuple):
     """The functions that find the addresses behind hosts.
 
     Attributes:
         resolve: returns the addresses of a name.
         look_up: returns the hosts of a lookup, or raises OSError.
+        is_member: returns whether a member is known under an address.
     """
 
     resolve: Resolve
     look_up: Callable[[DnsLookup], Awaitable[Sequence[Address]]]
-
-
-class Resolver(NamedTuple):
-    """A `Resolving`, and a function that says whether a member is known under an address."""
-
-    resolve: Resolve
-    look_up: Callable[[DnsLookup], Awaitable[Sequence[Address]]]
-    is_member: Callable[[Address], bool]
+    is_member: Callable[[Address], bool] = lambda _: False
 
 
 class Seeds:

@@ -32,20 +32,19 @@ if TYPE_CHECKING:
 
 
 class Asker:
-    """Sends requests with the changes that ride on them, and applies those in the answers."""
+    """Sends requests with the changes that ride on them, and applies those in the answers.
+
+    Attributes:
+        batches: the groups of pings that have not all ended: how many are open, and what follows.
+    """
 
     def __init__(self, core: Core, calls: Calls, rows: Rows, syncer: Syncer) -> None:
         self._core = core
         self._calls = calls
         self._rows = rows
         self._syncer = syncer
-        self._batches: dict[int, tuple[int, Effect | None]] = {}
+        self.batches: dict[int, tuple[int, Effect | None]] = {}
         self._batch_count = 0
-
-    @property
-    def batches_count(self) -> int:
-        """How many groups of pings have not all ended."""
-        return len(self._batches)
 
     def ping(
         self,
@@ -106,15 +105,15 @@ class Asker:
                 self._core.emit(then)
             return
         self._batch_count += 1
-        self._batches[self._batch_count] = len(targets), then
+        self.batches[self._batch_count] = len(targets), then
         for target in targets:
             self.ping(target, BatchPing(self._batch_count), now)
 
     def batch_pinged(self, batch: int) -> None:
         """Count one ping of *batch* as over; emit the effect of the batch after the last one."""
-        open_count, then = self._batches.pop(batch)
+        open_count, then = self.batches.pop(batch)
         if open_count > 1:
-            self._batches[batch] = open_count - 1, then
+            self.batches[batch] = open_count - 1, then
         elif then is not None:
             self._core.emit(then)
 

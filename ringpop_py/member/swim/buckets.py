@@ -30,27 +30,27 @@ def bits_for(member_count: int) -> int:
 
 
 class Buckets:
-    """A snapshot: the names of *members* in ``2**bits`` buckets, and the sums of the buckets."""
+    """A snapshot: the names of *members* in ``2**bits`` buckets, and the sums of the buckets.
+
+    Attributes:
+        names: those in each bucket, tombstones included, in the order of the list.
+    """
 
     def __init__(self, members: MemberList, bits: int, dialect: Dialect) -> None:
         self.bits = bits
         self.sums = [0] * (1 << bits)
-        self._names: list[list[str]] = [[] for _ in self.sums]
+        self.names: list[list[str]] = [[] for _ in self.sums]
         shift = dialect.hash_bits - bits  # the top bits of a hash are the bucket
         hash_key, counted = dialect.hash_key, members.counted
         for member in members:
             name = member.name
             bucket = hash_key(name) >> shift
-            self._names[bucket].append(name)
+            self.names[bucket].append(name)
             self.sums[bucket] = (self.sums[bucket] + counted(name)) & SUM_MASK
-
-    def names(self, bucket: int) -> list[str]:
-        """Return the names in *bucket*, tombstones included, in the order of the list."""
-        return self._names[bucket]
 
     def names_in(self, buckets: Iterable[int]) -> list[str]:
         """Return the names in any of *buckets*."""
-        return [name for bucket in buckets for name in self._names[bucket]]
+        return [name for bucket in buckets for name in self.names[bucket]]
 
     def differing(self, bits: int, first: int, sums: Sequence[int]) -> list[int]:
         """Return which of our buckets differ from another list, in order.

@@ -175,11 +175,6 @@ class Core:
         self.health.score_max = config.local_health_max if config.local_health else 0
         self.judge_health(0, "configured")
 
-    @property
-    def reachable_count(self) -> int:
-        """The number of reachable members, ourselves included."""
-        return self.members.pingable_count + 1
-
     def is_believable(self, row: Member, now: int) -> bool:
         """Return whether the incarnation of *row* can be the time of some clock."""
         return row.incarnation <= self.clock.wall_ms(now) + INCARNATION_AHEAD_MS_MAX

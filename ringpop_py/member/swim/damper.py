@@ -82,20 +82,19 @@ class DampState:
 
 
 class Damper:
-    """Acts on the scores of other members: asks for votes, and passes verdicts."""
+    """Acts on the scores of other members: asks for votes, and passes verdicts.
+
+    Attributes:
+        vote: the open vote of ours, if there is one.
+    """
 
     def __init__(self, core: Core, scores: Scores, rows: Rows, calls: Calls) -> None:
         self._core = core
         self._scores = scores
         self._rows = rows
         self._calls = calls
-        self._vote: Vote | None = None
+        self.vote: Vote | None = None
         self._vote_count = 0
-
-    @property
-    def votes(self) -> bool:
-        """Whether a vote of ours is open."""
-        return self._vote is not None
 
     def clear(self, name: str, now: int) -> None:
         """Release *name*, and forget our score of it.
@@ -151,12 +150,12 @@ class Damper:
             return
         self._scores.plan_vote(now + microseconds(config.damp_vote_period_s))
         names = self._accused(now)
-        if self._vote is not None or not names or self._room <= 0:
+        if self.vote is not None or not names or self._room <= 0:
             return
         voters = self._voters()
         quorum = min(config.damp_quorum, len(voters))
         self._vote_count += 1
-        vote = self._vote = Vote(names, quorum, len(voters))
+        vote = self.vote = Vote(names, quorum, len(voters))
         if not voters:
             self._end_vote(vote, now)
         for voter in voters:
@@ -188,7 +187,7 @@ class Damper:
     def _room(self) -> int:
         """The number of members that may still be damped."""
         members = self._core.members
-        return members.damped_max - members.damped_count
+        return members.damped_max - len(members.damped)
 
     def _ask(self, vote: Vote, voter: Member, now: int) -> None:
         core = self._core
@@ -199,7 +198,7 @@ class Damper:
 
     def voted(self, call: VoteCall, outcome: Outcome, now: int) -> None:
         """Count the answer of a voter, or that it failed; end the vote if that settles it."""
-        vote = self._vote
+        vote = self.vote
         if vote is None or call.vote != self._vote_count:
             return
         scores = dict(outcome.scores) if isinstance(outcome, DampAck) else None
@@ -207,7 +206,7 @@ class Damper:
             self._end_vote(vote, now)
 
     def _end_vote(self, vote: Vote, now: int) -> None:
-        self._vote = None
+        self.vote = None
         for name in vote.names:
             # A name that is no longer there was judged by another node meanwhile, or evicted.
             if name in self._scores.flappers:

@@ -125,6 +125,9 @@ class Healer:
     `heal_period_s`. Which of the two applies is checked every `heal_fast_s`, so that the first try
     of a split comes soon; a node at rest checks it with its periods. With the defaults a side makes
     1.5 calls a second in a large split, and 0.1 while a few of many members are missing.
+
+    Attributes:
+        trying: the addresses that are being tried.
     """
 
     def __init__(
@@ -140,14 +143,9 @@ class Healer:
         self._healing: Healing | None = None
         self._turn_at = 0
         self._look_at = 0
-        self._trying: set[Address] = set()
+        self.trying: set[Address] = set()
         self._aliases: dict[Address, str] = {}
         self._apart: tuple[object, Apart] | None = None
-
-    @property
-    def tries_count(self) -> int:
-        """How many addresses are being tried."""
-        return len(self._trying)
 
     @property
     def running(self) -> bool:
@@ -280,15 +278,10 @@ class Healer:
 
     def attempt(self, target: Address, passes_left: int, now: int) -> None:
         """Begin a pass with *target*, unless one is open; *passes_left* includes this pass."""
-        if target in self._trying or self._core.stopped:
+        if target in self.trying or self._core.stopped:
             return
-        self._trying.add(target)
+        self.trying.add(target)
         self._meet(HealPass(target, "try", passes_left), now)
-
-    def _meet_later(self, target: Address, passes_left: int, now: int) -> None:
-        if passes_left > 0:
-            settle_us = microseconds(SETTLE_PERIODS * self._core.config.period_s)
-            self._core.timers.set(now + settle_us, HealTryDue(target, passes_left))
 
     def _who_is_apart(self) -> Apart:
         # Computed only after a change, so that a cluster at rest costs nothing.
@@ -329,9 +322,12 @@ class Healer:
         if run is not None:
             run.met(target, end.how, end.theirs)
         elif heals.cause == "try":
-            self._trying.discard(target)
-        if end.how is Pass.UNFINISHED and (run is None or self._core.config.fast_heal):
-            self._meet_later(target, heals.passes_left - 1, now)
+            self.trying.discard(target)
+        config, passes_left = self._core.config, heals.passes_left - 1
+        if end.how is Pass.UNFINISHED and (run is None or config.fast_heal):
+            if passes_left > 0:
+                settle_us = microseconds(SETTLE_PERIODS * config.period_s)
+                self._core.timers.set(now + settle_us, HealTryDue(target, passes_left))
         elif end.how is Pass.MERGED and heals.cause == "try":
             self._core.emit(Healed((target,), (target,), is_run=False))
         if run is not None:

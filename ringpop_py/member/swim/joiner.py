@@ -47,7 +47,7 @@ class Joiner:
         self._rows = rows
         self._asker = asker
         self._syncer = syncer
-        self._rounds = rounds
+        self.rounds = rounds
         self._prober = prober
         self._healer = healer
         self._cut_short: list[Address] = []
@@ -55,23 +55,18 @@ class Joiner:
         self._timer = 0
         self._rejected: JoinRejected | None = None
 
-    @property
-    def silent_hosts(self) -> dict[Address, str]:
-        """See `JoinRounds.silences`."""
-        return self._rounds.silences
-
     def start(self, hosts: Sequence[Address], now: int) -> None:
         """Begin the first round."""
-        self._rounds.set_hosts(hosts)
+        self.rounds.set_hosts(hosts)
         self._next_round(now)
 
     def set_hosts(self, hosts: Sequence[Address], now: int) -> None:
         """Replace the hosts; if they differ, and hosts are still to be asked, begin a round."""
         core = self._core
-        if not self._rounds.set_hosts(hosts):
+        if not self.rounds.set_hosts(hosts):
             return
         asks = not core.stopped and (core.dialect.joins_alone or not core.ready)
-        if asks and not self._rounds.round_open:
+        if asks and not self.rounds.round_open:
             self.stop()
             self._next_round(now)
 
@@ -87,7 +82,7 @@ class Joiner:
     def _next_round(self, now: int) -> None:
         core = self._core
         known = {m.address for m in core.members} if core.dialect.joins_alone else set()
-        group = self._rounds.next_group(known)
+        group = self.rounds.next_group(known)
         self._rejected = None
         for host in group:
             self._asker.fetch_list(host, core.config.join_timeout_s, JoinList(host), now)
@@ -96,12 +91,12 @@ class Joiner:
 
     def answered(self, host: Address, outcome: Outcome, now: int) -> None:
         """Apply the answer of *host*, or note that it gave none."""
-        self._rounds.done(host, answered=isinstance(outcome, JoinAck))
+        self.rounds.done(host, answered=isinstance(outcome, JoinAck))
         if isinstance(outcome, JoinAck):
             self._take_in(host, outcome, now)
         else:
             self._not_accepted(host, outcome, now)
-        if not self._rounds.round_open:
+        if not self.rounds.round_open:
             self._round_done(now)
 
     def _take_in(self, host: Address, list_: JoinAck, now: int) -> None:
@@ -115,7 +110,7 @@ class Joiner:
     def _not_accepted(self, host: Address, outcome: Outcome, now: int) -> None:
         if isinstance(outcome, Refusal) and outcome.kind == "self-join":
             if self._core.config.fast_heal:
-                self._rounds.leave_out(host)
+                self.rounds.leave_out(host)
             return
         if isinstance(outcome, Refusal) and outcome.kind in FATAL_REFUSALS:
             self._rejected = JoinRejected(host, outcome.message, fatal=True)
@@ -123,11 +118,11 @@ class Joiner:
             # It is there, and has another key. Alone, this node would take over what it has.
             self._rejected = JoinRejected(host, outcome.detail, fatal=True)
         why = silence_of(outcome)
-        if self._rounds.silent_for(host, why, now):
+        if self.rounds.silent_for(host, why, now):
             self._core.emit(HostSilent(host, why))
 
     def _round_done(self, now: int) -> None:
-        core, rounds = self._core, self._rounds
+        core, rounds = self._core, self.rounds
         if core.stopped:
             return
         if self._cut_short:
@@ -165,11 +160,11 @@ class Joiner:
         """Finish the round; if the sync failed, first try another host whose list was cut short."""
         if isinstance(outcome, SyncAck):
             self._cut_short.clear()
-        if not self._rounds.round_open:
+        if not self.rounds.round_open:
             self._round_done(now)
 
     def _joins_left(self) -> bool:
         if not self._core.dialect.joins_alone:
             return not self._core.ready
         known = {member.address for member in self._core.members}
-        return bool(self._rounds.silent(known))
+        return bool(self.rounds.silent(known))

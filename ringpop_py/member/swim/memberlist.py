@@ -44,7 +44,7 @@ class MemberList:
         self._rotation: list[str] = []
         self._next = 0
         self._checksum = checksum_for(dialect)
-        self._damped: SortedSet = SortedSet()
+        self.damped: SortedSet = SortedSet()
         self.pingable_count = 0  # other members that are reachable
         self.serving_count = 0  # all that could own keys: they are reachable and not draining
         self.put(local)
@@ -104,18 +104,13 @@ class MemberList:
         """
         if not member.damped or not self._extends:
             return self._serves(member)
-        left_out = self._damped.bisect_left(member.name) < self.damped_max
+        left_out = self.damped.bisect_left(member.name) < self.damped_max
         return self._serves(member) and not left_out
-
-    @property
-    def damped_count(self) -> int:
-        """The number of damped members that have not left."""
-        return len(self._damped)
 
     @property
     def left_out(self) -> Sequence[str]:
         """The members that damping leaves out of the ring: the first `damped_max` by name."""
-        names: Sequence[str] = self._damped[: self.damped_max]
+        names: Sequence[str] = self.damped[: self.damped_max]
         return names
 
     @property
@@ -137,7 +132,7 @@ class MemberList:
         self.pingable_count += by * self.is_pingable(member)
         self.serving_count += by * self._serves(member)
         if member.damped and member.status <= Status.FAULTY:
-            (self._damped.add if by > 0 else self._damped.remove)(member.name)
+            (self.damped.add if by > 0 else self.damped.remove)(member.name)
 
     # Which members to ask.
 
@@ -171,6 +166,6 @@ class MemberList:
         assert 0 <= self._next <= len(self._rotation)
         assert self.pingable_count == sum(self.is_pingable(m) for m in self)
         assert self.serving_count == sum(self._serves(m) for m in self)
-        assert list(self._damped) == sorted(
+        assert list(self.damped) == sorted(
             m.name for m in self if m.damped and m.status <= Status.FAULTY
         )

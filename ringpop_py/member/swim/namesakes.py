@@ -101,20 +101,19 @@ class Settled(NamedTuple):
 
 
 class Namesakes:
-    """Keeps one inquiry for each address; a joining node is not ready until all are closed."""
+    """Keeps one inquiry for each address; a joining node is not ready until all are closed.
+
+    Attributes:
+        inquiries: what is known of each process with our name that is being asked about.
+    """
 
     def __init__(self, core: Core, calls: Calls) -> None:
         self._core = core
         self._calls = calls
-        self._open: dict[Address, _Inquiry] = {}
+        self.inquiries: dict[Address, _Inquiry] = {}
         self._inquiry_count = 0
         self._settled: set[Address] = set()
         self._told: set[Address] = set()
-
-    @property
-    def inquiries_count(self) -> int:
-        """How many processes with our name are being asked about."""
-        return len(self._open)
 
     # What we receive.
 
@@ -123,12 +122,12 @@ class Namesakes:
 
         Return whether that is already settled, so that the row only has to be outbid.
         """
-        inquiry = self._open.get(row.address)
+        inquiry = self.inquiries.get(row.address)
         if inquiry is not None:
             inquiry.row = row if overrides(row, inquiry.row) else inquiry.row
         elif not self._core.ready and row.address in self._settled:
             return True  # another host's list repeats a row about which we have asked
-        elif len(self._open) < NAMESAKES_MAX:
+        elif len(self.inquiries) < NAMESAKES_MAX:
             self._ask(row, now)
         return False
 
@@ -169,7 +168,7 @@ class Namesakes:
     def _ask(self, row: Member, now: int) -> None:
         core = self._core
         self._inquiry_count += 1
-        self._open[row.address] = _Inquiry(self._inquiry_count, row, self._tenure())
+        self.inquiries[row.address] = _Inquiry(self._inquiry_count, row, self._tenure())
         core.name_in_doubt = not core.ready
         request = NameReq(core.cluster, *core.sender, core.clock.since_ms, core.ready)
         timeout_us = microseconds(core.config.ping_timeout_s)
@@ -177,7 +176,7 @@ class Namesakes:
 
     def answered(self, address: Address, outcome: Outcome, now: int) -> Settled | None:
         """Handle the answer from *address*; if none came, ask helpers."""
-        core, inquiry = self._core, self._open[address]
+        core, inquiry = self._core, self.inquiries[address]
         if core.stopped:
             return None
         if isinstance(outcome, NameAck):
@@ -214,7 +213,7 @@ class Namesakes:
 
     def helped(self, call: NameHelp, outcome: Outcome) -> Settled | None:
         """Count the answer of a helper, or that it failed."""
-        inquiry = self._open.get(call.address)
+        inquiry = self.inquiries.get(call.address)
         if self._core.stopped or inquiry is None or inquiry.number != call.inquiry:
             return None  # another helper has already reached it
         inquiry.helpers_open -= 1
@@ -238,10 +237,10 @@ class Namesakes:
 
     def _settle(self, inquiry: _Inquiry) -> Settled:
         core, address = self._core, inquiry.row.address
-        del self._open[address]
+        del self.inquiries[address]
         if not core.ready and len(self._settled) < NAMESAKES_MAX:
             self._settled.add(address)
-        if not self._open:
+        if not self.inquiries:
             core.name_in_doubt = False
         return Settled(inquiry.row)
 

@@ -132,11 +132,11 @@ class Node:
         return {
             "calls": len(self._calls),
             **self._prober.under_way,
-            "batches": self._asker.batches_count,
+            "batches": len(self._asker.batches),
             "syncs": self._syncer.open_count,
-            "heal tries": self._healer.tries_count,
-            "inquiries": self._namesakes.inquiries_count + self._rows.vouching_count,
-            "votes": int(self._damper.votes),
+            "heal tries": len(self._healer.trying),
+            "inquiries": len(self._namesakes.inquiries) + len(self._rows.vouching),
+            "votes": int(self._damper.vote is not None),
         }
 
     @property
@@ -191,7 +191,7 @@ class Node:
     @property
     def silent_hosts(self) -> dict[Address, str]:
         """The hosts that did not answer when they were last asked, and why."""
-        return self._joiner.silent_hosts
+        return self._joiner.rounds.silences
 
     @property
     def healing(self) -> bool:
@@ -266,7 +266,9 @@ class Node:
                 self._prober.probe_soon(address, now, quiet=True)
             case _:
                 assert_never(message)
-        self._hear_condemned(now)
+        for name in self._rows.take_condemned():  # one that lives can refute
+            if self._core.may_speak:
+                self._prober.exchange(name, now)
         return self._core.take_effects()
 
     def advance(self, now: int) -> list[Effect]:
@@ -413,12 +415,6 @@ class Node:
         return self._core.take_effects()
 
     # What involves several parts.
-
-    def _hear_condemned(self, now: int) -> None:
-        """Tell members that were just said to be faulty, so that one that lives can refute."""
-        for name in self._rows.take_condemned():
-            if self._core.may_speak:
-                self._prober.exchange(name, now)
 
     def _fall_silent(self) -> None:
         self._periods.stop()

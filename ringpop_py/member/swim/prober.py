@@ -117,7 +117,10 @@ class Prober:
 
     def _probe_urgent(self, now: int) -> None:
         # They run side by side, so that one that waits for a silent helper delays no other.
-        while self._periods.running and self._urgent_open_count < URGENT_OPEN_MAX:
+        while self._periods.running:
+            urgent_count = len(self._open) - (self._in_turn in self._open)
+            if urgent_count >= URGENT_OPEN_MAX:
+                return
             name = next(iter(self._urgent), None)
             if name is None:
                 return
@@ -129,10 +132,6 @@ class Prober:
             number = self._begin_probe(target, now)
             if quiet:
                 self._ask_at_once(number, now)
-
-    @property
-    def _urgent_open_count(self) -> int:
-        return len(self._open) - (self._in_turn in self._open)
 
     def exchange(self, name: str, now: int) -> None:
         """Ping *name* to exchange news, unless such a ping of it is already open."""

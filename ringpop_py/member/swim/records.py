@@ -260,10 +260,6 @@ def _text_of_stranger(record: Record) -> str:
     return f"{refused}: this node is of {record['ours']!r}; {SAME_CLUSTER}"
 
 
-def _text_of_trouble(record: Record) -> str:
-    return f"{record['peer']}, {record['endpoint']}: {record['reason']}; {record['advice']}"
-
-
 def _text_of_burst(record: Record) -> str:
     parts = []
     for status, count in record["counts"].items():
@@ -307,7 +303,7 @@ _TEXTS: Final[dict[str, Callable[[Record], str]]] = {
     "damp-voted": _text_of_vote,
     "name-taken": _text_of_name,
     "stranger-refused": _text_of_stranger,
-    "peer-trouble": _text_of_trouble,
+    "peer-trouble": lambda r: f"{r['peer']}, {r['endpoint']}: {r['reason']}; {r['advice']}",
     "host-silent": lambda r: f"the host {r['host']} does not answer: {r['why']}",
     "healed": text_of_healing,
     "heal-tried": text_of_healing,

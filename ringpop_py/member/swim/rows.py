@@ -113,7 +113,7 @@ class Rows:
         self._core = core
         self._scores = scores
         self._namesakes = namesakes
-        self._vouching = vouching
+        self.vouching = vouching
         self._heard: set[str] = set()
         self._condemned: dict[str, None] = {}
         self._periods = periods
@@ -149,7 +149,7 @@ class Rows:
         """
         core = self._core
         applied = []
-        horizon_ms = self._vouching.horizon_ms(now)
+        horizon_ms = self.vouching.horizon_ms(now)
         for change in changes:
             new = change.member
             before = self._members.get(new.name)
@@ -195,19 +195,14 @@ class Rows:
         if not self._core.is_believable(row, now):
             self._refuse_claim(unvouched, "its incarnation is a century ahead")
             return False
-        if self._vouching.is_needed(unvouched, held):
-            self._vouching.ask(unvouched, now)
+        if self.vouching.is_needed(unvouched, held):
+            self.vouching.ask(unvouched, now)
             return False
         return True
 
     def _refuse_claim(self, unvouched: Unvouched, why: str) -> None:
         self._core.counts.incarnations_refused += 1
         self._refuse(unvouched.change.member, why, FIX_CLOCK, unvouched.via, unvouched.told_by)
-
-    @property
-    def vouching_count(self) -> int:
-        """How many processes are being asked whether they vouch for a row."""
-        return len(self._vouching)
 
     def take_condemned(self) -> list[str]:
         """Return the members that have become faulty by hearsay since the last such call."""
@@ -218,7 +213,7 @@ class Rows:
 
     def vouched(self, call: VouchCall, outcome: Outcome, now: int) -> None:
         """Apply what *call* was made for, if *outcome* is the word of its own process."""
-        unvouched, vouched = self._vouching.answered(call, outcome)
+        unvouched, vouched = self.vouching.answered(call, outcome)
         if vouched:
             change, via, told_by = unvouched
             self.update([change], now, via=via, told_by=told_by, vouched=True)
@@ -301,7 +296,8 @@ class Rows:
     ) -> None:
         suspicion = None
         if row.status is Status.SUSPECT:
-            suspicion = Suspicion(now, span_for(self._core.config, self._core.reachable_count))
+            reachable_count = self._members.pingable_count + 1  # and we
+            suspicion = Suspicion(now, span_for(self._core.config, reachable_count))
             if _is_independent(change, via):
                 suspicion.accuse(change.source)
             if probe is not None:

@@ -234,7 +234,7 @@ class Syncer:
         whole: list[int] = []
         names: list[str] = []
         for bucket in differing:
-            in_bucket = buckets.names(bucket)
+            in_bucket = buckets.names[bucket]
             if len(names) + len(in_bucket) <= limit:
                 whole.append(bucket)
                 names += in_bucket

@@ -64,7 +64,7 @@ def test_a_tombstone_is_in_its_bucket_and_counts_for_nothing() -> None:
     buckets = buckets_of([ROWS[0], dead], 0)
 
     assert buckets.sums == buckets_of([ROWS[0]], 0).sums
-    assert buckets.names(0) == [ROWS[0].name, dead.name]
+    assert buckets.names[0] == [ROWS[0].name, dead.name]
 
 
 def test_only_the_bucket_of_a_changed_row_differs() -> None:
@@ -73,7 +73,7 @@ def test_only_the_bucket_of_a_changed_row_differs() -> None:
 
     (bucket,) = ours.differing(7, 0, theirs.sums)
 
-    assert ROWS[9].name in ours.names(bucket)
+    assert ROWS[9].name in ours.names[bucket]
     assert ours.differing(7, bucket, theirs.sums[bucket:]) == [bucket]
     assert ours.differing(7, bucket + 1, theirs.sums[bucket + 1 :]) == []
 

@@ -330,7 +330,7 @@ def test_few_differences_cost_a_few_buckets_not_the_list() -> None:
     pair.sync()
 
     bucket_max = max(
-        len(Buckets(pair.one.members, 7, NATIVE).names(bucket)) for bucket in range(1 << 7)
+        len(Buckets(pair.one.members, 7, NATIVE).names[bucket]) for bucket in range(1 << 7)
     )
     assert bits_for(3000) == 7
     assert pair.agree

@@ -338,9 +338,9 @@ BUGS: Final = (
     _bug(
         "a rumour takes a name",
         NAMESAKES,
-        "        inquiry = self._open.get(row.address)\n",
+        "        inquiry = self.inquiries.get(row.address)\n",
         "        if self._core.ready:\n            return self._lose(row, None)\n"
-        "        inquiry = self._open.get(row.address)\n",
+        "        inquiry = self.inquiries.get(row.address)\n",
         "S15",
         "forged-move:5:1",
     ),
@@ -671,7 +671,7 @@ BUGS: Final = (
     _bug(
         "an address that was tried to heal counts as tried for ever",
         "member/swim/healer.py",
-        "            self._trying.discard(target)\n",
+        "            self.trying.discard(target)\n",
         "            pass\n",
         "L8",
         "partitions:4:0",
