@@ -52,14 +52,14 @@ def checked_texts(values: Iterable[str], what: str, one: str) -> tuple[str, ...]
     return found
 
 
-def sendable_texts(values: Iterable[str], what: str, one: str) -> tuple[str, ...]:
-    """Do as `checked_texts`, and raise ConfigError also if UTF-8 cannot encode one of them."""
-    found = checked_texts(values, what, one)
+def sendable_keys(keys: Iterable[str]) -> tuple[str, ...]:
+    """Return *keys*. Raises ConfigError if they are not a list of texts that UTF-8 can encode."""
+    found = checked_texts(keys, "keys", "key")
     try:
         "".join(found).encode()
     except UnicodeEncodeError:
-        for value in found:
-            sendable_text(value, one)
+        for key in found:
+            sendable_text(key, "key")
     return found
 
 

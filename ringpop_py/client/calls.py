@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ringpop_py.base.address import Address
-from ringpop_py.base.arguments import keys_of, sendable_text, sendable_texts, wrong
+from ringpop_py.base.arguments import keys_of, sendable_keys, sendable_text, wrong
 from ringpop_py.base.errors import ApplicationError, BodyError, ConfigError, PeerFailed
 from ringpop_py.base.values.declared import Named, Natural, Text, convert, decode, encode
 from ringpop_py.base.values.packed import decode_value, encode_value
@@ -190,7 +190,7 @@ def all_owners_call(
     """
     if not isinstance(request, AnyRequest):
         raise wrong("request", "a Request or an HttpRequest", request)
-    wanted = tuple(dict.fromkeys(sendable_texts(keys, "keys", "key")))
+    wanted = tuple(dict.fromkeys(sendable_keys(keys)))
     if isinstance(request, Request):
         sendable_text(request.endpoint, "endpoint")
     _refuse_failover(options)

@@ -231,12 +231,12 @@ class _Given:
     """The given options for one purpose, all of which are known."""
 
     def __init__(self, given: Mapping[str, str], purpose: Purpose) -> None:
-        self._values = {name.lower(): value for name, value in given.items()}
+        self.values = {name.lower(): value for name, value in given.items()}
         # Spark passes these when a table of its catalog is made, and no options at all later.
-        if "provider" in self._values and any(n.startswith(_TABLES_OWN) for n in self._values):
+        if "provider" in self.values and any(n.startswith(_TABLES_OWN) for n in self.values):
             _refuse(f"a keyspace is not a table of Spark's catalog: {CATALOG_ADVICE}")
         self._purpose = purpose
-        for name in self._values:
+        for name in self.values:
             if name not in _SPARKS_OWN:
                 self._check(name)
 
@@ -257,7 +257,7 @@ class _Given:
 
     def get(self, name: str, read: Callable[[str], T], default: T) -> T:
         """Return the option as converted by *read*, whose ValueError says what is expected."""
-        text = self._values.get(name.lower())
+        text = self.values.get(name.lower())
         if text is None:
             return default
         if not text.strip():
@@ -269,14 +269,9 @@ class _Given:
         except ValueError as error:
             raise ConfigError(f"option {name} is {error}, not {text[:80]!r}") from None
 
-    @property
-    def is_bare(self) -> bool:
-        """Whether no option is given at all."""
-        return not self._values
-
     def both(self, one: str, other: str) -> bool:
         """Return whether both options are given, with different values."""
-        first, second = self._values.get(one.lower()), self._values.get(other.lower())
+        first, second = self.values.get(one.lower()), self.values.get(other.lower())
         return None not in (first, second) and first != second
 
 
@@ -288,7 +283,7 @@ def _target(options: _Given) -> Target:
     keyspace = options.get("keyspace", str, "") or options.get("table", str, "")
     if not keyspace:
         text = "name the keyspace: .option('keyspace', NAME)"
-        if options.is_bare:
+        if not options.values:
             text += f". If this is a table of Spark's catalog: {CATALOG_ADVICE}"
         _refuse(text)
     peers = options.get("bootstrapFile", peers_in_file, None) or options.get("peers", _peers, None)

@@ -120,17 +120,14 @@ class Probe:
     def _settle(self) -> None:
         if self.verdict is not Verdict.OPEN or self.ping_open:
             return  # what the helper said still stands in the report
-        if self._is_proven():
+        own = self.weighs_evidence and self.ping_failure in EVIDENCE
+        if own and self._witness_count >= min(WITNESSES_MIN, len(self._said)):
+            # Proven: we need not wait for the other helpers.
             self.strong = True
             self.verdict = Verdict.SUSPECT
         elif not self._open_count:
             known = self._nack_count or self.silence_accuses
             self.verdict = Verdict.SUSPECT if known else Verdict.INCONCLUSIVE
-
-    def _is_proven(self) -> bool:
-        """Return whether enough helpers found evidence, so that we need not wait for the others."""
-        own = self.weighs_evidence and self.ping_failure in EVIDENCE
-        return own and self._witness_count >= min(WITNESSES_MIN, len(self._said))
 
     def report(self, now: int) -> ProbeReport:
         """Return what was found up to *now*."""

@@ -15,7 +15,6 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -171,11 +170,11 @@ class KeyCredentials:
         if certificate is None or identity is None:
             return Proof(identity, end_of(certificate))
         issued_at = ssl.cert_time_to_seconds(certificate["notBefore"]) + EARLIER_S
-        is_revoked = partial(self._is_revoked, identity, issued_at)
-        return Proof(identity, end_of(certificate), is_revoked)
-
-    def _is_revoked(self, identity: Identity, issued_at: float) -> bool:
-        return issued_at <= revoked_until(self.revoked(), identity)
+        return Proof(
+            identity,
+            end_of(certificate),
+            lambda: issued_at <= revoked_until(self.revoked(), identity),
+        )
 
     def _refresh(self) -> None:
         """Check the file and the age of the certificate, once in `LOOK_S`."""

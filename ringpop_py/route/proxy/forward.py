@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import trio
 
-from ringpop_py.base.arguments import check_names, checked_seconds, keys_of, sendable_texts, wrong
+from ringpop_py.base.arguments import check_names, checked_seconds, keys_of, sendable_keys, wrong
 from ringpop_py.base.errors import (
     BadRequest,
     BodyError,
@@ -244,7 +244,7 @@ class Proxy:
             raise wrong("request", "a Request or an HttpRequest", request)
         owners = self._ring_owners if owners is None else owners
         policy, deadline_at = self._policy_for_many(options), _deadline_in(options)
-        wanted = tuple(dict.fromkeys(sendable_texts(keys, "keys", "key")))  # in the order given
+        wanted = tuple(dict.fromkeys(sendable_keys(keys)))  # in the order given
         await owners.settle(wanted, deadline_at)
         # One view of all keys, so that the groups fit together.
         groups = owners.grouped(wanted)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ringpop_py.base.arguments import checked_kind, sendable_text, sendable_texts, wrong
+from ringpop_py.base.arguments import checked_kind, sendable_keys, sendable_text, wrong
 from ringpop_py.base.errors import ConfigError, KeysDiverged
 from ringpop_py.route.proxy.request import ManyRequest, Request
 
@@ -41,7 +41,7 @@ def checked_many(
     keys: Iterable[str], bodies: Iterable[bytes]
 ) -> tuple[tuple[str, ...], Sequence[bytes]]:
     """Return *keys* and *bodies*. Raises ConfigError unless there is one body for each key."""
-    found = sendable_texts(keys, "keys", "key")
+    found = sendable_keys(keys)
     if isinstance(bodies, str | bytes | bytearray) or not isinstance(bodies, Iterable):
         raise wrong("bodies", "a list of bytes, one for each key", bodies)
     listed = bodies if isinstance(bodies, list | tuple) else [*bodies]
