@@ -116,7 +116,7 @@ class _Killing:
         )
         print(f"of 10,000 keys on the ring, its {successors.total():,} have new owners: {shares}")
         print(f"  keys of other nodes that changed owner: {strays:,}")
-        partitions = PipelineTarget.of(pipeline).ownership().partitions
+        partitions = PipelineTarget(pipeline.target, pipeline.keyspace).ownership().partitions
         owners = ", ".join(f"{owner} {count}" for owner, count in partitions.items())
         print(f"partitions of the keyspace, state and all: {owners}", flush=True)
 

@@ -46,12 +46,13 @@ class Reach:
 
     Attributes:
         round_trips: those of all pings.
+        peers: the results of the pings to each peer to which one has ended.
     """
 
     def __init__(self, members: Callable[[], Collection[Address]]) -> None:
         self.round_trips = Histogram()
         self._members = members
-        self._peers: dict[Address, Reached] = {}
+        self.peers: dict[Address, Reached] = {}
 
     def answered(self, peer: Address, took_s: float) -> None:
         """Note that *peer* has answered a ping."""
@@ -70,14 +71,10 @@ class Reach:
         found.failure = reason
 
     def _of(self, peer: Address) -> Reached:
-        found = self._peers.get(peer)
+        found = self.peers.get(peer)
         if found is None:
             members = self._members()
-            if len(self._peers) > len(members) + EXTRA_MAX:
-                self._peers = {each: row for each, row in self._peers.items() if each in members}
-            found = self._peers[peer] = Reached()
+            if len(self.peers) > len(members) + EXTRA_MAX:
+                self.peers = {each: row for each, row in self.peers.items() if each in members}
+            found = self.peers[peer] = Reached()
         return found
-
-    def get(self, peer: Address) -> Reached | None:
-        """Return the results of the pings to *peer*; None if no ping to it has ended."""
-        return self._peers.get(peer)

@@ -86,7 +86,7 @@ def _index_of(column: Column | str, ring: HashRing) -> Column:
     radix = ring.radix_index(PRINTED_SLOTS_MAX if printed else SLOTS_MAX)
     compared = max(radix.scan_max, 2)  # Spark computes a hash once if it is used twice, always
     points = _signed(radix, compared)
-    hashed = F.xxhash64(_column(column).cast(TEXT))
+    hashed = F.xxhash64((F.col(column) if isinstance(column, str) else column).cast(TEXT))
     slot = F.shiftrightunsigned(hashed, radix.shift).cast("int")
     # Only a key has a slot, and without a slot there is no owner. The hash itself is used outside
     # of conditions, because Spark does not share what is computed within one.
@@ -133,10 +133,6 @@ def _signed(radix: RadixIndex, gap: int) -> _Points:
             ]
         ),
     )
-
-
-def _column(column: Column | str) -> Column:
-    return F.col(column) if isinstance(column, str) else column
 
 
 # Partitions of keyspaces.

@@ -12,6 +12,7 @@ that count.
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ from ringpop_py.base.errors import ConfigError
 from ringpop_py.base.values.arrow import schema_in
 from ringpop_py.flow.shuffle.client.client import INTERVALS, TIMEOUT_S, RandomOrder, ShuffleClient
 from ringpop_py.flow.shuffle.client.puts import Receipt
+from ringpop_py.spark.arrow.columns import gathered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,9 +84,9 @@ class PutTask:
                 part=0 if context is None else context.partitionId(), for_commit=self.for_commit
             ) as attempt,
         ):
-            for table in _gathered(batches):
+            for some in gathered(batches, sys.maxsize, GATHERED_BYTES):
                 # Spark names another zone for instants, and lets columns be null or not.
-                attempt.put(table.cast(schema))
+                attempt.put(pa.Table.from_batches(some).cast(schema))
         return attempt.receipt
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,19 +94,6 @@ class PutTask:
         receipt = self.put(batches)._asdict()
         del receipt["fingerprint"]
         yield pa.RecordBatch.from_pylist([receipt])
-
-
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= GATHERED_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 def shuffle(  # noqa: PLR0913 - options of one job, by name

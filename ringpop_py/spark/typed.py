@@ -159,7 +159,8 @@ def _read(text: str) -> Kept | None:
     try:
         kept = decode_value("json", text.encode())
         columns = {each.name: each.dataType for each in _struct_of(kept["columns"]).fields}
-        key = _struct_of({"type": "struct", "fields": [_field(kept["key"])]})["key"].dataType
+        key_field = {"name": "key", "type": kept["key"], "nullable": True, "metadata": {}}
+        key = _struct_of({"type": "struct", "fields": [key_field]})["key"].dataType
         single = next(iter(columns.values())) if kept["single"] else None
     except (
         *(BodyError, ValueError, TypeError, LookupError, AttributeError),
@@ -167,10 +168,6 @@ def _read(text: str) -> Kept | None:
     ):
         return None
     return Kept(key, {} if single is not None else columns, single)
-
-
-def _field(kind: object) -> dict[str, object]:
-    return {"name": "key", "type": kind, "nullable": True, "metadata": {}}
 
 
 def _merged(before: Kept, more: Kept) -> Kept:

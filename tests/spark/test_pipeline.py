@@ -287,7 +287,7 @@ def test_what_the_source_does_not_have_is_told_before_anything_is_written(
     with pytest.raises((ConfigError, PipelineFailed), match=f"(?i){problem}"):
         dry_run(spark, job)
 
-    assert PipelineTarget(job.peers, job.keyspace).ownership().planned
+    assert PipelineTarget(job.target, job.keyspace).ownership().planned
 
 
 def test_a_keyspace_that_is_not_to_be_made_is_missed(spark: SparkSession, pipeline: Make) -> None:

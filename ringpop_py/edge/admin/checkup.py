@@ -29,7 +29,7 @@ def reach(ringpop: Ringpop, _value: object) -> object:
     """Return the outcomes of this node's pings, by member."""
     rows: list[dict[str, Any]] = []
     for member in ringpop.members:
-        row = ringpop.driver.reach.get(member.address)
+        row = ringpop.driver.reach.peers.get(member.address)
         if row is None or member.name == ringpop.name:
             continue
         rows.append(

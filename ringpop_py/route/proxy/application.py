@@ -137,20 +137,17 @@ class Application:
         """As `add_handler`, of a handler that gets many requests at a time."""
         checked_callable(handler, "handler")
 
-        def single(call: AppCall) -> Awaitable[bytes]:
+        async def single(call: AppCall) -> bytes:
             if len(call.keys) != 1:
                 raise BadRequest(f"{endpoint} takes one body a key")
             many = ManyCall(endpoint, call.keys, (call.body,), *call[3:])
-            return self._only_result(many)
+            [result] = await self.results_of(many)
+            if isinstance(result, bytes):
+                return result
+            raise result
 
         self.add_handler(endpoint, single)
         self._many_handlers[endpoint] = handler
-
-    async def _only_result(self, call: ManyCall) -> bytes:
-        [result] = await self.results_of(call)
-        if isinstance(result, bytes):
-            return result
-        raise result
 
     async def results_of(self, call: ManyCall) -> Sequence[bytes | RingpopError]:
         """Have the handler answer each of many requests; the errors of single ones are results.

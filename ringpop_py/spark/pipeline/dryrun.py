@@ -82,7 +82,7 @@ def dry_run(spark: SparkSession, pipeline: Pipeline) -> DryRun:
         PipelineFailed: if Spark cannot read the sample of a batch.
     """
     rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
-    ownership = PipelineTarget.of(pipeline).ownership()
+    ownership = PipelineTarget(pipeline.target, pipeline.keyspace).ownership()
     plan = io.StringIO()
     written, combining = combined_rows(rows, pipeline)
     with redirect_stdout(plan):  # Spark only prints it

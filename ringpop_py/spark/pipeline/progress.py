@@ -222,7 +222,7 @@ class Watch:
         self._counts = counts
         self._display = display
         self._heed = heed
-        self._target = PipelineTarget.of(pipeline)
+        self._target = PipelineTarget(pipeline.target, pipeline.keyspace)
         self._started_at = time.monotonic()
         self._partitions: dict[str, int] = {}
 

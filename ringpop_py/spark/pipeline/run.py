@@ -108,7 +108,7 @@ def run_pipeline(
     """
     display = display or Display(sys.stderr)
     rows = rows_of(spark, pipeline, stream=pipeline.stream is not None)
-    target = PipelineTarget.of(pipeline)
+    target = PipelineTarget(pipeline.target, pipeline.keyspace)
     made = "was made" if target.prepare() else "is there"
     display.note(f"{pipeline.name}: keyspace {pipeline.keyspace.name!r} {made}")
     spark.dataSource.register(RingpopDataSource)

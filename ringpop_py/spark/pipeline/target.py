@@ -25,9 +25,10 @@ from ringpop_py.state.placement.definition import Definition
 from ringpop_py.state.placement.strategies import assign
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from ringpop_py.spark.pipeline.settings import KeyspaceSettings, Pipeline
+    from ringpop_py.spark.options import Target
+    from ringpop_py.spark.pipeline.settings import KeyspaceSettings
 
 ASK_TIMEOUT_S: Final = 3.0
 STORE_TIMEOUT_S: Final = 30.0
@@ -63,39 +64,17 @@ class TargetOwnership:
 
 
 class PipelineTarget:
-    """A keyspace as the first of *peers* that answers sees it. Not shared between threads.
+    """A keyspace as the first peer that answers sees it. Not shared between threads.
 
-    Members of the cluster are added to the peers, so that one daemon that was ever seen suffices.
-    Its methods raise ConnectFailed if no daemon answers.
-
-    Args:
-        direct: False if members cannot be reached from here: then only *peers* are asked.
-        cluster_key: the file with the cluster's keys, if it has some; see `Client`.
+    Members of the cluster are added to the peers, so that one daemon that was ever seen suffices;
+    if members cannot be reached from here, only the peers of *target* are asked. Its methods raise
+    ConnectFailed if no daemon answers.
     """
 
-    def __init__(
-        self,
-        peers: Sequence[str],
-        keyspace: KeyspaceSettings,
-        *,
-        direct: bool = True,
-        cluster_key: str | None = None,
-    ) -> None:
+    def __init__(self, target: Target, keyspace: KeyspaceSettings) -> None:
         self.keyspace = keyspace
-        self._peers = list(peers)
-        self._direct = direct
-        self._cluster_key = cluster_key
-
-    @classmethod
-    def of(cls, pipeline: Pipeline) -> PipelineTarget:
-        """Return the keyspace of *pipeline*."""
-        target = pipeline.target
-        return cls(
-            pipeline.peers,
-            pipeline.keyspace,
-            direct=target.direct,
-            cluster_key=target.cluster_key,
-        )
+        self._target = target
+        self._peers = list(target.peers)
 
     def prepare(self) -> bool:
         """Check that the keyspace exists, or create it; return whether it was created.
@@ -134,7 +113,7 @@ class PipelineTarget:
         owners = tuple(row["owner"] if row["served"] else NOBODY for row in table["rows"])
         if not with_keys:
             return TargetOwnership(owners)
-        if self._direct:
+        if self._target.direct:
             return TargetOwnership(owners, self._keys(members))
         here = self._ask("/admin/keyspaces/show", {"name": self.keyspace.name})["here"]
         return TargetOwnership(owners, {here["name"]: here["keys"]})
@@ -168,7 +147,7 @@ class PipelineTarget:
     def _members(self) -> dict[str, str]:
         rows = self._ask("/admin/members")["members"]
         found = {row["name"]: row["address"] for row in rows if row["status"] in REACHABLE}
-        if self._direct:
+        if self._target.direct:
             self._peers = list(dict.fromkeys([*self._peers, *found.values()]))
         return found
 
@@ -190,7 +169,7 @@ class PipelineTarget:
         return keys
 
     def _client(self, peer: str, timeout_s: float) -> Client:
-        return Client(peer, timeout_s=timeout_s, cluster_key=self._cluster_key)
+        return Client(peer, timeout_s=timeout_s, cluster_key=self._target.cluster_key)
 
     def _ask(
         self, endpoint: str, body: Mapping[str, Any] | None = None, timeout_s: float = ASK_TIMEOUT_S

@@ -123,7 +123,7 @@ async def test_a_member_that_ends_is_a_change_and_its_pings_fail() -> None:
         assert value(a, "ringpop_member_changes_total", status="faulty") == 1
         assert value(a, "ringpop_member_changes_total", status="suspect") == 1
         assert value(a, "ringpop_ring_changes_total") == 3
-        reached = a.driver.reach.get(b.address)
+        reached = a.driver.reach.peers.get(b.address)
         assert reached is not None
         assert reached.failed > 0
         assert reached.failure in ("timeout", "refused", "lost", "failed")
@@ -194,8 +194,8 @@ def test_peers_that_are_no_members_are_forgotten() -> None:
     reach.answered(Address("member", 1), 0.01)
     for port in range(1, 10 * EXTRA_MAX):
         reach.failed(Address("other", port), "refused")
-    assert len(reach._peers) <= EXTRA_MAX + 2
-    assert reach.get(Address("member", 1)) is not None
+    assert len(reach.peers) <= EXTRA_MAX + 2
+    assert reach.peers.get(Address("member", 1)) is not None
 
 
 async def test_http_shows_them_in_both_formats_and_the_documents_name_each(tmp_path: Path) -> None:

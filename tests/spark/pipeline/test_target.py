@@ -10,6 +10,7 @@ import trio
 from ringpop_demo.cluster import Cluster, free_addresses
 from ringpop_py import Config, open_ringpop
 from ringpop_py.base.errors import ConnectFailed, KeyspaceConflict, KeyspaceError, KeyspaceUnknown
+from ringpop_py.spark.options import Target
 from ringpop_py.spark.pipeline import target as targets
 from ringpop_py.spark.pipeline.settings import KeyspaceSettings
 from ringpop_py.spark.pipeline.target import PipelineTarget
@@ -34,7 +35,7 @@ def a_target(
 ) -> PipelineTarget:
     """The keyspace *name* as a pipeline's file describes it."""
     keyspace = KeyspaceSettings(name, create=create, settings=settings)
-    return PipelineTarget(cluster.addresses, keyspace)
+    return PipelineTarget(Target(name, tuple(cluster.addresses)), keyspace)
 
 
 def test_a_keyspace_is_made_once_and_then_found(cluster: Cluster) -> None:
@@ -100,14 +101,14 @@ def test_where_no_daemon_answers_each_is_named(cluster: Cluster) -> None:
     keyspace = KeyspaceSettings("made", create=True, settings={})
 
     with pytest.raises(ConnectFailed, match=f"(?s)no daemon answers: .*{silent[0]}.*{silent[1]}"):
-        PipelineTarget(silent, keyspace).prepare()
+        PipelineTarget(Target("made", tuple(silent)), keyspace).prepare()
 
-    PipelineTarget([*silent, *cluster.addresses], keyspace).ownership()
+    PipelineTarget(Target("made", (*silent, *cluster.addresses)), keyspace).ownership()
 
 
 def test_where_only_the_daemon_can_be_reached_no_member_is_asked(cluster: Cluster) -> None:
     keyspace = KeyspaceSettings("through", create=True, settings={"partitions": 8})
-    target = PipelineTarget(cluster.addresses[:1], keyspace, direct=False)
+    target = PipelineTarget(Target("through", (cluster.addresses[0],), direct=False), keyspace)
     target.prepare()
 
     ownership = target.ownership(with_keys=True)
@@ -122,7 +123,7 @@ async def test_where_only_the_daemon_can_be_reached_members_do_not_stand_in_for_
     async with open_ringpop(Config(name="a", store="memory:"), store=store) as first:
         second = Config(name="b", hosts=(first.address,), store="memory:")
         async with open_ringpop(second, store=store) as daemon:
-            target = PipelineTarget([str(daemon.address)], keyspace, direct=False)
+            target = PipelineTarget(Target("k", (str(daemon.address),), direct=False), keyspace)
             with trio.fail_after(20):
                 await trio.to_thread.run_sync(target.prepare)
 
