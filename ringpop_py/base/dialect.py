@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 import xxhash
 
@@ -23,13 +23,6 @@ HASH_SEED: Final = 42
 """The seed of Spark SQL's ``xxhash64``; with it, a key hashes alike in Spark and in a node."""
 
 
-class PointName(Protocol):
-    """How the *index*-th point of a member is named before it is hashed."""
-
-    def __call__(self, identity: str, index: int, *, is_address: bool) -> str:
-        """*is_address*: the member has no name but its address."""
-
-
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """What the members of one cluster must agree on; the defaults are those of ``native``.
@@ -38,7 +31,6 @@ class Dialect:
         scheme: the argument scheme of the node's own messages.
         hash_bits: the width of `hash_bytes`: positions on the ring are below ``2**hash_bits``.
         hash_bytes: places keys and points on the ring.
-        point_name: see `PointName`.
         ordered_checksum: whether the membership checksum is Ringpop's (over sorted text)
             instead of an order-independent sum of one hash a member.
         answers_while_joining: whether pings are served before the join is done.
@@ -59,7 +51,6 @@ class Dialect:
     scheme: Literal["msgpack", "json"]
     hash_bits: Literal[32, 64]
     hash_bytes: Callable[[bytes], int]
-    point_name: PointName
     ordered_checksum: bool = False
     answers_while_joining: bool = True
     joins_alone: bool = True
@@ -69,6 +60,16 @@ class Dialect:
     leaves_on_eviction: bool = True
     retires_leavers: bool = True
     extends: bool = True
+
+    def point_name(self, identity: str, index: int, *, is_address: bool) -> str:
+        """Return the name of the *index*-th point of a member, before it is hashed.
+
+        Args:
+            is_address: whether the member has no name but its address.
+        """
+        # The mark keeps `a1` + `0` and `a` + `10` apart for every name.
+        mark = "" if is_address and self.names_are_addresses else "#"
+        return f"{identity}{mark}{index}"
 
     def hash_key(self, key: str) -> int:
         """Return the position of *key* on the ring: the hash of its UTF-8 bytes."""
@@ -90,22 +91,12 @@ def _xxh64(data: bytes) -> int:
     return xxhash.xxh64_intdigest(data, HASH_SEED)
 
 
-def _native_point(identity: str, index: int, *, is_address: bool) -> str:
-    del is_address  # the separator keeps `a1` + `0` and `a` + `10` apart for every name
-    return f"{identity}#{index}"
-
-
-def _ringpop_point(identity: str, index: int, *, is_address: bool) -> str:
-    return f"{identity}{index}" if is_address else f"{identity}#{index}"
-
-
-NATIVE: Final = Dialect("native", "msgpack", 64, _xxh64, _native_point)
+NATIVE: Final = Dialect("native", "msgpack", 64, _xxh64)
 RINGPOP: Final = Dialect(
     name="ringpop",
     scheme="json",
     hash_bits=32,
     hash_bytes=fingerprint32,
-    point_name=_ringpop_point,
     ordered_checksum=True,
     answers_while_joining=False,
     joins_alone=False,

@@ -91,11 +91,14 @@ class Draining:
         Args:
             announced: whether the others have acknowledged that this node ends.
         """
-        hands_over = self._hands_over(left.get(Work.PARTITIONS, 0), now)
+        partitions = left.get(Work.PARTITIONS, 0)
+        if self._fewest_partitions is None or partitions < self._fewest_partitions:
+            self._fewest_partitions, self._handed_over_at = partitions, now
+        hands_over = partitions > 0 and now - self._handed_over_at < STALLED_S
         known = announced or now - self._began_at >= ANNOUNCE_S_MAX
         if self.phase is Phase.DRAINING and known and not hands_over:
             self.phase = Phase.CLOSING
-            self._leaves_partitions = left.get(Work.PARTITIONS, 0) > 0
+            self._leaves_partitions = partitions > 0
         others = any(count for work, count in left.items() if work is not Work.PARTITIONS)
         if now >= self._deadline or (self.phase is Phase.CLOSING and not others):
             self.phase = Phase.ENDED
@@ -104,11 +107,6 @@ class Draining:
     def give_up(self) -> None:
         """No longer wait for anything: the node may end, whatever is left."""
         self.phase = Phase.ENDED
-
-    def _hands_over(self, partitions: int, now: float) -> bool:
-        if self._fewest_partitions is None or partitions < self._fewest_partitions:
-            self._fewest_partitions, self._handed_over_at = partitions, now
-        return partitions > 0 and now - self._handed_over_at < STALLED_S
 
 
 def text_of_left(left: Left) -> str:
