@@ -443,7 +443,7 @@ class Proxy:
 
     def owners_for(self, head: Head) -> KeyOwners:
         """Return what knows the owners of the keys of *head*. Raises PeerDeclined."""
-        return self.owners_in("" if head.keyspace is None else head.keyspace.name)
+        return self._ring_owners if head.keyspace is None else self.owners_in(head.keyspace.name)
 
     def owners_in(self, keyspace: str) -> KeyOwners:
         """As `owners_for`, by the name of a keyspace; empty for the ring."""
