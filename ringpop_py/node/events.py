@@ -45,7 +45,7 @@ class Event:
         return {"number": self.number, "at": self.at, **fact}
 
 
-class Told:
+class LoggedTroubles:
     """Remembers which troubles with which peers were logged, so that each is logged once.
 
     It is bounded, whatever peers send: `TROUBLES_MAX` troubles of one peer are logged, of at most

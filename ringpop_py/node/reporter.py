@@ -13,7 +13,7 @@ from ringpop_py.base.texts import printable
 from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.member import STORE_LABEL
 from ringpop_py.member.swim.records import is_fact, record_of, record_of_burst, text_of
-from ringpop_py.node.events import EventLog, Told
+from ringpop_py.node.events import EventLog, LoggedTroubles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ class Reporter:
         self._name = name
         self._cluster = cluster
         self._store = store
-        self._told = Told()
+        self._told = LoggedTroubles()
 
     def is_burst(self, changes: Sequence[fx.StatusChanged]) -> bool:
         """If *changes* of one message are many, log them in one line; return whether they are."""

@@ -119,7 +119,7 @@ class Ask(NamedTuple, Generic[P]):
 
 
 @dataclass(slots=True, eq=False)
-class Tried:
+class Attempts:
     """The attempts at a part that has no result yet.
 
     Attributes:
@@ -142,7 +142,7 @@ class Tried:
             self.may_have_run = True
 
 
-NOT_TRIED: Final = Tried()
+NOT_TRIED: Final = Attempts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ class DeadlinePolicy:
     asked: str = "owner"
     has_relay: ClassVar[bool] = False
 
-    def asks_owner(self, _tried: Tried) -> bool:
+    def asks_owner(self, _tried: Attempts) -> bool:
         """Return whether a part that was *tried* goes to its owner, and not to `RELAY`."""
         return True
 
@@ -181,17 +181,17 @@ class DeadlinePolicy:
         jitter_us = self.rng.randrange(JITTER_MS_MAX + 1) * 1_000
         return min(base_us, PAUSE_US_MAX - JITTER_MS_MAX * 1_000) + jitter_us
 
-    def settled(self, error: KeyspaceError, tried: Tried) -> KeyspaceError:
+    def settled(self, error: KeyspaceError, tried: Attempts) -> KeyspaceError:
         """Return the error of a part whose last answer was *error*: more time would not help."""
         says_all = error.settles or error.took_effect == "unknown"
         return error if says_all else self._unless_open(error, tried)
 
-    def _unless_open(self, error: KeyspaceError, tried: Tried) -> KeyspaceError:
+    def _unless_open(self, error: KeyspaceError, tried: Attempts) -> KeyspaceError:
         if self.changes_state and tried.may_have_run:
             return OutcomeUnknown(f"it may have taken effect: {error}")
         return error
 
-    def end(self, tried: Tried, now: int, deadline: int) -> KeyspaceError | None:
+    def end(self, tried: Attempts, now: int, deadline: int) -> KeyspaceError | None:
         """Return the error that a part ends with; None if it is to be tried again."""
         last = tried.last
         if last is not None and not last.passes:
@@ -229,7 +229,7 @@ class RelayPolicy(DeadlinePolicy):
     straight_us: int = NEVER
     has_relay: ClassVar[bool] = True
 
-    def asks_owner(self, tried: Tried) -> bool:
+    def asks_owner(self, tried: Attempts) -> bool:
         """See `DeadlinePolicy`."""
         return tried.attempts_count == tried.redirects_count == 1
 
@@ -258,7 +258,7 @@ class Errand(Generic[P]):
     deadline: int = NEVER
     results: dict[P, Any] = field(default_factory=dict, init=False)
     under_way: list[Ask[P]] = field(default_factory=list, init=False)
-    _tried: dict[P, Tried] = field(default_factory=dict, init=False)  # mostly none
+    _tried: dict[P, Attempts] = field(default_factory=dict, init=False)  # mostly none
     _asks_count: int = field(default=0, init=False)
     _pauses_count: int = field(default=0, init=False)
     # Whether what follows the last round is not decided yet, and whether it is another one without
@@ -358,7 +358,7 @@ class Errand(Generic[P]):
 
     def _met(self, ask: Ask[P], part: P, error: RingpopError) -> None:
         policy = self.policy
-        tried = self._tried.setdefault(part, Tried())
+        tried = self._tried.setdefault(part, Attempts())
         # An error that settles is the owner's own answer, so it is a result like a value. So is
         # what a relay answers, which has tried until the deadline.
         if isinstance(error, KeyspaceError) and (error.settles or ask.to == RELAY):
@@ -375,7 +375,7 @@ class Errand(Generic[P]):
             message = f"the row of its new owner cannot be read: {error}"
             self._met(ask, part, PartitionUnavailable(message))
             return
-        tried = self._tried.setdefault(part, Tried())
+        tried = self._tried.setdefault(part, Attempts())
         tried.attempts_count += 1
         tried.redirects_count += 1
         self._troubled = True
@@ -416,7 +416,7 @@ class Errand(Generic[P]):
         """Take the parts that no owner is asked for out of *groups*, if they have to wait."""
         if not self.policy.has_relay:
             for part in groups.pop(RELAY):
-                self._tried.setdefault(part, Tried()).meet(routes.why_nobody(part), "")
+                self._tried.setdefault(part, Attempts()).meet(routes.why_nobody(part), "")
             self._troubled = True
         elif len(groups) > 1:
             del groups[RELAY]  # it gets all parts that owners leave over in one call

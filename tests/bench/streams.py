@@ -29,7 +29,7 @@ import trio
 from ringpop_py import Address, Config, Outcome, open_ringpop
 from ringpop_py.base.values.declared import encode
 from ringpop_py.dataflow import start_dataflow
-from ringpop_py.flow.dataflow.channels import ELEMENT, CallLine, Taken
+from ringpop_py.flow.dataflow.channels import ELEMENT, CallLine, ElementReply
 from ringpop_py.flow.exchange.elements import Data, Hop, head_of
 from ringpop_py.net.transport.channel import Channel, IncomingCall
 from ringpop_py.net.wire.calls import NODE_SERVICE, Answer
@@ -277,7 +277,7 @@ async def _exchange_calls(size: int) -> float:
 
         def take(call: IncomingCall) -> Answer:
             got[0] += len(call.arg3)
-            return Answer(ok=True, arg3=encode(Taken(taken=True)))
+            return Answer(ok=True, arg3=encode(ElementReply(taken=True)))
 
         there.serve(NODE_SERVICE, ELEMENT, take)
         address = await _listening(there, nursery)

@@ -384,9 +384,9 @@ def _entry() -> dict[str, Kind]:
     return {
         "entry.follow": _declared(entry.Follow, first=entry.Follow(), later=entry.Follow(7)),
         "entry.ring": _declared(
-            entry.RingTold,
-            empty=entry.RingTold("n", "m", "native", 100, 0, ()),
-            full=entry.RingTold(
+            entry.RingReply,
+            empty=entry.RingReply("n", "m", "native", 100, 0, ()),
+            full=entry.RingReply(
                 "é", "m", "native", 1, CHECKSUM_MAX, (entry.RingOwner("n", "10.0.0.1:1"),)
             ),
         ),

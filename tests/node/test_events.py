@@ -15,7 +15,7 @@ from ringpop_py.node.events import (
     TROUBLED_MAX,
     TROUBLES_MAX,
     EventLog,
-    Told,
+    LoggedTroubles,
 )
 
 A = Member("a", *Address("10.0.0.1", 3000), 7)
@@ -74,7 +74,7 @@ async def test_who_waits_is_told_at_once_and_not_for_ever(
 
 
 def test_a_trouble_is_told_once_a_peer() -> None:
-    told = Told()
+    told = LoggedTroubles()
 
     first = [told.first_time(peer, "unreadable", 0.0) for peer in ("a", "a", "b")]
 
@@ -83,7 +83,7 @@ def test_a_trouble_is_told_once_a_peer() -> None:
 
 
 def test_of_one_peer_only_so_many_troubles_are_told() -> None:
-    told = Told()
+    told = LoggedTroubles()
 
     count = sum(told.first_time("a", str(number), 0.0) for number in range(10 * TROUBLES_MAX))
 
@@ -92,7 +92,7 @@ def test_of_one_peer_only_so_many_troubles_are_told() -> None:
 
 
 def test_many_peers_are_told_of_again_after_a_while_and_never_more_than_so_many() -> None:
-    told = Told()
+    told = LoggedTroubles()
     peers = range(3 * TROUBLED_MAX)
 
     at_first = sum(told.first_time(str(peer), "unreadable", 1.0) for peer in peers)
@@ -108,7 +108,7 @@ def test_many_peers_are_told_of_again_after_a_while_and_never_more_than_so_many(
 
 
 def test_of_a_long_trouble_the_beginning_is_kept() -> None:
-    told = Told()
+    told = LoggedTroubles()
 
     assert told.first_time("a", "x" * 10**6, 0.0)
     assert not told.first_time("a", "x" * 10**6 + "y", 0.0)

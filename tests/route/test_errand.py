@@ -159,7 +159,7 @@ def test_its_repr_says_what_is_open_and_why() -> None:
     errand.failed(first, CallTimeout("late"))
 
     assert repr(errand) == (
-        "<Errand: 0 done, [1, 2] open, asks [[2] at c], {1: Tried(attempts_count=1, "
+        "<Errand: 0 done, [1, 2] open, asks [[2] at c], {1: Attempts(attempts_count=1, "
         "redirects_count=0, may_have_run=True, last=CallTimeout('late'), to='b')}>"
     )
 

@@ -16,7 +16,7 @@ TEXT_CHARACTERS_MAX = 1_000
 Short = Annotated[str, Meta(max_length=TEXT_CHARACTERS_MAX)]
 
 
-class ProxySaid(Named, frozen=True):
+class ProxyAccount(Named, frozen=True):
     """The counts of requests, in the answer of ``/admin/node``."""
 
     handled_here: Natural = 0
@@ -24,7 +24,7 @@ class ProxySaid(Named, frozen=True):
     failures: Natural = 0
 
 
-class NodeSaid(Named, frozen=True):
+class NodeAccount(Named, frozen=True):
     """The answer of ``/admin/node``."""
 
     checksum: int
@@ -32,12 +32,12 @@ class NodeSaid(Named, frozen=True):
     version: Short
     silent_hosts: dict[Short, Short]
     gossip: dict[Text, int]
-    proxy: ProxySaid
+    proxy: ProxyAccount
     store: Short | None = None
     keys: tuple[Short, ...] = ()
 
 
-class DiskSaid(Named, frozen=True):
+class DiskAccount(Named, frozen=True):
     """A disk, in the answer of ``/admin/checkup``."""
 
     what: Short
@@ -47,18 +47,18 @@ class DiskSaid(Named, frozen=True):
     total_bytes: Natural | None = None
 
 
-class CheckupSaid(Named, frozen=True):
+class CheckupAccount(Named, frozen=True):
     """The answer of ``/admin/checkup``."""
 
     at: Instant
     health_score: Natural
     log_lines_lost: Natural
-    disks: Annotated[tuple[DiskSaid, ...], Meta(max_length=16)]
+    disks: Annotated[tuple[DiskAccount, ...], Meta(max_length=16)]
     store_trouble: Text = ""
     flow_troubles: Annotated[tuple[Text, ...], Meta(max_length=100)] = ()
 
 
-class PingSaid(Named, frozen=True):
+class PingAccount(Named, frozen=True):
     """The pings to one member, in the answer of ``/admin/reach``."""
 
     name: Text
@@ -68,14 +68,14 @@ class PingSaid(Named, frozen=True):
     round_trip_s: Annotated[float, Meta(ge=0, le=1e6)] | None = None
 
 
-class ReachSaid(Named, frozen=True):
+class ReachAccount(Named, frozen=True):
     """The answer of ``/admin/reach``."""
 
     at: Instant
-    pings: Annotated[tuple[PingSaid, ...], Meta(max_length=20_000)]
+    pings: Annotated[tuple[PingAccount, ...], Meta(max_length=20_000)]
 
 
-class KeyspaceSaid(Named, frozen=True):
+class KeyspaceAccount(Named, frozen=True):
     """A keyspace, in the answer of ``/admin/keyspaces``."""
 
     name: Short
@@ -92,32 +92,32 @@ class KeyspaceSaid(Named, frozen=True):
     refusal: Text | None = None
 
 
-class KeyspacesSaid(Named, frozen=True):
+class KeyspacesAccount(Named, frozen=True):
     """The answer of ``/admin/keyspaces``."""
 
-    keyspaces: Annotated[tuple[KeyspaceSaid, ...], Meta(max_length=100_000)]
+    keyspaces: Annotated[tuple[KeyspaceAccount, ...], Meta(max_length=100_000)]
 
 
-class ShareSaid(Named, frozen=True):
+class ShareAccount(Named, frozen=True):
     """A member's share of a keyspace, in the answer of ``/admin/keyspaces/show``."""
 
     here: dict[Text, Any]
 
 
-class RowSaid(Named, frozen=True):
+class RowAccount(Named, frozen=True):
     """A partition, in the answer of ``/admin/keyspaces/table``."""
 
     partition: Natural
     keys: Natural | None
 
 
-class TableSaid(Named, frozen=True):
+class TableAccount(Named, frozen=True):
     """The answer of ``/admin/keyspaces/table``."""
 
-    rows: Annotated[tuple[RowSaid, ...], Meta(max_length=100_000)]
+    rows: Annotated[tuple[RowAccount, ...], Meta(max_length=100_000)]
 
 
-class JobSaid(Named, frozen=True):
+class JobAccount(Named, frozen=True):
     """A job, in the answer of ``/admin/work``."""
 
     keyspace: Short
@@ -130,7 +130,7 @@ class JobSaid(Named, frozen=True):
     at: Instant
 
 
-class ShuffleSaid(Named, frozen=True):
+class ShuffleAccount(Named, frozen=True):
     """A shuffle, in the answer of ``/admin/work``."""
 
     name: Short
@@ -142,7 +142,7 @@ class ShuffleSaid(Named, frozen=True):
     rows: Natural
 
 
-class SplitSaid(Named, frozen=True):
+class SplitAccount(Named, frozen=True):
     """A split of a stream, in the answer of ``/admin/work``."""
 
     keyspace: Short
@@ -156,7 +156,7 @@ class SplitSaid(Named, frozen=True):
     trouble: Text
 
 
-class DataflowSaid(Named, frozen=True):
+class DataflowAccount(Named, frozen=True):
     """A dataflow at one worker, in the answer of ``/admin/work``.
 
     Attributes:
@@ -181,25 +181,25 @@ class DataflowSaid(Named, frozen=True):
     trouble: Text
 
 
-class WorkSaid(Named, frozen=True):
+class WorkAccount(Named, frozen=True):
     """The answer of ``/admin/work``."""
 
     puts: Natural
     puts_s: Annotated[float, Meta(ge=0, le=1e12)]
-    jobs: Annotated[tuple[JobSaid, ...], Meta(max_length=100)]
-    shuffles: Annotated[tuple[ShuffleSaid, ...], Meta(max_length=100)]
-    streams: Annotated[tuple[SplitSaid, ...], Meta(max_length=4_000)] = ()
-    dataflows: Annotated[tuple[DataflowSaid, ...], Meta(max_length=100)] = ()
+    jobs: Annotated[tuple[JobAccount, ...], Meta(max_length=100)]
+    shuffles: Annotated[tuple[ShuffleAccount, ...], Meta(max_length=100)]
+    streams: Annotated[tuple[SplitAccount, ...], Meta(max_length=4_000)] = ()
+    dataflows: Annotated[tuple[DataflowAccount, ...], Meta(max_length=100)] = ()
 
 
 KINDS: dict[str, type[Named]] = {
-    "/admin/node": NodeSaid,
-    "/admin/checkup": CheckupSaid,
-    "/admin/reach": ReachSaid,
-    "/admin/work": WorkSaid,
-    "/admin/keyspaces": KeyspacesSaid,
-    "/admin/keyspaces/show": ShareSaid,
-    "/admin/keyspaces/table": TableSaid,
+    "/admin/node": NodeAccount,
+    "/admin/checkup": CheckupAccount,
+    "/admin/reach": ReachAccount,
+    "/admin/work": WorkAccount,
+    "/admin/keyspaces": KeyspacesAccount,
+    "/admin/keyspaces/show": ShareAccount,
+    "/admin/keyspaces/table": TableAccount,
 }
 
 

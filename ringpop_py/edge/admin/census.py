@@ -21,7 +21,7 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.values.declared import Meta, Named, convert
 from ringpop_py.base.values.packed import a_map, decode_value, encode_value
-from ringpop_py.edge.admin.accounts import TEXT_CHARACTERS_MAX, KeyspaceSaid, Short, checked
+from ringpop_py.edge.admin.accounts import TEXT_CHARACTERS_MAX, KeyspaceAccount, Short, checked
 from ringpop_py.member.swim.member import Status
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 
@@ -202,7 +202,7 @@ class Census:
                 found["clock_s"] = said["at"] - (began + ended) / 2
                 found["off_s"] = (ended - began) / 2
             if section == "keyspaces":  # without their members: each would name all of them
-                kept = KeyspaceSaid.__struct_fields__
+                kept = KeyspaceAccount.__struct_fields__
                 said = [{name: row.get(name) for name in kept} for row in said["keyspaces"]]
             if section == "share":
                 rows = (await self._said(to, _TABLE, body))["rows"]

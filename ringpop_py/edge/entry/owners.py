@@ -18,7 +18,7 @@ from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.client.sync.client import Client
 from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
-from ringpop_py.route.proxy.entry import FOLLOW_ENDPOINT, Follow, RingTold
+from ringpop_py.route.proxy.entry import FOLLOW_ENDPOINT, Follow, RingReply
 
 if TYPE_CHECKING:
     from ringpop_py.base.address import Peer
@@ -111,12 +111,12 @@ class Follower:
             self._told.set()
             time.sleep(RETRY_S)
 
-    def _told_now(self, checksum: int | None, ttl_s: float) -> RingTold:
+    def _told_now(self, checksum: int | None, ttl_s: float) -> RingReply:
         body = encode(Follow(checksum))
         answer = self._client.call(Call(NODE_SERVICE, FOLLOW_ENDPOINT, b"", body, ttl_s=ttl_s))
         if not answer.ok:
             raise BodyError("the daemon does not tell its ring")
-        return decode(RingTold, answer.arg3)
+        return decode(RingReply, answer.arg3)
 
     def _asked(self, known: Ring | None) -> Ring:
         told = self._told_now(None if known is None else known.ring.checksum, WAIT_S)

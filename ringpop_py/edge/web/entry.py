@@ -21,7 +21,7 @@ from ringpop_py.edge.web.server import (
     with_close,
 )
 from ringpop_py.node.end import ENDING_TEXT
-from ringpop_py.node.events import Told
+from ringpop_py.node.events import LoggedTroubles
 from ringpop_py.route.proxy.request import HttpReply
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class EntryApp:
         self._ringpop = ringpop
         self._rule = rule
         self._bodies_bytes = 0
-        self._told = Told()
+        self._told = LoggedTroubles()
         most = ringpop.config.proxy.body_bytes_max
         # As any reverse proxy, believe whoever reaches this port.
         self._options = http.Options(body_bytes_max=most, keeps=True).checked()

@@ -35,7 +35,7 @@ PAUSE_S_MIN: Final = 0.01
 PAUSE_S_MAX: Final = 1.0
 
 
-class Taken(Declared, frozen=True):
+class ElementReply(Declared, frozen=True):
     """The answer to an element.
 
     Attributes:
@@ -66,31 +66,31 @@ class Incoming:
         """Put an element of this same process into its queue, as soon as it has room."""
         await self._boxes[worker][0].send(element)
 
-    async def take(self, hop: Hop, element: Element[Any]) -> Taken:
+    async def take(self, hop: Hop, element: Element[Any]) -> ElementReply:
         """Put an element of another worker into its queue, if it is the next one.
 
         Raises:
             BadElement: an element before it is missing.
         """
         if self._lives.get(hop.sender) != hop.life:
-            return Taken(taken=False, over=True)
+            return ElementReply(taken=False, over=True)
         with trio.move_on_after(WAIT_S):
             async with self._locks[hop.sender]:
                 number = self._next[hop.sender]
                 if hop.number < number:
-                    return Taken(taken=True)  # its answer was lost
+                    return ElementReply(taken=True)  # its answer was lost
                 if hop.number > number:
                     raise BadElement(f"element {hop.number} of {hop.sender}, and not {number}")
                 await self._boxes[hop.sender][0].send(element)
                 self._next[hop.sender] = number + 1
-                return Taken(taken=True)
-        return Taken(taken=False)
+                return ElementReply(taken=True)
+        return ElementReply(taken=False)
 
 
 class Line(Protocol):
     """The way of elements to one other worker."""
 
-    async def bring(self, head: bytes, body: bytes) -> Taken:
+    async def bring(self, head: bytes, body: bytes) -> ElementReply:
         """Send an element; return whether it was taken. Raises CallError, BodyError."""
 
 
@@ -108,7 +108,7 @@ class CallLine:
         self._channel = channel
         self._address_of = address_of
 
-    async def bring(self, head: bytes, body: bytes) -> Taken:
+    async def bring(self, head: bytes, body: bytes) -> ElementReply:
         """See `Line`."""
         address = self._address_of(self._to)
         if address is None:
@@ -120,7 +120,7 @@ class CallLine:
                 "(WireLimits.message_bytes_max)"
             )
         call = Call(NODE_SERVICE, ELEMENT, head, body, ttl_s=CALL_S)
-        return decode(Taken, (await self._channel.call(address, call)).arg3)
+        return decode(ElementReply, (await self._channel.call(address, call)).arg3)
 
 
 class Outgoing:

@@ -13,14 +13,14 @@ from ringpop_py.base.errors import ConfigError, StoreUnavailable
 from ringpop_py.base.logs import log
 from ringpop_py.base.supervision import keep_running, one_line
 from ringpop_py.base.values.declared import decode, encode
-from ringpop_py.flow.dataflow.channels import ELEMENT, CallLine, Taken, element_of
+from ringpop_py.flow.dataflow.channels import ELEMENT, CallLine, ElementReply, element_of
 from ringpop_py.flow.dataflow.checkpoints import Checkpoints
 from ringpop_py.flow.dataflow.leader import Leading
-from ringpop_py.flow.dataflow.messages import TELL, Told
+from ringpop_py.flow.dataflow.messages import TELL, LeaderMessage
 from ringpop_py.flow.dataflow.part import Part, Plan
 from ringpop_py.flow.dataflow.stage import checked_stage
 from ringpop_py.flow.exchange.epochs import Worker
-from ringpop_py.flow.exchange.leader import Said
+from ringpop_py.flow.exchange.leader import WorkerReport
 from ringpop_py.flow.exchange.router import KEY_GROUPS
 from ringpop_py.flow.streams.source import label_of
 from ringpop_py.flow.streams.stream import check_stream
@@ -116,7 +116,7 @@ class Dataflow:
 
     # For other workers.
 
-    def tell(self, told: Told) -> Said:
+    def tell(self, told: LeaderMessage) -> WorkerReport:
         """Follow a message of a leader; return the answer of this worker."""
         self.leader = told.leader.name
         record, part = self.record, self._part
@@ -125,10 +125,10 @@ class Dataflow:
         life, leaves = self._me.life, self._ringpop.ending.begun
         seen = None if record is None else record.epoch
         if part is None or record is None or part.record.run != record.run:
-            return Said(life, seen=seen, leaves=leaves)
+            return WorkerReport(life, seen=seen, leaves=leaves)
         if told.seen == record.epoch:
             part.tell(told.tell)
-        return Said(life, record.run, *part.aligned(), part.failure, seen, leaves)
+        return WorkerReport(life, record.run, *part.aligned(), part.failure, seen, leaves)
 
     def goes_on(self) -> bool:
         """Return whether this node ends, and has yet to hand its part over to other workers.
@@ -141,12 +141,12 @@ class Dataflow:
         self._leaves_at = self._leaves_at or now
         return len(part.record.workers) > 1 and now - self._leaves_at < LEAVE_S
 
-    async def element(self, hop: Hop, element: Element[bytes]) -> Taken:
+    async def element(self, hop: Hop, element: Element[bytes]) -> ElementReply:
         """Take an element of another worker. Raises BadElement."""
         part, record = self._part, self.record
         if part is not None and part.record.run == hop.run and not part.failure:
             return await part.incoming.take(hop, element)
-        return Taken(taken=False, over=record is not None and record.run > hop.run)
+        return ElementReply(taken=False, over=record is not None and record.run > hop.run)
 
     # Life.
 
@@ -244,7 +244,7 @@ class Dataflows:
         return sum(flow.goes_on() for flow in self.flows.values())
 
     def _tell(self, call: IncomingCall) -> Answer:
-        told = decode(Told, call.arg3)
+        told = decode(LeaderMessage, call.arg3)
         flow = self.flows.get(told.flow)
         if flow is None:
             return Answer(ok=False)
@@ -253,7 +253,7 @@ class Dataflows:
     async def _element(self, call: IncomingCall) -> Answer:
         hop, element = element_of(call.arg2, call.arg3)
         flow = self.flows.get(hop.flow)
-        taken = Taken(taken=False) if flow is None else await flow.element(hop, element)
+        taken = ElementReply(taken=False) if flow is None else await flow.element(hop, element)
         return Answer(ok=True, arg3=encode(taken))
 
     def serve_flight(self) -> None:

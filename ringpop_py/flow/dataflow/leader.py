@@ -10,9 +10,9 @@ import trio
 from ringpop_py.base.errors import BodyError, CallError, NoOwner, StoreUnavailable
 from ringpop_py.base.logs import log
 from ringpop_py.base.values.declared import decode, encode
-from ringpop_py.flow.dataflow.messages import TELL, Told
+from ringpop_py.flow.dataflow.messages import TELL, LeaderMessage
 from ringpop_py.flow.exchange.epochs import Worker
-from ringpop_py.flow.exchange.leader import Leader, Put, Said, Tell
+from ringpop_py.flow.exchange.leader import Leader, Put, Tell, WorkerReport
 from ringpop_py.member.swim.member import Status
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 
@@ -54,7 +54,7 @@ class Leading:
         key_groups: int,
         newest: Callable[[], EpochRecord | None],
         saw: Callable[[EpochRecord], None],
-        tell: Callable[[Told], Said],
+        tell: Callable[[LeaderMessage], WorkerReport],
     ) -> None:
         self._ringpop = ringpop
         self._flow = flow
@@ -159,7 +159,7 @@ class Leading:
         if newest is not None:
             self._saw(newest)
 
-    async def _ask_all(self) -> tuple[dict[str, Said], set[str]]:
+    async def _ask_all(self) -> tuple[dict[str, WorkerReport], set[str]]:
         """Return the answers of workers, by name, and the names of those that are to leave."""
         record, now = self._newest(), trio.current_time()
         workers = set(self._lives) | set(() if record is None else record.names)
@@ -168,14 +168,14 @@ class Leading:
             self._asked_others_at = now
             asked |= {member.name for member in self._ringpop.members if _is_live(member.status)}
         seen = None if record is None else record.epoch
-        told = Told(self._flow, self._me, seen, self._next.epoch, self._next.last)
+        told = LeaderMessage(self._flow, self._me, seen, self._next.epoch, self._next.last)
         said = {self._me.name: self._tell(told)}
         async with trio.open_nursery() as nursery:
             for name in asked - {self._me.name}:
                 nursery.start_soon(self._ask, name, told, said)
         return said, {name for name, answer in said.items() if answer.leaves}
 
-    async def _ask(self, name: str, told: Told, said: dict[str, Said]) -> None:
+    async def _ask(self, name: str, told: LeaderMessage, said: dict[str, WorkerReport]) -> None:
         address = self._ringpop.address_of(name)
         if address is None:
             return
@@ -183,7 +183,7 @@ class Leading:
         try:
             answer = await self._ringpop.channel.call(address, call)
             if answer.ok:  # otherwise this dataflow was not started there
-                said[name] = decode(Said, answer.arg3)
+                said[name] = decode(WorkerReport, answer.arg3)
         except (CallError, BodyError):
             pass  # it is asked again
 

@@ -11,8 +11,8 @@ from ringpop_py.flow.exchange.leader import Tell
 TELL: Final = "/dataflow/tell"
 
 
-class Told(Declared, frozen=True):
-    """A leader's message to a worker, which answers with `ringpop_py.flow.exchange.leader.Said`.
+class LeaderMessage(Declared, frozen=True):
+    """A leader's message to a worker, which answers with a `WorkerReport`.
 
     Attributes:
         seen: the newest record that the leader knows; None if there is none.

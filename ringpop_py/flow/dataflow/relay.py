@@ -21,7 +21,7 @@ from ringpop_py.base.values.arrow import sound
 from ringpop_py.base.values.declared import decode
 from ringpop_py.client.sync.client import Client
 from ringpop_py.flow.dataflow.batches import body_of
-from ringpop_py.flow.dataflow.channels import CALL_S, ELEMENT, Taken
+from ringpop_py.flow.dataflow.channels import CALL_S, ELEMENT, ElementReply
 from ringpop_py.flow.exchange.elements import element_in
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 
@@ -74,7 +74,7 @@ def _brought(client: Client, head: bytes, body: bytes) -> bytes:
     """Bring an element to the node; return its answer. Raises BadElement, BodyError, CallError."""
     element_in(head, body, has_body=bool(body))
     call = Call(NODE_SERVICE, ELEMENT, head, body, ttl_s=CALL_S)
-    taken = decode(Taken, client.call(call).arg3)
+    taken = decode(ElementReply, client.call(call).arg3)
     return TAKEN if taken.taken else OVER if taken.over else NOT_TAKEN
 
 

@@ -21,7 +21,7 @@ SILENT_S: Final = 10.0
 """The seconds after which a silent worker is left out, though it may be a member."""
 
 
-class Said(Declared, frozen=True):
+class WorkerReport(Declared, frozen=True):
     """The state that a worker reports of itself.
 
     Attributes:
@@ -92,7 +92,7 @@ class Leader:
         self,
         record: EpochRecord | None,
         present: Sequence[Worker],
-        said: Mapping[str, Said],
+        said: Mapping[str, WorkerReport],
         now: float,
         *,
         at_ms: int,
@@ -155,7 +155,7 @@ class Leader:
         return now - max(self._alone_since, self._since) >= patience_s
 
     def _wanted(
-        self, present: Sequence[Worker], said: Mapping[str, Said], now: float
+        self, present: Sequence[Worker], said: Mapping[str, WorkerReport], now: float
     ) -> list[Worker]:
         """Return the workers that are to go on, of those that answer."""
         self._heard = {worker: self._heard.get(worker, now) for worker in present}
@@ -166,7 +166,9 @@ class Leader:
         return sorted(worker for worker, at in self._heard.items() if now - at < SILENT_S)
 
     @staticmethod
-    def _why_again(record: EpochRecord, wanted: Sequence[Worker], said: Mapping[str, Said]) -> str:
+    def _why_again(
+        record: EpochRecord, wanted: Sequence[Worker], said: Mapping[str, WorkerReport]
+    ) -> str:
         """Return why the run cannot go on; empty if it can."""
         lives = {worker.name: worker for worker in wanted}
         for worker in record.workers:

@@ -54,7 +54,7 @@ class RingOwner(Named, frozen=True):
     identity: Text
 
 
-class RingTold(Named, frozen=True):
+class RingReply(Named, frozen=True):
     """The ring of the member *name*.
 
     Attributes:

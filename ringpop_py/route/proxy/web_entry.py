@@ -26,7 +26,7 @@ from ringpop_py.route.proxy.entry import (
     Follow,
     ReplyHead,
     RingOwner,
-    RingTold,
+    RingReply,
     encode_replies,
     forwarded_in,
     request_for_all,
@@ -53,7 +53,7 @@ class EntryServer:
     """See the module.
 
     Args:
-        mark: returns what `RingTold` has.
+        mark: returns what `RingReply` has.
         wait_for_change: returns after the next change of the member list.
     """
 
@@ -82,7 +82,7 @@ class EntryServer:
                 await self._wait_for_change()
         ring = self._ring()
         owners = tuple(RingOwner(name, identity) for name, identity in ring.members.items())
-        told = RingTold(
+        told = RingReply(
             self._proxy.application.local,
             self._mark(),
             ring.dialect.name,

@@ -12,7 +12,13 @@ from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.net.transport.deadlines import now_us
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.state.journal.desk import Presence
-from ringpop_py.state.memory.hand_over import BLANK, HAND_OVER, HandOver, HandOverStep, Said
+from ringpop_py.state.memory.hand_over import (
+    BLANK,
+    HAND_OVER,
+    HandOver,
+    HandOverReply,
+    HandOverStep,
+)
 from ringpop_py.state.memory.partition import MemoryPartition
 from ringpop_py.state.placement import duties as do
 from ringpop_py.state.shares.driver import StewardDriver
@@ -86,7 +92,7 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
         number, to = duty
         partition = self.partitions.get(number)
         if partition is None:  # the keyspace was dropped before this task began
-            return Said.NOT_NOW
+            return HandOverReply.NOT_NOW
         if isinstance(duty, do.Send):
             return await self._send(partition, to)
         if partition.mergeable.empty and partition.presence is Presence.PENDING:
@@ -94,7 +100,7 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
         # If this node ends, a partition that stays here is lost.
         stays = partition.presence is Presence.OWNED and not self.steward.leaving
         if stays and not self.may_leave(number):
-            return Said.NOT_NOW
+            return HandOverReply.NOT_NOW
         return await self._step(to, number, HandOverStep.OFFER)
 
     async def _send(self, partition: MemoryPartition, to: str) -> bool:
@@ -107,17 +113,17 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
             step = HandOverStep.PART if following is not None else HandOverStep.LAST
             count += 1
             said = await self._step(to, partition.number, step, f"{transfer}/{count}", part)
-            if said is not Said.YES or following is None:
-                return said is Said.YES
+            if said is not HandOverReply.YES or following is None:
+                return said is HandOverReply.YES
             part = following
         return False
 
     async def _step(
         self, to: str, number: int, step: HandOverStep, transfer: str = "", part: Part | None = None
-    ) -> Said:
+    ) -> HandOverReply:
         address = self._node.address_of(to)
         if address is None:
-            return Said.NOT_NOW
+            return HandOverReply.NOT_NOW
         try:
             request = HandOver(
                 self.table.keyspace,
@@ -133,13 +139,15 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
             body = encode(request)
         except (ValueError, TypeError, OverflowError) as error:
             self._tell_not_sent(number, error)
-            return Said.NOT_NOW
+            return HandOverReply.NOT_NOW
         call = Call(NODE_SERVICE, HAND_OVER, b"", body, ttl_s=STEP_S)
         try:
             answer = await self._node.channel.call(address, call)
-            return decode(Said, answer.arg3)
+            return decode(HandOverReply, answer.arg3)
         except (CallError, BodyError, ValueError):
-            return Said.NOT_NOW  # it is tried again, with the member that should have it then
+            return (
+                HandOverReply.NOT_NOW
+            )  # it is tried again, with the member that should have it then
 
     def _tell_not_sent(self, number: int, error: Exception) -> None:
         """Log, once for each partition, why it stays here; other partitions still move."""
@@ -149,7 +157,7 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
         text = f"a part of it cannot be encoded, so it stays here, sealed: {one_line(error)}"
         log.error("partition-not-sent", keyspace=self.table.keyspace, partition=number, text=text)
 
-    def take(self, request: HandOver) -> Said:
+    def take(self, request: HandOver) -> HandOverReply:
         """Take one step of a transfer to this node; return the answer. Raises BodyError."""
         content = request.content  # checked before anything is changed
         try:
@@ -158,7 +166,7 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
             log.warning("rule-unknown", keyspace=self.table.keyspace, text=str(error))
             rule = None
         said, tasks = self.steward.take(request, now_us(), able=rule is not None)
-        if said is Said.YES and request.step is not HandOverStep.OFFER:
+        if said is HandOverReply.YES and request.step is not HandOverStep.OFFER:
             assert rule is not None
             self._partition(request.number).merge(content, rule, request.transfer)
         self._do(tasks)

@@ -24,7 +24,7 @@ class HandOverStep(Enum):
     """The last part: with it the taker owns the partition."""
 
 
-class Said(Enum):
+class HandOverReply(Enum):
     """The taker's answer to a step."""
 
     YES = "yes"

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.errors import NoOwner, NotEnoughMembers
-from ringpop_py.state.memory.hand_over import HandOverStep, Said
+from ringpop_py.state.memory.hand_over import HandOverReply, HandOverStep
 from ringpop_py.state.placement.duties import (
     NOTHING_TO_GIVE,
     Changed,
@@ -217,10 +217,11 @@ class MemorySteward(Holdings):
 
     # Taking.
 
-    def take(self, request: HandOver, now: int, *, able: bool) -> tuple[Said, list[Task]]:
+    def take(self, request: HandOver, now: int, *, able: bool) -> tuple[HandOverReply, list[Task]]:
         """Return the answer to one step of a transfer to this node, and what follows from it.
 
-        If the step has a part, and the answer is `Said.YES`, the driver merges the part first.
+        If the step has a part, and the answer is `HandOverReply.YES`, the driver merges the part
+        first.
 
         Args:
             able: whether this node knows the rule by which copies are merged.
@@ -235,13 +236,13 @@ class MemorySteward(Holdings):
         # that offer to each other would wait for ever.
         going = self._going.get(number)
         sends = going is not None and going.step is Giving.SENDS
-        said = Said.YES if able and self._acts and not sends else Said.NOT_NOW
+        said = HandOverReply.YES if able and self._acts and not sends else HandOverReply.NOT_NOW
         if request.step is HandOverStep.OFFER:
             # The copy of a giver that leaves must not be lost: this node hands it on to the member
             # that should have it.
             if self.table[number].desired != self._name and not request.leaving:
-                said = Said.NOT_NOW
-        elif said is Said.YES:
+                said = HandOverReply.NOT_NOW
+        elif said is HandOverReply.YES:
             self.holding.add(number)
             # Not if the copy is from the other side of a cut: then the owner is another member.
             owned = self.table[number].owner == request.giver
@@ -319,8 +320,8 @@ class MemorySteward(Holdings):
         if said == NOTHING_TO_GIVE and number not in self.serving:
             # It was never served here, so there is nothing to merge, and no claim to pass on.
             self._given(number, now)
-        elif said is not Said.YES or self.taker(number) != duty.to:
-            if said is not Said.YES and self._successors is not None:
+        elif said is not HandOverReply.YES or self.taker(number) != duty.to:
+            if said is not HandOverReply.YES and self._successors is not None:
                 # It may leave, too, before the news of that come. Any other member will do.
                 self._refusing.add(duty.to)
                 self._choose_successors()

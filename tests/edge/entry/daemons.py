@@ -11,7 +11,7 @@ from ringpop_py.base.errors import ConnectRefused
 from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.net.wire.calls import Answer
-from ringpop_py.route.proxy.entry import Follow, RingOwner, RingTold
+from ringpop_py.route.proxy.entry import Follow, RingOwner, RingReply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ class Daemon:
     def __init__(self, reply: HttpReply | None = None) -> None:
         self.forwarded: list[HttpRequest] = []
         self.reply = reply
-        self._said: RingTold | Exception = AWAY
+        self._said: RingReply | Exception = AWAY
         self._has_changed = threading.Condition()
 
     def tell(self, mark: str) -> None:
@@ -55,13 +55,13 @@ class Daemon:
         checksum = HashRing(OWNERS, dialect=dialect_named(DIALECT), points_count=POINTS).checksum
         owners = tuple(RingOwner(*pair) for pair in OWNERS.items())
         # A daemon that was restarted has the same ring; its answers differ by the mark.
-        self._say(RingTold(ME, mark, DIALECT, POINTS, checksum, owners))
+        self._say(RingReply(ME, mark, DIALECT, POINTS, checksum, owners))
 
     def fail(self, error: Exception = AWAY) -> None:
         """Answer each question with *error* from now on, also those that wait."""
         self._say(error)
 
-    def _say(self, said: RingTold | Exception) -> None:
+    def _say(self, said: RingReply | Exception) -> None:
         with self._has_changed:
             self._said = said
             self._has_changed.notify_all()
@@ -71,7 +71,7 @@ class Daemon:
         known = decode(Follow, call.arg3).checksum
         with self._has_changed:
             before = self._said
-            if isinstance(before, RingTold) and known == before.checksum:
+            if isinstance(before, RingReply) and known == before.checksum:
                 self._has_changed.wait_for(lambda: self._said is not before)
             if isinstance(self._said, Exception):
                 raise self._said

@@ -20,7 +20,7 @@ from ringpop_py.edge.entry.keys import rule_of
 from ringpop_py.edge.web import entry
 from ringpop_py.net.security.keys import new_key, write_keys
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
-from ringpop_py.route.proxy.entry import FOLLOW_ENDPOINT, MARK, Follow, RingTold
+from ringpop_py.route.proxy.entry import FOLLOW_ENDPOINT, MARK, Follow, RingReply
 from tests.logged import events_in
 from tests.net.security.sites import a_site
 
@@ -157,7 +157,7 @@ async def test_an_application_without_a_middleware_does_not_see_the_mark() -> No
 
         client = Client(str(node.address))
         call = Call(NODE_SERVICE, FOLLOW_ENDPOINT, b"", encode(Follow()), ttl_s=5)
-        told = decode(RingTold, (await trio.to_thread.run_sync(client.call, call)).arg3)
+        told = decode(RingReply, (await trio.to_thread.run_sync(client.call, call)).arg3)
         await answer_to(door_of(node), get)
         assert f"{MARK}: {told.mark}".encode() in came[-1].lower()
 

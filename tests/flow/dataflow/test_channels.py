@@ -17,9 +17,9 @@ from ringpop_py.flow.dataflow.channels import (
     PAUSE_S_MAX,
     PAUSE_S_MIN,
     QUEUED,
+    ElementReply,
     Incoming,
     Outgoing,
-    Taken,
     element_of,
 )
 from ringpop_py.flow.exchange.elements import Data
@@ -51,11 +51,11 @@ class Peer:
         self._does = does
         self._at = at
 
-    async def bring(self, head: bytes, body: bytes) -> Taken:
+    async def bring(self, head: bytes, body: bytes) -> ElementReply:
         self.began.append(trio.current_time())
         way = self._does()
         if way == "refused":
-            return Taken(taken=False)
+            return ElementReply(taken=False)
         if way == "lost":
             raise ConnectionLost("it never came")
         if way == "too large":

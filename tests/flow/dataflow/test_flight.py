@@ -23,7 +23,7 @@ from ringpop_py.base.values.arrow import table_in
 from ringpop_py.base.values.declared import encode
 from ringpop_py.dataflow import start_dataflow
 from ringpop_py.flow.dataflow.batches import SCHEMA
-from ringpop_py.flow.dataflow.channels import ELEMENT, Taken, element_of
+from ringpop_py.flow.dataflow.channels import ELEMENT, ElementReply, element_of
 from ringpop_py.flow.dataflow.relay import MEMORY_BYTES_MAX
 from ringpop_py.flow.exchange.elements import Barrier, Data, Hop, Watermark, head_of
 from ringpop_py.net.transport.channel import Channel
@@ -58,7 +58,7 @@ class Node:
 
     def __init__(self) -> None:
         self.taken: list[tuple[Hop, Element[bytes]]] = []
-        self.answers: list[Taken | BadElement] = [Taken(taken=True)]
+        self.answers: list[ElementReply | BadElement] = [ElementReply(taken=True)]
 
     def take(self, call: IncomingCall) -> Answer:
         self.taken.append(element_of(call.arg2, call.arg3))
@@ -114,10 +114,10 @@ def exchanged(
 async def test_elements_come_from_any_client_of_flight() -> None:
     async with a_node() as (node, location):
         node.answers = [
-            Taken(taken=True),
-            Taken(taken=True),
-            Taken(taken=False),
-            Taken(taken=False, over=True),
+            ElementReply(taken=True),
+            ElementReply(taken=True),
+            ElementReply(taken=False),
+            ElementReply(taken=False, over=True),
         ]
         sent = [
             (head_of(Watermark(5), hop(0)), None),
@@ -140,7 +140,7 @@ async def test_elements_come_from_any_client_of_flight() -> None:
 async def test_what_the_node_does_not_take_is_told_to_the_client() -> None:
     sent = [(head_of(Watermark(5), hop(0)), None)]
     async with a_node() as (node, location):
-        node.answers = [BadElement("element 7 of other, and not 0"), Taken(taken=True)]
+        node.answers = [BadElement("element 7 of other, and not 0"), ElementReply(taken=True)]
         with pytest.raises(flight.FlightError, match=r"not an element: .*element 7 of other"):
             await trio.to_thread.run_sync(exchanged, location, sent)
         assert await trio.to_thread.run_sync(exchanged, location, sent) == [1]

@@ -9,7 +9,7 @@ import trio
 
 from ringpop_py.base.errors import BadElement
 from ringpop_py.base.values.declared import replace
-from ringpop_py.flow.dataflow.channels import Incoming, Taken
+from ringpop_py.flow.dataflow.channels import ElementReply, Incoming
 from ringpop_py.flow.dataflow.dataflow import _with_state
 from ringpop_py.flow.dataflow.part import Part, Plan
 from ringpop_py.flow.dataflow.stage import checked_stage
@@ -119,8 +119,8 @@ async def test_an_element_that_comes_again_is_in_the_queue_once() -> None:
     incoming = Incoming(record, ME)
     hop = Hop("f", 7, "b", "other", 0)
     for _ in range(2):  # the first answer was lost
-        assert await incoming.take(hop, Watermark(5)) == Taken(taken=True)
-    assert await incoming.take(replace(hop, number=1), Barrier(8)) == Taken(taken=True)
+        assert await incoming.take(hop, Watermark(5)) == ElementReply(taken=True)
+    assert await incoming.take(replace(hop, number=1), Barrier(8)) == ElementReply(taken=True)
     receiver = incoming.receiver("b")
     assert [receiver.receive_nowait() for _ in range(2)] == [Watermark(5), Barrier(8)]
     with pytest.raises(trio.WouldBlock):
@@ -128,7 +128,7 @@ async def test_an_element_that_comes_again_is_in_the_queue_once() -> None:
     with pytest.raises(BadElement, match="element 3 of b, and not 2"):
         await incoming.take(replace(hop, number=3), Watermark(6))
     former = replace(hop, life="a former one")
-    assert await incoming.take(former, Watermark(6)) == Taken(taken=False, over=True)
+    assert await incoming.take(former, Watermark(6)) == ElementReply(taken=False, over=True)
 
 
 async def test_an_epoch_does_not_end_before_the_results_of_the_one_before_have_arrived() -> None:

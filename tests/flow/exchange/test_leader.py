@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.flow.exchange.epochs import EpochRecord, Worker
-from ringpop_py.flow.exchange.leader import PATIENCE_EPOCHS, PATIENCE_S, Leader, Put, Said, Tell
+from ringpop_py.flow.exchange.leader import (
+    PATIENCE_EPOCHS,
+    PATIENCE_S,
+    Leader,
+    Put,
+    Tell,
+    WorkerReport,
+)
 
 WORKERS = tuple(Worker(name, "life") for name in "abcd")
 RECORD = EpochRecord(7, 5, WORKERS, 256)
@@ -14,7 +21,7 @@ RECORD = EpochRecord(7, 5, WORKERS, 256)
 def act(leader: Leader, names: str, now: float) -> Put | Tell:
     """Return what *leader* decides while only the workers *names* answer."""
     present = [worker for worker in WORKERS if worker.name in names]
-    said = {worker.name: Said(worker.life, RECORD.run) for worker in present}
+    said = {worker.name: WorkerReport(worker.life, RECORD.run) for worker in present}
     return leader.decide(RECORD, present, said, now, at_ms=0)
 
 

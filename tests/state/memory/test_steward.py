@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.member.swim.member import Status
-from ringpop_py.state.memory.hand_over import BLANK, HandOver, HandOverStep, Said
+from ringpop_py.state.memory.hand_over import BLANK, HandOver, HandOverReply, HandOverStep
 from ringpop_py.state.memory.steward import HANDOVER_US, MemorySteward
 from ringpop_py.state.placement.duties import (
     NOTHING_TO_GIVE,
@@ -72,7 +72,7 @@ OFFER, PART, LAST = HandOverStep.OFFER, HandOverStep.PART, HandOverStep.LAST
 def test_what_was_just_given_away_is_waited_for_and_not_begun_anew() -> None:
     sight, steward, (offer,) = giving()
     assert isinstance(offer, Offer)
-    steward.done(offer, Said.YES, 1)
+    steward.done(offer, HandOverReply.YES, 1)
     sight.left_out = {"b"}
     steward.members_changed(2)
 
@@ -93,10 +93,10 @@ def test_a_member_that_leaves_offers_to_another_recovery_after_a_refusal() -> No
     assert isinstance(offer, Offer)
 
     # The successor leaves, too, which is not known here yet.
-    steward.done(offer, Said.NOT_NOW, 0)
+    steward.done(offer, HandOverReply.NOT_NOW, 0)
     (second,) = but_told(steward.advance(RETRY_US))
     assert isinstance(second, Offer)
-    steward.done(second, Said.NOT_NOW, RETRY_US)
+    steward.done(second, HandOverReply.NOT_NOW, RETRY_US)
     (third,) = but_told(steward.advance(2 * RETRY_US))
 
     assert {offer.to, second.to} == {"b", "c"}
@@ -118,7 +118,7 @@ def test_a_member_that_leaves_keeps_its_copies_though_all_others_have_refused(
         (offer,) = offers
         assert isinstance(offer, Offer)
         asked.append(offer.to)
-        tasks = steward.done(offer, Said.NOT_NOW, round_ * RETRY_US)
+        tasks = steward.done(offer, HandOverReply.NOT_NOW, round_ * RETRY_US)
         assert (steward.leaving, steward.settled) == (True, False)
         assert not but_told(tasks)
         assert (steward.serving, steward.holding) == ({0}, {0})
@@ -126,7 +126,7 @@ def test_a_member_that_leaves_keeps_its_copies_though_all_others_have_refused(
 
     (last,) = offers
     assert isinstance(last, Offer)
-    steward.done(last, Said.YES, 10 * RETRY_US)
+    steward.done(last, HandOverReply.YES, 10 * RETRY_US)
     assert not steward.settled
     steward.done(Send(0, last.to), True, 10 * RETRY_US)  # noqa: FBT003 - a result
 
@@ -171,7 +171,7 @@ def test_the_last_part_makes_the_taker_the_owner() -> None:
     first, _ = steward.take(step(PART), 1, able=True)
     last, tasks = steward.take(step(LAST), 2, able=True)
 
-    assert (first, last) == (Said.YES, Said.YES)
+    assert (first, last) == (HandOverReply.YES, HandOverReply.YES)
     assert but_told(tasks) == [Serve(0, 2)]
 
 
@@ -184,7 +184,7 @@ def test_a_copy_of_the_other_side_of_a_cut_is_taken_but_does_not_make_an_owner()
 
     said, tasks = steward.take(step(LAST), 1, able=True)
 
-    assert said is Said.YES
+    assert said is HandOverReply.YES
     assert but_told(tasks) == []
     assert steward.holding == {0}
 
@@ -198,7 +198,7 @@ def test_a_copy_for_another_member_is_taken_only_from_a_giver_that_leaves(*, lea
 
     said, _ = steward.take(step(OFFER, leaving=leaving), 1, able=True)
 
-    assert said is (Said.YES if leaving else Said.NOT_NOW)
+    assert said is (HandOverReply.YES if leaving else HandOverReply.NOT_NOW)
 
 
 def test_a_giver_that_leaves_is_not_refused_because_its_copy_is_to_go_back_to_it() -> None:
@@ -208,13 +208,13 @@ def test_a_giver_that_leaves_is_not_refused_because_its_copy_is_to_go_back_to_it
     steward.heard([served(0, "a")], 0)
     steward.members_changed(0)
 
-    assert steward.take(step(PART, leaving=True), 0, able=True)[0] is Said.YES
+    assert steward.take(step(PART, leaving=True), 0, able=True)[0] is HandOverReply.YES
     assert but_told(steward.members_changed(0)) == [Offer(0, "a")]
     said, tasks = steward.take(step(LAST, leaving=True), 0, able=True)
-    assert (said, but_told(tasks)) == (Said.YES, [Serve(0, 2)])
-    steward.done(Offer(0, "a"), Said.YES, 0)
+    assert (said, but_told(tasks)) == (HandOverReply.YES, [Serve(0, 2)])
+    steward.done(Offer(0, "a"), HandOverReply.YES, 0)
     # What is being sent does not change.
-    assert steward.take(step(PART, leaving=True), 0, able=True)[0] is Said.NOT_NOW
+    assert steward.take(step(PART, leaving=True), 0, able=True)[0] is HandOverReply.NOT_NOW
 
 
 def test_nothing_is_taken_without_the_rule_or_in_a_share_that_has_failed() -> None:
@@ -224,13 +224,13 @@ def test_nothing_is_taken_without_the_rule_or_in_a_share_that_has_failed() -> No
     steward.failed("a bug", 2)
     failed, _ = steward.take(step(OFFER), 3, able=True)
 
-    assert (unable, failed) == (Said.NOT_NOW, Said.NOT_NOW)
+    assert (unable, failed) == (HandOverReply.NOT_NOW, HandOverReply.NOT_NOW)
 
 
 def test_a_partition_is_offered_withheld_sent_and_dropped() -> None:
     _, steward, offers = giving()
 
-    sends = but_told(steward.done(Offer(0, "b"), Said.YES, 10))
+    sends = but_told(steward.done(Offer(0, "b"), HandOverReply.YES, 10))
     withheld = steward.table[0].status
     drops = but_told(steward.done(Send(0, "b"), True, 30))  # noqa: FBT003 - a result
 
@@ -254,7 +254,7 @@ def test_a_copy_without_content_that_was_never_served_is_dropped_without_a_trans
 def test_a_refused_offer_leaves_the_partition_served_and_is_repeated() -> None:
     _, steward, _ = giving()
 
-    steward.done(Offer(0, "b"), Said.NOT_NOW, 0)
+    steward.done(Offer(0, "b"), HandOverReply.NOT_NOW, 0)
 
     assert steward.serving == {0}
     assert but_told(steward.advance(RETRY_US)) == [Offer(0, "b")]
@@ -262,14 +262,14 @@ def test_a_refused_offer_leaves_the_partition_served_and_is_repeated() -> None:
 
 def test_a_transfer_that_fails_is_repeated_and_ends_if_the_partition_is_to_stay() -> None:
     sight, steward, _ = giving()
-    steward.done(Offer(0, "b"), Said.YES, 0)
+    steward.done(Offer(0, "b"), HandOverReply.YES, 0)
     steward.done(Send(0, "b"), False, 0)  # noqa: FBT003 - a result
     again = but_told(steward.advance(RETRY_US))
     sight.left_out = {"b"}
     steward.members_changed(RETRY_US)
     stays = steward.taker(0)
 
-    served_again = but_told(steward.done(Offer(0, "b"), Said.YES, RETRY_US))
+    served_again = but_told(steward.done(Offer(0, "b"), HandOverReply.YES, RETRY_US))
 
     assert again == [Offer(0, "b")]
     assert stays == ""
@@ -280,7 +280,7 @@ def test_so_many_are_sent_at_a_time_and_takers_are_reminded_of_the_others() -> N
     _, steward, first = giving(4, places=1)
 
     reminders = but_told(steward.advance(HANDOVER_US // 4))
-    then = but_told(steward.done(Offer(0, "b"), Said.NOT_NOW, HANDOVER_US // 4))
+    then = but_told(steward.done(Offer(0, "b"), HandOverReply.NOT_NOW, HANDOVER_US // 4))
 
     assert first == [Offer(0, "b")]
     assert reminders == [Remind(n, "b") for n in (1, 2, 3)]
@@ -298,7 +298,7 @@ def test_a_node_that_leaves_gives_everything_to_the_others_or_nothing_if_it_is_a
 
     offers = but_told(steward.leave(1))
     for number in (0, 1):
-        steward.done(Offer(number, "b"), Said.YES, 1)
+        steward.done(Offer(number, "b"), HandOverReply.YES, 1)
         before = steward.settled
         steward.done(Send(number, "b"), True, 1)  # noqa: FBT003 - a result
 
@@ -310,7 +310,7 @@ def test_a_node_that_leaves_gives_everything_to_the_others_or_nothing_if_it_is_a
 
 def test_a_share_that_has_failed_can_still_hand_over_what_was_under_way() -> None:
     _, steward, _ = giving(2, places=1)
-    steward.done(Offer(0, "b"), Said.YES, 0)
+    steward.done(Offer(0, "b"), HandOverReply.YES, 0)
 
     steward.failed("a bug", 0)
 

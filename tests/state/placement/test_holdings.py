@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ringpop_py.base.errors import KeyspaceUnknown, NoOwner, NotEnoughMembers
-from ringpop_py.state.memory.hand_over import Said
+from ringpop_py.state.memory.hand_over import HandOverReply
 from ringpop_py.state.memory.steward import HANDOVER_US, MemorySteward
 from ringpop_py.state.ownership.steward import DurableSteward
 from ringpop_py.state.placement.assignment import Assignment, Assignments
@@ -82,7 +82,7 @@ def test_requests_wait_for_the_end_of_a_transfer_and_follow_the_copy() -> None:
     sight.left_out = {"a", "c"}
     steward.members_changed(0)
 
-    steward.done(Offer(0, "b"), Said.YES, 0)
+    steward.done(Offer(0, "b"), HandOverReply.YES, 0)
     assert steward.serving == set()
     waits = steward.is_coming(0)  # the transfer may fail: then it is served here again
     steward.done(Send(0, "b"), True, 0)  # noqa: FBT003 - a result
@@ -167,7 +167,7 @@ def test_who_waits_is_woken_after_a_partition_is_served_or_withheld() -> None:
     come = steward.members_changed(HANDOVER_US)
     sight.left_out = {"a", "c"}
     steward.members_changed(HANDOVER_US)
-    gone = steward.done(Offer(0, "b"), Said.YES, HANDOVER_US)
+    gone = steward.done(Offer(0, "b"), HandOverReply.YES, HANDOVER_US)
 
     assert come.index(Serve(0, 2)) < come.index(Changed())
     assert gone.index(Withhold(0)) < gone.index(Changed())

@@ -18,7 +18,7 @@ from ringpop_py.flow.shuffle.server.wire import LARGE_AT_A_TIME, Line
 from ringpop_py.net.security.identity import SHUFFLERS
 from ringpop_py.net.security.proof import LASTING
 from ringpop_py.net.security.streams import Accepted
-from ringpop_py.node.events import Told
+from ringpop_py.node.events import LoggedTroubles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ class Server:
         self._others = Buffers(held_bytes)
         self._large = trio.Semaphore(LARGE_AT_A_TIME)
         self._door: Door[trio.CancelScope] = Door()
-        self._told = Told()
+        self._told = LoggedTroubles()
 
     @property
     def held_bytes(self) -> int:

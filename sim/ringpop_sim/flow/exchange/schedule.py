@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ringpop_py.base.errors import BadElement
 from ringpop_py.flow.exchange.epochs import Aligned, Output, StatePart, Worker
-from ringpop_py.flow.exchange.leader import Leader, Put, Said
+from ringpop_py.flow.exchange.leader import Leader, Put, WorkerReport
 from ringpop_py.flow.exchange.run import Advance, Keep, Process, WorkerRun
 from ringpop_py.flow.exchange.state import StageState
 from ringpop_sim.flow.exchange.truth import (
@@ -84,15 +84,15 @@ class SimulatedWorker:
         """The name of its node."""
         return self.worker.name
 
-    def said(self) -> Said:
+    def said(self) -> WorkerReport:
         """Return what it says to a leader."""
         record, run = self.record, self.run
         if record is None or run is None:
-            return Said(self.worker.life)
+            return WorkerReport(self.worker.life)
         epoch, aligned = self._aligned or (0, None)
         if epoch != record.epoch + 1:  # that of the epoch before is not delivered yet
             epoch, aligned = 0, None
-        return Said(self.worker.life, record.run, epoch, aligned, self._failure)
+        return WorkerReport(self.worker.life, record.run, epoch, aligned, self._failure)
 
     def fail(self) -> None:
         """Have the worker report that it cannot go on in its run."""

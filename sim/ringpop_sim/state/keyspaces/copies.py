@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ringpop_py.base.values.packed import make_packer
 from ringpop_py.state.journal.desk import Presence
-from ringpop_py.state.memory.hand_over import BLANK, HandOver, HandOverStep, Said
+from ringpop_py.state.memory.hand_over import BLANK, HandOver, HandOverReply, HandOverStep
 from ringpop_py.state.memory.mergeable import MergeableState
 from ringpop_py.state.memory.versioned import HybridClock
 from ringpop_py.state.table.aggregations import Aggregations
@@ -99,18 +99,18 @@ class CopyDriver:
         parts = list(self.at(number).state.parts(self.now_ms, part_bytes=PART_BYTES))
         transfer = home.nonce()
 
-        def finish(answer: Said) -> None:
-            end(answer is Said.YES)
+        def finish(answer: HandOverReply) -> None:
+            end(answer is HandOverReply.YES)
 
         def next_part(at: int) -> None:
             if home.steward.taker(number) != to:
-                finish(Said.NOT_NOW)
+                finish(HandOverReply.NOT_NOW)
                 return
             last = at == len(parts) - 1
             step = HandOverStep.LAST if last else HandOverStep.PART
 
-            def said(answer: Said) -> None:
-                if answer is not Said.YES or last:
+            def said(answer: HandOverReply) -> None:
+                if answer is not HandOverReply.YES or last:
                     finish(answer)
                 else:
                     next_part(at + 1)
@@ -140,15 +140,17 @@ class CopyDriver:
             transfer,
             *part,
         )
-        said = Said.NOT_NOW
-        home.call(to, "take", request, STEP_US, lambda v: end(v if isinstance(v, Said) else said))
+        said = HandOverReply.NOT_NOW
+        home.call(
+            to, "take", request, STEP_US, lambda v: end(v if isinstance(v, HandOverReply) else said)
+        )
 
-    def take(self, request: HandOver) -> Said:
+    def take(self, request: HandOver) -> HandOverReply:
         """Take a step of another member's hand-over. Raises BodyError."""
         home, content = self._home, request.content
-        said: Said
+        said: HandOverReply
         said, tasks = home.steward.take(request, home.now, able=True)
-        if said is Said.YES and request.step is not HandOverStep.OFFER:
+        if said is HandOverReply.YES and request.step is not HandOverStep.OFFER:
             state, rule = self.at(request.number).state, home.definition.merge
             state.merge(content, rule, self.now_ms, transfer=request.transfer)
         home.do(tasks)
