@@ -73,7 +73,7 @@ class RecordAssignment(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """Ask *to* whether it takes a partition; the result is a `HandOverReply`, or `NOTHING_TO_GIVE`."""
+    """Ask *to* to take a partition; the result is a `HandOverReply`, or `NOTHING_TO_GIVE`."""
 
     number: int
     to: str
