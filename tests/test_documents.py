@@ -109,7 +109,7 @@ def test_all_events_of_the_log_are_explained() -> None:
     assert sorted(event for event in logged if f"`{event}`" not in text) == []
 
 
-def test_what_a_node_can_be_told_stands_in_the_guide_to_embedding() -> None:
+def test_the_guide_to_embedding_names_every_setting_of_a_node() -> None:
     text = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("\n## Configuration\n")
     section, _, _ = rest.partition("\n## ")

@@ -24,7 +24,7 @@ def test_files_of_the_product_are_of_packages_or_are_modules() -> None:
     assert packages_of(files) == {"member/swim", "route/errand"}
 
 
-def test_whoever_imports_what_has_changed_is_tested_as_well(graph: grimp.ImportGraph) -> None:
+def test_importers_of_a_changed_package_are_tested_as_well(graph: grimp.ImportGraph) -> None:
     found = with_importers({"state/journal"}, graph)
 
     assert {"state/journal", "state/durable", "state/shares"} <= found

@@ -282,7 +282,7 @@ def _silent(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("what", [*RETURNED, *RAISED])
 @pytest.mark.parametrize("where", PLACES)
-async def test_what_an_application_returns_or_raises_fails_that_call_alone(
+async def test_a_wrong_result_or_an_error_of_an_application_fails_that_call_alone(
     where: str, what: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     del autojump_clock
@@ -303,7 +303,7 @@ async def test_what_an_application_returns_or_raises_fails_that_call_alone(
 
 @pytest.mark.parametrize("what", RETURNED)
 @pytest.mark.parametrize("where", PASSED)
-async def test_what_an_application_passes_is_refused_with_an_error_of_ours(
+async def test_a_wrong_argument_of_an_application_is_refused_with_an_error_of_ours(
     where: str, what: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     del autojump_clock

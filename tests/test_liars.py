@@ -135,7 +135,9 @@ async def test_a_period_of_centuries_is_refused(autojump_clock: MockClock) -> No
         done, answer = await liar.admin("/admin/config/set", {"period_s": 2**39})
 
         assert not done
-        assert answer["message"] == "period_s is 0.001 to 60 seconds, not 549755813888"
+        assert answer["message"] == (
+            "period_s is a number of seconds from 0.001 to 60, not 549755813888"
+        )
         assert liar.ringpop.node.config.period_s < 1
 
 
@@ -195,7 +197,7 @@ async def test_a_member_with_another_store_is_told_of_once(
     assert event.fields["store"] == "0badcafe"
 
 
-async def test_what_is_bound_is_warned_of_and_not_what_is_advertised(
+async def test_a_node_warns_of_the_address_that_it_binds_not_of_the_advertised_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     config = Config(

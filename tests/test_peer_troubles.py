@@ -130,7 +130,7 @@ async def test_a_request_that_cannot_be_read_is_told_once_a_reason(
     assert [told(warning) for warning in warnings_in(caplog)] == [(str(PEER), PING)] * 3
 
 
-async def test_who_only_calls_is_told_by_its_machine(
+async def test_a_client_that_only_calls_is_reported_by_its_host(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     del autojump_clock
@@ -275,7 +275,7 @@ async def test_a_peer_that_is_not_ready_yet_or_about_to_end_is_no_trouble(
     assert [w for w in warnings_in(caplog) if w.fields["endpoint"] == PING] == []
 
 
-async def test_who_is_refused_is_told_at_the_node_that_refuses(
+async def test_a_refused_peer_is_reported_at_the_node_that_refuses(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     del autojump_clock

@@ -13,7 +13,7 @@ hosts = st.sampled_from(["127.0.0.1", "localhost", "db-1.example", "a_b", "::1",
 
 
 @given(hosts, st.integers(0, 65_535))
-def test_what_is_printed_is_read_back(host: str, port: int) -> None:
+def test_a_printed_address_is_read_back(host: str, port: int) -> None:
     address = Address(host, port)
 
     assert Address.parse(str(address)) == address
@@ -58,7 +58,7 @@ def test_ipv6_hosts_are_printed_in_brackets() -> None:
         ("a" * (HOST_CHARACTERS_MAX + 1) + ":1", "at most 253 characters"),
     ],
 )
-def test_what_is_no_address_is_refused_with_the_reason(text: str, message: str) -> None:
+def test_a_malformed_address_is_refused_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Address.parse(text)
 

@@ -158,7 +158,7 @@ async def _awaited(called: Any) -> None:  # noqa: ANN401 - whatever a method ret
 
 
 @pytest.mark.parametrize("what", MADE)
-def test_what_is_made(what: str) -> None:
+def test_an_object_made_with_a_wrong_argument_names_the_argument(what: str) -> None:
     make, names = MADE[what]
     with pytest.raises(ConfigError, match=names):
         make()

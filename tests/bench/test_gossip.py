@@ -52,7 +52,7 @@ def test_nothing_counted_is_the_best_of_all() -> None:
     assert (kinship.peer_value, kinship.ratio) == (27.0, None)
 
 
-def test_what_was_not_reached_in_time_misses_its_goal() -> None:
+def test_a_figure_that_was_not_reached_in_time_misses_its_goal() -> None:
     (row,) = rows({"heal_40": [math.inf]}, {}, 10)
 
     assert (row.name, row.ok) == ("gossip.heal_40.10", False)
@@ -64,7 +64,7 @@ def test_a_failure_is_a_row_that_misses_its_goal() -> None:
     assert (row.name, row.ok) == ("gossip.failed_crash.30", False)
 
 
-def test_what_is_only_told_as_progress_has_no_row() -> None:
+def test_a_figure_that_only_tells_of_progress_has_no_row() -> None:
     assert list(rows({"lost_15": [50.0]}, {}, 10)) == []
 
 
@@ -84,6 +84,6 @@ def test_no_peer_is_a_choice() -> None:
 
 
 @pytest.mark.parametrize("wrong", [("--only", "crush"), ("--nodes", "1"), ("--runs", "0")])
-def test_what_cannot_be_done_is_refused(wrong: tuple[str, str]) -> None:
+def test_arguments_that_cannot_be_carried_out_are_refused(wrong: tuple[str, str]) -> None:
     with pytest.raises(argparse.ArgumentError):
         parsed(*wrong)

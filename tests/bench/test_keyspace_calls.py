@@ -107,7 +107,7 @@ def test_calls_of_a_take_over_are_measured(tmp_path: Path) -> None:
     assert counts_of(found)["put"] >= 2  # a seal and a claim
 
 
-def test_what_a_late_folder_is_asked_for_is_measured(tmp_path: Path) -> None:
+def test_the_calls_to_a_slow_folder_are_measured(tmp_path: Path) -> None:
     rows = {row.name: row for row in calls.of_a_folder(tmp_path, SMALL)}
 
     title = "state.calls.folder_1ms"

@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
         (("protocol", "--seeds", "0"), "--seeds: a whole number, 1 or more, not '0'"),
     ],
 )
-def test_what_cannot_be_measured_is_said_before_anything_is_started(
+def test_arguments_that_cannot_be_measured_are_refused_before_anything_starts(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -80,7 +80,7 @@ def test_an_error_that_no_signal_led_to_is_raised() -> None:
 
 @pytest.mark.e2e
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="tells children by /proc")
-def test_what_a_benchmark_has_started_ends_with_it() -> None:
+def test_the_processes_of_a_benchmark_end_with_it() -> None:
     command = [sys.executable, "-m", "tests.bench", "converge"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "sim")))}
     with subprocess.Popen(

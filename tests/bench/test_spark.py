@@ -79,7 +79,7 @@ def test_totals_that_are_not_those_of_spark_are_refused(found: pa.Table) -> None
         check(found, totals(a=1, b=2), 1, "it")
 
 
-def test_what_was_written_twice_has_to_be_there_twice() -> None:
+def test_rows_that_were_written_twice_have_to_be_there_twice() -> None:
     once, twice = totals(a=1), pa.table([["a"], [2], [2]], schema=TOTALS)
 
     check(twice, once, 2, "it")

@@ -273,7 +273,7 @@ def test_pending_calls_of_a_closed_client_are_lost() -> None:
 
 
 @pytest.mark.parametrize("says", [GARBAGE, b"", b"\0\x10\x02\0", bytes(64)])
-def test_who_does_not_speak_tchannel_was_never_reached(says: bytes) -> None:
+def test_a_peer_that_does_not_speak_tchannel_was_never_reached(says: bytes) -> None:
     with raw_peer(says) as address, Client(address) as client:
         with pytest.raises(ConnectFailed) as caught:
             client.call(a_call())

@@ -30,7 +30,7 @@ def test_flights_add_up_and_an_unknown_delay_counts_as_none() -> None:
         pa.record_batch({"tailnum": ["N1"], "arr_delay": ["late"], "distance": [1]}),
     ],
 )
-def test_what_are_no_flights_changes_nothing(batch: pa.RecordBatch) -> None:
+def test_a_batch_that_holds_no_flights_changes_nothing(batch: pa.RecordBatch) -> None:
     fleet = Fleet()
 
     with pytest.raises(ApplicationError, match="not-flights"):

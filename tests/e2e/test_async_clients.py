@@ -80,7 +80,7 @@ def visited(client: httpx.Client, user: str, visit: int) -> None:
         assert time.monotonic() < until, response.text
 
 
-def test_what_a_program_under_asyncio_counts_is_exact_while_hosts_are_killed(
+def test_the_counts_of_a_program_under_asyncio_are_exact_while_hosts_are_killed(
     tmp_path: Path,
 ) -> None:
     flags = ("--store", str(tmp_path / "store"))

@@ -177,7 +177,7 @@ def test_a_key_is_explained_and_traced(cluster: LocalCluster) -> None:
     assert (unknown.returncode, unknown.stdout.splitlines()[-1]) == (3, "no member names an owner")
 
 
-def test_what_is_watched_is_shown_again_until_ctrl_c(cluster: LocalCluster) -> None:
+def test_a_watching_command_shows_its_answer_again_until_ctrl_c(cluster: LocalCluster) -> None:
     for arguments, shown in (
         (("top",), ("members", "requests")),
         (("members", "--watch", "0.1"), ("members", "incarnation")),

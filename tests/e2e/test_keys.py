@@ -191,7 +191,9 @@ def joined(peer: str, key: str, count: int) -> bool:
         (["--listen", "127.0.0.1:0", "--cluster-key", "KEY", "--dialect", "ringpop"], "no keys"),
     ],
 )
-def test_what_would_be_open_does_not_start(key: str, flags: list[str], message: str) -> None:
+def test_a_node_that_would_be_open_to_anybody_does_not_start(
+    key: str, flags: list[str], message: str
+) -> None:
     command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd"]
     done = subprocess.run(
         [*command, *(key if flag == "KEY" else flag for flag in flags)],
@@ -277,7 +279,9 @@ def test_a_job_is_revoked_while_it_is_connected_and_gets_another_certificate(
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_what_does_not_speak_tls_cannot_be_reached(key: str, backend: str, said: bytes) -> None:
+def test_a_server_that_does_not_speak_tls_cannot_be_reached(
+    key: str, backend: str, said: bytes
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

@@ -159,7 +159,7 @@ def test_partitions_that_wait_for_members_are_an_exit_code(cluster: LocalCluster
     "arguments",
     [("--partitions", "0"), ("--mode", "paper"), ("--strategy", "luck")],
 )
-def test_what_cannot_be_created_is_said_in_one_line(
+def test_a_keyspace_that_cannot_be_created_is_refused_in_one_line(
     cluster: LocalCluster, arguments: tuple[str, ...]
 ) -> None:
     done = ctl(cluster, "keyspace", "create", "bad", *arguments)

@@ -341,7 +341,9 @@ async def test_a_refusal_brings_the_views_together_before_the_first_retry(
         assert autojump_clock.current_time() - started < 0.3
 
 
-async def test_what_may_have_run_is_not_repeated(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_request_that_may_have_run_is_not_repeated(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     del autojump_clock
     async with cluster(2) as ((a, b), network):
         runs = []
@@ -364,7 +366,7 @@ async def test_what_may_have_run_is_not_repeated(autojump_clock: trio.testing.Mo
     [{"idempotent": True}, {"idempotent": True, "retry_schedule": [0.2]}],
     ids=["as configured", "a schedule of its own"],
 )
-async def test_what_may_run_again_is_repeated(
+async def test_a_request_that_may_run_again_is_repeated(
     autojump_clock: trio.testing.MockClock, options: RequestOptions
 ) -> None:
     del autojump_clock
@@ -811,7 +813,7 @@ async def test_a_stranger_is_told_nothing_and_our_log_tells_both_names(
 async def peer_with_clock(
     network: MemoryNetwork, at: Address, *, ahead_s: float
 ) -> AsyncIterator[Channel]:
-    """A peer at *at* that says so much more than the time when a connection starts."""
+    """A peer at *at* whose clock is *ahead_s* ahead when a connection starts."""
 
     def introduce() -> dict[str, str]:
         return {"cluster": "default", "time_ms": str(round((time.time() + ahead_s) * 1000))}
@@ -916,7 +918,7 @@ async def test_a_second_process_of_a_name_does_not_join_and_says_who_has_it(
         assert observer.checksum == before
 
 
-async def test_who_loses_its_name_ends_with_an_error_that_says_to_whom(
+async def test_a_node_that_loses_its_name_ends_with_an_error_that_names_the_winner(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     del autojump_clock
@@ -1187,7 +1189,7 @@ async def test_strangers_that_call_again_do_not_push_out_what_happened(
 
 
 def shown(value: object, name: str) -> dict[str, object]:
-    """The row of the member *name* in what an endpoint answered."""
+    """Return the row of the member *name* in the answer of an endpoint."""
     assert isinstance(value, dict)
     (row,) = [row for row in value["members"] if row["name"] == name]
     assert isinstance(row, dict)
@@ -1216,7 +1218,7 @@ def _hear(node: Ringpop, change: MemberChange, now: int) -> list[Effect]:
     return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
 
 
-async def test_who_flaps_leaves_the_ring_until_an_operator_clears_it(
+async def test_a_flapping_member_leaves_the_ring_until_an_operator_clears_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     del autojump_clock
@@ -1379,7 +1381,7 @@ async def test_an_observer_that_fails_disturbs_nobody(
         await a.wait_until(lambda ringpop: b.name not in ringpop.ring)
 
 
-async def test_what_a_member_does_not_serve_yet_is_tried_again_and_is_no_wrong_endpoint(
+async def test_a_request_to_a_member_that_does_not_serve_its_endpoint_yet_is_retried(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     del autojump_clock

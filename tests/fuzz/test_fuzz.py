@@ -118,7 +118,7 @@ async def test_spoilt_requests_of_http_leave_the_node_well(
 
 
 @pytest.mark.parametrize("name", list(KINDS))
-def test_what_is_spoilt_is_read_or_refused(name: str) -> None:
+def test_spoilt_bytes_are_read_or_refused(name: str) -> None:
     kind, rng = KINDS[name], random.Random(name)
     sound = [kind.encode(sample) for sample in kind.samples.values()]
 

@@ -98,7 +98,7 @@ def test_partitions_that_nobody_takes_are_not_waited_for_until_the_end() -> None
     assert phases == [Phase.DRAINING, Phase.DRAINING, Phase.CLOSING, Phase.ENDED]
 
 
-def test_what_is_left_is_told_by_kind() -> None:
+def test_the_text_of_remaining_work_counts_it_by_kind() -> None:
     left = {Work.PARTITIONS: 4, Work.HTTP_REQUESTS: 1, Work.REQUESTS: 3, Work.JOB_REQUESTS: 0}
 
     assert text_of_left(left) == "requests 3, HTTP requests 1, partitions 4"

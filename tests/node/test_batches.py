@@ -65,7 +65,9 @@ async def test_in_a_thread_batches_take_turns_and_the_node_goes_on() -> None:
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_what_it_raises_comes_back_and_the_rows_may_be_sent_again(*, in_thread: bool) -> None:
+async def test_an_error_of_the_handler_comes_back_and_the_rows_may_be_sent_again(
+    *, in_thread: bool
+) -> None:
     async with open_ringpop(Config()) as node:
         fails = [True]
 

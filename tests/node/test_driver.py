@@ -1,4 +1,4 @@
-"""`gossip`: what a driver makes of the network's errors; who waits for it never waits in vain."""
+"""`gossip`: how a driver maps the network's errors; no task waits for it in vain."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def ignore(_effects: Sequence[Effect]) -> None:
     pass
 
 
-async def test_who_waits_for_a_driver_waits_behind_all_that_was_submitted() -> None:
+async def test_a_caller_that_waits_for_a_driver_waits_behind_everything_submitted() -> None:
     driver, done = a_driver(), list[int]()
 
     def note(number: int, _now: int) -> list[Effect]:
@@ -106,7 +106,7 @@ async def test_who_waits_for_a_driver_waits_behind_all_that_was_submitted() -> N
     assert done == [0, 1, 2]
 
 
-async def test_who_would_wait_behind_too_many_is_refused_at_once() -> None:
+async def test_a_caller_is_refused_immediately_if_too_many_messages_wait() -> None:
     driver = a_driver()
     for _ in range(INBOX_MAX):
         driver.submit(lambda _now: [])
@@ -116,7 +116,7 @@ async def test_who_would_wait_behind_too_many_is_refused_at_once() -> None:
     assert len(driver._inbox) == INBOX_MAX
 
 
-async def test_who_waits_when_the_node_ends_is_told_so() -> None:
+async def test_a_caller_that_waits_when_the_node_ends_is_told_so() -> None:
     driver = a_driver()
 
     async def read() -> None:
@@ -134,7 +134,7 @@ async def test_who_waits_when_the_node_ends_is_told_so() -> None:
                     driving.cancel()
 
 
-async def test_who_comes_after_the_end_is_told_so_at_once() -> None:
+async def test_a_caller_that_comes_after_the_end_is_told_so_immediately() -> None:
     driver = a_driver()
     with trio.CancelScope() as driving:
         driving.cancel()
@@ -178,7 +178,7 @@ def received(driver: NodeDriver, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return ports
 
 
-async def test_what_peers_send_to_a_node_at_rest_is_processed_where_it_arrives(
+async def test_messages_to_a_node_at_rest_are_processed_where_they_arrive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver = a_driver()
@@ -220,7 +220,7 @@ async def test_an_input_never_runs_inside_another(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-async def test_what_peers_send_waits_behind_what_was_submitted(
+async def test_messages_of_peers_wait_behind_what_was_submitted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver, before = a_driver(), list[list[int]]()
@@ -236,7 +236,7 @@ async def test_what_peers_send_waits_behind_what_was_submitted(
     assert ports == [1]
 
 
-async def test_what_peers_send_when_something_is_due_is_processed_first(
+async def test_messages_of_peers_are_processed_before_what_is_due(
     monkeypatch: pytest.MonkeyPatch, mock_clock: MockClock
 ) -> None:
     driver, turns = a_driver(), list[int]()
@@ -322,7 +322,7 @@ async def test_nothing_is_processed_for_an_owner_that_was_cancelled(
     assert ports == [1]
 
 
-async def test_what_is_processed_for_the_owner_belongs_to_no_trace_of_who_brings_it(
+async def test_messages_processed_for_the_owner_do_not_join_the_trace_of_their_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trace = ContextVar("trace", default="none")
@@ -344,7 +344,7 @@ async def test_what_is_processed_for_the_owner_belongs_to_no_trace_of_who_brings
 
 
 def since_ms_of(driver: NodeDriver, now: int) -> int:
-    """Since when the node of *driver* says that it has run."""
+    """Return since when the node of *driver* says that it has run."""
     asked = NameReq("test", "x", *Address("10.0.0.2", 3000), 1, 1, joined=True)
     (effect,) = driver.node.receive(Asked(0, asked), now)
     assert isinstance(effect, AnswerPeer)
@@ -352,7 +352,7 @@ def since_ms_of(driver: NodeDriver, now: int) -> int:
     return effect.response.since_ms
 
 
-async def test_who_was_suspended_with_its_machine_counts_from_when_it_went_on(
+async def test_a_node_suspended_with_its_machine_counts_from_when_it_went_on(
     mock_clock: MockClock,
 ) -> None:
     suspended_us = 10_000 * MICROSECONDS  # before the process started

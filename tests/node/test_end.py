@@ -117,7 +117,7 @@ async def test_a_node_with_nothing_under_way_ends_without_waiting() -> None:
         assert trio.current_time() - began < 0.2
 
 
-async def test_what_comes_for_keys_that_were_its_own_goes_to_the_next_owner() -> None:
+async def test_requests_for_keys_of_an_ending_node_go_to_the_next_owner() -> None:
     async with a_cluster() as cluster, trio.open_nursery() as nursery:
         a, b, _ = await started(cluster, "a", "b", "c")
         key = key_of(b)
@@ -182,7 +182,7 @@ async def test_a_clients_call_is_brought_to_its_owner_until_the_node_closes() ->
             await a.channel.call(b.address, routed(key_of(a)))
 
 
-async def test_what_is_under_way_at_the_time_out_is_cut_and_counted(
+async def test_requests_under_way_at_the_time_out_are_cut_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "ringpop")
@@ -368,7 +368,7 @@ async def test_in_the_ringpop_dialect_a_node_with_partitions_leaves_the_ring_fir
         assert list(dict.fromkeys(seen))[-2:] == [Status.LEAVE, Status.FAULTY]
 
 
-async def test_what_is_left_is_counted_by_kind() -> None:
+async def test_remaining_work_is_counted_by_kind() -> None:
     async with a_cluster(stores("a", "b")) as cluster, trio.open_nursery() as nursery:
         a, b = await started(cluster, "a", "b")
         keyspace = await a.open_keyspace("actors", partitions=4)

@@ -35,7 +35,7 @@ def test_events_are_numbered_and_pages_follow_each_other() -> None:
     assert log.last_number == PAGE_MAX + 5
 
 
-def test_what_is_about_a_member_is_found() -> None:
+def test_records_about_a_member_are_found() -> None:
     log = EventLog()
     log.note(fx.StatusChanged(None, A, "join", "b", "b"))
     log.note(fx.Stalled(1))
@@ -53,7 +53,7 @@ def test_the_oldest_are_forgotten() -> None:
     assert log.after(0)[0]["number"] == 2
 
 
-async def test_who_waits_is_told_at_once_and_not_for_ever(
+async def test_a_reader_waits_for_the_next_event_and_not_for_ever(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     log = EventLog()

@@ -31,7 +31,7 @@ def newcomers(count: int) -> tuple[Member, ...]:
 
 
 async def told(node: Ringpop, *rows: Member) -> None:
-    """*node* is told of all *rows* by one ping."""
+    """Tell *node* of all *rows* by one ping."""
     changes = tuple(MemberChange(member=row) for row in rows)
     ping = Ping("default", 100, "stranger", *STRANGER, 1, None, changes)
 
@@ -63,7 +63,7 @@ async def test_members_that_come_together_move_the_ring_once_and_each_is_told_of
         assert len({id(ring) for ring in rings}) == 1
 
 
-async def test_who_is_told_of_a_change_sees_a_list_and_a_ring_that_agree() -> None:
+async def test_an_observer_of_a_change_sees_a_list_and_a_ring_that_agree() -> None:
     async with open_ringpop(a_node(), network=MemoryNetwork()) as node:
         seen: list[tuple[set[str], set[str]]] = []
 

@@ -1,4 +1,4 @@
-"""Errands: whom a request asks, what follows a failure, and which error it ends with."""
+"""Errands: the peers that a request asks, what follows a failure, and its final error."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def ended(errand: Errand[Any], routes: Owners, now: int = 0) -> RingpopError:
 
 
 def failing(policy: DeadlinePolicy, *errors: RingpopError, deadline: int = NEVER) -> RingpopError:
-    """The error that a request for one part ends with, whose attempts end with *errors*."""
+    """Return the error of a request for one part whose attempts end with *errors*."""
     errand, routes, now = Errand([0], policy, deadline), Partitions({0: "b"}), 0
     for error in errors:
         step = errand.next(routes, now)
@@ -203,7 +203,7 @@ def test_a_write_is_said_not_to_have_run_only_if_no_attempt_may_have(
     ("errors", "ends_with"),
     [([LOST, StoreFull("full")], StoreFull), ([LOST], PartitionUnavailable)],
 )
-def test_what_a_read_did_is_never_open(
+def test_the_effect_of_a_read_is_never_unknown(
     errors: list[RingpopError], ends_with: type[RingpopError]
 ) -> None:
     assert type(failing(READ, *errors, deadline=10 * s)) is ends_with
@@ -330,7 +330,7 @@ def test_outcomes_in_a_list_are_as_open_as_the_part() -> None:
         (PartitionUnavailable("left"), PartitionUnavailable),
     ],
 )
-def test_what_was_served_before_the_errand_began_stays_as_open_as_it_was(
+def test_an_outcome_from_before_the_errand_began_stays_as_unknown_as_it_was(
     first: KeyspaceError, ends_with: type[RingpopError]
 ) -> None:
     routes = Partitions({0: "b"})
@@ -344,7 +344,7 @@ def test_what_was_served_before_the_errand_began_stays_as_open_as_it_was(
     assert type(ended(errand, routes, 10 * s)) is ends_with
 
 
-def test_what_settles_before_the_errand_has_begun_is_its_result() -> None:
+def test_a_final_error_from_before_the_errand_began_is_its_result() -> None:
     damaged = StateDamaged("damaged")
 
     errand, ask = Errand.begun(0, "a", WRITE, 10 * s)
@@ -415,7 +415,7 @@ def test_an_owner_is_asked_again_only_after_a_redirect_and_once() -> None:
     assert ask_of(errand, routes).to == RELAY
 
 
-def test_what_a_relay_answers_is_the_result() -> None:
+def test_the_answer_of_a_relay_is_the_result() -> None:
     errand, routes = Errand([0, 1], RELAYED, 10 * s), Partitions({0: "b"})
     errand.failed(ask_of(errand, routes), LOST)
 

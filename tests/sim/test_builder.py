@@ -131,7 +131,7 @@ def test_parts_are_of_equal_size_or_nearly() -> None:
         lambda: Sim(nodes=2).at(-1 * s).crash(1),
     ],
 )
-def test_what_cannot_be_run_is_refused(wrong: object) -> None:
+def test_a_plan_that_cannot_be_run_is_refused(wrong: object) -> None:
     assert callable(wrong)
 
     with pytest.raises(PlanError):

@@ -67,7 +67,7 @@ def test_a_case_that_cannot_be_written_says_where(tmp_path: Path) -> None:
         write_case(case, tmp_path / "none" / "case.toml")
 
 
-def test_what_broke_stands_in_the_text() -> None:
+def test_the_text_of_a_case_says_what_broke() -> None:
     assert 'seed = 7\ndigest = "0"\nbroken = ["S1"]' in case_text(
         Case(random_plan(5), 7, "0", ("S1",))
     )

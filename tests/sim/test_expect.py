@@ -22,7 +22,7 @@ def _broken(*expect: str) -> list[str]:
     return [broken.detail for broken in run(plan, 1).broken if broken.invariant == "E"]
 
 
-def test_what_comes_true_is_not_mentioned() -> None:
+def test_an_expectation_that_comes_true_is_not_mentioned() -> None:
     assert not _broken(
         "deaths 1 == 1",
         "deaths 0,2-4 == 0",
@@ -51,11 +51,11 @@ def test_what_comes_true_is_not_mentioned() -> None:
         ("detected_s <= 0.1", "found "),
     ],
 )
-def test_what_does_not_is_broken(text: str, found: str) -> None:
+def test_an_expectation_that_does_not_come_true_is_broken(text: str, found: str) -> None:
     assert [detail.startswith(f"expected {text}, {found}") for detail in _broken(text)] == [True]
 
 
-def test_what_could_not_be_measured_is_not_as_expected() -> None:
+def test_a_figure_that_could_not_be_measured_is_not_as_expected() -> None:
     plan = Plan(nodes=3, until_us=5 * s, expect=("detected_s <= 1000",))
 
     assert [broken.detail for broken in run(plan, 1).broken] == [
@@ -74,7 +74,7 @@ def test_what_could_not_be_measured_is_not_as_expected() -> None:
         ("deaths 5 == 0", r"there is no node \[5\]"),
     ],
 )
-def test_what_cannot_be_expected_is_refused(text: str, why: str) -> None:
+def test_an_expectation_that_makes_no_sense_is_refused(text: str, why: str) -> None:
     with pytest.raises(PlanError, match=why):
         Plan(nodes=5, expect=(text,))
 

@@ -127,7 +127,7 @@ def test_partitions_of_a_member_that_falls_silent_while_it_leaves_are_served_aga
     assert result.ok, result.broken
 
 
-def test_who_restarts_while_others_wait_for_the_store_keeps_what_it_claims_then() -> None:
+def test_a_node_that_restarts_while_others_wait_for_the_store_keeps_what_it_claims() -> None:
     # n1 learnt before the restart of n3 that it does not own the partition, and claims it at 2.8 s.
     full = FailStore(at_us=800 * ms, for_us=2 * s, how="full")
     restart = Stop(at_us=2 * s, for_us=500 * ms, nodes=(3,))

@@ -128,12 +128,12 @@ UNSOUND = {
 
 
 @pytest.mark.parametrize("what", SOUND)
-def test_what_one_copy_could_have_done_passes(what: str) -> None:
+def test_a_history_that_one_copy_could_have_made_passes(what: str) -> None:
     assert check(SOUND[what]) == []
 
 
 @pytest.mark.parametrize("what", UNSOUND)
-def test_what_no_single_copy_could_have_done_is_found(what: str) -> None:
+def test_a_history_that_no_single_copy_could_have_made_is_found(what: str) -> None:
     violations = check(UNSOUND[what])
 
     assert [violation.key for violation in violations] == ["k"]

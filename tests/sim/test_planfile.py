@@ -85,7 +85,7 @@ plans = st.builds(
 
 
 @given(plans)
-def test_what_is_written_is_read_as_the_same_plan(plan: p.Plan) -> None:
+def test_a_written_plan_is_read_as_the_same_plan(plan: p.Plan) -> None:
     text = plan_text(plan)
 
     assert parse_plan(text) == plan

@@ -198,7 +198,7 @@ def test_a_trace_that_was_cut_short_is_told_as_far_as_it_goes(trace: Path) -> No
     assert story["until"] == lines[len(lines) // 2 - 1]["time"]
 
 
-def test_what_is_too_much_is_left_out_and_said(
+def test_a_report_leaves_out_what_is_too_much_and_says_so(
     trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("EVENTS_MAX", "MESSAGES_MAX", "CHANGES_MAX"):
@@ -273,7 +273,7 @@ def test_messages_are_not_traced_without_a_trace(capsys: pytest.CaptureFixture[s
     assert "--trace-messages needs --trace" in capsys.readouterr().err
 
 
-def test_who_watches_a_run_does_not_change_its_course(
+def test_an_observer_of_a_run_does_not_change_its_course(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["run", "split", "--nodes", "4", "--format", "json"]
@@ -319,7 +319,7 @@ def test_the_console_of_a_node_is_drawn_as_it_would_have_looked(
         assert "http" not in page.replace("http-equiv", "")
 
 
-def test_what_cannot_be_shown_of_a_node_is_said(
+def test_a_report_says_why_a_node_cannot_be_shown(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     html = ("--html", str(tmp_path / "x.html"))

@@ -34,7 +34,7 @@ def test_a_scenario_is_called_by_its_name_and_says_what_it_shows(name: str) -> N
     assert about(name).endswith(".")
 
 
-def test_who_asks_for_another_is_told_what_there_is() -> None:
+def test_a_caller_that_asks_for_an_unknown_scenario_is_told_which_there_are() -> None:
     with pytest.raises(PlanError, match="there is no scenario 'x'; there is steady, crash, split"):
         scenario("x")
 

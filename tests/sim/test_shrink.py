@@ -28,7 +28,7 @@ def test_a_plan_shrinks_to_what_breaks_the_invariant(nobody_is_faulty: type[Chec
     assert again.broken[0] == shrunk.broken
 
 
-def test_what_does_not_break_does_not_shrink() -> None:
+def test_a_plan_that_does_not_break_does_not_shrink() -> None:
     assert shrink(Plan(nodes=2, until_us=2 * s), 1, "T1") is None
 
 

@@ -56,7 +56,7 @@ def test_nothing_passes_a_cut_and_all_of_it_passes_afterwards() -> None:
     assert under_way.finish().converged_s is not None
 
 
-def test_what_arrives_at_a_paused_process_waits_for_it() -> None:
+def test_messages_to_a_paused_process_wait_for_it() -> None:
     pause = Pause(at_us=5 * s, for_us=1 * s, nodes=(1,))
     busy = (("quiet", False),)
     under_way = Run(Plan(nodes=3, until_us=20 * s, operations=(pause,), settings=busy), 1)

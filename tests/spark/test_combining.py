@@ -72,7 +72,7 @@ def said(operations: Mapping[str, str]) -> str:
 
 
 def rows_of_all(spark: SparkSession) -> DataFrame:
-    """Rows of nine keys and of none; one key has only NULL."""
+    """Rows of nine keys and rows without a key; one key has only NULL."""
     columns = [
         F.expr(f"cast(if(id % 5 = 0 or key = 'k8', NULL, {KINDS[kind]}) AS {kind})").alias(name)
         for name, (_, kind) in OPERATIONS.items()
@@ -151,9 +151,7 @@ def test_a_value_may_be_of_one_column(
     assert found[0] == found[1]
 
 
-def test_what_was_combined_may_be_combined_again(
-    spark: SparkSession, durable_cluster: Cluster
-) -> None:
+def test_combined_rows_may_be_combined_again(spark: SparkSession, durable_cluster: Cluster) -> None:
     rows = spark.range(30).selectExpr("concat('k', id % 7) AS key", "id AS n")
     operations = {"n": "count", "rows": "count"}
     name = fresh_name()
@@ -193,7 +191,7 @@ def test_no_operation_makes_spark_sort(
     ],
     ids=["64 bits", "38 digits", "a NaN in a sum", "in the least", "in the most"],
 )
-def test_what_a_write_would_refuse_is_refused_and_nothing_is_written(
+def test_rows_that_a_write_would_refuse_are_refused_and_nothing_is_written(
     spark: SparkSession,
     durable_cluster: Cluster,
     operation: str,
@@ -228,7 +226,7 @@ def test_what_a_write_would_refuse_is_refused_and_nothing_is_written(
         ({}, "operation is empty"),
     ],
 )
-def test_what_cannot_be_combined_is_refused_at_once(
+def test_operations_that_cannot_be_combined_are_refused_immediately(
     spark: SparkSession, operations: dict[str, str], why: str
 ) -> None:
     rows = spark.sql("SELECT 'k' AS key, 1 AS n, 'x' AS t, X'00' AS b")

@@ -69,7 +69,7 @@ def test_a_keyspace_has_a_row_a_partition(
     assert min(row.epoch for row in rows) > 0
 
 
-def test_what_is_not_there_is_said(spark: SparkSession, cluster: Cluster) -> None:
+def test_a_missing_keyspace_or_ring_is_reported(spark: SparkSession, cluster: Cluster) -> None:
     with pytest.raises(ApplicationError, match="'nothing'"):
         describe_keyspace(spark, cluster.addresses, "nothing")
     with pytest.raises(ConnectFailed, match="no peer sends its ring"):

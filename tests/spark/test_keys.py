@@ -159,7 +159,7 @@ def test_a_column_whose_text_is_not_certain_is_refused_with_what_to_do(
         df.select(key_text("key")).collect()
 
 
-def test_what_was_cast_is_taken(spark: SparkSession) -> None:
+def test_a_cast_key_is_accepted(spark: SparkSession) -> None:
     df = spark.sql("SELECT 'a' COLLATE UTF8_LCASE AS key, 1")
     cast = df.withColumn("key", df["key"].cast("string"))
 

@@ -108,7 +108,7 @@ def test_small_batches_are_gathered_so_that_their_keys_are_asked_for_together() 
     assert found == [[2, 2, 2], [7], [1]]
 
 
-def test_what_cannot_be_looked_up_is_refused_before_any_task_starts(
+def test_a_lookup_that_cannot_work_is_refused_before_any_task_starts(
     spark: SparkSession, cluster: Cluster, keyspace: str
 ) -> None:
     df = spark.createDataFrame([("a", 1.0)], "key string, N double")

@@ -51,7 +51,7 @@ def test_names_are_those_of_spark_in_any_case() -> None:
     assert options.on_null_key == "skip"
 
 
-def test_what_spark_adds_by_itself_is_let_pass() -> None:
+def test_options_that_spark_adds_by_itself_are_ignored() -> None:
     options = write_options(
         {"keyspace": "a", "checkpointlocation": "/ck", "queryname": "q"}, streaming=True
     )
@@ -135,7 +135,7 @@ def test_a_bootstrap_file_lists_daemons(tmp_path: Path) -> None:
         ({"timeout": "nan"}, "timeout is a number of seconds above 0"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) -> None:
+def test_options_that_make_no_sense_are_refused(given: dict[str, str], message: str) -> None:
     named = {"keyspace": "a"} if given and "keyspace" not in given else {}
 
     with pytest.raises(ConfigError, match=message):
@@ -154,7 +154,7 @@ def test_the_successors_of_a_job_can_be_named_after_it(job: str) -> None:
     check_names(f"{options.job}~{SUCCESSORS_MAX - 1}")
 
 
-def test_what_is_for_writing_is_refused_when_reading() -> None:
+def test_options_for_writing_are_refused_when_reading() -> None:
     with pytest.raises(ConfigError, match="option operation is not for a read"):
         read_options({"keyspace": "a", "operation": "add"})
 

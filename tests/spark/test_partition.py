@@ -1,4 +1,4 @@
-"""Partitions of a keyspace and who serves them, against a keyspace at work."""
+"""Partitions of a keyspace and their owners, against a keyspace at work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_partitions_and_their_owners_are_those_of_a_daemon(
     assert {owner for _, owner in found.values()} == {"node-1", "node-2", "node-3"}
 
 
-def test_who_is_nobody_is_null(spark: SparkSession) -> None:
+def test_the_owner_of_a_partition_without_one_is_null(spark: SparkSession) -> None:
     keys = ["a", "b", "c", "d", None]
     df = spark.createDataFrame(pa.table({"key": keys})).coalesce(1)
     served = KeyspaceSnapshot("k", 1, ("x", NOBODY, "y"))

@@ -277,7 +277,7 @@ def test_the_session_that_is_there_is_used_and_left_alone(spark: SparkSession) -
         ("columns.farthest.value=array(distance)", "max takes .* 'farthest' is of type list"),
     ],
 )
-def test_what_the_source_does_not_have_is_told_before_anything_is_written(
+def test_a_mistake_in_a_pipeline_is_reported_before_anything_is_written(
     spark: SparkSession, pipeline: Make, override: str, problem: str
 ) -> None:
     job = pipeline(override)

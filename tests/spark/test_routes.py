@@ -203,7 +203,7 @@ def test_an_owner_that_stays_away_is_named(spark: SparkSession, mortal_cluster: 
     assert "attempt 1 to node-1: ConnectRefused" in caught.value.history[0]
 
 
-def test_what_the_handler_says_reaches_the_caller(spark: SparkSession, cluster: Cluster) -> None:
+def test_an_error_of_the_handler_reaches_the_caller(spark: SparkSession, cluster: Cluster) -> None:
     with pytest.raises(ApplicationError) as caught:
         send(flights(spark, 100).drop("distance"), cluster)
 
@@ -350,7 +350,9 @@ def test_a_question_that_cannot_be_asked_is_refused_at_once(
         ask(keyed(spark, 1), cluster, **changes)
 
 
-def test_who_answers_nothing_is_refused_at_once(spark: SparkSession, cluster: Cluster) -> None:
+def test_an_endpoint_that_answers_nothing_is_refused_immediately(
+    spark: SparkSession, cluster: Cluster
+) -> None:
     with pytest.raises(BadRequest, match="/rows accepts batches"):
         ask(keyed(spark, 1), cluster, endpoint="/rows")
 

@@ -258,7 +258,7 @@ def test_answers_that_do_not_fit_are_an_error(
         asked(plan, question(["a"]))
 
 
-def test_who_answers_nothing_is_found_out_at_once(cluster: Cluster) -> None:
+def test_an_endpoint_that_answers_nothing_is_found_out_immediately(cluster: Cluster) -> None:
     plan = plan_for(cluster, key="key", endpoint="/rows", answers=LENGTHS)
 
     with pytest.raises(BadRequest, match="/rows accepts batches, but does not answer them"):

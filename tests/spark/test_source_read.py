@@ -55,7 +55,7 @@ def expected(spark: SparkSession) -> DataFrame:
     return grouped.agg(F.sum("delay"), F.max("distance"), F.count("*"))
 
 
-def test_what_was_written_is_read_with_the_columns_that_it_has(
+def test_written_rows_are_read_with_the_columns_that_they_have(
     spark: SparkSession, durable_cluster: Cluster, totals: str
 ) -> None:
     df = reader(spark, durable_cluster, totals).load()
@@ -155,7 +155,7 @@ def test_a_value_that_does_not_fit_is_named(
         ({"peers": "127.0.0.1:1", "timeout": "1"}, None, "no peer describes the keyspace"),
     ],
 )
-def test_what_cannot_be_read_is_refused_before_a_task_starts(
+def test_a_read_that_cannot_work_is_refused_before_a_task_starts(
     spark: SparkSession,
     durable_cluster: Cluster,
     totals: str,

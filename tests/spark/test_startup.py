@@ -63,7 +63,7 @@ def slow_modules_after(code: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_what_a_task_unpickles_loads_nothing_slow() -> None:
+def test_unpickling_a_task_loads_nothing_slow() -> None:
     pickled = pickle.dumps(Deliver(PLAN))
 
     assert slow_modules_after(f"import pickle; pickle.loads({pickled!r})") == []
@@ -110,7 +110,7 @@ def test_no_module_loads_anything_slow_but_pyspark() -> None:
     assert slow_modules_after(spark + ours) == slow_modules_after(spark)
 
 
-def test_what_a_task_that_writes_unpickles_loads_nothing_slow_but_pyspark() -> None:
+def test_unpickling_a_writing_task_loads_nothing_slow_but_pyspark() -> None:
     pytest.importorskip("pyspark")
     from ringpop_py.spark.options import write_options
     from ringpop_py.spark.source.writer import BatchWriter

@@ -1,4 +1,4 @@
-"""What is kept of columns, and what is made of it, if somebody else has left other things there."""
+"""Kept columns, and how they are read if another writer has left other things there."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_of_others_nothing_is_kept(operation: str) -> None:
         WITH_UDT,
     ],
 )
-def test_what_is_no_schema_is_passed_over(schema: str) -> None:
+def test_a_text_that_is_not_a_schema_is_ignored(schema: str) -> None:
     assert list(kept_in([schema, kept("n date"), schema]).columns) == ["n"]
 
 
@@ -133,7 +133,9 @@ def refused(there: list[str], schema: str, operation: str = "put", **more: str) 
         ("n bigint", "n string", "delete"),
     ],
 )
-def test_what_can_be_read_together_is_written(there: str, schema: str, operation: str) -> None:
+def test_columns_that_can_be_read_together_are_written(
+    there: str, schema: str, operation: str
+) -> None:
     assert refused([kept(there)], f"id string, {schema}", operation) == ""
 
 
@@ -151,7 +153,7 @@ def test_what_can_be_read_together_is_written(there: str, schema: str, operation
         ("n struct<a: int>", "n map<string, int>", "put", "leave map<string,int>"),
     ],
 )
-def test_what_no_schema_could_read_is_refused(
+def test_columns_that_no_schema_could_read_are_refused(
     there: str, schema: str, operation: str, why: str
 ) -> None:
     text = refused([kept("n void"), kept(there)], f"id string, {schema}", operation)

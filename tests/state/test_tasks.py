@@ -37,7 +37,7 @@ async def test_a_call_runs_in_a_thread_and_returns_what_its_function_does(
     assert total == 3
 
 
-async def test_what_a_function_raises_is_raised_where_it_was_called(store: FolderStore) -> None:
+async def test_an_error_of_a_function_is_raised_where_it_was_called(store: FolderStore) -> None:
     worker = Worker(store, threads_max=1)
 
     with pytest.raises(ValueError, match="seven"):

@@ -102,7 +102,7 @@ def test_all_that_is_wrong_is_told_together() -> None:
         {"changes_max": 4_097},
     ],
 )
-def test_what_would_stop_a_node_is_no_setting(values: dict[str, Any]) -> None:
+def test_a_setting_that_would_stop_a_node_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(
         ConfigError,
         match=rf"{next(iter(values))} is a (number of seconds|whole number) from \S+ to \S+",

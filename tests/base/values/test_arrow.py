@@ -198,7 +198,7 @@ def test_columns_that_share_their_bytes_are_refused() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\0" * 8, b"\xff" * 64, b"ARROW1\0\0", b"\xff\xff\xff\xff\0\0\0\0"]
 )
-def test_what_is_not_arrow_is_refused(data: bytes) -> None:
+def test_bytes_that_are_not_arrow_are_refused(data: bytes) -> None:
     for opened in (schema_in, table_in, lambda some: batch_in(some, TEXTS.schema)):
         with pytest.raises(BodyError):
             opened(data)

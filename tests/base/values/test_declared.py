@@ -108,7 +108,7 @@ def test_a_field_added_later_has_its_default_and_what_is_still_newer_is_ignored(
         (["k", [], 1, {1: 2}], "Lease: a key of offsets: Expected `str`, got `int`"),
     ],
 )
-def test_what_is_malformed_is_refused_with_the_place_of_the_mistake(
+def test_a_malformed_value_is_refused_with_the_place_of_the_mistake(
     said: object, error: str
 ) -> None:
     with pytest.raises(BodyError) as raised:
@@ -124,7 +124,7 @@ def test_bytes_that_are_no_msgpack_are_refused(body: bytes) -> None:
         decode(Lease, body)
 
 
-def test_what_is_nested_too_deep_is_refused() -> None:
+def test_a_value_that_is_nested_too_deep_is_refused() -> None:
     with pytest.raises(BodyError, match="too deep"):
         decode(object, b"\x91" * 100_000 + b"\xc0")
 

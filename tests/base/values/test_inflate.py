@@ -12,7 +12,7 @@ from ringpop_py.base.values.inflate import inflated
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100])
-def test_what_is_within_the_limit_is_unpacked(size: int) -> None:
+def test_data_within_the_limit_is_unpacked(size: int) -> None:
     data = bytes(size)
 
     assert inflated(zlib.compress(data), 100) == data
@@ -38,6 +38,6 @@ def test_one_byte_more_than_the_limit_is_refused() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"no stream", zlib.compress(b"x" * 50)[:-1], zlib.compress(b"x") + b"more"]
 )
-def test_what_is_not_one_whole_stream_is_refused(data: bytes) -> None:
+def test_data_that_is_not_one_whole_stream_is_refused(data: bytes) -> None:
     with pytest.raises(BodyError):
         inflated(data, 100)

@@ -105,7 +105,7 @@ def test_any_bytes_give_a_value_or_a_body_error(scheme: str, data: bytes) -> Non
     ],
     ids=lambda data: repr(data[:14]),
 )
-def test_what_is_no_json_is_refused(data: bytes) -> None:
+def test_bytes_that_are_not_json_are_refused(data: bytes) -> None:
     with pytest.raises(BodyError, match="not a json value"):
         decode_value("json", data)
 
@@ -137,7 +137,7 @@ def test_a_whole_pair_of_surrogates_is_one_character() -> None:
     ],
     ids=lambda data: data[:6].hex(),
 )
-def test_what_is_no_msgpack_is_refused(data: bytes) -> None:
+def test_bytes_that_are_not_msgpack_are_refused(data: bytes) -> None:
     with pytest.raises(BodyError, match="not a msgpack value"):
         decode_value("msgpack", data)
 

@@ -98,14 +98,14 @@ def test_a_page_that_has_all_has_no_next_one() -> None:
     )
 
 
-def test_what_is_beyond_the_limit_is_for_the_next_page() -> None:
+def test_rows_beyond_the_limit_are_for_the_next_page() -> None:
     rows, following = merged_page([Scanned([(key, b"") for key in "abc"], more=False)], 2)
 
     assert ([key for key, _ in rows], following) == (["a", "b"], "b\0")
 
 
 @pytest.mark.parametrize("packed", [b"\xa2\xff\xfe", b"\x82\xa1a\x01\xa1a\x02", b"\x91", b"\xc1"])
-def test_what_is_stored_and_no_value_is_named_by_its_key(packed: bytes) -> None:
+def test_a_stored_value_that_cannot_be_read_is_named_by_its_key(packed: bytes) -> None:
     with pytest.raises(StateDamaged, match="the value of key 'bad' cannot be read, only replaced"):
         value_of("bad", packed)
 
@@ -145,7 +145,7 @@ def test_any_value_comes_as_it_went(value: Value) -> None:
 
 
 @pytest.mark.parametrize("value", [b"\x81\x01\x02", b"\x91\x81\x01\x02", b"\xd4\x05\x00"])
-def test_what_no_key_can_hold_is_refused(value: bytes) -> None:
+def test_a_value_that_no_key_can_hold_is_refused(value: bytes) -> None:
     good = ApplyRequest("k", 1, ((0, (Write("me", 1, (Change("k", "put", "VALUE"),)),)),)).encode()
 
     with pytest.raises(BodyError, match="a value "):

@@ -41,7 +41,7 @@ def test_bytes_are_those_received() -> None:
     assert interface_bytes(DEVICES, "lo") == 708
 
 
-def test_what_is_not_in_a_table_is_not_taken_for_nothing() -> None:
+def test_a_row_that_a_table_lacks_is_not_taken_for_zero() -> None:
     with pytest.raises(LookupError, match="no Swap"):
         rollup_bytes(ROLLUP, "Swap")
     with pytest.raises(LookupError, match="no interface eth0"):

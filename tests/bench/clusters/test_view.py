@@ -6,7 +6,7 @@ from tests.bench.clusters.product import GONE, Seen
 from tests.bench.clusters.view import View
 
 
-def test_who_was_never_heard_of_is_believed_nothing_of() -> None:
+def test_an_observer_that_never_reported_believes_nothing() -> None:
     view = View()
     view.change("a", "b", Seen.ALIVE)
 
@@ -33,7 +33,7 @@ def test_pairs_that_believe_the_other_one_gone_are_counted() -> None:
     assert view.count(["a", "b", "c"], ["a", "b", "c"], GONE) == 2
 
 
-def test_what_was_once_believed_is_remembered_since_an_entry() -> None:
+def test_a_view_remembers_former_beliefs_since_an_entry() -> None:
     view = View()
     view.change("a", "b", Seen.DEAD)
     since = len(view.history)

@@ -227,7 +227,7 @@ async def test_a_call_that_is_begun_and_closed_ends_at_the_daemon() -> None:
         assert is_at_rest(client)
 
 
-async def test_whoever_is_cancelled_while_it_connects_does_not_hinder_the_others() -> None:
+async def test_a_call_cancelled_while_it_connects_does_not_hinder_the_others() -> None:
     async with a_daemon() as (daemon, client):
         async with trio.open_nursery() as nursery:
             asked = Asked(client, nursery)
@@ -335,7 +335,7 @@ async def test_a_client_closes_its_connection_unless_a_call_is_under_way() -> No
         await daemon.until(lambda: daemon.ends[0].is_lost)
 
 
-async def test_whoever_is_to_read_next_and_is_cancelled_hands_it_on(
+async def test_a_caller_cancelled_when_it_is_next_to_read_passes_the_reading_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with a_daemon() as (daemon, client):

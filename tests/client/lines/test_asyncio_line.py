@@ -207,7 +207,7 @@ def test_a_call_that_is_cancelled_when_its_answer_is_here_is_not_cancelled_there
     run(main)
 
 
-def test_who_waits_for_the_connection_does_not_end_it_for_the_others() -> None:
+def test_a_call_cancelled_while_it_connects_does_not_end_the_connection_of_others() -> None:
     async def main() -> None:
         async with a_daemon() as (daemon, client):
             first = asyncio.ensure_future(ask(client, b"a"))

@@ -64,7 +64,7 @@ def test_a_request_without_a_key_is_answered_here(hosts: Hosts) -> None:
         assert httpx.get(f"http://{app}/who").json() == node.name
 
 
-def test_what_is_too_long_to_be_forwarded_is_refused_and_said_so(hosts: Hosts) -> None:
+def test_a_request_too_long_to_be_forwarded_is_refused_with_the_reason(hosts: Hosts) -> None:
     [key] = hosts.keys_of(1, 1)
     reply = httpx.post(f"http://{hosts.apps[0]}/carts/{key}", content=b"x" * (2 << 20))
     assert reply.status_code == 413

@@ -59,7 +59,7 @@ def test_a_request_without_a_key_goes_to_the_application_beside_the_door(hosts: 
         assert httpx.get(f"http://{door}/who").json() == node.name
 
 
-def test_what_cannot_be_forwarded_is_refused(hosts: Doors) -> None:
+def test_a_request_that_cannot_be_forwarded_is_refused(hosts: Doors) -> None:
     url = f"http://{hosts.doors[0]}/carts/any"
     assert httpx.post(url, content=b"x" * (2 << 20), headers={"X-User": "1"}).status_code == 413
     with socket.create_connection(hosts.doors[0], timeout=10) as caller:

@@ -120,7 +120,7 @@ def put_many(client: ShuffleClient) -> None:
     ],
     ids=["no-store", "a-file", "no-size", "too-small"],
 )
-def test_what_cannot_be_is_refused_at_the_start(
+def test_wrong_flags_are_refused_at_the_start(
     tmp_path: Path, flags: tuple[str, ...], said: str
 ) -> None:
     file = tmp_path / "file"

@@ -107,7 +107,7 @@ def test_rows_are_put_and_read_over_http(http: httpx.Client) -> None:
         ("GET", "/intervals/0", b"", "say by which version you go"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_a_wrong_request_is_refused_with_the_reason(
     http: httpx.Client, method: str, path: str, body: bytes, said: str
 ) -> None:
     if path:

@@ -123,7 +123,7 @@ def test_a_random_order_is_the_same_for_one_seed_and_another_for_another(
     assert orders[0] != sorted(orders[0])
 
 
-def test_what_is_wrong_is_said(cluster: ShuffleCluster) -> None:
+def test_a_client_is_told_what_was_wrong(cluster: ShuffleCluster) -> None:
     with ShuffleClient(cluster.addresses, "wrong", timeout_s=10) as client:
         with pytest.raises(ShuffleUnknown, match="there is no shuffle 'wrong'"):
             client.refresh()
@@ -229,7 +229,7 @@ def test_a_shuffle_may_have_any_name(cluster: ShuffleCluster, name: str) -> None
         bystander.delete()
 
 
-def test_what_a_client_should_not_have_sent_is_refused(cluster: ShuffleCluster) -> None:
+def test_a_call_that_a_client_should_not_send_is_refused(cluster: ShuffleCluster) -> None:
     schema = bytes(SCHEMA.serialize())
     calls: list[tuple[c.Call, str]] = [
         (c.Create("bad", c.Definition(b"no schema", ("key",)), 4), "cannot be read here"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 
-def test_what_was_acknowledged_holds_through_random_faults(tmp_path: Path) -> None:
+def test_acknowledged_writes_hold_through_random_faults(tmp_path: Path) -> None:
     kinds = FREE_OF_CUTS if why_no_cuts() else KINDS
     plan = random_plan(random.Random(1), nodes=NODES, duration_s=4.0, kinds=kinds)
 
@@ -44,7 +44,7 @@ def test_a_store_that_fails_takes_nothing_along(tmp_path: Path) -> None:
     assert outcome.done_count > 100
 
 
-def test_what_was_acknowledged_holds_while_nodes_are_cut_off(tmp_path: Path) -> None:
+def test_acknowledged_writes_hold_while_nodes_are_cut_off(tmp_path: Path) -> None:
     reason = why_no_cuts()
     if reason is not None:
         pytest.skip(reason)

@@ -112,7 +112,7 @@ async def test_a_member_that_hangs_refuses_or_lies_is_silent_and_delays_no_other
         {"section": 1, "names": 5},
     ],
 )
-async def test_what_cannot_be_asked_is_refused(
+async def test_a_wrong_request_is_refused(
     body: object, autojump_clock: trio.testing.MockClock
 ) -> None:
     del autojump_clock

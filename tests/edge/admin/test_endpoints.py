@@ -97,7 +97,7 @@ async def node_and_caller(
 
 @pytest.mark.parametrize("scheme", ["json", "raw"])
 @pytest.mark.parametrize("body", [b"", b"null", b"{}", b'{"new":[1e3]}', b" {} \n"])
-async def test_who_has_nothing_to_say_may_say_it_in_any_way(
+async def test_a_caller_without_arguments_may_send_any_body_and_scheme(
     body: bytes, scheme: str, autojump_clock: MockClock
 ) -> None:
     del autojump_clock
@@ -169,7 +169,7 @@ async def test_a_trace_ends_by_itself_unless_it_says_when(
         assert await caller.ask("/trace/add", body) == (True, {"status": "ok"})
 
 
-async def test_who_asks_for_a_change_is_logged_and_who_asks_a_question_is_not(
+async def test_a_request_for_a_change_is_logged_with_its_caller_and_a_read_is_not(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     del autojump_clock

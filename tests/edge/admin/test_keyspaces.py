@@ -68,7 +68,7 @@ async def ask(node: Ringpop, path: str, **body: object) -> Any:  # noqa: ANN401 
 
 
 async def settled(node: Ringpop, name: str) -> Any:  # noqa: ANN401 - plain values
-    """What `show` says once all partitions are where they should be."""
+    """Return what `show` says once all partitions are where they should be."""
     while True:
         shown = await ask(node, "/admin/keyspaces/show", name=name)
         if shown["settled"] == shown["partitions"]:
@@ -234,7 +234,7 @@ async def test_a_manual_keyspace_is_rebalanced_when_asked_and_back() -> None:
         assert [(move["from"], move["to"]) for move in undone["moves"]] == [("b", "a")]
 
 
-async def test_what_makes_no_sense_as_a_rebalance_is_refused() -> None:
+async def test_a_rebalance_that_makes_no_sense_is_refused() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         await ask(a, "/admin/keyspaces/create", name="counts", partitions=4)

@@ -21,7 +21,7 @@ def test_the_first_line_is_the_worst_and_the_exit_code_says_so() -> None:
     ]
 
 
-def test_what_others_have_said_cannot_control_a_terminal_or_make_lines() -> None:
+def test_texts_of_peers_cannot_control_a_terminal_or_make_lines() -> None:
     text = _output([Problem(WARNING, "hosts", "h\x1b[2J\nringpop OK: all is well")], 3).text
     assert "\x1b" not in text
     assert len(text.splitlines()) == 2

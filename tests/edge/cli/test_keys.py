@@ -47,7 +47,7 @@ def test_a_key_follows_another(file: str, capsys: pytest.CaptureFixture[str]) ->
     assert second.line not in shown.out + shown.err
 
 
-def test_what_is_revoked_stays_so_while_keys_change_until_it_is_taken_back(
+def test_a_revocation_outlasts_changes_of_keys_until_it_is_taken_back(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (first,) = read_keys(file)
@@ -84,7 +84,7 @@ def test_what_is_revoked_stays_so_while_keys_change_until_it_is_taken_back(
         (["revoke", "FILE", "--name", ""], "printable characters"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_changes_nothing(
+def test_a_command_that_cannot_be_done_says_so_and_changes_nothing(
     file: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = read_keys(file)

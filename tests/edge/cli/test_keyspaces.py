@@ -206,7 +206,9 @@ WELL: dict[str, Any] = {"partitions": 3, "settled": 3, "here": {}, "silent": {}}
         ({"settled": 2, "silent": {"b": "cannot reach it"}}, 3),
     ],
 )
-def test_what_is_not_well_is_an_exit_code(differently: dict[str, Any], exit_code: int) -> None:
+def test_the_exit_code_tells_how_well_a_keyspace_is(
+    differently: dict[str, Any], exit_code: int
+) -> None:
     assert exit_code_of([WELL, {**WELL, **differently}]) == exit_code
 
 

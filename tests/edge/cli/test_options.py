@@ -126,7 +126,9 @@ def test_a_certificate_for_http_is_named_by_flags_or_the_file(tmp_path: Path) ->
         ((), "--listen HOST:PORT is missing"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_one_line(arguments: tuple[str, ...], message: str) -> None:
+def test_arguments_that_cannot_be_used_are_refused_in_one_line(
+    arguments: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         parse(*arguments)
 
@@ -207,7 +209,7 @@ def test_all_that_is_wrong_in_a_file_is_told_at_the_same_time(tmp_path: Path) ->
     ]
 
 
-def test_what_is_wrong_in_a_flag_is_not_laid_at_the_files_door(tmp_path: Path) -> None:
+def test_a_mistake_in_a_flag_is_not_blamed_on_the_file(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text("ring_points = 50")
 

@@ -219,7 +219,7 @@ def create(ringpop):
 
 
 @pytest.mark.parametrize("returned", ["5", "ringpop", "[ringpop]", "object", "lambda: 1"])
-def test_what_else_a_factory_returns_is_nothing_to_the_node(
+def test_a_node_ignores_anything_else_that_a_factory_returns(
     returned: str, ringpopd: Ringpopd
 ) -> None:
     end = "os.kill(os.getpid(), signal.SIGTERM)"
@@ -284,7 +284,7 @@ def test_ctrl_c_while_the_module_is_imported_ends_the_process_without_a_word(
 
 
 @pytest.mark.parametrize("text", ["", "create = None\n", "create = 'create'\n", "create = []\n"])
-def test_what_cannot_be_called_is_no_factory(text: str, ringpopd: Ringpopd) -> None:
+def test_an_object_that_cannot_be_called_is_not_a_factory(text: str, ringpopd: Ringpopd) -> None:
     done = ringpopd.run(text)
 
     assert done.exit_code == 2

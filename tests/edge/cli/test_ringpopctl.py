@@ -40,7 +40,7 @@ ANSWER: dict[str, Any] = {
 }
 
 
-def test_who_flaps_is_told_from_who_is_damped_and_for_how_long() -> None:
+def test_the_table_tells_flapping_members_from_damped_ones_and_shows_for_how_long() -> None:
     assert damping_text(ANSWER).splitlines() == [
         "NAME  SCORE  STATE    IN RING  VERDICTS  BACK IN",
         "a         0           yes             0",

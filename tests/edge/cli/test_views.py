@@ -50,7 +50,7 @@ def test_a_keyspace_that_waits_does_not_concern_who_asks_for_another() -> None:
     assert why_not_settled({"a": [COUNTS]}, "other") == "no member knows a keyspace other"
 
 
-def test_what_is_waited_for_is_said_when_it_changes_and_once_a_second_at_most(
+def test_a_reason_to_wait_is_shown_when_it_changes_and_once_a_second_at_most(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     progress = WaitProgress()

@@ -1,4 +1,4 @@
-"""What is found wrong in what members say."""
+"""The problems that are found in what members report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ringpop_py.edge.console.problems import CRITICAL, WARNING, Seen, problems_i
 
 
 def healthy() -> Seen:
-    """What three members say of which all is well."""
+    """Return what three healthy members report."""
     names = ("a", "b", "c")
     seen = Seen([row(name) for name in names])
     for name in names:
@@ -71,7 +71,7 @@ def test_a_member_that_was_taken_out() -> None:
     assert only(seen) == (WARNING, "members", "draining: c")
 
 
-def test_who_has_left_in_good_order_is_no_problem() -> None:
+def test_a_member_that_has_left_in_good_order_is_not_a_problem() -> None:
     seen = healthy()
     seen.rows.append(row("d", status="leave", draining=True, in_ring=False))
     assert list(problems_in(seen)) == []

@@ -58,7 +58,7 @@ async def test_a_key_of_this_host_is_answered_here_and_others_are_forwarded() ->
 
 
 @pytest.mark.parametrize("is_followed", [True, False])
-async def test_what_the_daemon_replays_is_answered_here_and_its_mark_is_not_shown(
+async def test_a_replayed_request_is_answered_here_and_its_mark_is_not_shown(
     is_followed: bool,  # noqa: FBT001
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -208,7 +208,7 @@ def test_a_request_that_is_cancelled_while_its_caller_leaves_is_cancelled() -> N
     ],
     ids=["a reply", "an error", "no daemon", "owned here"],
 )
-def test_what_comes_of_a_request_is_the_same_under_asyncio(
+def test_a_request_has_the_same_outcome_under_asyncio(
     reply: HttpReply | RingpopError | None, status: int, body: bytes | None
 ) -> None:
     async def act(host: Host, _: Caller, asking: asyncio.Task[None]) -> None:

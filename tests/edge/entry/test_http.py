@@ -50,7 +50,7 @@ def forwarded(*headers: tuple[str, str], keeps: bool = False) -> tuple[tuple[str
     return request.headers
 
 
-def test_who_asked_stands_in_headers_and_cookies_in_one() -> None:
+def test_a_forwarded_request_names_its_client_and_has_one_cookie_header() -> None:
     assert forwarded(*HEADERS) == (
         ("accept", "x"),
         ("cookie", "a=1; b=2"),
@@ -61,7 +61,7 @@ def test_who_asked_stands_in_headers_and_cookies_in_one() -> None:
     )
 
 
-def test_what_proxies_before_us_have_said_is_kept_if_they_are_believed() -> None:
+def test_headers_of_trusted_proxies_are_kept() -> None:
     said = (("X-Forwarded-For", "10.0.0.1"), ("X-Forwarded-Proto", "http"))
     assert forwarded(*said, keeps=True) == (
         ("x-forwarded-for", "10.0.0.1, 10.0.0.9"),
@@ -91,7 +91,7 @@ def test_a_request_that_goes_round_in_a_circle_is_stopped() -> None:
     assert isinstance(http.to_forward(asked, b"", client="", scheme="h"), http.OwnAnswer)
 
 
-def test_who_asked_is_read_from_what_the_other_host_has_said() -> None:
+def test_a_host_reads_the_client_from_the_headers_that_the_other_host_added() -> None:
     assert http.asker_of(forwarded(*HEADERS)) == ("10.0.0.9", "https", "shop.example")
     assert http.asker_of([("X-Forwarded-For", "1.1.1.1, 2.2.2.2")]) == ("2.2.2.2", "", "")
 

@@ -63,7 +63,7 @@ def test_a_rule_finds_the_key(
         (5, "a function or a list"),
     ],
 )
-def test_what_is_no_rule_is_refused(rule: object, told: str) -> None:
+def test_a_malformed_rule_is_refused(rule: object, told: str) -> None:
     with pytest.raises(ConfigError) as refused:
         key_rule(rule)  # type: ignore[arg-type]
     assert told in str(refused.value)

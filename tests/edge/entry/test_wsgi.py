@@ -57,7 +57,7 @@ def test_a_body_whose_end_the_server_knows_is_handled() -> None:
 
 
 @pytest.mark.parametrize(("mark", "is_known"), [("the daemon's", True), ("forged", False)])
-def test_what_the_daemon_replays_is_answered_here_and_no_mark_is_shown(
+def test_a_replayed_request_is_answered_here_and_no_mark_is_shown(
     mark: str,
     is_known: bool,  # noqa: FBT001
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a cluster is busy with: of what several members say, one line for each thing."""
+"""What a cluster is busy with: one line for each thing that several members report."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_keyspace_that_was_made_anew_hands_nothing_over() -> None:
     assert handovers.listed() == []
 
 
-def test_what_is_under_way_is_counted_by_who_has_it_and_who_should() -> None:
+def test_moving_partitions_are_counted_by_their_owner_and_their_next_one() -> None:
     rows = [*table("a", "a", "b", desired="b"), TableRow(3, "b", "a", epoch=1, status=MIGRATING)]
 
     assert under_way(rows) == [

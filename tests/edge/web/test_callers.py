@@ -1,4 +1,4 @@
-"""HTTP of a cluster with keys: who is answered, and what they may do."""
+"""HTTP of a cluster with keys: which callers get an answer, and what they may do."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def caller(node: Ringpop, scheme: str = "http", **options: Any) -> httpx.AsyncCl
     return httpx.AsyncClient(base_url=f"{scheme}://{node.http_address}", **options)
 
 
-async def test_who_does_not_say_who_they_are_learns_how_the_node_is_and_no_more(
+async def test_an_anonymous_caller_learns_how_the_node_is_and_no_more(
     tmp_path: Path,
 ) -> None:
     async with serving(tmp_path) as node, caller(node) as http:
@@ -354,7 +354,7 @@ def test_where_others_may_reach_the_port_nobody_is_served_without_tls(tmp_path: 
 
 @pytest.mark.parametrize("role", [Role.CLIENT, Role.ADMIN])
 @pytest.mark.parametrize("door", ["token", "certificate", "old token"])
-async def test_who_is_revoked_is_refused_and_an_open_page_of_theirs_ends(
+async def test_a_revoked_caller_is_refused_and_an_open_page_of_theirs_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role, door: str
 ) -> None:
     monkeypatch.setattr("ringpop_py.net.security.credentials.LOOK_S", 0.0)
@@ -401,7 +401,7 @@ def test_a_connection_proves_nothing_when_its_certificate_has_ended() -> None:
 
 
 def knowing(site: Site, *own: str) -> ssl.SSLContext:
-    """What a caller trusts that knows nothing of the cluster; *own* is what it shows of itself."""
+    """What a caller that knows only *site* trusts; *own* is what it shows of itself."""
     context = ssl.create_default_context(cadata=site.certificate.decode())
     for file in own:
         context.load_cert_chain(file)

@@ -21,7 +21,7 @@ X = f"{KEYS}/x"
 MSGPACK = {"Accept": "application/msgpack"}
 
 
-async def test_what_is_read_or_put_has_the_tag_of_its_value() -> None:
+async def test_an_answer_to_a_read_or_write_has_the_tag_of_the_value() -> None:
     async with a_node() as served:
         put = await served.http.put(X, json=["tea"])
         got = await served.http.get(X)
@@ -73,7 +73,7 @@ async def test_each_form_of_a_value_has_a_tag_of_its_own_and_all_are_good_for_a_
             await served.put("x", 1)
 
 
-async def test_whoever_has_the_value_already_is_told_so_without_it() -> None:
+async def test_a_client_that_has_the_value_already_is_told_so_without_it() -> None:
     async with a_node() as served:
         await served.put("x", {"large": "value"})
         tag = (await served.http.get(X)).headers["etag"]

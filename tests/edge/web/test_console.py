@@ -156,7 +156,7 @@ async def test_the_page_is_whole_without_its_script() -> None:
         assert "http" not in re.sub(r"http-equiv|http://www\.w3\.org/2000/svg", "", page)
 
 
-async def test_what_changes_is_sent_within_two_seconds_and_the_rest_is_not() -> None:
+async def test_a_changed_part_is_sent_within_two_seconds_and_the_rest_is_not() -> None:
     network = MemoryNetwork()
     async with (
         trio.open_nursery() as nursery,

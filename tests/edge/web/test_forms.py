@@ -66,7 +66,7 @@ async def test_bytes_come_in_a_form_that_can_say_them(accept: str, form: str) ->
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "image/*", BYTES])
 @pytest.mark.parametrize("path", ["/keyspaces", "/keyspaces/k", KEYS])
-async def test_whoever_accepts_none_of_the_forms_is_told_which_there_are(
+async def test_a_client_that_accepts_none_of_the_forms_is_told_which_there_are(
     accept: str, path: str
 ) -> None:
     async with a_node() as served:

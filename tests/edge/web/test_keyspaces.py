@@ -1,4 +1,4 @@
-"""Keyspaces are created, listed and dropped over HTTP; and what a path has, it says."""
+"""Keyspaces are created, listed and dropped over HTTP, and a path says what it offers."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_settings_that_make_no_sense_create_nothing(settings: object, says
         assert (await served.http.get(NEW)).status_code == 404
 
 
-async def test_whoever_has_no_store_has_a_member_create_it_that_has_one() -> None:
+async def test_a_node_without_a_store_has_a_member_with_one_create_the_keyspace() -> None:
     async with a_cluster() as cluster:
         await cluster.start("has")
         lacks = await cluster.start("lacks", has_store=False)

@@ -218,7 +218,7 @@ async def test_http_shows_them_in_both_formats_and_the_documents_name_each(tmp_p
     assert counted == ours
 
 
-async def test_who_has_a_series_keeps_it_and_the_others_are_sums(
+async def test_an_endpoint_that_has_a_series_keeps_it_and_the_others_are_summed_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metrics, "ENDPOINTS_MAX", 1)

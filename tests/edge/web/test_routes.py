@@ -81,7 +81,7 @@ async def test_any_text_can_be_a_key(key: str) -> None:
         assert await (await served.node.open_keyspace("k")).get(key) == 2
 
 
-async def test_what_flows_through_a_node_is_told(tmp_path: Path) -> None:
+async def test_a_node_tells_which_streams_and_dataflows_it_runs(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"user": "u"}\n')
     source = Files(f"{tmp_path}/*.jsonl", key="user")
     async with a_node() as served:
@@ -168,7 +168,7 @@ async def test_a_value_of_bytes_travels_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("value", [{"a": [b"x"]}, [float("nan")], float("inf"), b"x"])
-async def test_what_json_cannot_say_is_refused_with_the_way_to_have_it(value: Any) -> None:  # noqa: ANN401
+async def test_a_value_that_json_cannot_say_is_refused_with_the_way_to_get_it(value: Any) -> None:  # noqa: ANN401
     async with a_node() as served:
         await (await served.node.open_keyspace("k")).put("x", value)
 
@@ -413,7 +413,7 @@ async def test_a_condition_that_does_not_hold_is_412_and_a_full_partition_507() 
         ]
 
 
-async def test_who_has_no_store_says_so_and_not_that_there_is_no_such_keyspace() -> None:
+async def test_a_node_without_a_store_says_so_and_not_that_the_keyspace_is_unknown() -> None:
     async with a_cluster() as cluster:
         has = await cluster.start("has")
         lacks = await cluster.start("lacks", has_store=False)
@@ -427,7 +427,7 @@ async def test_who_has_no_store_says_so_and_not_that_there_is_no_such_keyspace()
         assert "'lacks' has no store" in response.json()["message"]
 
 
-async def test_what_nobody_serves_is_503_with_when_to_come_back(
+async def test_an_unserved_partition_is_503_with_when_to_come_back(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     del autojump_clock
@@ -510,7 +510,7 @@ MSGPACK = {"Content-Type": "application/msgpack"}
         ("PUT", f"{KEYS}/x", b"1", BOTH_LENGTHS, 400, "not both"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_with_what_was_wrong(
+async def test_a_request_that_makes_no_sense_is_refused_with_the_reason(
     method: str, path: str, content: bytes, headers: dict[str, str], status: int, says: str
 ) -> None:
     async with a_node() as served:
@@ -556,7 +556,7 @@ async def test_any_page_may_have_something_read_that_its_browser_then_keeps_from
 
 
 class Endless(httpx.AsyncByteStream):
-    """A body of which nobody says how long it is."""
+    """A body whose length no header gives."""
 
     def __aiter__(self) -> Endless:
         return self

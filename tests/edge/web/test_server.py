@@ -92,7 +92,7 @@ def test_a_host_that_is_none_is_named(host: str) -> None:
         HttpServer(Address(host, 0))
 
 
-async def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     original = builtins.__import__
 
     def importing(name: str, *rest: Any) -> Any:  # noqa: ANN401
@@ -316,7 +316,7 @@ async def test_a_body_has_its_time_as_a_whole_and_not_for_each_piece(
     assert trio.current_time() - began == pytest.approx(BODY_S_MAX)
 
 
-async def test_who_has_sent_its_body_may_wait_for_the_reply_as_long_as_it_takes(
+async def test_a_client_that_has_sent_its_body_may_wait_for_the_reply_for_any_time(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     del autojump_clock

@@ -138,7 +138,7 @@ async def test_a_run_that_is_over_there_is_tried_no_more() -> None:
         assert len(peer.began) == 1
 
 
-async def test_what_cannot_be_sent_at_all_ends_the_worker_and_is_not_tried_again() -> None:
+async def test_an_element_that_cannot_be_sent_ends_the_worker_and_is_not_retried() -> None:
     peer = Peer(lambda: "too large")
     with pytest.RaisesGroup(pytest.RaisesExc(BadElement, match="does not fit")):
         async with channel_to(peer) as outgoing:

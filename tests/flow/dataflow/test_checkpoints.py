@@ -79,7 +79,7 @@ def names_in(store: MemoryStore, kind: str) -> list[str]:
     return [key.removeprefix(f"{ROOT}{kind}/") for key in store.list(f"{ROOT}{kind}/")]
 
 
-async def test_what_is_put_for_the_epoch_under_way_stays_whoever_tidies() -> None:
+async def test_objects_of_the_epoch_under_way_stay_whichever_node_tidies() -> None:
     store = MemoryStore()
     checkpoints = among(store)
     newest = await with_epochs(checkpoints, 5)
@@ -202,6 +202,6 @@ async def test_a_number_is_put_once_and_an_object_that_is_gone_is_named() -> Non
 
 
 @pytest.mark.parametrize("rows", [7, [["k"]], [["k", 1, 2]], ["kv"], {"k": 1}])
-def test_what_are_no_results_is_refused(rows: object) -> None:
+def test_malformed_results_are_refused(rows: object) -> None:
     with pytest.raises(BodyError):
         rows_of(packed_rows(rows))  # type: ignore[arg-type]

@@ -166,7 +166,7 @@ async def test_all_of_it_is_there_after_every_node_has_ended(
     assert len(objects) < 7 * 4 * 2
 
 
-async def test_what_appears_behind_the_watermark_is_counted_and_told_of(
+async def test_records_behind_the_watermark_are_counted_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clicks = Clicks(tmp_path / "in")
@@ -262,7 +262,7 @@ async def test_results_go_into_a_keyspace_once(tmp_path: Path) -> None:
         assert flow.state() == {}  # the stage keeps none
 
 
-async def test_what_cannot_be_used_is_handed_out_or_stops_its_split(tmp_path: Path) -> None:
+async def test_an_unusable_record_is_handed_out_or_stops_its_split(tmp_path: Path) -> None:
     (tmp_path / "good.jsonl").write_text('{"user": "u", "at": 1}\n')
     (tmp_path / "bad.jsonl").write_text('{"user": "v", "at": 1}\nrubbish\n{"user": "w", "at": 2}\n')
     (tmp_path / "time.jsonl").write_text('{"user": "x", "at": "noon"}\n{"user": "y"}\n')
@@ -372,7 +372,7 @@ async def test_a_stage_that_fails_begins_again_from_the_last_epoch(tmp_path: Pat
     ],
     ids=str,
 )
-async def test_what_cannot_be_meant_is_refused(options: dict[str, Any], why: str) -> None:
+async def test_options_that_make_no_sense_are_refused(options: dict[str, Any], why: str) -> None:
     async with a_cluster(gossip=PRESETS["local"]) as cluster:
         node = await cluster.start("a")
         given = {"source": Files("*.jsonl", key="user"), "stage": count, "name": "f", **options}

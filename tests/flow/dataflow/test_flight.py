@@ -137,7 +137,7 @@ async def test_elements_come_from_any_client_of_flight() -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_what_the_node_does_not_take_is_told_to_the_client() -> None:
+async def test_a_client_is_told_when_the_node_does_not_accept_an_element() -> None:
     sent = [(head_of(Watermark(5), hop(0)), None)]
     async with a_node() as (node, location):
         node.answers = [BadElement("element 7 of other, and not 0"), ElementReply(taken=True)]
@@ -154,7 +154,7 @@ async def test_what_the_node_does_not_take_is_told_to_the_client() -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_what_is_no_element_ends_its_own_call_alone() -> None:
+async def test_a_malformed_element_ends_its_own_call_alone() -> None:
     good = [(head_of(Watermark(5), hop(0)), None)]
     bad = {
         "not a kind of element": [(b"\x09{}", None)],
@@ -181,7 +181,7 @@ def bomb() -> pa.RecordBatch:
 
 
 def with_bad_offsets() -> pa.RecordBatch:
-    """A batch that is believed only by who does not look at its offsets."""
+    """A batch that only a reader that does not check offsets would believe."""
     offsets = pa.py_buffer(array("i", [0, 4_000, 2, 3]))
     keys = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abc")])
     sound = a_batch(3)

@@ -60,7 +60,7 @@ def test_the_flights_of_2013_by_hour_are_those_of_pandas(tmp_path: Path) -> None
     assert found.to_dict() == expected.to_dict()
 
 
-def test_what_cannot_be_used_is_handed_out_or_raised(tmp_path: Path) -> None:
+def test_an_unusable_record_is_handed_out_or_raised(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"user": "u"}\nrubbish\n{"user": "u"}\n')
     source = Files(f"{tmp_path}/*.jsonl", key="user")
     with pytest.raises(RecordRefused, match="at position 22: not a json value"):

@@ -83,7 +83,7 @@ def test_all_interleavings_of_three_channels_and_two_epochs() -> None:
     assert counts["paths"] > 1_000
 
 
-def test_what_may_not_come_is_refused() -> None:
+def test_elements_that_may_not_come_are_refused() -> None:
     aligner = BarrierAligner("ab", 4)
     with pytest.raises(BadElement, match="no channel 'x'"):
         aligner.check("x")

@@ -51,7 +51,7 @@ def test_an_element_is_a_byte_and_json_and_perhaps_a_body(
         (b'\x03{"hop":{"flow":"f","run":1,"sender":"s","life":"l","number":-1}}', False, "number"),
     ],
 )
-def test_what_is_no_element_is_refused(head: bytes, has_body: bool, why: str) -> None:  # noqa: FBT001
+def test_a_malformed_element_is_refused(head: bytes, has_body: bool, why: str) -> None:  # noqa: FBT001
     with pytest.raises(BadElement, match=why):
         element_in(head, b"x", has_body=has_body)
 
@@ -126,7 +126,7 @@ def everything(_key: str) -> bool:
     return True
 
 
-def test_what_is_kept_of_a_state_is_all_of_it_or_what_has_changed() -> None:
+def test_a_kept_state_is_all_of_it_or_its_changes() -> None:
     state = StageState()
     for key in "abc":
         state.set(key, 1, None)
@@ -170,7 +170,7 @@ def test_a_key_is_woken_when_it_was_last_to_be() -> None:
     assert state.values == {"b": 1}
 
 
-def test_what_a_key_is_to_be_woken_for_anew_costs_no_memory() -> None:
+def test_a_key_with_many_changed_timers_costs_no_memory() -> None:
     state = StageState()
     for number in range(10_000):
         state.set("a", 1, number)
@@ -180,6 +180,6 @@ def test_what_a_key_is_to_be_woken_for_anew_costs_no_memory() -> None:
 
 
 @pytest.mark.parametrize("kept", [b"\xc1", b"\x01", b"\x91\x01", b"\x91\x92\xa1a\x01"])
-def test_what_is_no_state_is_refused(kept: bytes) -> None:
+def test_a_malformed_state_is_refused(kept: bytes) -> None:
     with pytest.raises(BodyError):
         StageState().load(kept, everything)

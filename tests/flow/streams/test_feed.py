@@ -100,7 +100,7 @@ def test_positions_rise() -> None:
         feed.add(4, 0, "r")
 
 
-def test_what_is_skipped_is_told_like_what_others_have() -> None:
+def test_skipped_positions_are_sent_like_those_that_others_have() -> None:
     feed = a_feed(0)
     feed.add(1, 0, "r")
     feed.skip(4)

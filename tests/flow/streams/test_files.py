@@ -120,7 +120,7 @@ def test_a_file_without_a_line_is_awaited_and_no_split_yet(path: Path) -> None:
     assert (bounded.splits(), bounded.awaits) == ([], False)
 
 
-def test_what_is_wrong_with_a_file_is_said(path: Path) -> None:
+def test_an_error_says_what_is_wrong_with_a_file(path: Path) -> None:
     with pytest.raises(SourceFailed, match="No such file"):
         read(path)
     path.write_text('{"k": "a"}\n')
@@ -148,6 +148,6 @@ def test_a_line_that_is_too_long_is_left_out(path: Path) -> None:
         ({"pattern": ""}, "is empty"),
     ],
 )
-def test_what_cannot_be_a_source_is_refused(options: dict[str, Any], message: str) -> None:
+def test_wrong_options_of_a_source_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Files(**{"pattern": "*", "key": "k", **options})

@@ -20,7 +20,7 @@ PARTITIONS = 4  # as many as these brokers make of a topic
 
 
 class Brokers:
-    """Brokers on loopback, as long as the producer lives that has them."""
+    """Brokers on loopback that live as long as the producer that has them."""
 
     def __init__(self) -> None:
         settings = {"test.mock.num.brokers": 2, "log_level": 0}
@@ -72,7 +72,7 @@ def test_a_partition_is_a_split_and_is_read_from_any_position(brokers: Brokers) 
     assert list(source.read("clicks-1", 0, 5)) == []
 
 
-def test_what_cannot_be_used_is_told(brokers: Brokers) -> None:
+def test_unusable_records_come_with_the_reason(brokers: Brokers) -> None:
     for key, value in (("u", b"rubbish"), (None, b"1"), ("u", None), ("u", b'{"v": 2}')):
         brokers.send(key, value)
     brokers.flush()
@@ -108,7 +108,7 @@ def test_a_topic_that_is_not_there_or_brokers_that_are_gone(
     ],
     ids=["settings", "lines", "brokers"],
 )
-def test_what_cannot_be_meant_is_refused(options: dict[str, Any], why: str) -> None:
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         Kafka("clicks", **{"brokers": "127.0.0.1:1", **options})
 

@@ -216,7 +216,7 @@ async def test_a_source_that_ends_with_what_cannot_be_used_is_read_once_all_the_
     assert refused == [*range(2, 27), 28]
 
 
-async def test_what_is_no_fault_of_a_record_is_tried_again_and_told() -> None:
+async def test_a_failure_that_is_not_the_fault_of_a_record_is_retried_and_reported() -> None:
     refused: list[object] = []
     async with open_local_keyspaces() as local:
         totals = await local.open_keyspace("totals", partitions=1)
@@ -324,7 +324,7 @@ async def test_a_slow_keyspace_holds_its_source_back(monkeypatch: pytest.MonkeyP
         ({"name": "a\n"}, "printable"),
     ],
 )
-async def test_what_cannot_be_a_stream_is_refused(options: dict[str, Any], message: str) -> None:
+async def test_wrong_options_of_a_stream_are_refused(options: dict[str, Any], message: str) -> None:
     async with open_local_keyspaces() as local:
         totals = await local.open_keyspace("totals", partitions=2)
         with pytest.raises(ConfigError, match=message):

@@ -47,6 +47,6 @@ def test_a_name_or_a_function_is_in_seconds_with_an_hour() -> None:
         ({"of": 5}, "time"),
     ],
 )
-def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         EventTime(**{"of": "at", **options})

@@ -59,7 +59,9 @@ def test_lines_may_hold_ipv6(tmp_path: Path) -> None:
         ("127.0.0.1:0\n", "port 0"),
     ],
 )
-def test_what_is_no_address_is_named_with_its_place(tmp_path: Path, text: str, place: str) -> None:
+def test_a_line_that_is_not_an_address_is_named_with_its_place(
+    tmp_path: Path, text: str, place: str
+) -> None:
     file = tmp_path / "hosts"
     file.write_text(text)
 

@@ -161,7 +161,7 @@ async def test_of_two_writers_at_once_one_is_refused_and_nothing_is_lost(
     assert api.spec()["holderIdentity"] == "a"
 
 
-async def test_what_kubernetes_refuses_is_told(api: Api, tmp_path: Path) -> None:
+async def test_a_refusal_of_kubernetes_is_reported(api: Api, tmp_path: Path) -> None:
     api.refuses = 403
     async with httpx.AsyncClient(base_url=api.url, trust_env=False) as client:
         assert "403" in await a_mirror(api, "a", tmp_path).renew(client)
@@ -191,7 +191,7 @@ async def test_the_api_is_told_nothing_unless_its_certificate_can_be_checked(
     caplog: pytest.LogCaptureFixture,
     trusted: str,
 ) -> None:
-    """The token of the pod would go to whoever answers in the API's place."""
+    """Any process that answers in the API's place would get the token of the pod."""
     monkeypatch.setattr("ringpop_py.member.discovery.lease.RENEW_S", 0.02)
     monkeypatch.setattr(api.server, "handle_error", lambda *_: None)  # handshakes that fail
     authority = api.serve_tls(tmp_path)
@@ -243,12 +243,12 @@ def test_the_api_of_a_pod_is_found() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "words", "prod/", "/words", "Prod/words", "a/b/c", "a/-b"])
-def test_what_is_no_lease_is_refused(text: str) -> None:
+def test_a_malformed_name_of_a_lease_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="NAMESPACE/NAME"):
         parse_lease(text)
 
 
-def test_what_others_have_written_into_a_lease_stays() -> None:
+def test_fields_that_others_have_written_into_a_lease_stay() -> None:
     spec = renewed({"holderIdentity": "a", "strategy": "x", "leaseTransitions": 4}, "a", NOON)
     assert spec == {
         "holderIdentity": "a",

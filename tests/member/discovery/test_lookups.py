@@ -113,7 +113,7 @@ async def test_the_reason_is_told_if_nothing_is_found(dns: Dns) -> None:
         await found(dns.dns("all.test"))
 
 
-async def test_what_cannot_be_looked_up_stays_as_it_was_and_is_told_once(
+async def test_a_host_that_cannot_be_looked_up_stays_as_it_was_and_is_reported_once(
     dns: Dns, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def never(_name: str) -> Sequence[str]:

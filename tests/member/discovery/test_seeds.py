@@ -44,7 +44,7 @@ async def _run(seeds: Seeds, act: Callable[[], Awaitable[None]]) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_what_the_file_lists_by_now_comes_after_the_static_hosts(tmp_path: Path) -> None:
+async def test_hosts_of_the_present_file_come_after_the_static_hosts(tmp_path: Path) -> None:
     file, told = tmp_path / "hosts", Told()
     file.write_text(f"{B}\n")
     seeds = Seeds([A], str(file), told)
@@ -95,7 +95,9 @@ def test_without_a_file_the_static_hosts_are_all() -> None:
     assert Seeds([A, A, B], None, lambda _hosts: None).read() == (A, B)
 
 
-async def test_who_waits_for_a_refresh_waits_until_the_file_of_now_is_told(tmp_path: Path) -> None:
+async def test_a_caller_of_refresh_waits_until_the_present_hosts_file_is_told(
+    tmp_path: Path,
+) -> None:
     file, told = tmp_path / "hosts", Told()
     file.write_text(f"{B}\n")
     seeds = Seeds([A], str(file), told)

@@ -47,7 +47,7 @@ def test_a_statefulset_stands_for_its_hosts_and_an_address_for_itself() -> None:
         "statefulset://[",
     ],
 )
-def test_what_is_no_statefulset_is_refused_by_name(text: str) -> None:
+def test_a_malformed_statefulset_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError, match="hosts 'statefulset://"):
         parse_hosts(text)
 
@@ -89,6 +89,6 @@ def test_a_lookup_is_read_and_said_as_it_was_written(text: str) -> None:
         "srv://[",
     ],
 )
-def test_what_is_no_lookup_is_refused_by_name(text: str) -> None:
+def test_a_malformed_lookup_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError, match=r"hosts '(dns|srv)://"):
         parse_hosts(text)

@@ -46,7 +46,7 @@ def test_a_helper_whose_connection_breaks_tries_a_fresh_one_in_the_time_that_is_
 
 
 @pytest.mark.parametrize("reason", ["refused", "lost", "timeout"])
-def test_what_the_second_ping_finds_is_said(reason: FailureReason) -> None:
+def test_a_helper_answers_what_its_second_ping_finds(reason: FailureReason) -> None:
     node = lone(A, B)
     (again,) = calls_in(node.receive(Failed(asked(node), "lost"), 1))
 

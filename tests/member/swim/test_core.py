@@ -1,4 +1,4 @@
-"""`swim.core`: time in which a node is not run does not count; how slow it holds itself for."""
+"""`swim.core`: time in which a node does not run does not count; how slow it thinks it is."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_little_late_is_no_stall() -> None:
     assert core.take_effects() == []
 
 
-def test_what_we_slept_over_is_taken_off_all_later_instants() -> None:
+def test_time_slept_over_is_subtracted_from_all_later_instants() -> None:
     core = core_with_timer(SECOND_US)
 
     woken = core.enter(11 * SECOND_US)
@@ -64,7 +64,7 @@ def test_a_stall_is_told_and_is_a_sign_of_slowness_by_its_length(late_us: int, s
     assert core.take_effects() == effects
 
 
-def test_who_has_nothing_to_do_cannot_be_late() -> None:
+def test_a_core_that_has_nothing_to_do_cannot_be_late() -> None:
     core = core_with_timer(SECOND_US)
     core.timers.take(SECOND_US)
 

@@ -1,4 +1,4 @@
-"""`membership.damping`: who changes too often leaves the ring for a while, for all alike."""
+"""`membership.damping`: a member that changes too often leaves every ring for a while."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def lone(
 
 
 def told(node: Node, *rows: Member, now: int = 0) -> list[Effect]:
-    """What comes of a ping from a stranger that carries *rows*, and of what is due then."""
+    """Return the effects of a stranger's ping that carries *rows*, and of what is due then."""
     stranger = row(99)
     changes = tuple(
         MemberChange(member=member, source=stranger.name, source_incarnation=1) for member in rows
@@ -264,7 +264,7 @@ def test_at_the_limit_others_are_asked_but_for_the_accused_and_other_flappers() 
     assert calls[0].request == DampReq("test", US.name, *US.address, WALL_MS, (B.name, A.name))
 
 
-def test_whom_enough_others_hold_for_a_flapper_is_damped() -> None:
+def test_a_member_that_enough_others_hold_for_a_flapper_is_damped() -> None:
     node = lone(*OTHERS)
     calls = requests_in(flap(node))
 
@@ -279,7 +279,7 @@ def test_whom_enough_others_hold_for_a_flapper_is_damped() -> None:
     assert A.name not in in_ring(node)
 
 
-def test_whom_one_of_those_who_answer_holds_for_steady_is_not_damped() -> None:
+def test_a_member_that_one_of_the_answering_voters_holds_for_steady_is_not_damped() -> None:
     node = lone(*OTHERS)
     calls = requests_in(flap(node))
 
@@ -411,7 +411,7 @@ def test_a_verdict_has_all_nodes_at_the_limit_and_the_first_below_releases() -> 
     ]
 
 
-def test_who_flaps_on_while_damped_stays_out_longer() -> None:
+def test_a_member_that_flaps_on_while_damped_stays_out_longer() -> None:
     node = lone(*OTHERS)
     told(node, replace(A, damping=1))
     flap(node, A, 10, now=200 * SECOND_US)
@@ -468,7 +468,7 @@ def test_a_refutation_carries_the_verdict_on() -> None:
     assert node.local.damping == 1
 
 
-def test_who_damps_a_suspect_is_not_passed_on_as_its_accuser() -> None:
+def test_a_member_that_damps_a_suspect_is_not_passed_on_as_its_accuser() -> None:
     node = lone(*OTHERS, replace(A, status=Status.SUSPECT))
 
     told(node, replace(A, damping=1))
@@ -630,7 +630,7 @@ def restart(world: World, index: int, times: int, *, every_s: float = 1.5) -> No
 
 
 def check_rings(world: World) -> None:
-    """Equal checksum, equal ring; and nobody leaves out more than may be."""
+    """Nodes of equal checksum have equal rings, and no node leaves out more than it may."""
     rings: dict[int, list[str]] = {}
     for node in world.nodes:
         ring = in_ring(node)

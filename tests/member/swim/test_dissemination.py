@@ -94,7 +94,7 @@ def test_the_oldest_change_comes_first() -> None:
     assert [c.member.name for c in dissemination.pending()] == ["a", "b"]
 
 
-def test_what_is_forgotten_rides_no_more() -> None:
+def test_a_forgotten_change_no_longer_rides() -> None:
     dissemination = Dissemination(15)
     dissemination.record(change("a"))
 
@@ -117,7 +117,7 @@ def test_of_too_many_changes_those_go_that_have_ridden_least() -> None:
     assert messages == ["ab", "ca", "bc", "ab"]
 
 
-def test_what_comes_while_there_is_too_much_to_say_goes_first() -> None:
+def test_a_change_that_comes_while_there_is_too_much_to_say_goes_first() -> None:
     dissemination = Dissemination(15, changes_max=2)
     for name in "abc":
         dissemination.record(change(name))
@@ -129,7 +129,7 @@ def test_what_comes_while_there_is_too_much_to_say_goes_first() -> None:
     assert [c.member.name for c in dissemination.pending()] == ["d", "b"]
 
 
-def test_what_a_peer_said_itself_takes_no_place_in_the_answer_to_it() -> None:
+def test_a_change_that_a_peer_said_itself_takes_no_place_in_the_answer_to_it() -> None:
     dissemination = Dissemination(15, changes_max=2)
     dissemination.record(change("a", source="peer", said_at=7))
     for name in "bcd":

@@ -44,7 +44,7 @@ def row(incarnation: int, status: Status) -> Member:
 
 
 @pytest.mark.parametrize("status", [Status.FAULTY, Status.TOMBSTONE])
-def test_what_we_hold_for_dead_and_they_for_alive_is_told_them_as_a_suspicion(
+def test_a_member_dead_to_us_and_alive_to_them_is_a_suspicion_for_them(
     status: Status,
 ) -> None:
     ours = [row(2, status)]
@@ -55,7 +55,7 @@ def test_what_we_hold_for_dead_and_they_for_alive_is_told_them_as_a_suspicion(
     assert for_them == [MemberChange(member=row(2, Status.SUSPECT))]
 
 
-def test_what_they_hold_for_dead_and_we_for_alive_is_told_us() -> None:
+def test_a_member_alive_to_us_and_dead_to_them_is_a_suspicion_for_us() -> None:
     ours = [row(2, Status.ALIVE)]
 
     for_us, for_them = contradictions(ours, [row(3, Status.FAULTY)])
@@ -82,7 +82,7 @@ def test_a_suspicion_is_of_the_process_that_can_refute_it() -> None:
         (row(2, Status.FAULTY), row(2, Status.FAULTY)),
     ],
 )
-def test_what_does_not_contradict_needs_no_refutation(mine: Member, theirs: Member) -> None:
+def test_rows_that_do_not_contradict_need_no_refutation(mine: Member, theirs: Member) -> None:
     assert contradictions([mine], [theirs]) == ([], [])
 
 
@@ -204,7 +204,7 @@ def alias(world: World, machine: int, index: int) -> None:
 
 
 def no_more_discovery(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have discovery not answer any more."""
+    """Have discovery no longer answer."""
     monkeypatch.setattr(world.sim, "_hosts_read", lambda _argument: None)
 
 
@@ -281,7 +281,7 @@ def changes_a_message(world: World) -> list[int]:
 
 
 def faulty_after(world: World, at: int) -> list[StatusChanged]:
-    """Who was declared faulty, by whom ever, after *at*."""
+    """Return the members that any node declared faulty after *at*."""
     return [
         effect
         for when, _, effect in world.trace
@@ -587,7 +587,7 @@ def test_a_large_part_is_a_share_of_the_members(gone: int, share: float, *, many
 
 
 def turning(monkeypatch: pytest.MonkeyPatch, preset: str) -> tuple[World, list[tuple[Node, int]]]:
-    """A world in which each turn tries an address; and which node woke when for a look."""
+    """A world in which each turn tries an address, and the times at which a node woke to look."""
     woken: list[tuple[Node, int]] = []
     do = Node._do
 
@@ -621,7 +621,7 @@ def test_a_node_at_rest_wakes_for_its_turns_and_not_for_each_look(
 
 
 @pytest.mark.parametrize("preset", ["local", "lan", "wan"])
-def test_whoever_is_gone_is_tried_every_two_seconds_at_the_instants_of_each_node(
+def test_a_faulty_member_is_tried_every_two_seconds_at_the_instants_of_each_node(
     monkeypatch: pytest.MonkeyPatch, preset: str
 ) -> None:
     world, woken = turning(monkeypatch, preset)
@@ -646,7 +646,7 @@ def is_faulty(effect: Effect) -> bool:
     return after is not None and after.status is Status.FAULTY
 
 
-def test_who_left_is_no_sign_of_a_split() -> None:
+def test_a_member_that_left_is_not_a_sign_of_a_split() -> None:
     rows = [Member("us", *address_of(0), 1), Member("b", *address_of(1), 1, Status.LEAVE)]
 
     found = apart(rows, [address_of(1)], [], {}, 0.25)
@@ -655,7 +655,7 @@ def test_who_left_is_no_sign_of_a_split() -> None:
 
 
 def split(dialect: Dialect, *, heal_period_s: float = 30.0) -> World:
-    """Two and three nodes that were cut off from each other until all were faulty, and no more."""
+    """Two and three nodes that were cut off from each other just until all were faulty."""
     world = World(dialect, config=GossipConfig(heal_period_s=heal_period_s, fast_heal=False))
     world.start_cluster(5)
     world.split((0, 1), (2, 3, 4))

@@ -57,7 +57,7 @@ def test_what_a_row_of_our_name_means(theirs: Member, *, joining: bool, means: H
     assert hearsay_of(theirs, named(1, 5), joining=joining) is means
 
 
-def test_who_has_joined_keeps_a_name_then_who_runs_for_longer_then_the_lesser_address() -> None:
+def test_a_joined_node_keeps_a_name_then_the_one_that_runs_longer_then_the_lesser_address() -> None:
     tenures = [
         Tenure(joining=False, since_ms=5, address=address_of(1)),
         Tenure(joining=False, since_ms=6, address=address_of(0)),

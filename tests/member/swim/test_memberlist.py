@@ -45,7 +45,7 @@ def test_every_member_is_probed_once_a_round_in_an_order_drawn_anew() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_who_arrives_within_a_round_makes_nobody_be_probed_twice(seed: int) -> None:
+def test_a_member_that_arrives_within_a_round_causes_no_second_probe_of_another(seed: int) -> None:
     members = list_of(10, seed)
     probed = round_of(members, 5)
 
@@ -56,7 +56,7 @@ def test_who_arrives_within_a_round_makes_nobody_be_probed_twice(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_who_arrives_within_a_round_is_probed_within_two(seed: int) -> None:
+def test_a_member_that_arrives_within_a_round_is_probed_within_two(seed: int) -> None:
     members = list_of(10, seed)
     round_of(members, 5)
 
@@ -128,7 +128,7 @@ def test_the_reachable_are_in_the_ring_ourselves_among_them() -> None:
     assert in_ring(members) == [member(i).name for i in (0, 1, 4)]
 
 
-def test_who_drains_is_probed_and_not_in_the_ring() -> None:
+def test_a_draining_member_is_probed_but_is_not_in_the_ring() -> None:
     members = list_of(2)
 
     members.put(replace(member(1), labels=(DRAINING,)))
@@ -246,7 +246,7 @@ class Lists(RuleBasedStateMachine):
 
     @invariant()
     def equal_rows_make_equal_rings(self) -> None:
-        """Whoever puts the same rows in another order has the same ring, and never an empty one."""
+        """The same rows put in another order make the same ring, and never an empty one."""
         other = MemberList(self.members.local, dialect=NATIVE, rng=random.Random(2))
         for name in sorted(self.model, reverse=True):
             other.put(self.model[name])

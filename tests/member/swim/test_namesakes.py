@@ -1,4 +1,4 @@
-"""`membership.namesakes`: of two processes of one name one yields, by messages and in clusters."""
+"""`membership.namesakes`: one of two processes of a name yields, by messages and in clusters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def named(index: int, incarnation: int = LATER, status: Status = Status.ALIVE) -
 
 
 def rumour(node: Node, *rows: Member, now: int = 0) -> list[Effect]:
-    """What comes of a ping from a third node that carries *rows*, but for its answer."""
+    """Return the effects of a third node's ping that carries *rows*, except its answer."""
     changes = tuple(MemberChange(member=row, source="b", source_incarnation=1) for row in rows)
     effects = node.receive(Asked(0, ping_from(A, *changes)), now)
     return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
@@ -142,7 +142,7 @@ def test_an_answer_is_weighed_against_what_we_were_when_we_asked() -> None:
     assert not node.name_lost  # the namesake has compared the same two, and yields
 
 
-def test_who_is_asked_and_has_run_for_longer_has_the_name() -> None:
+def test_a_namesake_that_answers_and_has_run_for_longer_has_the_name() -> None:
     node, call = asked_about(named(2), A)
     node.start_gossip(0)
 
@@ -159,7 +159,9 @@ def test_who_is_asked_and_has_run_for_longer_has_the_name() -> None:
 @pytest.mark.parametrize(
     ("since_ms", "joined"), [(LATER, True), (EARLIER, False)], ids=["started later", "joining"]
 )
-def test_who_is_asked_and_comes_after_us_is_outbid(since_ms: int, *, joined: bool) -> None:
+def test_a_namesake_that_answers_and_comes_after_us_is_outbid(
+    since_ms: int, *, joined: bool
+) -> None:
     node, call = asked_about(named(2), A)
 
     ack = tenure_of(named(2), since_ms, joined=joined)
@@ -222,7 +224,7 @@ def test_without_anybody_else_to_ask_silence_is_enough_to_keep_the_name() -> Non
     assert node.local.incarnation == LATER + 1
 
 
-def test_who_cannot_reach_a_namesake_that_others_reach_neither_yields_nor_outbids() -> None:
+def test_a_node_that_cannot_reach_a_namesake_that_others_reach_neither_yields_nor_outbids() -> None:
     node, call = asked_about(named(2), A, B)
     helpers = calls_in(fail(node, call, "timeout"))
 
@@ -246,7 +248,7 @@ def asked_again() -> tuple[Node, CallPeer, CallPeer]:
     return node, slow, inquiry_in(rumour(node, named(2, LATER + 1), now=3))
 
 
-def test_what_a_helper_says_of_an_earlier_question_does_not_end_the_next() -> None:
+def test_a_helpers_answer_to_an_earlier_question_does_not_end_the_next() -> None:
     node, slow, call = asked_again()
 
     effects = node.receive(Answered(slow.call_id, PingReqAck(US.name, ping_ok=True)), 4)
@@ -258,7 +260,7 @@ def test_what_a_helper_says_of_an_earlier_question_does_not_end_the_next() -> No
 
 
 @pytest.mark.parametrize("late", ["answer", "failure"])
-def test_what_a_helper_says_of_an_earlier_question_is_no_answer_to_the_next(late: str) -> None:
+def test_a_helpers_answer_to_an_earlier_question_does_not_answer_the_next(late: str) -> None:
     node, slow, call = asked_again()
     helpers = calls_in(node.receive(Failed(call.call_id, "timeout"), 4))
     nack = PingReqAck(US.name, ping_ok=False, failure="refused")
@@ -275,7 +277,7 @@ def test_what_a_helper_says_of_an_earlier_question_is_no_answer_to_the_next(late
     assert node.local.incarnation == LATER + 2
 
 
-def test_who_has_lost_its_name_refuses_whatever_it_is_asked() -> None:
+def test_a_node_that_has_lost_its_name_refuses_every_request() -> None:
     node, call = asked_about(named(2))
     node.receive(Answered(call.call_id, tenure_of(named(2), EARLIER)), 1)
     requests: list[Request] = [
@@ -289,7 +291,7 @@ def test_who_has_lost_its_name_refuses_whatever_it_is_asked() -> None:
     assert [r.kind for r in refusals if isinstance(r, Refusal)] == ["name-taken"] * 3
 
 
-def test_who_has_lost_its_name_says_no_farewell_in_it() -> None:
+def test_a_node_that_has_lost_its_name_says_no_farewell_under_it() -> None:
     node, call = asked_about(named(2), A)
     node.receive(Answered(call.call_id, tenure_of(named(2), EARLIER)), 1)
 
@@ -297,7 +299,7 @@ def test_who_has_lost_its_name_says_no_farewell_in_it() -> None:
     assert node.local.status is Status.ALIVE
 
 
-def test_who_repeats_an_older_row_of_our_name_hears_ours_again() -> None:
+def test_a_peer_that_repeats_an_older_row_of_our_name_hears_ours_again() -> None:
     node = lone(A)
 
     effects = rumour(node, named(2, EARLIER))
@@ -337,7 +339,7 @@ def test_a_third_node_tells_who_pings_under_a_name_that_is_taken() -> None:
 
 
 @pytest.mark.parametrize(("since_ms", "asks_back"), [(EARLIER, True), (LATER, False)])
-def test_who_is_asked_says_who_it_is_and_asks_back_who_comes_before_it(
+def test_a_node_says_who_it_is_when_asked_and_asks_back_a_namesake_that_comes_before_it(
     since_ms: int, *, asks_back: bool
 ) -> None:
     node = lone(A)
@@ -351,7 +353,7 @@ def test_who_is_asked_says_who_it_is_and_asks_back_who_comes_before_it(
     assert not node.name_lost
 
 
-def test_who_is_about_to_end_holds_its_name_against_nobody() -> None:
+def test_a_node_that_is_about_to_end_holds_its_name_against_nobody() -> None:
     node = lone(A)
     node.evict_self(0)
 
@@ -372,7 +374,7 @@ def test_a_claim_that_no_clock_can_have_made_is_not_looked_into() -> None:
     assert not node.name_lost
 
 
-def test_who_was_stopped_for_long_counts_from_when_it_went_on() -> None:
+def test_a_node_that_was_stopped_for_long_counts_its_tenure_from_when_it_went_on() -> None:
     node = lone(A)
     node.start_gossip(0)
 
@@ -383,7 +385,7 @@ def test_who_was_stopped_for_long_counts_from_when_it_went_on() -> None:
     assert answer.since_ms == WALL_MS + 60_000
 
 
-def test_who_was_suspended_with_its_machine_yields_to_who_was_started_in_its_place() -> None:
+def test_a_node_suspended_with_its_machine_yields_to_the_one_started_in_its_place() -> None:
     node = lone(A)
     since_ms = WALL_MS + 60_000
 
@@ -516,7 +518,7 @@ def test_a_newcomer_says_nothing_in_a_name_that_may_be_taken() -> None:
     assert node.local == US
 
 
-def test_what_a_joining_node_answers_holds_no_news_of_itself() -> None:
+def test_answers_of_a_joining_node_hold_no_news_of_itself() -> None:
     node = lone(ready=False)
     node.start([A.address], 0)
 
@@ -543,7 +545,7 @@ def test_a_list_does_not_move_a_living_member_to_who_gives_it() -> None:
 
 
 def cluster_of(count: int, seed: int = 0) -> World:
-    """So many named n0, n1 and so on, settled."""
+    """Return a settled cluster of *count* nodes that are named n0, n1 and so on."""
     world = World(config=LAN, seed=seed)
     for index in range(count):
         world.start(index, range(count), name=f"n{index}")
@@ -553,7 +555,7 @@ def cluster_of(count: int, seed: int = 0) -> World:
 
 
 def rows_named(world: World, name: str) -> set[tuple[object, ...]]:
-    """What the running nodes that are not called *name* believe of it."""
+    """Return what the running nodes of other names believe of the member *name*."""
     rows = [node.members.get(name) for node in world.nodes if node.local.name != name]
     return {(row.address, row.status) if row else () for row in rows}
 
@@ -563,7 +565,7 @@ def alive_at(index: int) -> set[tuple[object, ...]]:
 
 
 def losers_in(world: World) -> list[object]:
-    """Where those are that have lost their names, in the order in which they did."""
+    """Return the addresses of the nodes that have lost their names, in that order."""
     return [
         address
         for _, address, effect in world.trace
@@ -657,7 +659,7 @@ def test_two_of_one_name_with_nobody_else_settle_it_too(seed: int, apart_s: floa
     assert losers_in(world) == [address_of(1 if apart_s == 0 else 0)]
 
 
-def test_who_slept_through_a_restart_elsewhere_yields_when_it_wakes() -> None:
+def test_a_node_that_slept_through_a_restart_elsewhere_yields_when_it_wakes() -> None:
     world = cluster_of(5)
     world.sim.pause(world.sim.at[0])
     world.start(9, range(5), name="n0")
@@ -689,7 +691,7 @@ def test_of_two_of_one_name_on_the_sides_of_a_cut_the_one_that_ran_before_is_lef
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_who_has_lost_its_name_and_is_started_again_at_once_finds_it_taken(seed: int) -> None:
+def test_a_node_that_has_lost_its_name_and_is_started_again_finds_it_taken(seed: int) -> None:
     world = cluster_of(12, seed)
     world.split(range(6), [6, 7, 8, 9, 10, 11, 20])
     second = world.start(20, [6, 7, 8], name="n0")

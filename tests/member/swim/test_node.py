@@ -96,7 +96,7 @@ def ping_from(member: Member, *changes: MemberChange, checksum: int | None = Non
 
 
 def told(node: Node, *rows: Member, now: int = 0) -> list[Effect]:
-    """What comes of a ping from a stranger that carries *rows*, but for its answer."""
+    """Return the effects of a stranger's ping that carries *rows*, except its answer."""
     changes = tuple(
         MemberChange(member=member, source="accuser", source_incarnation=1) for member in rows
     )
@@ -305,7 +305,7 @@ def test_in_the_native_dialect_those_who_left_retire_as_the_faulty_do() -> None:
     assert [len(node.members) for node in world.nodes] == [2, 2]
 
 
-def test_what_is_announced_is_known_to_all_before_the_next_period() -> None:
+def test_an_announced_change_is_known_to_all_before_the_next_period() -> None:
     world = World(NATIVE)
     world.start_cluster(8)
     world.run(5)
@@ -548,7 +548,7 @@ def test_a_refusal_of_an_earlier_round_does_not_end_a_later_one() -> None:
     assert second == [Ready(0)]
 
 
-def test_who_is_not_trusted_and_meets_nobody_else_does_not_become_ready_alone() -> None:
+def test_an_untrusted_node_that_meets_nobody_else_does_not_become_ready_alone() -> None:
     node = lone(ready=False)
     calls = calls_in(node.start([A.address, B.address], 0))
 
@@ -693,7 +693,7 @@ def test_the_list_that_comes_back_is_taken_in_but_not_spread() -> None:
     assert node._rows.dissemination.pending() == ()
 
 
-def test_what_a_list_says_of_us_is_refuted_and_spread() -> None:
+def test_an_accusation_of_us_in_a_list_is_refuted_and_the_refutation_spreads() -> None:
     node = lone(A, dialect=RINGPOP)
     (call,) = calls_in(ask(node, ping_from(A, checksum=1)))
     accusation = row(0, WALL_MS, Status.FAULTY)
@@ -783,7 +783,7 @@ def test_the_clock_outbids_an_old_accusation() -> None:
     [US, *(row(0, WALL_MS - 1, status) for status in Status)],
     ids=lambda m: f"{m.status.label}{m.incarnation - WALL_MS:+d}",
 )
-def test_what_does_not_override_our_row_is_not_answered(claim: Member) -> None:
+def test_a_claim_that_does_not_override_our_row_is_not_answered(claim: Member) -> None:
     node = lone()
 
     assert told(node, claim) == []
@@ -811,7 +811,7 @@ def test_a_claim_that_no_clock_can_have_made_is_not_believed() -> None:
     assert node.counts.incarnations_refused == 2
 
 
-def test_what_refutes_the_highest_claim_is_believed() -> None:
+def test_a_refutation_of_the_highest_claim_is_believed() -> None:
     world = World(config=GossipConfig(suspect_s=60.0))
     nodes = world.start_cluster(3)
     highest = replace(

@@ -49,7 +49,7 @@ def cluster(count: int, seed: int = 0) -> World:
 
 
 def suspicions(world: World, subject: int) -> list[StatusChanged]:
-    """Each time that any node has begun to suspect the one at *subject*."""
+    """Return the changes by which nodes began to suspect the one at *subject*."""
     return [
         effect
         for _, _, effect in world.trace
@@ -193,7 +193,7 @@ def test_one_helpers_yes_ends_the_probe_whatever_the_others_say(
     assert next_ping.to != target.address
 
 
-def test_who_comes_before_the_second_ping_is_asked_to_help() -> None:
+def test_a_member_that_comes_before_the_second_ping_is_asked_to_help() -> None:
     node = lone(A)
     (ping,) = calls_in(node.tick(0))
     node.receive(Failed(ping.call_id, "refused"), 1)
@@ -259,7 +259,7 @@ def _nacks(calls: list[CallPeer], target: str, at: int, node: Node) -> None:
         node.receive(Answered(call.call_id, nack), at)
 
 
-def test_who_owes_answers_is_probed_at_once_with_helpers_and_is_silent_if_all_fail() -> None:
+def test_a_peer_that_owes_answers_is_probed_with_helpers_and_is_silent_if_all_fail() -> None:
     node = gossiping(A, B, C)
     ping, *helping = calls_in(node.receive(Quiet(A.address), 10))
     _nacks(helping, A.name, 11, node)
@@ -275,7 +275,7 @@ def test_who_owes_answers_is_probed_at_once_with_helpers_and_is_silent_if_all_fa
 
 
 @pytest.mark.parametrize("by", ["itself", "a helper"])
-def test_who_owes_answers_and_is_there_stays_alive(by: str) -> None:
+def test_a_peer_that_owes_answers_but_is_there_stays_alive(by: str) -> None:
     node = gossiping(A, B, C)
     ping, one, other = calls_in(node.receive(Quiet(A.address), 10))
     if by == "itself":
@@ -297,7 +297,7 @@ def test_without_helpers_the_ping_of_who_owes_answers_decides_as_ever() -> None:
     assert (status_of(node, A), node.is_silent(A.name)) == (Status.SUSPECT, False)
 
 
-def test_who_owes_answers_for_long_is_probed_once_a_period() -> None:
+def test_a_peer_that_owes_answers_for_long_is_probed_once_a_period() -> None:
     node = gossiping(A, B)
     (ping, helping) = calls_in(node.receive(Quiet(A.address), 10))
     node.receive(Answered(ping.call_id, ack_of(A)), 11)
@@ -346,7 +346,7 @@ def test_a_suspicion_of_others_is_silence_once_our_own_probe_agrees() -> None:
 # Our own slowness.
 
 
-def test_whoever_holds_itself_for_slow_waits_longer_and_asks_less_often() -> None:
+def test_a_node_that_considers_itself_slow_waits_longer_and_pings_less_often() -> None:
     world = cluster(3)
     node = world.sim.at[0].node
     calm = world.calls(0, Ping)[-1][1].timeout_us
@@ -485,7 +485,7 @@ def test_news_end_the_rest_of_all_at_once_and_all_rest_again() -> None:
     assert len([at for at, _ in world.calls(0, Ping) if at > began]) in (9, 10, 11)
 
 
-def test_who_is_in_doubt_is_not_rested_upon() -> None:
+def test_nodes_do_not_rest_while_a_member_is_in_doubt() -> None:
     world = World(config=dataclasses.replace(PRESETS["lan"], quiet_period_s=5.0))
     world.start_cluster(5)
     world.run(60)
@@ -501,7 +501,7 @@ def test_who_is_in_doubt_is_not_rested_upon() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whoever_has_a_new_neighbour_at_its_address_is_gone(seed: int) -> None:
+def test_a_member_whose_address_a_newcomer_has_is_gone(seed: int) -> None:
     world = cluster(5, seed)
     gone = world.sim.at[3].node.local.name
 

@@ -66,7 +66,7 @@ def test_the_keys_of_records_are_the_fields_of_their_facts() -> None:
     ]
 
 
-def test_what_a_peer_made_up_cannot_command_a_terminal() -> None:
+def test_a_text_that_a_peer_made_up_cannot_command_a_terminal() -> None:
     record = record_of(fx.StatusChanged(A, SUSPECT, "ping", "b", "\x1b[2J\n\u202eeve"))
 
     assert record is not None
@@ -115,7 +115,7 @@ def test_a_death_says_who_accused_and_how_long_there_was_to_refute() -> None:
     assert text == "a suspect -> faulty: its time was up after 3.00 s, accused by b, c"
 
 
-def test_what_came_by_gossip_says_from_whom_and_who_said_so_first() -> None:
+def test_a_record_of_gossip_names_the_sender_and_the_first_to_say_so() -> None:
     text = text_of(record_of(fx.StatusChanged(A, SUSPECT, "ping", "d", "b")) or {})
 
     assert text == "a alive -> suspect: by ping from d, first said by b"

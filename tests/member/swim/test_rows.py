@@ -1,4 +1,4 @@
-"""`swim.rows`: suspicions and who confirms them, and what is said of ourselves."""
+"""`swim.rows`: suspicions and their confirmations, and what others say of this node."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SECOND_US = 1_000_000
 
 
 def accused(node: Node, *accusers: str, now: int = 0, incarnation: int = WALL_MS) -> list[Effect]:
-    """What comes of a ping in which each of *accusers* says that it suspects A."""
+    """Return the effects of a ping in which each of *accusers* says that it suspects A."""
     suspect = replace(SUSPECT_A, incarnation=incarnation)
     changes = [
         MemberChange(member=suspect, source=accuser, source_incarnation=1) for accuser in accusers
@@ -60,7 +60,7 @@ def accused(node: Node, *accusers: str, now: int = 0, incarnation: int = WALL_MS
 
 
 def riding(node: Node) -> list[tuple[str, str]]:
-    """Whom we gossip about, and who said so."""
+    """Return the members that the node gossips about, each with the source of the change."""
     return [(c.member.name, c.source) for c in node._rows.dissemination.pending()]
 
 
@@ -89,7 +89,7 @@ def test_a_suspicion_ends_the_sooner_the_more_accuse_independently(
     assert lasts_s(node, effects) == seconds
 
 
-def test_who_accuses_besides_is_told_and_rides_on() -> None:
+def test_a_further_accuser_is_reported_and_rides_on() -> None:
     node = lone(A, B, C, D)
     accused(node, "b")
 
@@ -216,7 +216,7 @@ def test_in_the_ringpop_dialect_accusers_do_not_count() -> None:
 # Of ourselves.
 
 
-def test_who_has_not_heard_our_refutation_hears_it_again() -> None:
+def test_a_peer_that_has_not_heard_our_refutation_hears_it_again() -> None:
     node = lone(A)
     stale = row(0, WALL_MS - 1, Status.SUSPECT)
 
@@ -246,7 +246,7 @@ def test_old_rumours_make_us_talk_once_a_period_at_most() -> None:
 
 
 @pytest.mark.parametrize("status", [Status.ALIVE, Status.LEAVE])
-def test_what_is_no_accusation_needs_no_answer(status: Status) -> None:
+def test_a_row_that_does_not_accuse_needs_no_answer(status: Status) -> None:
     node = lone(A)
 
     ask(
@@ -310,7 +310,7 @@ def at_end(index: int, status: Status) -> Member:
     ("before", "remembered"),
     [(Status.FAULTY, True), (Status.ALIVE, True), (Status.LEAVE, False)],
 )
-def test_who_was_given_up_is_remembered_and_who_left_is_not(
+def test_a_member_that_was_given_up_is_remembered_and_one_that_left_is_not(
     before: Status, *, remembered: bool
 ) -> None:
     lost = LostMembers()
@@ -320,7 +320,7 @@ def test_who_was_given_up_is_remembered_and_who_left_is_not(
     assert lost.addresses == ((address_of(1),) if remembered else ())
 
 
-def test_who_is_seen_again_is_not_lost() -> None:
+def test_a_member_that_is_seen_again_is_no_longer_lost() -> None:
     lost = LostMembers()
     lost.follow(at_end(1, Status.FAULTY), at_end(1, Status.TOMBSTONE), 0)
 

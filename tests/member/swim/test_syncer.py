@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.calls import Outcome
 
 ASKED = ExchangePing("the test")
-"""What runs and pings are made for that nothing follows from."""
+"""A purpose of runs and pings from which nothing follows."""
 MESSAGE_BYTES_MAX = 64 << 10
 ROWS_MAX = GossipConfig().sync_rows_max
 SMALL = GossipConfig(sync_rows_max=128)
@@ -338,7 +338,7 @@ def test_few_differences_cost_a_few_buckets_not_the_list() -> None:
     assert sum(pair.sizes) < 16_000
 
 
-def test_what_a_sync_brings_does_not_ride_on() -> None:
+def test_changes_from_a_sync_do_not_ride_on() -> None:
     pair = pair_of([row(2)], [row(3)])
 
     pair.sync()
@@ -348,7 +348,7 @@ def test_what_a_sync_brings_does_not_ride_on() -> None:
     assert pair.other._rows.dissemination.pending() == ()
 
 
-def test_what_a_sync_brings_is_told_of_without_a_source() -> None:
+def test_changes_from_a_sync_are_reported_without_a_source() -> None:
     accusation = row(2, status=Status.SUSPECT)
     pair = pair_of([row(2)], [accusation])
 
@@ -357,7 +357,7 @@ def test_what_a_sync_brings_is_told_of_without_a_source() -> None:
     assert pair.events == [StatusChanged(row(2), accusation, "full-sync", PEER.name, "")]
 
 
-def test_what_a_sync_says_of_ourselves_is_refuted_at_once() -> None:
+def test_an_accusation_of_ourselves_in_a_sync_is_refuted_immediately() -> None:
     accusation = replace(US, status=Status.FAULTY)
     one, other = node_of(US, PEER), node_of(PEER, accusation)
     pair = Pair(one, other)
@@ -516,7 +516,7 @@ def test_a_peer_that_never_comes_to_an_end_is_left_in_time() -> None:
 # Reading.
 
 
-def test_what_differs_can_be_read_without_taking_it_in() -> None:
+def test_a_node_can_read_the_differences_without_merging_them() -> None:
     ours, theirs = CROWD[:1500], [replace(m, status=Status.FAULTY) for m in CROWD[1000:2500]]
     pair = pair_of(ours, theirs)
     before = pair.one.members.checksum, pair.other.members.checksum
@@ -531,7 +531,7 @@ def test_what_differs_can_be_read_without_taking_it_in() -> None:
     assert (pair.one.members.checksum, pair.other.members.checksum) == before
 
 
-def test_what_is_read_is_not_more_than_there_can_be_members() -> None:
+def test_a_node_reads_no_more_rows_than_there_can_be_members() -> None:
     node = node_of(US, PEER, config=dataclasses.replace(SMALL, members_max=3000))
     node._syncer.begin(PEER.address, ASKED, 0, reads_only=True)
     (call,) = syncs_in(node._core.take_effects())
@@ -572,7 +572,7 @@ def test_a_list_that_fits_is_whole() -> None:
 
 
 def world_of_many(count: int, holders: int = 3) -> World:
-    """A few nodes that gossip no more and hold a list of *count* members, most of them made up."""
+    """Nodes that no longer gossip and hold a list of *count* members, most of them made up."""
     world = World(NATIVE)
     nodes = world.start_cluster(holders)
     crowd = [row(index) for index in range(10, 10 + count - holders)]
@@ -599,7 +599,7 @@ def message_sizes(world: World) -> list[int]:
     return sizes
 
 
-def test_who_joins_many_is_ready_with_the_full_list_within_a_second() -> None:
+def test_a_node_that_joins_many_is_ready_with_the_full_list_within_a_second() -> None:
     world = world_of_many(5000)
 
     joiner = world.start(3, range(3))

@@ -10,7 +10,7 @@ from ringpop_py.member.swim.waits import CallDue, Deadline
 
 
 def all_due(timers: Timers, now: int) -> list[Deadline]:
-    """What is due by *now*, taken out."""
+    """Take out and return what is due by *now*."""
     due = []
     while (next_ := timers.take(now)) is not None:
         due.append(next_)
@@ -32,7 +32,7 @@ def test_timers_are_due_in_order_and_cancelled_ones_never(plan: list[tuple[int, 
     assert timers.next_at is None
 
 
-def test_what_is_not_due_stays() -> None:
+def test_a_timer_that_is_not_due_stays() -> None:
     timers = Timers()
     timers.set(3, CallDue(1))
     timers.set(7, CallDue(2))

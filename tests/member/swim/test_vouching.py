@@ -38,7 +38,7 @@ STRANGER = row(9, FAR_MS)
 
 
 def told(node: Node, *rows: Member, now: int = 0) -> list[Effect]:
-    """What comes of a ping that carries *rows*, but for its answer."""
+    """Return the effects of a ping that carries *rows*, except its answer."""
     changes = (MemberChange(member=member, source="d", source_incarnation=1) for member in rows)
     effects = node.receive(Asked(0, ping_from(replace(D, name="d"), *changes)), now)
     return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
@@ -56,7 +56,7 @@ def name_ack(member: Member) -> NameAck:
     return NameAck(member.name, *member.address, member.incarnation, WALL_MS, joined=True)
 
 
-def test_what_is_near_is_believed_as_it_comes() -> None:
+def test_a_near_incarnation_is_believed_as_it_comes() -> None:
     node = lone(A)
 
     effects = told(node, replace(A, incarnation=NEAR_MS, status=Status.SUSPECT))
@@ -66,7 +66,7 @@ def test_what_is_near_is_believed_as_it_comes() -> None:
 
 
 @pytest.mark.parametrize("claim", [replace(A, incarnation=FAR_MS, status=Status.FAULTY), STRANGER])
-def test_what_is_far_is_believed_once_its_process_says_the_same(claim: Member) -> None:
+def test_a_far_incarnation_is_believed_once_its_process_says_the_same(claim: Member) -> None:
     node = lone(A)
     before = node.members.get(claim.name)
 
@@ -91,7 +91,7 @@ def test_what_is_far_is_believed_once_its_process_says_the_same(claim: Member) -
     ],
     ids=["an earlier incarnation", "another name", "a refusal", "nobody"],
 )
-def test_what_is_far_is_dropped_if_its_process_does_not_confirm_it(
+def test_a_far_incarnation_is_dropped_if_its_process_does_not_confirm_it(
     answer: Response | None,
 ) -> None:
     node = lone(A)
@@ -117,7 +117,7 @@ def test_a_process_is_asked_once_at_a_time_and_not_all_are_asked_together() -> N
     assert len(node.members) == 2
 
 
-def test_what_is_said_again_of_a_member_that_is_far_ahead_needs_no_word() -> None:
+def test_a_later_row_of_a_member_that_is_far_ahead_needs_no_confirmation() -> None:
     node = lone(A)
     [call] = asked_in(told(node, STRANGER))
     node.receive(Answered(call.call_id, name_ack(STRANGER)), 0)
@@ -185,7 +185,7 @@ def test_a_liar_raises_no_incarnation_far() -> None:
     assert max(node.local.incarnation for node in nodes) < WALL_MS + world.now // 1000
 
 
-def test_who_is_first_said_to_be_faulty_is_not_moved_by_the_next_row_either() -> None:
+def test_a_member_first_said_to_be_faulty_is_not_moved_by_the_next_row_either() -> None:
     node = lone(A)
     gone = replace(A, incarnation=WALL_MS + 1, status=Status.FAULTY)
     moved = replace(A, host="10.6.6.6", incarnation=WALL_MS + 2)
@@ -211,7 +211,7 @@ def test_a_flood_of_moves_keeps_no_member_from_being_asked() -> None:
     assert node.under_way["inquiries"] == ASKED_MAX + 1
 
 
-def test_what_a_member_answers_of_itself_is_its_word() -> None:
+def test_a_members_own_answer_confirms_its_incarnation() -> None:
     node = lone(A)
     (ping,) = calls_in(node.tick(0))
     itself = replace(A, incarnation=FAR_MS)

@@ -127,7 +127,7 @@ def test_names_are_in_small_letters_and_values_are_text() -> None:
         CHUNKED + b"2\r\nok\r\n0\r\n",
     ],
 )
-def test_what_is_open_to_doubt_is_refused(data: bytes, size: int) -> None:
+def test_an_ambiguous_answer_is_refused(data: bytes, size: int) -> None:
     with pytest.raises(PeerFailed, match="the application broke off") as refused:
         read(data, size=size)
     assert refused.value.took_effect == "unknown"

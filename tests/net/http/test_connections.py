@@ -113,7 +113,7 @@ async def test_after_some_answers_a_connection_takes_no_request(answer: bytes) -
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("last", [END, b"x"], ids=["its end", "what nobody asked for"])
-async def test_what_came_on_an_idle_connection_is_seen_before_the_next_request(
+async def test_bytes_on_an_idle_connection_are_seen_before_the_next_request(
     kind: type[Connections], last: bytes
 ) -> None:
     async with connected(kind) as (application, ours):

@@ -22,7 +22,7 @@ TEXTS = st.text(st.characters(codec="utf-8"), min_size=1)
 
 
 @given(st.builds(Identity, TEXTS | st.just(""), st.sampled_from(Role), TEXTS))
-def test_what_is_written_is_read(identity: Identity) -> None:
+def test_a_written_identity_is_read_back(identity: Identity) -> None:
     assert parse_identity(str(identity)) == identity
     assert str(identity).isascii()
     certificate = {"subjectAltName": (("DNS", "x"), ("URI", "http://x"), ("URI", str(identity)))}
@@ -45,7 +45,7 @@ def test_anything_else_names_nobody(text: str) -> None:
     assert identity_in({"subjectAltName": (("URI", text),)}) is None
 
 
-def test_who_shows_nothing_is_nobody() -> None:
+def test_a_caller_that_shows_no_certificate_has_no_identity() -> None:
     assert identity_in(None) is None
     assert identity_in({}) is None
 

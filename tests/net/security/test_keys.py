@@ -1,4 +1,4 @@
-"""Files of keys: who may read them, what is wrong with them, and what never stands in an error."""
+"""Files of keys: their readers, their mistakes, and what an error never shows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_written_is_read_by_its_owner_alone(file: Path) -> None:
+def test_a_written_file_can_be_read_by_its_owner_alone(file: Path) -> None:
     assert read_keys(file) == (KEY,)
     assert file.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in file.parent.iterdir()] == ["key"]

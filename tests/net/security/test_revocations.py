@@ -88,7 +88,7 @@ def test_it_is_taken_back_alone() -> None:
 
 
 @pytest.mark.parametrize("ahead_s", [0, 3_600])
-def test_what_is_issued_afterwards_counts_even_if_a_clock_was_ahead(
+def test_a_token_issued_afterwards_counts_even_if_a_clock_was_ahead(
     tmp_path: Path, ahead_s: float
 ) -> None:
     token = issue_token(KEY, JOB, DAY)

@@ -33,7 +33,7 @@ def shown(site: SiteCertificate) -> bytes:
     return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True) or b"").encode()
 
 
-def test_what_is_read_is_shown(tmp_path: Path) -> None:
+def test_the_certificate_that_was_read_is_shown(tmp_path: Path) -> None:
     files = Site(ONE.certificate + OTHER.certificate, ONE.private_key, 0).write(tmp_path)
 
     assert shown(SiteCertificate(*files)) == ONE.certificate  # those of authorities follow it
@@ -62,7 +62,9 @@ def test_one_file_may_hold_both(tmp_path: Path) -> None:
     ],
     ids=("key", "order", "past", "future", "password", "empty", "no cert", "bytes", "no key"),
 )
-def test_what_cannot_be_used_is_refused_in_one_line(tmp_path: Path, site: Site, why: str) -> None:
+def test_a_certificate_that_cannot_be_used_is_refused_in_one_line(
+    tmp_path: Path, site: Site, why: str
+) -> None:
     with pytest.raises(ConfigError, match=why) as caught:
         SiteCertificate(*site.write(tmp_path))
     assert "\n" not in str(caught.value)
@@ -95,7 +97,7 @@ def test_a_private_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
         (("x", "x"), False, "--http-cert needs --http HOST:PORT or --http-in HOST:PORT"),
     ],
 )
-def test_what_belongs_to_it_is_asked_for(
+def test_a_flag_that_is_missing_beside_another_is_named(
     files: tuple[str | None, str | None], *, has_port: bool, why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why):

@@ -1,4 +1,4 @@
-"""TLS between channels: who gets in, who does not, and what somebody between them can do."""
+"""TLS between channels: which peers get in, and what an attacker between them can do."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_nothing_of_a_call_can_be_read_on_its_way(keys: Keys) -> None:
     ],
     ids=["another key", "it is not trusted here", "it is not trusted there"],
 )
-async def test_who_has_another_key_is_refused(
+async def test_a_peer_with_another_key_is_refused(
     keys: Keys, of_a: tuple[ClusterKey, ...], of_b: tuple[ClusterKey, ...], reason: str
 ) -> None:
     async with pair(secured(keys.of("a", *of_a)), secured(keys.of("b", *of_b))) as both:
@@ -181,14 +181,14 @@ async def test_who_has_another_key_is_refused(
         assert len(both.told) == 1
 
 
-async def test_who_has_no_key_is_refused(keys: Keys) -> None:
+async def test_a_peer_without_a_key_is_refused(keys: Keys) -> None:
     async with pair(plain, secured(keys.of("b", KEY))) as both:
         with pytest.raises(CallError, match="closed"):
             await both.a.call(B, call())
         assert both.told == [f"the connection was closed: {PLAIN}"]
 
 
-async def test_who_has_a_key_does_not_talk_to_who_has_none(keys: Keys) -> None:
+async def test_a_node_with_a_key_does_not_talk_to_one_without(keys: Keys) -> None:
     async with pair(secured(keys.of("a", KEY)), plain) as both:
         with pytest.raises(ConnectFailed):
             await both.a.call(B, call())
@@ -522,7 +522,7 @@ def test_no_older_protocol_is_spoken(keys: Keys) -> None:
 
 
 class Wire:
-    """What is between a channel and its network: sees all that is sent, and may change it.
+    """Stands between a channel and its network: sees all that is sent, and may change it.
 
     Attributes:
         change: makes the bytes that arrive of those that were sent, and their number in order.
@@ -605,7 +605,7 @@ HANDS_SHAKEN: Final = 3  # the init frame is the third thing that is sent
     ],
     ids=["flips a bit", "repeats it", "replays the last", "cuts it short", "halves it", "swaps it"],
 )
-async def test_who_changes_what_is_sent_changes_no_call(
+async def test_an_attacker_who_changes_bytes_on_the_wire_changes_no_call(
     keys: Keys, change: Callable[[bytes, bytes], bytes]
 ) -> None:
     wire = Wire()
@@ -638,7 +638,7 @@ async def test_who_changes_what_is_sent_changes_no_call(
     assert b"3" in served  # on a new connection
 
 
-def test_what_keeps_a_file_from_being_read_again_is_one_kind_of_error(
+def test_any_failure_to_read_a_file_again_is_one_kind_of_error(
     keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credentials = keys.of("a", KEY)

@@ -68,7 +68,7 @@ NAMES = (("host_port", "0.0.0.0:0"), ("process_name", "x"))
 
 @pytest.fixture
 def _clock() -> Clock:
-    """Time that jumps to whatever is waited for."""
+    """Time that jumps to the next instant that a task waits for."""
     return Clock(autojump_threshold=0)
 
 
@@ -221,7 +221,7 @@ async def test_a_handler_may_answer_later(start: Start, _clock: Clock) -> None:
     ],
 )
 @pytest.mark.parametrize("in_a_task", [False, True])
-async def test_what_a_handler_raises_is_told(
+async def test_an_error_that_a_handler_raises_is_reported(
     start: Start, raised: Exception, expected: type[CallError], _clock: Clock, *, in_a_task: bool
 ) -> None:
     a, b = await start("a"), await start("b")
@@ -584,7 +584,9 @@ async def test_an_overfull_backlog_is_no_refusal(
 # Limits.
 
 
-async def test_what_waits_for_a_connection_is_bounded(start: Start, _clock: Clock) -> None:
+async def test_the_number_of_calls_that_wait_for_a_connection_is_bounded(
+    start: Start, _clock: Clock
+) -> None:
     a = await start("a", limits=WireLimits(calls_in_flight_max=2))
     outcomes: list[Answer | CallError] = []
 
@@ -720,7 +722,7 @@ async def test_a_connection_with_a_call_under_way_makes_no_room(
     assert [isinstance(each, Answer) for each in answers] == [True]
 
 
-async def test_who_is_known_gets_in_when_all_connections_are_in_use(
+async def test_a_known_host_gets_in_when_all_connections_are_in_use(
     start: Start, network: MemoryNetwork, _clock: Clock
 ) -> None:
     b = await start("b", limits=WireLimits(connections_max=1))
@@ -926,7 +928,7 @@ async def test_calls_that_cross_a_goodbye_certainly_did_not_run(
         await a.call(B, call())
 
 
-async def test_what_a_goodbye_cuts_may_have_run(start: Start, _clock: Clock) -> None:
+async def test_a_call_that_a_goodbye_cuts_may_have_run(start: Start, _clock: Clock) -> None:
     a, b = await start("a"), await start("b")
     cancelled = trio.Event()
 
@@ -1007,7 +1009,7 @@ async def test_a_bug_that_one_peer_meets_ends_its_connection_and_nothing_else(
 
 
 @pytest.mark.parametrize("speaks", [False, True])
-async def test_who_owes_an_answer_and_says_nothing_is_told_of_again_and_again(
+async def test_a_silent_peer_that_owes_an_answer_is_reported_again_and_again(
     start: Start, network: MemoryNetwork, *, speaks: bool, _clock: Clock
 ) -> None:
     a = await start("a")
@@ -1083,7 +1085,7 @@ async def test_an_answered_call_does_not_postpone_that_the_peer_is_found_quiet(
     assert quiet_at == pytest.approx([0.5, 1.0], abs=2 * TICK_S)
 
 
-async def test_who_is_told_that_a_peer_is_quiet_may_call_it_immediately(
+async def test_an_observer_of_quiet_peers_may_call_such_a_peer_immediately(
     start: Start, _clock: Clock
 ) -> None:
     a, b = await start("a"), await start("b")

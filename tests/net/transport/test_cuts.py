@@ -73,7 +73,7 @@ async def test_others_are_reached_during_a_cut(nursery: trio.Nursery) -> None:
     assert (await a.call(at_b, asking(5))).arg3 == b"x"
 
 
-async def test_what_waits_ends_when_its_stream_is_closed(nursery: trio.Nursery) -> None:
+async def test_waiting_calls_end_when_their_stream_is_closed(nursery: trio.Nursery) -> None:
     network = CutNetwork()
     [listener] = await network.listen(Address("127.0.0.1", 0))
     stream = await network.connect(listener.address, origin=None)

@@ -209,7 +209,7 @@ async def test_clients_pass_their_span_on(spans: InMemorySpanExporter, kind: str
         nursery.cancel_scope.cancel()
 
 
-def test_what_is_not_sampled_is_not_carried() -> None:
+def test_a_trace_that_is_not_sampled_is_not_carried() -> None:
     with TracerProvider(sampler=ParentBased(ALWAYS_OFF)).get_tracer("x").start_as_current_span("r"):
         assert current() == b""
     assert current() == b""

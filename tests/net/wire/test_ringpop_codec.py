@@ -157,7 +157,7 @@ def target(message: Any) -> object:  # noqa: ANN401 - one of many
 
 
 def fields_of_rows(message: str) -> tuple[Field, ...]:
-    """Of a row, but what there is no row without: see the tests of what is left out."""
+    """The fields that a row may lack; those it may not lack have tests of rows left out."""
 
     def field(
         name: str, kind: str, get: Get = None, full: object = None, zero: object = None
@@ -327,7 +327,7 @@ def test_the_names_of_labels_keep_their_case() -> None:
         (b"\\ud83d\\ude00", "\U0001f600"),
     ],
 )
-def test_what_is_no_utf_8_is_replaced_byte_by_byte_so_that_checksums_agree(
+def test_invalid_utf_8_is_replaced_byte_by_byte_so_that_checksums_agree(
     raw: bytes, text: str
 ) -> None:
     row = json.dumps({**ROW, "labels": {"zone": "TEXT"}}).encode().replace(b"TEXT", raw)
@@ -370,7 +370,7 @@ def test_a_row_of_no_member_is_left_out_and_told_and_the_others_are_read(
 
 
 @pytest.mark.parametrize("name", ["source", "target"])
-def test_who_asks_and_who_is_meant_are_addresses(name: str) -> None:
+def test_the_source_and_the_target_of_a_ping_req_are_addresses(name: str) -> None:
     with pytest.raises(BodyError, match=f"{name} 'here' is not HOST:PORT"):
         read("ping-req", {**BODIES["ping-req"], name: "here"})
 

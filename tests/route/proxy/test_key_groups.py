@@ -190,7 +190,7 @@ async def test_an_answer_that_does_not_fit_fails_its_message(
         assert all(isinstance(each, HandlerFailed) and message in str(each) for each in results)
 
 
-async def test_what_has_no_handler_and_what_a_handler_of_many_raises_is_the_result_of_each(
+async def test_each_key_gets_the_error_of_a_missing_handler_or_of_one_that_raises(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     del autojump_clock
@@ -296,7 +296,7 @@ def test_messages_hold_so_many_keys_and_bytes_and_leave_none_out() -> None:
         (["a"], ["a"], "a body is bytes"),
     ],
 )
-def test_what_is_no_list_of_keys_and_bodies_is_refused(
+def test_malformed_lists_of_keys_and_bodies_are_refused(
     keys: Any,  # noqa: ANN401
     bodies: Any,  # noqa: ANN401
     message: str,
@@ -362,7 +362,7 @@ async def test_the_time_counts_for_own_keys_too(autojump_clock: trio.testing.Moc
 
 
 @pytest.mark.parametrize("what", ["key", "header", "endpoint"])
-async def test_what_is_no_unicode_is_refused_before_anything_is_sent(what: str) -> None:
+async def test_text_that_is_not_unicode_is_refused_before_anything_is_sent(what: str) -> None:
     half = "\ud800"
     keys = [*KEYS[:2000], half if what == "key" else "k"]
     headers = ((half, ""),) if what == "header" else ()
@@ -632,7 +632,7 @@ async def test_members_that_are_suspect_and_faulty_are_in_doubt(
         network.resume(nodes[1].address)
 
 
-async def test_what_may_run_twice_goes_to_the_next_owner_when_the_last_one_is_faulty(
+async def test_requests_that_may_run_twice_go_to_the_next_owner_when_the_last_is_faulty(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     del autojump_clock
@@ -771,7 +771,7 @@ def test_keys_go_together_where_they_have_one_owner(keys: list[str], owner: str,
         assert isinstance(error, KeysDiverged if "now" in why else NoOwner)
 
 
-def test_what_is_known_of_them_counts_while_it_is_the_same_ring_that_decides() -> None:
+def test_known_owners_of_keys_count_while_the_same_ring_decides() -> None:
     owners = SplitOwners()
     together = key_groups.Together(owners, ["1"], (owners.owned_by, "elsewhere"))  # type: ignore[arg-type]
     assert together.destination("1") == "elsewhere"

@@ -90,7 +90,7 @@ async def test_a_path_arrives_byte_for_byte_below_the_prefix(prefix: str) -> Non
     assert application.targets == [(prefix.rstrip("/") + path).encode() for path in sent]
 
 
-async def test_what_is_not_ascii_is_sent_as_percent_signs() -> None:
+async def test_characters_outside_ascii_are_sent_percent_encoded() -> None:
     async with _an_application() as application:
         application.go.set()
         replayer = HttpReplayer(f"http://127.0.0.1:{application.port}", 100, 10)

@@ -1,4 +1,4 @@
-"""Requests for one owner: whom they ask, what follows a failure, and which error they end with."""
+"""Requests for one owner: the peers they ask, what follows a failure, and their final error."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def ended(retry: Retry, routes: Owners | Together, now: int = 0) -> RingpopError
 
 
 def failing(policy: SchedulePolicy, *errors: RingpopError) -> RingpopError:
-    """The error that a request ends with whose attempts end with *errors*."""
+    """Return the error of a request whose attempts end with *errors*."""
     retry, routes, now = Retry(("k",), policy), Owners(k="b"), 0
     for error in errors:
         step = retry.next(routes, now)
@@ -172,11 +172,11 @@ def test_the_last_failure_tells_of_all() -> None:
 
 
 @pytest.mark.parametrize("error", [CallTimeout("late"), LOST])
-def test_what_may_have_run_is_not_repeated_unasked(error: CallError) -> None:
+def test_a_request_that_may_have_run_is_not_repeated_unasked(error: CallError) -> None:
     assert isinstance(failing(schedule(), error), MayHaveRun)
 
 
-def test_what_may_have_run_is_repeated_if_the_caller_allows_it() -> None:
+def test_a_request_that_may_have_run_is_repeated_if_the_caller_allows_it() -> None:
     retry, routes = Retry(("k",), schedule(idempotent=True)), Owners(k="b")
     retry.failed(ask_of(retry, routes), LOST)
 
@@ -314,7 +314,7 @@ def test_there_cannot_be_more_members_than_attempts(count: Any) -> None:  # noqa
         failover(count)
 
 
-def test_what_may_not_run_twice_has_no_failover() -> None:
+def test_a_request_that_may_not_run_twice_has_no_failover() -> None:
     with pytest.raises(ConfigError, match="failover needs idempotent=True"):
         SchedulePolicy(3, SCHEDULE_S, failover=2)
 

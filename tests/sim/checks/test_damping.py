@@ -68,7 +68,7 @@ def test_a_verdict_against_which_somebody_spoke_is_found() -> None:
     assert [broken.invariant for broken in check.broken] == ["L5"]
 
 
-def test_what_is_planned_costs_no_penalty() -> None:
+def test_a_planned_change_costs_no_penalty() -> None:
     under_way = Run(PLAN, 1, CHECKS)
     under_way.advance(5 * s)
     process = under_way.world.numbered[0]

@@ -52,7 +52,7 @@ def test_damping_that_leaves_out_too_many_is_found(monkeypatch: pytest.MonkeyPat
     assert broken_in(Plan(nodes=6, until_us=5 * s)) >= {"S9", "L5"}
 
 
-def test_who_serves_are_the_reachable_but_the_draining_and_some_of_the_damped() -> None:
+def test_reachable_members_serve_except_draining_ones_and_some_damped_ones() -> None:
     rows = [Member(f"n{i}", *address_of(i), 1) for i in range(6)]
     rows[0] = replace(rows[0], labels=(DRAINING,))
     rows[1] = replace(rows[1], status=Status.FAULTY)

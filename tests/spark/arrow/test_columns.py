@@ -108,7 +108,7 @@ def test_rows_without_nested_columns_are_read_the_quick_way(
     assert unpack_rows(changes.keys, changes.values, rows.schema, key="key") == rows
 
 
-def test_what_msgpack_has_not_is_kept_as_numbers_and_text() -> None:
+def test_types_that_msgpack_lacks_are_kept_as_numbers_and_text() -> None:
     rows = batch(key=["k"], day=[date(1970, 1, 2)], moment=[NOON], money=[Decimal("1.50")])
 
     value = unpacked(packed_puts(rows, "key"))["k"]
@@ -173,7 +173,7 @@ def test_a_key_that_is_no_number_does_not_become_one() -> None:
         ({"key": ["a", "b"], "n": ["", "x" * (1 << 20)]}, "the value of key 'b' has 10485"),
     ],
 )
-def test_what_no_keyspace_takes_is_refused_before_it_is_sent(
+def test_rows_that_no_keyspace_accepts_are_refused_before_they_are_sent(
     rows: dict[str, list[Any]], words: str
 ) -> None:
     with pytest.raises((BadKey, BadOperation), match=words):
@@ -256,7 +256,7 @@ def read(values: list[Any], *fields: tuple[str, Any], value: str | None = None) 
     return unpack_rows(keys, packed(*values), schema, key="key", value=value)
 
 
-def test_what_is_not_there_is_null_and_what_was_not_asked_for_is_passed_over() -> None:
+def test_missing_fields_are_null_and_fields_not_asked_for_are_ignored() -> None:
     values = [{"n": 1, "x": 2}, {}, None, ..., {"n": None}, {"m": 5, "l": [1]}]
 
     rows = read(values, ("n", pa.int64()), ("l", pa.list_(pa.int64())))
@@ -314,7 +314,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_key_and_column(
 # Inference.
 
 
-def test_what_is_no_value_is_named_with_its_key() -> None:
+def test_a_malformed_value_is_named_with_its_key() -> None:
     keys, values = pa.array(["a", "b", "bad"]), pa.array([b"\xa1x", None, b"\xa2\xff\xfe"])
 
     with pytest.raises(StateDamaged, match="the value of key 'bad' cannot be read"):

@@ -1,4 +1,4 @@
-"""What is sent of a batch has its owner do what all rows of it, one by one, would have it do."""
+"""A combined batch has the same effect at its owner as its rows sent one by one."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def test_sums_up_to_64_bits_are_exact(kind: Any, values: list[int], total: int) 
         ("last", LAST, [{"n": 0, "item": 1}], "n of last is a whole number from 1 to"),
     ],
 )
-def test_what_an_owner_would_refuse_is_refused_with_its_key_and_column(
+def test_values_that_an_owner_would_refuse_are_refused_with_their_key_and_column(
     operation: str,
     kind: Any,  # noqa: ANN401 - pyarrow has no types
     values: list[Any],

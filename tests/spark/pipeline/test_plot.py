@@ -55,7 +55,7 @@ def test_rows_rise_with_time_and_bands_share_the_height() -> None:
     assert {"a", "b", "kill -9 a", "3,000", "100 %", "4 s"} <= set(texts)
 
 
-def test_what_is_written_on_the_page_is_no_markup() -> None:
+def test_texts_on_the_page_are_not_markup() -> None:
     page = plot_page("<b>", "a & b", [Reading(1.0, 1, partitions={"<i>": 1})], [(0.5, "<u>")])
 
     assert "<b>" not in page

@@ -61,7 +61,7 @@ def test_a_long_history_is_thinned_out_and_keeps_its_ends() -> None:
     assert [reading.at_s for reading in kept] == sorted(reading.at_s for reading in kept)
 
 
-def test_what_is_no_terminal_gets_a_plain_line_for_each_news() -> None:
+def test_a_stream_that_is_not_a_terminal_gets_a_plain_line_for_each_news() -> None:
     stream = io.StringIO()
     display = Display(stream)
 

@@ -136,7 +136,7 @@ def test_daemons_are_named_or_listed_in_a_file(tmp_path: Path) -> None:
         ("[report]\nevery_s=0", "report.every_s: is a number of seconds above 0"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_place(text: str, problem: str) -> None:
+def test_a_wrong_setting_is_reported_with_its_place(text: str, problem: str) -> None:
     assert [line for line in problems_of(text) if line.startswith(problem)] != []
 
 

@@ -75,7 +75,7 @@ def test_a_file_that_says_what_held_before_an_admin_changed_it_is_no_conflict(
         a_target(cluster, "three", partitions=9, min_cluster_size=1).prepare()
 
 
-def test_what_the_daemons_refuse_is_told_in_their_words(cluster: Cluster) -> None:
+def test_a_refusal_of_the_daemons_is_reported_in_their_words(cluster: Cluster) -> None:
     target = a_target(cluster, "odd", strategy="nonsense")
 
     with pytest.raises(KeyspaceError, match="no strategy is called 'nonsense'"):

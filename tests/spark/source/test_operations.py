@@ -19,7 +19,7 @@ def check(peer: str, operation: str, distribution: str = "owners") -> None:
 
 
 @pytest.mark.parametrize("operation", ["put", "add_decimal", "a=add,b=top", "conditional"])
-def test_what_is_built_in_needs_no_question(operation: str) -> None:
+def test_a_built_in_operation_needs_no_question(operation: str) -> None:
     check("127.0.0.1:1", operation)
 
 

@@ -36,7 +36,7 @@ def failing(*errors: KeyspaceError) -> Callable[[], str]:
     return attempt
 
 
-def test_what_passes_is_tried_again() -> None:
+def test_an_error_that_passes_is_tried_again() -> None:
     patience = Patience(TARGET)
 
     done = patience(failing(PartitionUnavailable(), PartitionUnavailable()))
@@ -52,7 +52,7 @@ def test_patience_ends() -> None:
 
 
 @pytest.mark.parametrize("error", [BadOperation("no"), StoreFull("full")])
-def test_what_does_not_pass_is_told_at_once(error: KeyspaceError) -> None:
+def test_an_error_that_does_not_pass_is_raised_immediately(error: KeyspaceError) -> None:
     patience = Patience(TARGET)
 
     with pytest.raises(type(error)):
@@ -66,7 +66,7 @@ def test_that_nobody_answers_is_told_peer_by_peer() -> None:
         pass
 
 
-def test_whoever_has_patience_looks_again_for_somebody_who_answers() -> None:
+def test_a_patient_caller_looks_again_for_a_node_that_answers() -> None:
     patience = Patience(TARGET)
 
     with pytest.raises(ConnectFailed), reached(TARGET, patience):

@@ -461,7 +461,7 @@ def test_a_report_tells_what_was_refused_and_what_is_to_come() -> None:
         ({"peers": "127.0.0.1:1", "maxRetries": 0}, "no daemon answers"),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_the_job(
+def test_rows_that_cannot_be_written_are_refused_before_the_job(
     spark: SparkSession, cluster: Cluster, options: dict[str, object], message: str
 ) -> None:
     name = fresh_name()

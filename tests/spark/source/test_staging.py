@@ -110,6 +110,6 @@ def test_no_rows_are_no_file() -> None:
     ("key", "value", "message"),
     [("", b"v", "a key has"), ("k" * 1_025, b"v", "a key has"), ("k", bytes(2 << 20), "a value")],
 )
-def test_what_no_keyspace_takes_is_refused(key: str, value: bytes, message: str) -> None:
+def test_a_row_that_no_keyspace_accepts_is_refused(key: str, value: bytes, message: str) -> None:
     with pytest.raises(BadOperation, match=message):
         staged([key], [value])

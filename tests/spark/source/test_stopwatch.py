@@ -48,7 +48,7 @@ def test_the_time_until_an_item_is_there_is_that_of_its_source() -> None:
     assert watch.counts() == {"make": 0, "wait": 4_000_000}
 
 
-def test_what_takes_less_than_a_millisecond_counts_too() -> None:
+def test_work_that_takes_less_than_a_millisecond_counts_too() -> None:
     clock = Clock()
     watch = Stopwatch("make", clock)
     clock.at_s += 0.0004

@@ -54,7 +54,7 @@ def test_a_job_that_may_come_again_under_its_name_is_not_aborted(
 
 
 @pytest.mark.e2e
-def test_who_does_not_see_the_end_of_a_job_is_told_how_to(
+def test_a_driver_that_does_not_see_the_end_of_a_job_is_told_how_to(
     durable_cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = fresh_name()

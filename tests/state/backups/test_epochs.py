@@ -134,7 +134,7 @@ async def test_one_that_fails_does_not_count_and_leaves_no_files() -> None:
         assert (await checkpoint_now(host_of(a))).number == 2
 
 
-async def test_whoever_is_cancelled_leaves_nothing_that_counts() -> None:
+async def test_a_cancelled_checkpoint_leaves_nothing_that_counts() -> None:
     async with a_cluster() as cluster:
         a, _ = await cluster.start("a"), await cluster.start("b")
         keyspace = await a.open_keyspace("counts", partitions=4)
@@ -190,7 +190,7 @@ async def test_only_the_newest_are_kept() -> None:
             await checkpoint_now(host_of(a), keep=0)
 
 
-async def test_what_somebody_began_long_ago_is_deleted_and_never_counts() -> None:
+async def test_a_checkpoint_that_was_begun_long_ago_is_deleted_and_never_counts() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("counts", partitions=2)
@@ -206,7 +206,7 @@ async def test_what_somebody_began_long_ago_is_deleted_and_never_counts() -> Non
         assert listed_at(a) == [made]
 
 
-async def test_what_was_begun_a_moment_ago_is_left_alone() -> None:
+async def test_a_checkpoint_that_was_begun_a_moment_ago_is_left_alone() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("counts", partitions=2)

@@ -97,7 +97,7 @@ async def test_an_owner_that_is_cut_off_acknowledges_nothing_after_a_restoration
             await there.put(key, "too late", timeout_s=3)
 
 
-async def test_what_had_taken_effect_before_the_checkpoint_does_not_do_so_again() -> None:
+async def test_writes_from_before_the_checkpoint_do_not_take_effect_again() -> None:
     """R12."""
     async with a_cluster() as cluster:
         a = await cluster.start("a")
@@ -224,7 +224,7 @@ async def test_one_that_fails_halfway_is_done_by_the_next_call(skipped: int) -> 
 
 @pytest.mark.parametrize("attempt", range(5))
 async def test_of_two_at_once_one_is_what_there_is_afterwards(attempt: int) -> None:
-    """V11: two who act at once do no harm."""
+    """V11: two nodes that act at the same time do no harm."""
     async with a_cluster() as cluster:
         nodes = [await cluster.start("a"), await cluster.start("b")]
         keyspace = await filled(nodes[0])
@@ -250,7 +250,7 @@ async def test_of_two_at_once_one_is_what_there_is_afterwards(attempt: int) -> N
         assert await restored.get_many(FIRST) == FIRST
 
 
-async def test_what_was_given_up_halfway_is_not_brought_back() -> None:
+async def test_a_restore_that_was_given_up_halfway_is_not_brought_back() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         definition = (await filled(a)).definition
@@ -322,7 +322,7 @@ async def test_it_replaces_no_other_keyspace() -> None:
         await other.put("k", 1)
 
 
-async def test_what_there_is_not_cannot_be_restored() -> None:
+async def test_a_missing_checkpoint_cannot_be_restored() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         await filled(a)

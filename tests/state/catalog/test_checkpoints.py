@@ -130,7 +130,7 @@ def ordered(key: str, digest: bytes) -> Write:
     return Write("order 7", 0, (Change(key, "put", 1),), None, digest)
 
 
-def test_what_an_id_stood_for_is_known_after_a_restart_from_files() -> None:
+def test_the_meaning_of_an_id_is_known_after_a_restart_from_files() -> None:
     state = KeyedState(msgpack.packb, Aggregations())
     body, _ = state.stage([ordered("a", b"12345678")])
     state.apply(body)
@@ -189,7 +189,7 @@ SAMPLES = [encode_checkpoint(whole()), encode_checkpoint(increment({"a": b"1"}, 
 @settings(max_examples=300)
 @given(st.sampled_from(SAMPLES), st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255))))
 @example(SAMPLES[0], [(8 / len(SAMPLES[0]), 255)])
-def test_whoever_knows_the_checksum_is_refused_with_the_same_error(
+def test_an_attacker_who_can_make_the_checksum_is_refused_with_the_same_error(
     data: bytes, flips: list[tuple[float, int]]
 ) -> None:
     seal_at = data.rindex(SEAL)
@@ -293,7 +293,7 @@ def test_metadata_that_make_no_sense_are_refused(name: str, text: str | None) ->
 
 
 @pytest.mark.parametrize("builds_on", ["1:5", "2:1", "1:2 1:1", "1:1 1:1"])
-def test_what_a_checkpoint_builds_upon_comes_before_it_in_order(builds_on: str) -> None:
+def test_the_base_of_a_checkpoint_comes_before_it_in_order(builds_on: str) -> None:
     batch = batch_of(["a"], [b"1"], deleted=pa.array([False]))
 
     with pytest.raises(StateDamaged, match="ascending order"):
@@ -350,7 +350,7 @@ def test_a_compressed_batch_is_refused_before_it_is_unpacked() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"ARROW1", bytes(100), SAMPLES[0][::-1]])
-def test_what_is_no_file_is_refused(data: bytes) -> None:
+def test_a_malformed_file_is_refused(data: bytes) -> None:
     with pytest.raises(StateDamaged):
         decode_checkpoint(data)
 

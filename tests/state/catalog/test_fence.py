@@ -1,4 +1,4 @@
-"""`state.catalog.fence`: what was dropped is over, also for those who do not hear of it."""
+"""`state.catalog.fence`: a dropped keyspace has ended, also for nodes that do not hear of it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_drop_that_was_interrupted_is_finished_by_the_next_one() -> None
             await a.keyspaces.drop("counts")
 
 
-async def test_what_is_created_after_an_interrupted_drop_has_the_name_to_itself() -> None:
+async def test_a_keyspace_created_after_an_interrupted_drop_has_the_name_to_itself() -> None:
     async with a_cluster() as cluster:
         a, b = await cluster.start("a"), await cluster.start("b")
         keyspace = await a.open_keyspace("counts", partitions=8)
@@ -151,7 +151,7 @@ async def test_a_partition_that_was_claimed_again_meanwhile_is_fenced_in_its_new
         journal = bench.node("a").writer.journal
 
         def claim_again() -> None:
-            """As the owner does that has met the seal."""
+            """Act as an owner that has met the seal."""
             key = KEYS.partition(0).claim(2)
             claim = Claim("a", "new", 1)
             store.put_if_absent(key, codec.encode_claim(claim, key))
@@ -245,7 +245,7 @@ def test_a_store_in_trouble_fences_nothing() -> None:
     assert store.list("") == []
 
 
-async def test_what_is_taken_whole_has_everything_and_is_ended() -> None:
+async def test_a_partition_that_is_taken_whole_has_everything_and_is_ended() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
         for number in range(3):
@@ -262,7 +262,7 @@ async def test_what_is_taken_whole_has_everything_and_is_ended() -> None:
             await partition.write([add(4)])
 
 
-async def test_what_two_have_ended_at_the_same_time_is_taken_whole() -> None:
+async def test_a_partition_that_two_have_ended_at_the_same_time_is_taken_whole() -> None:
     store = StoreWithARival()
     async with a_bench(store) as bench:
         partition = await bench.online("a")

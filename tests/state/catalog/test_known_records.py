@@ -37,7 +37,7 @@ class Slot:
 
 
 @pytest.mark.parametrize(("record", "reads_count"), [(SEAL, 1), (None, 4)])
-def test_who_wants_a_record_waits_for_its_reading_and_an_absence_is_only_the_first_ones(
+def test_readers_share_one_reading_of_a_record_and_each_reads_an_absence_itself(
     record: Record | None, reads_count: int
 ) -> None:
     known, slot = KnownRecords(), Slot(record)
@@ -51,7 +51,7 @@ def test_who_wants_a_record_waits_for_its_reading_and_an_absence_is_only_the_fir
     assert slot.reads_count == reads_count
 
 
-def test_who_waits_for_a_reading_that_fails_reads_itself() -> None:
+def test_a_reader_reads_itself_after_a_reading_failed() -> None:
     known = KnownRecords()
 
     def failing() -> None:
@@ -63,7 +63,9 @@ def test_who_waits_for_a_reading_that_fails_reads_itself() -> None:
     assert known.get("k", lambda: (SEAL, 10)) == SEAL
 
 
-def test_what_is_known_has_a_bound_and_the_first_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_records_have_a_bound_and_the_first_ones_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     changes = {f"k{number}": b"1" for number in range(100)}
     group = Group((Entry(0, 1, Body(changes, [], {}, {})),))
     known = KnownRecords()

@@ -23,7 +23,7 @@ def test_another_definition_is_another_generation() -> None:
     assert created(None, STATE).order != created(None, replace(STATE, partitions=8)).order
 
 
-def test_what_follows_a_drop_is_later_than_the_drop_whatever_the_definition() -> None:
+def test_a_keyspace_after_a_drop_is_later_than_the_drop_whatever_its_definition() -> None:
     for partitions in range(1, 50):
         definition = replace(STATE, partitions=partitions)
         dropped = created(None, STATE)._replace(dropped=True)
@@ -31,7 +31,7 @@ def test_what_follows_a_drop_is_later_than_the_drop_whatever_the_definition() ->
         assert created(dropped, definition).order > dropped.order
 
 
-def test_what_is_there_is_found_by_its_own_definition_only() -> None:
+def test_an_existing_keyspace_is_found_by_its_own_definition_only() -> None:
     there = created(None, STATE)
 
     assert created(there, STATE) is there

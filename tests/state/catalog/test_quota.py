@@ -22,7 +22,7 @@ def create(quota: Quota, name: str, partitions: int) -> None:
         pass
 
 
-def test_what_was_dropped_and_what_is_the_clusters_does_not_count() -> None:
+def test_dropped_keyspaces_and_those_of_the_cluster_do_not_count() -> None:
     there = [entry("a", 6), entry("b", 9, dropped=True), entry("~shuffles", 9)]
     quota = Quota(LIMITS, {each.name: each for each in there})
 
@@ -59,7 +59,7 @@ def test_a_client_has_less_than_the_cluster_and_others_go_on() -> None:
             pass
 
 
-def test_what_exists_is_created_again_whatever_the_limits() -> None:
+def test_an_existing_keyspace_may_be_created_again_whatever_the_limits() -> None:
     entries = {name: entry(name, 100) for name in "abcd"}
 
     create(Quota(LIMITS, entries), "a", 100)
@@ -83,7 +83,7 @@ def test_those_that_are_being_created_count_and_those_that_failed_do_not() -> No
 
 
 @pytest.mark.parametrize("mode", ["durable", "memory"])
-def test_who_created_a_keyspace_makes_no_other_one_of_it(mode: Mode) -> None:
+def test_a_different_creator_does_not_make_it_a_different_keyspace(mode: Mode) -> None:
     ours, theirs = (Definition(name="k", mode=mode, creator=who) for who in ("ours", "theirs"))
     ours.check_same(theirs)
     assert created(None, ours).generation == created(None, theirs).generation

@@ -110,7 +110,7 @@ async def test_a_partition_without_changes_writes_none() -> None:
         assert len(keys_of(cluster.store, "ck")) == 1
 
 
-async def test_what_a_checkpoint_covers_is_deleted_but_claims_and_the_mark() -> None:
+async def test_records_that_a_checkpoint_covers_are_deleted_except_claims_and_the_mark() -> None:
     async with a_cluster() as cluster:
         node = await cluster.start("a")
         keyspace = await node.open_keyspace("counts", partitions=1)
@@ -210,10 +210,8 @@ async def test_a_checkpoint_that_fails_again_and_again_keeps_the_journal_and_not
         assert await keyspace.get("k") == 49
 
 
-async def test_what_was_claimed_again_after_a_fence_has_a_checkpoint_soon_though_unchanged() -> (
-    None
-):
-    """What it has written before stands in a journal that nobody else would cover."""
+async def test_an_unchanged_partition_claimed_again_after_a_fence_has_a_checkpoint_soon() -> None:
+    """Its earlier writes stand in a journal that no other node would cover."""
     async with a_cluster() as cluster:
         node = await cluster.start("a")
         keyspace = await node.open_keyspace("counts", partitions=1, checkpoint_interval_s=10)
@@ -310,7 +308,7 @@ async def test_why_checkpoints_fail_is_logged_once(caplog: pytest.LogCaptureFixt
 
 
 async def test_a_journal_that_cannot_be_trimmed_is_tried_rarely() -> None:
-    """A partition that was released and that nobody claims keeps what it released."""
+    """A released partition that no node claims keeps what it released."""
     store = RecordingStore()
     async with a_cluster(store) as cluster:
         node = await cluster.start("a", state=StateConfig(checkpoint_slots_max=10))
@@ -330,7 +328,7 @@ async def test_a_journal_that_cannot_be_trimmed_is_tried_rarely() -> None:
 
 
 class Broken(MemoryEntries):
-    """On a disk that can be read no more, as soon as somebody says so."""
+    """On a disk that can no longer be read, as soon as the test says so."""
 
     def break_down(self) -> None:
         self.failed = True
@@ -510,7 +508,7 @@ async def test_those_that_hold_the_journal_back_most_are_written_first_and_the_s
         assert told == order
 
 
-async def test_what_was_frozen_for_a_checkpoint_is_closed_though_it_cannot_be_read(
+async def test_rows_frozen_for_a_checkpoint_are_closed_though_they_cannot_be_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     closed: list[UnreadableRows] = []

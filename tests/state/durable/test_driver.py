@@ -41,8 +41,8 @@ def request_for(keyspace: Keyspace, journal: str) -> ReleaseRequest:
     return ReleaseRequest("counts", keyspace.generation, 0, 1, "b", journal)
 
 
-async def test_who_claims_what_it_wants_no_more_does_not_deny_it_before_that_is_done() -> None:
-    """Who hears "not mine" seals the journal, and with it all partitions here."""
+async def test_a_node_does_not_deny_an_unwanted_partition_before_its_claim_is_done() -> None:
+    """A node that hears "not mine" seals the journal, and with it all partitions here."""
     store = SlowToClaim()
     async with clusters.a_cluster(store) as cluster:
         a = await cluster.start("a")
@@ -62,7 +62,7 @@ async def test_who_claims_what_it_wants_no_more_does_not_deny_it_before_that_is_
         assert of_another is ReleaseSaid.NOT_MINE
 
 
-async def test_who_claims_in_a_share_that_has_failed_denies_it() -> None:
+async def test_a_node_whose_share_has_failed_denies_the_partition_that_it_claims() -> None:
     """It would never release it: others have to seal its journal."""
     store = SlowToClaim()
     async with clusters.a_cluster(store) as cluster:
@@ -79,7 +79,7 @@ async def test_who_claims_in_a_share_that_has_failed_denies_it() -> None:
         assert said is ReleaseSaid.NOT_MINE
 
 
-async def test_who_is_releasing_it_already_does_not_deny_it_before_that_is_done() -> None:
+async def test_a_node_does_not_deny_a_partition_before_its_release_is_done() -> None:
     async with clusters.a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("counts", partitions=1)
@@ -103,7 +103,7 @@ async def test_who_is_releasing_it_already_does_not_deny_it_before_that_is_done(
         assert first == [ReleaseSaid.RELEASED]
 
 
-async def test_who_claims_it_again_does_not_deny_it() -> None:
+async def test_a_node_that_claims_a_partition_again_does_not_deny_it() -> None:
     store = SlowToClaim()
     store.deaf = False
     async with clusters.a_cluster(store) as cluster:

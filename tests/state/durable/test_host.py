@@ -90,7 +90,7 @@ async def test_a_member_that_leaves_or_drains_gives_everything_up_and_goes_on_se
         assert await keyspace.get_many(["drained", "left"]) == {"drained": 1, "left": 1}
 
 
-async def test_what_a_killed_member_had_is_taken_over_and_its_return_takes_only_its_share() -> None:
+async def test_partitions_of_a_killed_member_are_taken_over_and_it_returns_to_its_share() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         await cluster.start("b")
@@ -189,7 +189,7 @@ class StoreWithARival(MemoryStore):
         return super().get(key)
 
 
-async def test_who_hears_of_a_later_claim_while_it_claims_does_not_hold_on_to_its_own() -> None:
+async def test_a_claiming_node_that_hears_of_a_later_claim_does_not_insist_on_its_own() -> None:
     store = StoreWithARival()
     async with a_cluster(store) as cluster:
         a = await cluster.start("a")
@@ -274,7 +274,7 @@ def lose(host: DurableHost, partition: Partition, to: str) -> None:
     host.writer.carry_out()
 
 
-async def test_who_drops_a_keyspace_and_who_joins_a_little_later_are_no_strangers(
+async def test_a_node_that_drops_a_keyspace_and_one_that_joins_later_are_not_strangers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with a_cluster() as cluster:

@@ -222,7 +222,7 @@ async def test_a_store_that_fails_for_a_while_only_delays_who_acquires(verb: str
         assert await total(second) == 1
 
 
-async def test_who_acquires_gives_up_when_the_store_is_in_trouble_for_long() -> None:
+async def test_a_new_owner_gives_up_if_the_store_is_in_trouble_for_long() -> None:
     async with a_bench() as bench:
         bench.store.inject(StoreFault.FAILS, verb="list", count=1_000)
         partition = bench.node("a").partition()
@@ -238,7 +238,7 @@ async def test_who_acquires_gives_up_when_the_store_is_in_trouble_for_long() -> 
 
 
 async def test_a_claim_is_pursued_however_long_the_store_fails() -> None:
-    """If it took effect, nobody else could tell."""
+    """If it took effect, no other node could tell."""
     async with a_bench() as bench:
         partition = bench.node("a").partition()
         bench.store.inject(StoreFault.FAILS, count=30)
@@ -400,7 +400,7 @@ async def test_writes_and_reads_that_wait_are_done_after_the_next_claim_in_their
         assert bench.node("a").told == [("fenced", [0], "z"), ("claimed again", 0, 2)]
 
 
-async def test_what_waits_for_a_claim_that_another_node_wins_is_refused() -> None:
+async def test_writes_that_wait_for_a_claim_that_another_node_wins_are_refused() -> None:
     async with a_bench() as bench:
         old = await bench.online("a")
         await bench.online("b")
@@ -420,9 +420,7 @@ async def test_what_waits_for_a_claim_that_another_node_wins_is_refused() -> Non
         assert ended == ["partition 0 has left this node"] * 5
 
 
-async def test_who_was_fenced_and_cannot_know_of_a_write_says_that_it_may_have_taken_effect() -> (
-    None
-):
+async def test_a_fenced_owner_that_cannot_know_of_a_write_says_it_may_have_taken_effect() -> None:
     """A seal where others have deleted what was there, as the mark beyond it shows."""
     async with a_bench() as bench:
         partition, other = await bench.online("a", 0), await bench.online("a", 1)
@@ -476,7 +474,7 @@ async def test_an_owner_that_lives_is_not_replaced() -> None:
 
 
 async def test_a_refused_write_is_answered_by_what_is_true_now() -> None:
-    """A condition is not decided upon by an owner that was replaced."""
+    """An owner that was replaced does not decide on a condition."""
     async with a_bench() as bench:
         old = await bench.online("a")
         await old.write([add(1)])
@@ -545,7 +543,7 @@ async def test_a_handoff_loses_and_doubles_nothing_of_what_is_written_meanwhile(
         assert await total(target) == 60
 
 
-async def test_what_was_queued_before_a_release_is_done_and_what_comes_later_is_refused() -> None:
+async def test_writes_queued_before_a_release_are_done_and_later_ones_are_refused() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a", group_writes_max=1)
         ended: dict[int, str] = {}
@@ -607,7 +605,7 @@ async def test_a_release_that_met_a_seal_is_done_after_the_next_claim() -> None:
 
 
 def has_let_go(bench: Bench, number: int) -> bool:
-    """Whether node a neither has a partition nor claims it."""
+    """Whether node a neither has nor claims the partition *number*."""
     writer = bench.node("a").writer
     journal = writer.journal
     return writer.ownership.is_settled(number, journal.name)
@@ -643,7 +641,7 @@ async def test_the_release_of_what_was_given_up_is_repeated_until_there_is_room(
         assert isinstance(await acquire(target, nobody), Taken)
 
 
-async def test_what_is_still_being_released_here_is_waited_for_before_it_comes_back() -> None:
+async def test_a_partition_comes_back_only_after_its_release_here_is_done() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
         await partition.write([add(1)])
@@ -658,7 +656,7 @@ async def test_what_is_still_being_released_here_is_waited_for_before_it_comes_b
         assert await total(wanted_again) == 1
 
 
-async def test_what_came_back_is_not_released_by_what_was_left_of_its_first_stay() -> None:
+async def test_a_partition_that_came_back_is_not_released_by_its_first_stay() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
         bench.store.inject(StoreFault.FULL, count=2)
@@ -700,7 +698,7 @@ async def test_a_claim_on_its_way_is_pursued_though_nobody_wants_it_and_then_rel
         assert fact.epoch == 2
 
 
-async def test_what_was_given_up_while_it_was_claimed_again_is_released_then() -> None:
+async def test_a_partition_given_up_while_it_was_claimed_again_is_released_then() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
         await seal(bench, "a")
@@ -728,7 +726,7 @@ class WithoutClaims(MemoryStore):
         return super().put_if_absent(key, value)
 
 
-async def test_what_waits_for_a_claim_hears_at_once_that_its_partition_was_given_up() -> None:
+async def test_writes_that_wait_for_a_claim_end_when_their_partition_is_given_up() -> None:
     store = WithoutClaims()
     async with a_bench(store) as bench:
         partition = await bench.online("a")
@@ -753,7 +751,7 @@ async def test_what_waits_for_a_claim_hears_at_once_that_its_partition_was_given
         assert partition.presence is Presence.LOST
 
 
-async def test_what_was_given_up_and_met_a_seal_is_claimed_only_to_be_released() -> None:
+async def test_a_partition_given_up_that_met_a_seal_is_claimed_only_to_be_released() -> None:
     async with a_bench() as bench:
         unwanted, other = await bench.online("a", 0), await bench.online("a", 1)
         await unwanted.write([add(1)])
@@ -937,7 +935,7 @@ class EntriesOn(MemoryEntries):
         super().write(changed, deleted)
 
 
-async def test_who_cannot_take_in_what_was_written_fails_to_acquire_and_can_try_again() -> None:
+async def test_a_new_owner_without_space_for_the_entries_fails_and_can_try_again() -> None:
     async with a_bench() as bench:
         first = await bench.online("a")
         for number in range(5):
@@ -984,7 +982,7 @@ async def test_a_write_that_cannot_be_applied_is_acknowledged_and_its_partition_
         assert await total(other) == 1
 
 
-async def test_what_waits_for_a_partition_whose_state_has_failed_is_refused() -> None:
+async def test_requests_that_wait_for_a_partition_whose_state_has_failed_are_refused() -> None:
     async with a_bench(DistantStore()) as bench:
         disk = Disk(full=False)
         partition = await bench.node("a", group_writes_max=1).online(0, EntriesOn(disk))
@@ -1023,7 +1021,7 @@ async def result_of(begin: Callable[..., object], asked: object, **options: bool
     return result
 
 
-async def test_who_has_no_task_has_the_results_of_those_who_have() -> None:
+async def test_a_caller_without_a_task_gets_the_same_results_as_one_with_a_task() -> None:
     async with a_bench(DistantStore()) as bench:
         partition = await bench.online("a")
 
@@ -1045,7 +1043,7 @@ def fail(_: object) -> None:
     pytest.fail("the result was there")
 
 
-async def test_who_has_no_task_hears_that_the_store_fails() -> None:
+async def test_a_caller_without_a_task_is_told_that_the_store_fails() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
         bench.store.inject(StoreFault.FAILS, verb="get")
@@ -1054,7 +1052,7 @@ async def test_who_has_no_task_hears_that_the_store_fails() -> None:
         assert await result_of(partition.begin_read, len, stale=False) == 0
 
 
-async def test_what_no_task_will_do_is_refused_and_not_queued(
+async def test_a_request_that_no_task_will_do_is_refused_and_not_queued(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with a_bench() as bench:

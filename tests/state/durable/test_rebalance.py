@@ -147,7 +147,7 @@ async def test_of_two_at_once_one_is_refused() -> None:
         assert set(outcomes) == {2, RebalanceUnderWay}
 
 
-async def test_what_is_balanced_stays_as_it_is() -> None:
+async def test_a_balanced_keyspace_stays_as_it_is() -> None:
     async with a_cluster() as cluster:
         nodes, _ = await the_example(cluster)
 

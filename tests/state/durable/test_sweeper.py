@@ -54,7 +54,7 @@ def slots_in(store: Store, name: str) -> list[int]:
     return slots
 
 
-async def test_what_later_owners_have_covered_of_other_journals_is_deleted() -> None:
+async def test_slots_that_later_owners_have_covered_are_deleted() -> None:
     async with a_bench() as bench:
         for number in range(3):
             former = await bench.online("a", number)
@@ -73,7 +73,7 @@ async def test_what_later_owners_have_covered_of_other_journals_is_deleted() -> 
         assert await total(third) == 1
 
 
-async def test_what_nobody_has_covered_stays() -> None:
+async def test_slots_that_nobody_has_covered_stay() -> None:
     async with a_bench() as bench:
         former = await bench.online("a", 0)
         await former.write([add(1)])
@@ -161,7 +161,7 @@ async def test_the_journal_of_a_member_that_has_left_is_gone_after_a_while() -> 
         assert await keyspace.get_many(values) == values
 
 
-async def test_what_was_trimmed_up_to_its_seal_is_not_looked_at_again() -> None:
+async def test_a_journal_trimmed_up_to_its_seal_is_not_looked_at_again() -> None:
     async with a_bench() as bench:
         for number in range(10):
             partition = await bench.online(f"n{number}")
@@ -178,7 +178,7 @@ async def test_what_was_trimmed_up_to_its_seal_is_not_looked_at_again() -> None:
         assert (calls["list"], calls["get"]) == (before[0] + 1, before[1])
 
 
-async def test_who_is_not_to_sweep_does_not_and_trouble_is_logged_and_ends_nothing(
+async def test_a_node_sweeps_only_in_its_turn_and_logs_trouble_without_ending(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with a_bench() as bench:

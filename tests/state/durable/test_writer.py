@@ -111,7 +111,7 @@ async def test_a_checkpoint_that_is_not_known_to_be_there_covers_nothing() -> No
         assert partition.behind == 1
 
 
-async def test_what_could_not_be_deleted_is_deleted_with_the_next_mark() -> None:
+async def test_slots_that_could_not_be_deleted_are_deleted_with_the_next_mark() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
         await partition.write([add(1)])
@@ -170,7 +170,7 @@ async def test_a_partition_that_is_read_while_it_is_trimmed_misses_nothing() -> 
         assert await total(target) == 30
 
 
-async def test_what_a_fence_left_in_the_former_journal_is_not_trimmed_by_its_owner() -> None:
+async def test_an_owner_does_not_trim_what_a_fence_left_in_its_former_journal() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
         await partition.write([add(1)])
@@ -205,7 +205,7 @@ async def test_an_epoch_is_settled_here_once_nothing_of_it_is_on_its_way() -> No
 
 
 async def test_an_epoch_is_not_settled_while_it_is_claimed_again() -> None:
-    """The claim may be there already: who asked for a release would seal the new journal."""
+    """The claim may be there already: a peer that asks for a release would seal the new journal."""
     async with a_bench() as bench:
         partition = await bench.online("a")
         writer = bench.node("a").writer
@@ -223,7 +223,7 @@ async def test_an_epoch_is_not_settled_while_it_is_claimed_again() -> None:
         assert partition.presence is Presence.OWNED
 
 
-async def test_who_waits_for_a_claim_after_a_fence_is_told_of_its_end() -> None:
+async def test_partitions_that_wait_for_a_claim_after_a_fence_are_told_of_its_end() -> None:
     async with a_bench() as bench:
         partition, other = await bench.online("a", 0), await bench.online("a", 1)
         await bench.online("b", 0)
@@ -259,7 +259,7 @@ async def test_recoveries_read_each_slot_of_a_journal_once_for_all_of_them() -> 
         assert [await total(partition) for partition in found] == [5] * 8
 
 
-async def test_who_takes_partitions_over_seals_their_journal_once_and_tells() -> None:
+async def test_a_node_that_takes_over_partitions_seals_their_journal_once_and_reports_it() -> None:
     store = RecordingStore()
     async with a_bench(store) as bench:
         for number in range(4):
@@ -308,7 +308,7 @@ async def test_a_writer_without_jobs_does_nothing() -> None:
         assert sum(bench.store.calls.values()) == 0
 
 
-async def test_who_hangs_up_leaves_the_others_their_answers() -> None:
+async def test_a_caller_that_hangs_up_leaves_the_others_their_answers() -> None:
     async with a_bench(DistantStore()) as bench:
         partition = await bench.online("a")
         bench.store.inject(StoreFault.FAILS, count=3)
@@ -498,7 +498,7 @@ class WithoutCheckpoints(MemoryStore):
         return super().put_if_absent(key, value)
 
 
-async def test_what_fails_beside_the_commits_is_no_trouble_of_theirs() -> None:
+async def test_a_failure_beside_the_commits_does_not_trouble_them() -> None:
     async with a_bench(WithoutCheckpoints()) as bench:
         partition = await bench.online("a")
         writer = bench.node("a").writer

@@ -79,7 +79,7 @@ async def contents(keyspace: Keyspace) -> dict[str, Value]:
     return {key: value async for key, value in keyspace.scan()}
 
 
-async def test_what_is_staged_is_seen_once_it_was_committed_and_applied() -> None:
+async def test_staged_rows_are_seen_once_they_were_committed_and_applied() -> None:
     async with members("a", "b") as (_, nodes, keyspace):
         jobs = jobs_of(nodes[0])
         await staged(jobs, "t0", a_file({"x": 1}), a_file({"y": 2}))
@@ -173,9 +173,7 @@ async def test_an_attempt_that_is_not_finished_cannot_be_committed() -> None:
         assert await jobs.decision(JOB) is None
 
 
-async def test_who_decides_too_late_hears_of_the_first_decision_though_its_attempts_are_gone() -> (
-    None
-):
+async def test_a_late_driver_hears_of_the_first_decision_though_its_attempts_are_gone() -> None:
     store = MemoryStore()
     async with a_cluster(store) as cluster:
         node = await cluster.start("a")
@@ -421,7 +419,7 @@ async def test_arguments_that_are_no_values_are_refused_and_all_other_rows_appli
 
 
 @pytest.mark.parametrize("value", [NO_VALUE, TWICE])
-async def test_what_was_put_and_is_no_value_refuses_requests_and_rows_of_later_jobs(
+async def test_an_unreadable_value_refuses_requests_and_rows_of_later_jobs(
     value: bytes,
 ) -> None:
     async with members("a", "b") as (_, nodes, keyspace):
@@ -493,7 +491,7 @@ async def test_each_column_may_have_its_aggregation() -> None:
         (a_file({"x": 1}).replace(b"put", b"pot"), "checksum"),
     ],
 )
-async def test_what_is_no_stage_file_is_not_kept(file: bytes, why: str) -> None:
+async def test_a_malformed_stage_file_is_not_kept(file: bytes, why: str) -> None:
     async with members("a") as (cluster, nodes, _keyspace):
         jobs = jobs_of(nodes[0])
 

@@ -117,7 +117,7 @@ def test_of_two_drivers_that_find_all_they_need_one_decides_and_its_attempts_cou
 
 
 class Overtaken(MemoryStore):
-    """While *prefix* is listed by who is slow, the others do what is to be done."""
+    """While a slow node lists *prefix*, the others do what is to be done."""
 
     def __init__(self, prefix: str, others: Callable[[], object]) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Overtaken(MemoryStore):
         return found
 
 
-def test_who_forgets_a_job_slowly_leaves_alone_who_has_its_name_by_then() -> None:
+def test_a_node_that_forgets_a_job_slowly_leaves_alone_the_next_job_of_that_name() -> None:
     def others() -> None:
         jobs.retire(OLD_DAY)
         jobs.decide("j", committed(NEW_DAY))
@@ -145,7 +145,7 @@ def test_who_forgets_a_job_slowly_leaves_alone_who_has_its_name_by_then() -> Non
     assert jobs.decision("j") == committed(NEW_DAY)
 
 
-def test_who_forgets_what_was_never_decided_leaves_alone_a_decision_made_meanwhile() -> None:
+def test_a_node_that_forgets_an_undecided_job_leaves_alone_a_decision_made_meanwhile() -> None:
     def others() -> None:
         jobs.decide("j", committed(NEW_DAY))
 

@@ -82,7 +82,7 @@ async def contents(keyspace: Keyspace) -> dict[str, Value]:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_what_was_committed_is_applied_without_its_driver() -> None:
+async def test_a_committed_job_is_applied_without_its_driver() -> None:
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a", "b")
         await committed(jobs, a_file(ONES, operation="add"))
@@ -157,7 +157,7 @@ async def test_one_job_that_is_damaged_keeps_no_other_from_being_applied() -> No
         assert await contents(keyspace) == ONES
 
 
-async def test_what_nobody_committed_for_a_day_is_aborted_and_deleted() -> None:
+async def test_a_job_that_nobody_committed_for_a_day_is_aborted_and_deleted() -> None:
     async with a_cluster() as cluster:
         _keyspace, jobs = await a_keyspace(cluster, "a")
         stage_at(jobs, cluster, "t0", now_ms() - LONG_AGO_MS)
@@ -215,7 +215,7 @@ async def test_of_a_job_that_is_forgotten_no_partition_is_known_as_done() -> Non
         assert jobs.store.marked(keys.done) == set()
 
 
-async def test_what_is_old_and_not_applied_yet_is_not_forgotten() -> None:
+async def test_an_old_job_that_is_not_applied_yet_is_not_forgotten() -> None:
     async with a_cluster() as cluster:
         keyspace, jobs = await a_keyspace(cluster, "a")
         await staged(jobs, "t0", a_file(ONES))

@@ -1,4 +1,4 @@
-"""What stands in a journal and beside it as bytes: what was damaged is never taken."""
+"""The records of a journal and beside it as bytes: a damaged one is never accepted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ SAMPLES: tuple[tuple[bytes, Decode, str, object], ...] = (
 
 
 @pytest.mark.parametrize(("value", "decode", "key", "sample"), SAMPLES)
-def test_what_was_written_is_read(value: bytes, decode: Decode, key: str, sample: object) -> None:
+def test_a_written_record_is_read_back(
+    value: bytes, decode: Decode, key: str, sample: object
+) -> None:
     assert decode(value, key) == sample
 
 
@@ -72,7 +74,7 @@ def test_every_flipped_bit_of_every_byte_is_noticed(
 
 
 @pytest.mark.parametrize(("value", "decode", "key", "sample"), SAMPLES)
-def test_what_was_torn_off_or_added_to_is_noticed(
+def test_a_torn_or_extended_record_is_noticed(
     value: bytes, decode: Decode, key: str, sample: object
 ) -> None:
     for size in range(len(value)):
@@ -99,7 +101,7 @@ def test_what_was_torn_off_or_added_to_is_noticed(
         (encode_mark(MARKS[1], MARK_KEY), decode_mark, KEYSPACE.journal("other").mark(5)),
     ],
 )
-def test_what_stands_at_the_place_of_another_one_is_noticed(
+def test_a_record_at_the_place_of_another_one_is_noticed(
     value: bytes, decode: Decode, other: str
 ) -> None:
     with pytest.raises(StateDamaged, match=f"{other}.*under another key"):
@@ -133,7 +135,7 @@ def test_a_kind_of_record_that_is_not_known_is_of_a_newer_version() -> None:
         decode_record(value, SLOT_KEY)
 
 
-def test_what_a_newer_version_says_besides_is_ignored() -> None:
+def test_additional_fields_of_a_newer_version_are_ignored() -> None:
     rows = [[3, 2, BODY, "more"], [4, 1, None, "b", "more"]]
     record = encode_value("msgpack", ["group", rows, "more"])
     seal = encode_value("msgpack", ["seal", "b", "more"])

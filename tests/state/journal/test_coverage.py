@@ -33,7 +33,7 @@ def test_a_later_checkpoint_that_is_known_is_never_replaced() -> None:
     assert snapshots.older(Slot(2, 7)) == (Slot(1, 1),)
 
 
-def test_what_was_deleted_is_no_foundation_any_more() -> None:
+def test_a_deleted_checkpoint_is_no_longer_a_foundation() -> None:
     snapshots = Snapshots({Slot(1, 1)}, {Slot(1, 1)})
     snapshots.deleted([Slot(1, 1)])
 
@@ -64,7 +64,7 @@ def test_the_mark_is_where_the_first_uncovered_entry_is() -> None:
     assert coverage.mark_at(10, [holding(), holding(7, 9), holding(8)]) == 7
 
 
-def test_what_was_released_holds_the_mark_back_until_a_checkpoint_of_a_later_epoch() -> None:
+def test_a_released_partition_holds_the_mark_back_until_a_checkpoint_of_a_later_epoch() -> None:
     coverage = Coverage("j")
     coverage.parted[0, 3] = 4
 
@@ -114,7 +114,7 @@ def test_a_mark_stays_what_it_was_when_more_is_covered() -> None:
     assert mark == Mark({0: Slot(1, 1)})
 
 
-def test_what_is_below_the_mark_is_deleted_once_and_lower_marks_with_it() -> None:
+def test_slots_below_the_mark_are_deleted_once_and_lower_marks_with_them() -> None:
     coverage = Coverage("j")
     coverage.mark(3)
     first = coverage.marked_at(3)
@@ -126,7 +126,7 @@ def test_what_is_below_the_mark_is_deleted_once_and_lower_marks_with_it() -> Non
     assert coverage.marked == 8
 
 
-def test_what_could_not_be_deleted_is_deleted_with_the_next_mark() -> None:
+def test_slots_that_could_not_be_deleted_are_deleted_with_the_next_mark() -> None:
     coverage = Coverage("j")
     coverage.mark(3)
     coverage.marked_at(3)  # and the deletion fails

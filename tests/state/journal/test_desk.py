@@ -136,7 +136,7 @@ def errors_of(*jobs: Job) -> list[type[KeyspaceError] | None]:
 # Groups.
 
 
-def test_what_waits_goes_in_one_group_whatever_its_partitions() -> None:
+def test_waiting_jobs_go_in_one_group_whatever_their_partitions() -> None:
     office = Office()
     jobs = [
         office.write(2, add(1)),
@@ -195,7 +195,7 @@ def test_where_nothing_waits_there_is_no_step() -> None:
     assert office.begin() == []
 
 
-def test_what_comes_while_a_group_is_on_its_way_goes_with_the_next() -> None:
+def test_jobs_that_come_while_a_group_is_on_its_way_go_with_the_next() -> None:
     office = Office()
     first = office.write(0, add(1))
     effects = office.begin()
@@ -370,7 +370,7 @@ def test_jobs_of_a_partition_that_is_coming_wait_in_their_order() -> None:
     assert office.places[2].writes_count == 1
 
 
-def test_what_waits_for_a_partition_that_was_lost_is_refused() -> None:
+def test_jobs_that_wait_for_a_lost_partition_are_refused() -> None:
     office = Office(2)
     office.places.append(Place(2, Presence.RECLAIMING))
     jobs = [office.write(2, add(1)), office.read(2)]
@@ -484,7 +484,7 @@ def test_a_release_for_which_there_is_no_room_leaves_the_partition_online() -> N
 # Fences.
 
 
-def test_what_met_a_true_seal_waits_and_is_done_after_the_next_claim() -> None:
+def test_jobs_that_met_a_true_seal_wait_and_are_done_after_the_next_claim() -> None:
     office = Office()
     jobs = [office.write(0, add(1)), office.write(1, add(2)), office.release(1)]
     read = office.read(0)
@@ -510,7 +510,7 @@ def test_what_met_a_true_seal_waits_and_is_done_after_the_next_claim() -> None:
     ]
 
 
-def test_what_waits_after_a_fence_counts_as_waiting_and_has_no_outcome() -> None:
+def test_writes_that_wait_after_a_fence_count_as_waiting_and_have_no_outcome() -> None:
     office = Office(queue_writes_max=3)
     job = office.write(0, add(1), add(2))
     effects = office.begin()

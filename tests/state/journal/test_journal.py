@@ -341,7 +341,9 @@ def test_an_owner_that_was_sealed_learns_it_by_reading_and_is_back_with_one_put_
     assert a.store.claims[0, 2].owner == "b"
 
 
-def test_what_was_claimed_again_goes_on_with_the_state_that_it_had(a: Node, b: Node) -> None:
+def test_a_partition_that_was_claimed_again_goes_on_with_the_state_that_it_had(
+    a: Node, b: Node
+) -> None:
     a.acquires(0, 1)
     a.group({0: "x", 1: "y"})
     b.acquires(1, take=True)
@@ -357,7 +359,7 @@ def test_what_was_claimed_again_goes_on_with_the_state_that_it_had(a: Node, b: N
     assert c.bodies(0) == ["x", "z"]
 
 
-def test_what_was_lost_after_a_seal_has_an_empty_fold(a: Node, b: Node) -> None:
+def test_a_partition_lost_after_a_seal_has_an_empty_fold(a: Node, b: Node) -> None:
     a.acquires(0)
     a.commit("x")
     b.acquires(0, take=True)
@@ -512,7 +514,7 @@ def test_a_claim_after_a_fence_of_unknown_outcome_is_repeated(a: Node, b: Node) 
     assert not a.journal.reclaims(0)
 
 
-def test_who_took_the_claim_is_asked_until_it_is_known(a: Node, b: Node) -> None:
+def test_the_loser_of_a_claim_asks_until_it_knows_the_winner(a: Node, b: Node) -> None:
     a.acquires(0)
     b.acquires(0, take=True)
     look = only(a.journal.read(), fx.GetSlot)
@@ -588,7 +590,7 @@ def test_each_fence_gives_the_journal_a_name_that_was_never_used(a: Node, b: Nod
     assert a.journal.held[0].epoch == 4
 
 
-def test_what_is_held_must_not_be_held_twice(a: Node) -> None:
+def test_a_partition_must_not_be_held_twice(a: Node) -> None:
     a.acquires(0)
 
     with pytest.raises(AssertionError):
@@ -733,7 +735,7 @@ def test_a_checkpoint_is_finished_after_its_partition_has_left(a: Node) -> None:
 def test_a_checkpoint_that_a_fence_outlived_is_the_base_of_the_next_claim_but_no_foundation(
     a: Node, b: Node
 ) -> None:
-    """Its epoch has ended: whoever goes on with it may delete it."""
+    """Its epoch has ended: the node that goes on with it may delete it."""
     a.acquires(0, 1)
     a.commit("x")
     put = only(a.journal.checkpoint(0, a.journal.position(0)), fx.PutCheckpoint)
@@ -795,7 +797,7 @@ def test_a_checkpoint_whose_outcome_is_open_is_deleted_by_the_next(a: Node) -> N
     assert a.store.checkpoints == {(0, Slot(1, 2)): ("x", "y")}
 
 
-def test_who_takes_over_deletes_the_checkpoints_of_former_owners(a: Node, b: Node) -> None:
+def test_a_new_owner_deletes_the_checkpoints_of_former_owners(a: Node, b: Node) -> None:
     a.acquires(0)
     a.commit("x")
     a.checkpoint()
@@ -837,7 +839,9 @@ def test_a_partition_without_a_checkpoint_of_its_epoch_is_bare_unless_it_is_its_
     assert not b.journal.is_bare(0)
 
 
-def test_what_a_fence_has_left_in_a_former_journal_makes_partitions_bare(a: Node, b: Node) -> None:
+def test_records_that_a_fence_left_in_a_former_journal_make_partitions_bare(
+    a: Node, b: Node
+) -> None:
     a.acquires(0, 1)
     a.commit("x")
     a.checkpoint()
@@ -901,7 +905,7 @@ def test_a_mark_that_is_there_already_will_do(a: Node) -> None:
     assert a.store.slots_of("a1") == []
 
 
-def test_what_no_checkpoint_covers_is_kept_with_all_behind_it(a: Node) -> None:
+def test_a_slot_that_no_checkpoint_covers_is_kept_with_all_behind_it(a: Node) -> None:
     a.acquires(0, 1)
     a.group({0: "x"})
     a.group({1: "y"})
@@ -956,7 +960,7 @@ def test_lower_marks_are_deleted_and_the_highest_never(a: Node) -> None:
     assert a.store.marks == {("a1", 4): Mark({0: Slot(1, 3)})}
 
 
-def test_what_could_not_be_deleted_is_deleted_with_the_next_mark(a: Node) -> None:
+def test_slots_that_could_not_be_deleted_are_deleted_with_the_next_mark(a: Node) -> None:
     a.acquires(0)
     a.commit("x")
     a.checkpoint()
@@ -1013,8 +1017,8 @@ def test_a_release_is_kept_until_a_checkpoint_of_a_later_epoch_is_listed(a: Node
     assert a.store.marks["a1", 4] == Mark({0: Slot(2, 0), 1: Slot(1, 3)})
 
 
-def test_what_was_written_before_a_release_is_kept_with_it(a: Node, b: Node) -> None:
-    """Its later owner covers both, or nobody."""
+def test_writes_before_a_release_are_kept_with_it(a: Node, b: Node) -> None:
+    """Its later owner covers both, or no node does."""
     a.acquires(0)
     a.commit("x")
     a.group({0: Release("b")})
@@ -1084,7 +1088,7 @@ def test_a_partition_that_came_back_with_a_later_checkpoint_of_another_covers_it
     assert a.store.marks["a1", 3] == Mark({0: Slot(2, 0)})
 
 
-def test_what_a_recovery_read_of_our_own_journal_is_kept_until_it_is_covered(store: Store) -> None:
+def test_slots_of_our_own_journal_that_a_recovery_read_are_kept_until_covered(store: Store) -> None:
     """A claim was lost on its way, and groups of others went on."""
     a = Node("a", store)
     a.acquires(1)
@@ -1153,7 +1157,7 @@ def test_one_trim_at_a_time_is_on_its_way(a: Node) -> None:
 # Leaving without a release.
 
 
-def test_what_is_left_without_a_release_stays_open_and_keeps_its_slots(a: Node) -> None:
+def test_a_partition_left_without_a_release_stays_open_and_keeps_its_slots(a: Node) -> None:
     a.acquires(0, 1)
     a.group({0: "x", 1: "y"})
     a.checkpoint(1)
@@ -1168,7 +1172,7 @@ def test_what_is_left_without_a_release_stays_open_and_keeps_its_slots(a: Node) 
     assert sorted(a.store.claims) == [(0, 1), (1, 1)]
 
 
-def test_what_came_back_after_it_was_left_is_covered_by_its_checkpoint(a: Node) -> None:
+def test_a_partition_that_came_back_after_it_was_left_is_covered_by_its_checkpoint(a: Node) -> None:
     a.acquires(0)
     a.commit("x")
     a.journal.leave(0)
@@ -1194,7 +1198,7 @@ def test_a_group_of_what_was_left_meanwhile_is_kept_until_others_cover_it(a: Nod
     assert a.store.slots["a1", 1] == Group((Entry(0, 1, "x"), Entry(1, 1, "y")))
 
 
-def test_what_comes_back_while_its_group_is_on_its_way_has_it_once(a: Node) -> None:
+def test_a_partition_that_comes_back_while_its_group_is_on_its_way_has_it_once(a: Node) -> None:
     a.acquires(0)
     put = only(a.journal.commit({0: "x"}), fx.PutSlot)
     a.journal.leave(0)

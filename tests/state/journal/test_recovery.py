@@ -71,7 +71,7 @@ def test_the_next_try_goes_on_where_the_last_one_stopped(a: Node, b: Node) -> No
     assert min(slots) == 3
 
 
-def test_what_was_followed_is_not_read_again(a: Node, b: Node) -> None:
+def test_slots_that_were_followed_are_not_read_again(a: Node, b: Node) -> None:
     a.acquires(0)
     a.commit("x", "y")
     followed = b.follow()
@@ -86,7 +86,7 @@ def test_what_was_followed_is_not_read_again(a: Node, b: Node) -> None:
     assert min(r.slot for r in b.asked if isinstance(r, fx.GetSlot)) == 3
 
 
-def test_what_was_known_before_is_neither_fetched_nor_listed_a_second_time(
+def test_records_known_before_are_neither_fetched_nor_listed_a_second_time(
     a: Node, b: Node
 ) -> None:
     a.acquires(0)
@@ -349,7 +349,7 @@ def test_of_a_journal_only_the_entries_of_this_partition_and_epoch_count(a: Node
     assert c.bodies(1) == ["other", "another"]
 
 
-def test_what_follows_the_release_of_an_epoch_does_not_count(a: Node, b: Node) -> None:
+def test_writes_after_the_release_of_an_epoch_do_not_count(a: Node, b: Node) -> None:
     a.acquires(0)
     a.group({0: Release("b")})
     a.store.slots["a1", 2] = group((0, 1, "too late"))
@@ -605,7 +605,7 @@ def test_a_claim_that_is_not_known_is_pursued_and_nothing_can_drop_it(a: Node) -
     assert a.run(recovery, [again]) == [fx.Acquired(0, 1)]
 
 
-def test_who_loses_the_claim_learns_who_won_and_goes_on_with_what_it_has_read(
+def test_the_loser_of_a_claim_learns_who_won_and_goes_on_with_what_it_has_read(
     a: Node, b: Node, c: Node
 ) -> None:
     a.acquires(0)
@@ -764,7 +764,7 @@ def test_the_group_under_way_is_not_read_for_the_journal_applies_it(a: Node) -> 
     assert a.bodies(1) == ["y"]
 
 
-def test_what_a_former_try_still_has_is_waited_for(a: Node) -> None:
+def test_a_recovery_waits_for_what_a_former_attempt_still_has(a: Node) -> None:
     """It was given up, and its release is not known yet: two states must not be the partition."""
     a.acquires(0)
     a.commit("x")
@@ -796,7 +796,9 @@ def a_round(node: Node, recovery: Recovery, look: fx.ListPartition) -> list[fx.E
     return queue
 
 
-def test_what_is_being_claimed_again_after_a_fence_is_waited_for(a: Node, b: Node) -> None:
+def test_a_recovery_waits_for_a_partition_being_claimed_again_after_a_fence(
+    a: Node, b: Node
+) -> None:
     a.acquires(0, 1)
     a.commit("x")
     b.acquires(1, take=True)
@@ -954,7 +956,7 @@ def test_checkpoints_are_listed_again_after_the_marks_for_a_mark_says_that_they_
     assert b.bodies() == ["x"]
 
 
-def test_who_was_overtaken_while_it_read_starts_over_from_the_newest_checkpoint(
+def test_a_reader_overtaken_while_it_read_starts_over_from_the_newest_checkpoint(
     a: Node, b: Node, c: Node
 ) -> None:
     a.acquires(0)
@@ -1064,7 +1066,7 @@ def about_to_look_behind_a_seal(a: Node, b: Node) -> tuple[Recovery, fx.GetSlot]
     return recovery, look
 
 
-def test_what_was_deleted_behind_a_seal_is_no_sign_that_the_seal_is_true(a: Node, b: Node) -> None:
+def test_slots_deleted_behind_a_seal_are_not_a_sign_that_the_seal_is_true(a: Node, b: Node) -> None:
     recovery, look = about_to_look_behind_a_seal(a, b)
     a.checkpoint()
     a.trim()
@@ -1076,7 +1078,7 @@ def test_what_was_deleted_behind_a_seal_is_no_sign_that_the_seal_is_true(a: Node
     assert b.journal.ends == {"a1": 4}
 
 
-def test_what_is_behind_a_seal_has_to_be_read_before_the_seal_is_judged(a: Node, b: Node) -> None:
+def test_slots_behind_a_seal_have_to_be_read_before_the_seal_is_judged(a: Node, b: Node) -> None:
     recovery, look = about_to_look_behind_a_seal(a, b)
 
     again = only(recovery.answered(look.id, StoreAnswer.FAILED), fx.GetSlot)
@@ -1105,7 +1107,7 @@ def test_a_seal_is_not_judged_before_its_journal_is_listed(a: Node, b: Node) -> 
     assert b.journal.ends == {"a1": 2}
 
 
-def test_who_copies_notices_a_lost_group_and_who_follows_stops_before_it(
+def test_a_copying_reader_notices_a_lost_group_and_a_follower_stops_before_it(
     a: Node, b: Node, c: Node
 ) -> None:
     a.acquires(0)
@@ -1120,7 +1122,7 @@ def test_who_copies_notices_a_lost_group_and_who_follows_stops_before_it(
     assert c.bodies() == []
 
 
-def test_who_may_not_replace_the_owner_notices_a_lost_group_too(a: Node, b: Node) -> None:
+def test_a_node_that_may_not_replace_the_owner_notices_a_lost_group_too(a: Node, b: Node) -> None:
     a.acquires(0)
     a.commit("x", "y", "z")
     del a.store.slots["a1", 1]
@@ -1243,7 +1245,7 @@ def test_a_newer_checkpoint_than_the_one_that_is_named_will_do(a: Node, b: Node)
     assert b.bodies() == ["x", "y"]
 
 
-def test_who_has_folded_what_a_lost_checkpoint_has_goes_on(a: Node, b: Node) -> None:
+def test_a_follower_that_has_folded_all_of_a_lost_checkpoint_goes_on(a: Node, b: Node) -> None:
     a.acquires(0)
     a.commit("x", "y")
     b.follow()
@@ -1303,7 +1305,7 @@ def test_a_lost_claim_is_named_though_only_a_checkpoint_of_its_epoch_says_that_i
 
 
 @pytest.mark.parametrize("key", [("a1", 2), ("a1", 3), (0, 1), (0, Slot(1, 1))])
-def test_what_cannot_be_read_stops_everybody_until_it_can(
+def test_an_unreadable_record_stops_everybody_until_it_can_be_read(
     a: Node, b: Node, key: tuple[object, object]
 ) -> None:
     a.acquires(0)

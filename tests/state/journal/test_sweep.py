@@ -11,7 +11,7 @@ from ringpop_py.state.journal.sweep import Sweep
 from tests.state.journal.journals import Node, Store, group, only
 
 
-def test_what_later_owners_have_covered_is_marked_and_then_deleted(a: Node, b: Node) -> None:
+def test_slots_that_later_owners_have_covered_are_marked_and_then_deleted(a: Node, b: Node) -> None:
     a.acquires(0, 1)
     a.group({0: "x", 1: "y"})
     a.commit("z")

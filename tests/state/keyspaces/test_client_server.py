@@ -112,7 +112,7 @@ async def test_what_is_described_says_who_serves_whoever_is_asked(*, direct: boo
         assert await trio.to_thread.run_sync(work) == {"has"}
 
 
-async def test_who_owns_nothing_is_named_only_if_it_could() -> None:
+async def test_a_member_that_owns_nothing_is_named_only_if_it_could_own() -> None:
     async with with_and_without_a_store() as (has, _):
 
         def work() -> list[str]:

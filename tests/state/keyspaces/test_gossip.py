@@ -56,7 +56,7 @@ async def call(node: Ringpop, peer: Ringpop, endpoint: str, value: object) -> No
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_what_is_no_message_is_refused_and_harms_nothing(endpoint: str) -> None:
+async def test_a_malformed_message_is_refused_and_harms_nothing(endpoint: str) -> None:
     async with a_cluster() as cluster:
         a, b = await cluster.start("a"), await cluster.start("b")
         keyspace = await a.open_keyspace("counts", partitions=4)
@@ -192,7 +192,7 @@ async def test_a_push_that_is_lost_is_made_up_for_at_the_quiet_pace_of_probes() 
                 await trio.sleep(0.01)
 
 
-async def test_what_a_newcomer_without_a_store_has_to_know_it_knows_when_it_is_ready() -> None:
+async def test_a_newcomer_without_a_store_knows_all_keyspaces_when_it_is_ready() -> None:
     async with a_cluster() as cluster:
         a, b = await cluster.start("a"), await cluster.start("b")
         for number in range(3):

@@ -42,7 +42,7 @@ async def test_those_of_the_cluster_in_a_store_are_not_opened(store: MemoryStore
             await keyspaces.open_keyspace("~shuffles", partitions=4)
 
 
-async def test_what_has_a_narrower_type_may_be_put(store: MemoryStore | None) -> None:
+async def test_a_value_of_a_narrower_type_may_be_put(store: MemoryStore | None) -> None:
     items: list[str] = ["tea"]
     prices: dict[str, int] = {"tea": 3}
     async with open_local_keyspaces(store) as local:
@@ -216,7 +216,7 @@ async def test_it_is_opened_as_it_was_created(store: MemoryStore | None) -> None
             await local.open_keyspace("others")
 
 
-async def test_what_is_in_a_store_is_there_for_the_next_process_and_for_a_cluster() -> None:
+async def test_a_stored_value_is_there_for_the_next_process_and_for_a_cluster() -> None:
     store = MemoryStore()
     async with open_local_keyspaces(store) as local:
         await (await local.open_keyspace("counts", partitions=8)).put("k", 1)

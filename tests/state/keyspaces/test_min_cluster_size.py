@@ -49,7 +49,7 @@ async def known_at(node: Ringpop, count: int) -> None:
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("strategy", ["balanced", "average"])
-async def test_what_waits_for_members_that_never_come_is_served_once_an_admin_says_so(
+async def test_a_keyspace_that_waits_for_absent_members_is_served_once_an_admin_says_so(
     strategy: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "ringpop")
@@ -218,7 +218,7 @@ async def test_after_a_drop_the_value_in_code_holds_again() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_what_was_dropped_comes_back_with_the_value_of_the_admin() -> None:
+async def test_a_dropped_keyspace_comes_back_with_the_value_of_the_admin() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         await three(a)
@@ -230,7 +230,7 @@ async def test_what_was_dropped_comes_back_with_the_value_of_the_admin() -> None
 
 
 @pytest.mark.virtual_time
-async def test_what_cannot_be_set_is_refused() -> None:
+async def test_a_wrong_minimum_of_members_is_refused() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         await three(a)

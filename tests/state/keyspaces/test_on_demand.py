@@ -55,7 +55,7 @@ async def test_a_member_loads_keyspaces_when_a_ping_shows_that_others_know_some(
         await b.wait_until(lambda node: node.keyspaces_on_demand.loaded)
 
 
-async def test_what_is_learnt_before_keyspaces_run_is_served_when_they_do() -> None:
+async def test_a_keyspace_learnt_before_keyspaces_run_is_served_when_they_do() -> None:
     async with a_cluster() as cluster:
         (a,) = await cluster.start("a")
 

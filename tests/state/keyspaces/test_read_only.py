@@ -1,4 +1,4 @@
-"""A node whose store takes no more writes: it says so, goes on reading, and others take over."""
+"""A node whose store no longer takes writes says so and goes on reading; others take over."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ async def test_other_members_take_over_by_themselves_until_it_may_write_again() 
 
 
 @pytest.mark.parametrize("drains", [False, True])
-async def test_what_it_is_fenced_from_it_does_not_claim_again(*, drains: bool) -> None:
+async def test_a_node_does_not_claim_again_the_partitions_that_it_is_fenced_from(
+    *, drains: bool
+) -> None:
     async with a_cluster() as cluster:
         mount = Mount(cluster.store)
         a = await cluster.start("a", store=mount)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_what_one_node_puts_another_gets() -> None:
+async def test_a_value_that_one_node_puts_another_gets() -> None:
     async with a_cluster() as cluster:
         a, b = await cluster.start("a"), await cluster.start("b")
         here = await a.open_keyspace("sessions", partitions=8)
@@ -139,7 +139,7 @@ async def test_below_the_minimum_of_members_requests_are_refused_at_once_with_wh
 
 
 @pytest.mark.parametrize("mode", ["durable", "memory"])
-async def test_who_wants_to_wait_for_the_minimum_of_members_can(mode: Mode) -> None:
+async def test_a_caller_can_wait_for_the_minimum_of_members(mode: Mode) -> None:
     async with trio.open_nursery() as nursery, a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("two", partitions=4, min_cluster_size=2, mode=mode)
@@ -161,7 +161,7 @@ async def test_who_wants_to_wait_for_the_minimum_of_members_can(mode: Mode) -> N
         assert await keyspace.get("k") == 1
 
 
-async def test_who_waits_for_a_keyspace_that_is_dropped_is_told() -> None:
+async def test_a_caller_that_waits_for_a_keyspace_is_told_when_it_is_dropped() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("two", partitions=4, min_cluster_size=2)
@@ -173,7 +173,9 @@ async def test_who_waits_for_a_keyspace_that_is_dropped_is_told() -> None:
 
 
 @pytest.mark.parametrize("mode", ["durable", "memory"])
-async def test_what_was_assigned_once_is_served_by_fewer_also_after_a_restart(mode: Mode) -> None:
+async def test_an_assigned_keyspace_is_served_by_fewer_members_even_after_a_restart(
+    mode: Mode,
+) -> None:
     async with a_cluster() as cluster:
         a, *_ = [await cluster.start(name) for name in "abc"]
         keyspace = await a.open_keyspace("three", partitions=4, min_cluster_size=3, mode=mode)
@@ -200,7 +202,7 @@ class Forgetful(MemoryStore):
 
 
 @pytest.mark.parametrize("strategy", ["balanced", "average"])
-async def test_what_the_store_says_was_assigned_is_served_by_the_only_one_left(
+async def test_a_keyspace_assigned_in_the_store_is_served_by_the_only_member_left(
     strategy: str,
 ) -> None:
     store = Forgetful()
@@ -247,7 +249,7 @@ async def test_a_keyspace_cannot_be_opened_as_another_one() -> None:
             await a.open_keyspace("counts", partitions=8)
 
 
-async def test_what_was_dropped_is_served_no_more_and_can_be_made_anew() -> None:
+async def test_a_dropped_keyspace_is_no_longer_served_and_can_be_created_anew() -> None:
     async with a_cluster() as cluster:
         a, b = await cluster.start("a"), await cluster.start("b")
         old = await a.open_keyspace("counts", partitions=4)
@@ -344,7 +346,7 @@ async def test_entries_on_disk_without_what_they_need_are_refused_at_the_start(
 
 
 @pytest.mark.parametrize("key", ["x" * 1_025, "\ud800", ""], ids=["long", "half a pair", "empty"])
-async def test_what_can_be_no_key_is_refused_at_once_wherever_its_owner_is(key: str) -> None:
+async def test_an_impossible_key_is_refused_immediately_wherever_its_owner_is(key: str) -> None:
     async with a_cluster() as cluster:
         nodes = [await cluster.start("a"), await cluster.start("b")]
         keyspaces = [await node.open_keyspace("one", partitions=1) for node in nodes]
@@ -361,7 +363,7 @@ async def test_what_can_be_no_key_is_refused_at_once_wherever_its_owner_is(key: 
 @pytest.mark.parametrize(
     "value", [{1, 2}, 1 << 64, "\ud800"], ids=["a set", "large", "half a pair"]
 )
-async def test_what_can_be_no_value_is_refused_at_once_wherever_its_owner_is(
+async def test_an_impossible_value_is_refused_immediately_wherever_its_owner_is(
     value: Any,  # noqa: ANN401
 ) -> None:
     async with a_cluster() as cluster:
@@ -393,7 +395,7 @@ async def test_a_node_that_is_cancelled_in_the_midst_of_commits_ends(steps_count
         nursery.cancel_scope.cancel()
 
 
-async def test_what_has_ended_can_be_closed_and_serves_nobody() -> None:
+async def test_keyspaces_that_have_ended_can_be_closed_and_serve_nobody() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         keyspace = await a.open_keyspace("counts", partitions=8)
@@ -454,7 +456,7 @@ NO_NAMES = ["x" * 101, "", "\n", "\x00", "\u540d" * 23]
 
 
 @pytest.mark.parametrize("name", NO_NAMES)
-async def test_what_can_be_no_name_is_the_name_of_nothing(name: str) -> None:
+async def test_an_impossible_name_is_the_name_of_no_keyspace(name: str) -> None:
     async with a_cluster() as cluster:
         node = await cluster.start("a")
 

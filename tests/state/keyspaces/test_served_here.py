@@ -84,7 +84,7 @@ async def two_members(
 
 
 @pytest.mark.parametrize("mode", ["durable", "memory"])
-async def test_what_is_served_here_needs_no_errand(
+async def test_a_request_served_here_needs_no_errand(
     mode: Any,  # noqa: ANN401 - one of two texts
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -103,7 +103,7 @@ async def test_what_is_served_here_needs_no_errand(
 
 
 @pytest.mark.parametrize("mode", ["durable", "memory"])
-async def test_what_another_member_asks_about_one_partition_needs_no_task(
+async def test_a_request_of_another_member_for_one_partition_needs_no_task(
     mode: Any,  # noqa: ANN401 - one of two texts
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -139,7 +139,7 @@ async def test_a_request_to_another_generation_of_a_keyspace_is_refused() -> Non
         assert await keyspace.get(key) == 1
 
 
-async def test_what_an_owner_elsewhere_answers_at_once_needs_no_errand(
+async def test_a_request_that_an_owner_elsewhere_answers_immediately_needs_no_errand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with two_members() as (_, keyspace):

@@ -134,7 +134,7 @@ async def test_it_says_how_old_it_is_where_the_store_has_answered() -> None:
 async def test_its_age_counts_from_when_the_reading_began_and_not_from_when_it_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What was acknowledged during the reading may be missing."""
+    """Writes acknowledged during the reading may be missing."""
     monkeypatch.setattr(copies, "FRESH_S", 0.2)
     async with a_scene() as scene:
         key = scene.key()
@@ -190,7 +190,7 @@ async def test_a_copy_that_came_first_ages_until_all_parts_are_answered() -> Non
         assert found.age_s >= 0.2
 
 
-async def test_what_was_acknowledged_earlier_than_its_age_is_in_it() -> None:
+async def test_a_stale_read_has_all_writes_acknowledged_earlier_than_its_age() -> None:
     async with a_scene() as scene:
         key = scene.key()
         scene.hang()

@@ -48,7 +48,7 @@ async def opened(cluster: Cluster, *names: str, merge: str = "last_writer_wins")
     return found
 
 
-async def test_what_one_node_puts_another_gets_without_a_store() -> None:
+async def test_a_value_that_one_node_puts_another_gets_without_a_store() -> None:
     async with a_cluster() as cluster:
         here, there = await opened(cluster, "a", "b")
 
@@ -116,7 +116,7 @@ async def write_on(keyspace: Keyspace, key: str, written: dict[str, int]) -> Non
         await trio.sleep(0.02)
 
 
-async def test_what_the_old_owner_acknowledges_while_a_partition_moves_is_not_lost() -> None:
+async def test_writes_that_the_old_owner_acknowledges_during_a_move_are_not_lost() -> None:
     async with a_cluster() as cluster:
         (here,) = await opened(cluster, "a")
         host = cluster.nodes["a"].keyspaces.here("state").host
@@ -169,7 +169,7 @@ async def test_a_delete_of_a_key_that_cannot_exist_is_refused_and_the_share_move
         assert len(await here.get_many(f"k{n}" for n in range(40))) == 40
 
 
-async def test_what_cannot_be_sent_keeps_back_its_own_partition_and_no_other(
+async def test_content_that_cannot_be_sent_keeps_back_its_own_partition_and_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with a_cluster() as cluster:
@@ -248,7 +248,7 @@ async def test_a_late_joiner_learns_of_the_keyspace_within_a_second() -> None:
         assert await known[0].get("k") == 1
 
 
-async def test_who_has_not_heard_of_a_keyspace_yet_asks_before_it_creates_one() -> None:
+async def test_a_node_that_has_not_heard_of_a_keyspace_asks_before_it_creates_one() -> None:
     async with a_cluster() as cluster:
         (here,) = await opened(cluster, "a")
         await here.put("k", 1)
@@ -302,7 +302,7 @@ async def test_of_two_that_were_created_on_two_sides_of_a_cut_one_stays() -> Non
         assert kept in ([8, 8], [16, 16])
 
 
-async def test_what_was_dropped_is_served_no_more_and_can_be_made_anew() -> None:
+async def test_a_dropped_keyspace_is_no_longer_served_and_can_be_created_anew() -> None:
     async with a_cluster() as cluster:
         old, _ = await opened(cluster, "a", "b")
         await old.put("k", 1)
@@ -325,7 +325,7 @@ async def test_what_was_dropped_is_served_no_more_and_can_be_made_anew() -> None
         ({"mode": "memory", "merge": "sum"}, "no merge rule is called 'sum'"),
     ],
 )
-async def test_what_memory_mode_cannot_do_is_refused(settings: Settings, what: str) -> None:
+async def test_settings_that_memory_mode_lacks_are_refused(settings: Settings, what: str) -> None:
     async with a_cluster() as cluster:
         (node,) = await cluster.start("a")
 

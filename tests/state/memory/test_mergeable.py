@@ -249,7 +249,7 @@ Step = tuple[int, list[tuple[str, str, int]]]
 
 
 def after_two_sides(steps: Sequence[Step], rule: str) -> dict[str, int]:
-    """What promises say of *steps* at two copies that then meet, step by step and key by key.
+    """Return what promises say of *steps* at two copies that then meet, step by step, key by key.
 
     Of what was put after the last delete of its side, that of the side whose delete is later; of
     two with the same (none), the rule's choice. The last writer wins whatever was deleted before.
@@ -319,6 +319,6 @@ def test_no_delete_is_undone_by_what_was_put_before_it(rule: str, steps: list[St
         ([], [], {}, [["source", b"x" * 16 * (WINDOW + 2)]]),
     ],
 )
-def test_what_is_no_part_of_a_copy_is_refused(part: tuple[Any, ...]) -> None:
+def test_a_malformed_part_of_a_copy_is_refused(part: tuple[Any, ...]) -> None:
     with pytest.raises(BodyError):
         content_of(*part)

@@ -69,7 +69,7 @@ def step(step: HandOverStep, *, number: int = 0, leaving: bool = False) -> HandO
 OFFER, PART, LAST = HandOverStep.OFFER, HandOverStep.PART, HandOverStep.LAST
 
 
-def test_what_was_just_given_away_is_waited_for_and_not_begun_anew() -> None:
+def test_a_steward_waits_for_a_partition_just_given_away_and_does_not_begin_anew() -> None:
     sight, steward, (offer,) = giving()
     assert isinstance(offer, Offer)
     steward.done(offer, HandOverReply.YES, 1)

@@ -89,7 +89,7 @@ def test_versions_only_grow_whatever_the_time_says_and_peers_said(
 # -- one key -------------------------------------------------------------------------------
 
 
-def test_what_was_put_is_there_until_it_is_deleted() -> None:
+def test_a_value_is_there_until_it_is_deleted() -> None:
     """F11."""
     one = state()
     one.put("key", pack(None), NOW)

@@ -203,7 +203,7 @@ def test_a_store_that_takes_a_write_or_a_claim_again_is_no_longer_full(
 
 
 @pytest.mark.parametrize("refusal", [StoreFull("no room"), StoreRefused("read-only")])
-def test_what_the_store_does_not_let_it_claim_again_is_given_up_at_once(
+def test_partitions_whose_new_claim_the_store_refuses_are_given_up_immediately(
     refusal: StoreRefused,
 ) -> None:
     place = Place()

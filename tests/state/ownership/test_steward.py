@@ -336,7 +336,7 @@ def test_so_many_are_released_at_a_time_and_a_place_is_free_when_one_was_put_off
     assert 0 in steward.serving
 
 
-def test_who_asks_for_what_is_not_here_is_told_whether_it_is_coming() -> None:
+def test_a_peer_that_asks_for_an_absent_partition_is_told_whether_it_is_coming() -> None:
     sight = Members("a", "b")
     steward = steward_of(sight, 2)
     steward.advance(0)
@@ -349,7 +349,7 @@ def test_who_asks_for_what_is_not_here_is_told_whether_it_is_coming() -> None:
 
 
 def taken_back_after_s(steward: DurableSteward, now: int) -> float:
-    """After how many seconds a partition that was lost *now* is acquired again, as it is then."""
+    """Return after how many seconds a partition that was lost *now* is acquired again."""
     lost_at, epoch = now, steward.table[0].epoch
     while Acquire(0) not in steward.advance(now):
         now = steward.next_deadline
@@ -396,7 +396,7 @@ def test_during_the_wait_after_a_fence_an_owner_may_still_hand_over() -> None:
     assert but_told(steward.members_changed(0)) == [Follow(0)]
 
 
-def test_what_is_claimed_again_after_a_fence_is_waited_for_and_given_to_nobody() -> None:
+def test_a_partition_being_claimed_again_is_waited_for_and_given_to_nobody() -> None:
     steward = serving(Members("a"), 2)
 
     tasks = steward.fenced([0, 1], SECOND)
@@ -409,7 +409,7 @@ def test_what_is_claimed_again_after_a_fence_is_waited_for_and_given_to_nobody()
     assert not but_told(steward.members_changed(2 * SECOND)), "nor is it acquired a second time"
 
 
-def test_what_was_claimed_again_is_served_in_its_new_epoch_and_told() -> None:
+def test_a_partition_claimed_again_is_served_in_its_new_epoch_and_announced() -> None:
     steward = serving(Members("a"), 2)
     steward.fenced([0, 1], SECOND)
 
@@ -421,7 +421,7 @@ def test_what_was_claimed_again_is_served_in_its_new_epoch_and_told() -> None:
     assert steward.holding == {0: 1, 1: 2}
 
 
-def test_what_another_has_claimed_after_a_fence_is_dropped_and_wanted_again() -> None:
+def test_a_partition_that_another_claimed_after_a_fence_is_dropped_and_wanted_again() -> None:
     steward = serving(Members("a"), 2)
     steward.fenced([0, 1], SECOND)
 
@@ -533,7 +533,7 @@ def test_a_request_ends_with_an_error_of_keyspaces_though_all_members_leave() ->
 # A member that is silent.
 
 
-def test_what_a_silent_member_serves_is_taken_over_and_no_more_asked_for() -> None:
+def test_partitions_of_a_silent_member_are_taken_over_and_no_longer_asked_for() -> None:
     sight = Members("a", "b")
     steward = steward_of(sight)
     steward.heard([served(0, "b")], 0)

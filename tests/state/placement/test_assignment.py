@@ -135,7 +135,7 @@ def test_an_assignment_is_read_as_it_was_written(version: int, owners: list[str]
         ["1", ["a"], [0, 0]],
     ],
 )
-def test_what_is_no_assignment_is_refused(value: object) -> None:
+def test_a_malformed_assignment_is_refused(value: object) -> None:
     with pytest.raises(BodyError):
         decode_assignment(encode(value), 2)
 
@@ -193,7 +193,7 @@ def test_the_fullest_is_relieved_in_favour_of_the_emptiest_first() -> None:
     assert [move.partition for move in plan_moves(current, target).moves] == [4, 3, 2]
 
 
-def test_what_nobody_owns_and_what_must_leave_comes_before_any_balance() -> None:
+def test_partitions_without_an_owner_and_those_that_must_leave_come_before_any_balance() -> None:
     current = ["a", "a", "a", "a", "gone", NOBODY, "b"]
     target = ["a", "a", "b", "c", "c", "b", "b"]
 

@@ -115,7 +115,7 @@ def test_an_answer_that_comes_too_late_or_again_is_ignored() -> None:
 @pytest.mark.parametrize(
     "answer", [None, b"", b"\xc1", encode_value("msgpack", [[], ["x"], 7, ""])]
 )
-def test_what_is_no_answer_ends_the_comparison_and_the_next_ping_begins_another(
+def test_a_malformed_answer_ends_the_comparison_and_the_next_ping_begins_another(
     answer: bytes | None,
 ) -> None:
     a, b = two_that_differ()
@@ -271,7 +271,7 @@ def test_rows_that_a_peer_still_has_do_not_bring_back_what_was_dropped() -> None
 # What is learnt.
 
 
-def test_what_is_no_gossip_is_refused() -> None:
+def test_malformed_gossip_is_refused() -> None:
     a, _ = two_that_differ()
 
     for body in (b"", b"\xc1", encode_value("msgpack", [[], [["counts", 1]], "s"])):

@@ -47,7 +47,7 @@ def sealed_for_another(owner: str) -> TableRow:
 
 
 def seen_by(name: str, *, desired: str) -> Members:
-    """The members a, b and c as *name* sees them: the partition should be *desired*'s."""
+    """The members a, b and c as *name* sees them; *desired* should own the partition."""
     sight = Members(name, *{"a", "b", "c"} - {name})
     sight.left_out = {"a", "b", "c"} - {desired}
     return sight
@@ -158,7 +158,7 @@ def test_an_owner_that_the_log_names_wakes_who_waits() -> None:
         steward.is_coming(0)
 
 
-def test_who_waits_is_woken_after_a_partition_is_served_or_withheld() -> None:
+def test_waiting_callers_are_woken_after_a_partition_is_served_or_withheld() -> None:
     sight = seen_by("a", desired="a")
     steward = memory(sight)
     steward.heard([served(0, "b")], 0)
@@ -173,7 +173,7 @@ def test_who_waits_is_woken_after_a_partition_is_served_or_withheld() -> None:
     assert gone.index(Withhold(0)) < gone.index(Changed())
 
 
-def test_who_waits_is_woken_after_a_durable_partition_is_served() -> None:
+def test_waiting_callers_are_woken_after_a_durable_partition_is_served() -> None:
     steward = durable(seen_by("a", desired="a"))
     steward.advance(0)
 

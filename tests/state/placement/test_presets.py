@@ -82,7 +82,7 @@ def test_parameters_have_the_names_of_the_documents(
         ("kafka", {}, "no preset is called 'kafka'; there are ripple, fixed, volley"),
     ],
 )
-def test_what_cannot_be_used_is_refused(
+def test_a_preset_or_parameter_that_cannot_be_used_is_refused(
     preset: str, parameters: dict[str, float], says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says):

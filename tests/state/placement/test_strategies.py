@@ -156,7 +156,7 @@ def test_balanced_moves_little_more_than_must_and_its_busiest_has_hardly_more_th
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(0, 120))
-def test_who_holds_less_is_filled_up_first(held: list[int], wanted: int) -> None:
+def test_a_worker_that_holds_less_is_filled_up_first(held: list[int], wanted: int) -> None:
     names = workers(len(held))
 
     placed = Counter(capped(range(wanted), names, held))
@@ -253,7 +253,7 @@ def test_the_first_assignment_is_dealt_out_in_turn(strategy: str) -> None:
     assert owners == ("a", "b", "c", "a", "b", "c", "a")
 
 
-def test_what_nobody_owned_is_dealt_out_in_turn() -> None:
+def test_partitions_without_an_owner_are_dealt_out_in_turn() -> None:
     owners = assign("average", 7, ["c", "a", "b"], [NOBODY] * 7)
 
     assert owners == assign("average", 7, ["c", "a", "b"])

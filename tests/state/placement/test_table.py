@@ -27,7 +27,7 @@ UNASSIGNED, ASSIGNED, ONLINE, MIGRATING, OFFLINE = PartitionStatus
 
 @st.composite
 def rows(draw: st.DrawFn, partition: int | None = None) -> TableRow:
-    """Any row that can be: liars that claim one epoch for two owners included."""
+    """Any possible row, those of liars that claim one epoch for two owners included."""
     names = st.sampled_from(["a", "b", "c"])
     maybe = st.sampled_from([NOBODY, "a", "b"])
     at = draw(st.integers(0, PARTITIONS_COUNT - 1)) if partition is None else partition
@@ -111,7 +111,7 @@ def test_no_step_is_possible_but_the_legal_ones(status: PartitionStatus, step: s
 
 
 @pytest.mark.parametrize("status", ROWS)
-def test_who_should_own_a_partition_can_always_change_but_not_to_nobody(
+def test_the_desired_owner_of_a_partition_can_always_change_but_not_to_nobody(
     status: PartitionStatus,
 ) -> None:
     """F4, F6."""
@@ -141,7 +141,7 @@ def test_a_checkpoint_never_goes_back() -> None:
 
 
 def same(one: TableRow, other: TableRow) -> bool:
-    """Equal but for who should own it, which is each node's own."""
+    """Equal except for the desired owner, which is each node's own."""
     return replace(one, desired=NOBODY) == replace(other, desired=NOBODY)
 
 
@@ -177,7 +177,7 @@ def test_tables_that_learnt_the_same_in_any_order_are_equal(
 
 
 @given(st.lists(rows()), st.lists(rows()))
-def test_what_was_news_is_what_changed_the_digest(
+def test_a_merge_reports_the_rows_that_changed_the_digest(
     known: list[TableRow], told: list[TableRow]
 ) -> None:
     table = table_of(*known)
@@ -320,7 +320,7 @@ def test_a_hostile_row_is_refused(value: object) -> None:
 # -- questions -----------------------------------------------------------------------------
 
 
-def test_what_should_be_changes_rows_but_not_what_is_told_to_others() -> None:
+def test_desired_owners_change_rows_but_not_what_is_told_to_others() -> None:
     table = table_of(online(1, "b"))
 
     changed = table.desire(["a", "a", "b", "b"])

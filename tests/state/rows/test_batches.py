@@ -189,7 +189,7 @@ def test_a_node_outside_of_the_ring_owns_nothing() -> None:
     assert owner.handled == []
 
 
-def test_what_the_application_failed_on_may_come_again() -> None:
+def test_a_batch_that_the_application_failed_on_may_come_again() -> None:
     owner = Owner()
     owner.fails = True
     with pytest.raises(RuntimeError):
@@ -234,7 +234,7 @@ def test_a_question_is_answered_however_often_it_comes() -> None:
         assert len(reply.moved) == 40 - len(OURS)
 
 
-def test_who_answers_takes_rows_in_as_well_and_says_nothing_then() -> None:
+def test_an_owner_that_answers_accepts_plain_rows_as_well_and_returns_no_answer() -> None:
     owner = Oracle(shouted)
 
     body = encode_batch(batch_of([*KEYS]), SOURCE)
@@ -269,7 +269,7 @@ def test_an_answer_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch
     assert len(reply.moved) == 40 - len(OURS)
 
 
-def test_what_is_no_answer_is_the_applications_error() -> None:
+def test_an_answer_that_is_not_rows_is_the_applications_error() -> None:
     with pytest.raises(ApplicationError, match="the handler returned dict, not rows"):
         Oracle(lambda batch: batch.to_pydict()).ask(batch_of([*KEYS]))
 

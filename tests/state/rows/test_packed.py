@@ -1,4 +1,4 @@
-"""Columns packed at once are, byte by byte, what each row packed by itself is."""
+"""Columns packed together equal, byte by byte, the rows packed one by one."""
 
 from __future__ import annotations
 
@@ -116,6 +116,6 @@ def test_not_a_number_is_packed_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("packed", [b"", b"\xc1", b"\x91", b"\x01\x02", b"\x81\x01\x01"])
-def test_what_is_not_one_value_each_is_refused(packed: bytes) -> None:
+def test_a_row_that_is_not_one_value_is_refused(packed: bytes) -> None:
     with pytest.raises(BodyError, match="not msgpack values"):
         unpack_column(pa.array([packed], pa.large_binary()))

@@ -90,7 +90,7 @@ def test_of_named_keys_only_those_are_answered_for_that_there_is_room_for() -> N
     assert sizes_in(one.value_sizes) == [10]
 
 
-def test_what_an_answer_has_no_room_for_is_to_be_asked_for_again() -> None:
+def test_rows_that_an_answer_has_no_room_for_have_to_be_asked_for_again() -> None:
     state = state_of(dict.fromkeys("abc", b"x" * 8))
     room = Room(100, 60)
 
@@ -148,7 +148,7 @@ def test_requests_survive_the_wire() -> None:
         ["k", 1],
     ],
 )
-def test_what_is_no_request_is_refused(body: list[object]) -> None:
+def test_a_malformed_request_is_refused(body: list[object]) -> None:
     with pytest.raises(BodyError):
         decode(ColumnsRequest, encode(body))
 

@@ -34,11 +34,11 @@ def rows_of(chunks: list[Chunk]) -> list[list[tuple[str, bytes]]]:
 
 
 def sealed(rest: bytes) -> bytes:
-    """What a writer would seal that writes something else."""
+    """Return *rest* sealed, as a writer of something else would do it."""
     return MAGIC + xxhash.xxh64_digest(rest) + rest
 
 
-def test_what_was_staged_is_read_by_partition() -> None:
+def test_staged_rows_are_read_by_partition() -> None:
     file = encode_stage("add", [a_chunk(7, "a", "ü"), a_chunk(3, "b"), a_chunk(7, "c")])
 
     stage = decode_stage(file)
@@ -106,7 +106,7 @@ def test_one_row_may_have_the_largest_key_and_value() -> None:
         ([Chunk(0, pa.array([[1]]), pa.array([b"1"]))], "keys are text"),
     ],
 )
-def test_what_no_keyspace_would_take_is_refused(chunks: list[Chunk], why: str) -> None:
+def test_rows_that_no_keyspace_would_accept_are_refused(chunks: list[Chunk], why: str) -> None:
     with pytest.raises(BadOperation, match=why):
         encode_stage("put", chunks)
 

@@ -126,6 +126,6 @@ def test_damaged_maps_are_left_to_others_or_still_maps(data: st.DataObject) -> N
 @pytest.mark.parametrize(
     "broken", [b"\xa1\xff", b"\xc1", b"\xd9\x05x", b"\xcb\x00", b"\x01\x02", b""]
 )
-def test_what_is_no_value_is_left_to_others(broken: bytes) -> None:
+def test_a_malformed_value_is_left_to_others(broken: bytes) -> None:
     for kind, _ in KINDS.values():
         assert column_of(pa.array([broken, broken], pa.large_binary()), kind) is None

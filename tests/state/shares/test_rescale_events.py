@@ -73,7 +73,7 @@ async def _read(listener: RescaleListener, seen: list[RescaleEvent]) -> None:
         seen.append(await anext(listener))
 
 
-async def test_what_a_loop_does_to_an_event_others_do_not_see() -> None:
+async def test_a_loop_that_changes_an_event_does_not_change_it_for_others() -> None:
     events = RescaleEvents()
     one, other = events.listen([]), events.listen([])
     events.tell(FIRST)

@@ -114,7 +114,7 @@ class Forgets(MemoryStore):
     ],
     ids=name_of,
 )
-def test_what_is_broken_is_seen(broken: type[MemoryStore], check: Check) -> None:
+def test_a_broken_store_fails_the_check(broken: type[MemoryStore], check: Check) -> None:
     store = broken()
 
     with pytest.raises((AssertionError, KeyError)):
@@ -170,7 +170,7 @@ for number in range(1000):
     ],
     ids=["looks then puts", "writes in place", "tells before"],
 )
-def test_what_is_broken_between_processes_is_seen(
+def test_a_store_broken_between_processes_fails_the_check(
     program: str,
     broken: str,
     check: Callable[[str], None],

@@ -179,7 +179,7 @@ def test_a_write_that_was_done_and_called_full_is_open(proxy: Proxy) -> None:
     store.close()
 
 
-def test_what_is_not_etcd_is_refused(proxy: Proxy) -> None:
+def test_a_server_that_is_not_etcd_is_refused(proxy: Proxy) -> None:
     for status, body in ((404, "nothing here"), (200, "<html>"), (200, "{}"), (200, "[]")):
         proxy.spoilt.append(Spoilt("POST", "/range", status, body))
         with pytest.raises((ConfigError, StoreUnavailable), match=proxy.at):

@@ -134,7 +134,7 @@ def test_a_refused_put_and_a_read_write_nothing(
     ],
     ids=["get", "put", "list"],
 )
-def test_whoever_sees_a_value_whose_writer_crashed_makes_it_durable(
+def test_a_reader_that_sees_a_value_whose_writer_crashed_makes_it_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[FolderStore], object]
 ) -> None:
     crash_after_link(FolderStore(tmp_path), "a/b", b"1", monkeypatch)
@@ -323,7 +323,7 @@ def test_known_folders_are_forgotten_at_the_limit(
     assert len(store.list("")) == 20
 
 
-def test_what_is_no_file_in_the_place_of_a_value_is_named(tmp_path: Path) -> None:
+def test_a_folder_in_the_place_of_a_value_is_named(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     (tmp_path / "a+").mkdir()
 

@@ -68,7 +68,7 @@ def test_entries_in_a_database_are_as_those_in_memory(
     assert contents(neighbour.freeze()) == {"a": b"neighbour"}
 
 
-def test_what_is_frozen_is_of_its_moment_whatever_happens_before_it_is_read(
+def test_frozen_rows_are_of_their_moment_whatever_happens_before_they_are_read(
     database: RocksDatabase,
 ) -> None:
     entries = database.entries()
@@ -90,7 +90,7 @@ def test_what_is_frozen_is_of_its_moment_whatever_happens_before_it_is_read(
     assert contents(entries.freeze()) == {"key-050": b"after"}
 
 
-def test_what_is_frozen_may_be_read_by_another_thread(database: RocksDatabase) -> None:
+def test_frozen_rows_may_be_read_by_another_thread(database: RocksDatabase) -> None:
     entries = database.entries()
     entries.write({"a": b"1", "b": b"2"}, ())
     frozen = entries.freeze()

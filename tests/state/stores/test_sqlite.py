@@ -86,7 +86,7 @@ def test_a_put_is_done_soon_after_another_process_has_released_the_lock(
     store.close()
 
 
-def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(b"not a database" * 100)
 
     with pytest.raises(ConfigError, match=r"store\.db: file is not a database"):

@@ -92,7 +92,7 @@ def test_a_folder_behind_a_network_can_be_told_to_be_slow(tmp_path: Path) -> Non
         ("etcd://127.0.0.1:1/a/../b", "'a/../b' is not a prefix of keys"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_is_possible(url: str, reason: str) -> None:
+def test_a_wrong_url_is_refused_with_those_that_are_possible(url: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         open_store(url)
 

@@ -228,7 +228,7 @@ def test_an_unknown_aggregation_is_refused_with_the_known_ones() -> None:
         AGGREGATIONS.find("sum")
 
 
-def test_what_an_applications_function_raises_names_its_type() -> None:
+def test_an_error_of_an_applications_function_is_named_with_its_type() -> None:
     def fails(_current: Value | Absent, _argument: Value) -> Value:
         raise ZeroDivisionError("by zero")
 
@@ -250,7 +250,7 @@ def test_an_applications_function_may_refuse_with_an_error_of_ours() -> None:
         aggregations.find("refuses").function(1, 1)
 
 
-def test_what_an_applications_function_returns_must_be_storable() -> None:
+def test_the_result_of_an_applications_function_must_be_storable() -> None:
     aggregations = Aggregations()
     aggregations.register("pair", lambda current, argument: (current, argument))  # type: ignore[arg-type, return-value]
 
@@ -289,7 +289,7 @@ class Colour(enum.StrEnum):
         nested(NESTING_MAX + 1),
     ],
 )
-def test_what_would_come_back_as_something_else_is_not_stored(value: object) -> None:
+def test_a_value_that_would_come_back_as_something_else_is_not_stored(value: object) -> None:
     with pytest.raises(BadOperation):
         check_value(value)
 
@@ -335,7 +335,7 @@ def test_fields_refuse_what_is_no_aggregation_of_a_field(
         aggregate("fields", current, argument)
 
 
-def test_what_an_application_has_registered_is_told_from_what_is_built_in() -> None:
+def test_registered_aggregations_are_told_from_built_in_ones() -> None:
     aggregations = Aggregations()
     assert aggregations.own == []
 

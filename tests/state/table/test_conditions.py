@@ -146,7 +146,7 @@ async def test_a_write_whose_answer_was_lost_and_which_was_sent_again_is_not_ref
         assert await ours.get(key) == 2
 
 
-async def test_what_was_refused_stays_refused_under_the_id_that_its_caller_chose() -> None:
+async def test_a_refused_write_stays_refused_under_the_id_that_its_caller_chose() -> None:
     async with open_local_keyspaces() as local:
         keyspace = await local.open_keyspace("k", partitions=2)
         with pytest.raises(ConditionFailed):

@@ -85,7 +85,7 @@ def test_a_refused_write_leaves_its_id_free() -> None:
 
 
 @pytest.mark.parametrize("digest", [b"short", b"x" * 9, "text" * 2, 12345678])
-def test_what_is_no_digest_is_refused(digest: bytes) -> None:
+def test_a_malformed_digest_is_refused(digest: bytes) -> None:
     state = a_state()
 
     (outcome,) = commit(state, put("a", 1, digest))

@@ -49,7 +49,7 @@ def test_a_scan_has_at_most_so_many_entries() -> None:
     KEYS,
     KEYS | st.none(),
 )
-def test_what_is_written_after_a_first_scan_is_in_order_too(
+def test_entries_written_after_a_first_scan_are_in_order_too(
     writes: list[tuple[dict[str, bytes], list[str]]], prefix: str, start: str, end: str | None
 ) -> None:
     entries, model = MemoryEntries(), dict[str, bytes]()
@@ -70,7 +70,7 @@ def test_what_is_written_after_a_first_scan_is_in_order_too(
     assert len(entries) == len(model)
 
 
-def test_what_is_frozen_does_not_change() -> None:
+def test_frozen_entries_do_not_change() -> None:
     entries = entries_of("a", "b")
     whole, some = entries.freeze(), entries.freeze(["b"])
 

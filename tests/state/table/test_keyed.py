@@ -75,7 +75,7 @@ def contents(state: KeyedState) -> tuple[object, ...]:
     return rows_in(state), len(state), state.offsets, state.snapshot().sessions
 
 
-def test_what_is_staged_changes_nothing_until_it_is_applied() -> None:
+def test_a_staged_write_changes_nothing_until_it_is_applied() -> None:
     state = make_state()
 
     body, outcomes = state.stage([write(0, ("a", "put", 1))])
@@ -379,7 +379,7 @@ def test_a_damaged_record_is_refused_as_a_whole(part: int, damaged: object) -> N
 
 
 @pytest.mark.parametrize("body", [None, {}, [], GOOD[:3], [*GOOD, 1]])
-def test_what_is_no_record_is_refused(body: object) -> None:
+def test_a_malformed_record_is_refused(body: object) -> None:
     with pytest.raises(StateDamaged):
         make_state().apply(body)
 
@@ -445,7 +445,7 @@ def test_an_increment_over_an_increment_has_only_what_came_after_it() -> None:
     assert entries_of(third) == {"b": 1}
 
 
-def test_what_changed_before_an_increment_was_built_upon_is_forgotten() -> None:
+def test_changes_from_before_the_base_of_an_increment_are_forgotten() -> None:
     state = make_state()
     first = state.snapshot()
     commit(state, write(0, ("a", "put", 1)))
@@ -759,7 +759,7 @@ def test_a_series_has_no_gaps() -> None:
     assert value_in(state, "a") == 0
 
 
-def test_what_follows_a_refused_write_of_a_series_is_refused() -> None:
+def test_writes_after_a_refused_one_of_a_series_are_refused_as_well() -> None:
     state = make_state()
     commit(state, write(0, ("text", "put", "t")))
 
@@ -840,7 +840,7 @@ def test_refusals_name_the_changes_that_would_not_be_taken() -> None:
 
 
 def with_no_value(**values: Value) -> KeyedState:
-    """A state whose key ``bad`` a job has put what is no value, and others *values*."""
+    """A state with *values*, in whose key ``bad`` a job has put bytes that are not a value."""
     state = make_state()
     put = PackedWrite("job/j", 0, "put", ["bad", *values], [NO_VALUE])
     commit(state, put._replace(arguments=[NO_VALUE, *map(msgpack.packb, values.values())]))
@@ -848,7 +848,9 @@ def with_no_value(**values: Value) -> KeyedState:
 
 
 @pytest.mark.parametrize("aggregation", ["add", "put_if_absent", "compare_and_set", "append"])
-def test_what_is_no_value_refuses_writes_that_would_read_it_and_no_others(aggregation: str) -> None:
+def test_an_unreadable_value_refuses_writes_that_would_read_it_and_no_others(
+    aggregation: str,
+) -> None:
     state = with_no_value(a=1)
 
     outcomes = commit(
@@ -864,7 +866,7 @@ def test_what_is_no_value_refuses_writes_that_would_read_it_and_no_others(aggreg
 
 
 @pytest.mark.parametrize(("aggregation", "left"), [("put", 7), ("delete", ABSENT)])
-def test_what_is_no_value_can_be_replaced(aggregation: str, left: Value | Absent) -> None:
+def test_an_unreadable_value_can_be_replaced(aggregation: str, left: Value | Absent) -> None:
     state = with_no_value()
 
     assert isinstance(commit(state, write(0, ("bad", aggregation, 7)))[0], Outcome)

@@ -144,7 +144,7 @@ async def test_ids_that_the_keyspace_makes_up_cost_no_digest(keyspace: Keyspace)
 
 
 @pytest.mark.parametrize("mode", ["durable", "memory"])
-async def test_what_an_id_stands_for_moves_with_the_partition(mode: Any) -> None:  # noqa: ANN401
+async def test_the_meaning_of_an_id_moves_with_the_partition(mode: Any) -> None:  # noqa: ANN401
     async with a_cluster() as cluster:
         a = await cluster.start("a")
         here = await a.open_keyspace("orders", partitions=8, mode=mode)
@@ -171,6 +171,6 @@ async def test_a_value_that_cannot_be_stored_is_told_as_without_an_id(wrong: Any
 
 
 @pytest.mark.parametrize("wrong", [7, b"order 7", ("order", 7)])
-def test_what_is_no_id_is_refused(wrong: Any) -> None:  # noqa: ANN401
+def test_a_malformed_id_is_refused(wrong: Any) -> None:  # noqa: ANN401
     with pytest.raises(BadOperation, match="operation_id is a text or an OperationId"):
         named_write(wrong, (Change("k", "count"),))

@@ -148,7 +148,7 @@ def test_refusals_beyond_the_limit_go_with_their_sources() -> None:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_what_was_told_as_refused_never_takes_effect(seed: int) -> None:
+def test_a_write_reported_as_refused_never_takes_effect(seed: int) -> None:
     """Copies arrive in any order, in groups, at states that are replayed and restored."""
     rng = random.Random(seed)
     state = make_state()

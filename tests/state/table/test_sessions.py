@@ -257,7 +257,7 @@ def test_digests_that_come_later_count_and_are_no_sign_that_their_source_wrote()
         ("x", 1 << 63),
     ],
 )
-def test_what_cannot_name_a_write_is_refused(source: object, sequence: object) -> None:
+def test_an_id_that_cannot_name_a_write_is_refused(source: object, sequence: object) -> None:
     with pytest.raises(BadOperation):
         check_id(source, sequence)
 

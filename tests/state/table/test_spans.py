@@ -49,7 +49,7 @@ def test_spans_that_follow_each_other_take_effect_and_move_the_mark() -> None:
     assert state.sessions == ()  # no ids are kept
 
 
-def test_what_a_partition_has_already_is_ignored() -> None:
+def test_records_that_a_partition_has_already_are_ignored() -> None:
     state = make_state()
     commit(state, a_span(0, 4, 1, 3))
 

@@ -31,7 +31,7 @@ class Line:
 
 
 @pytest.mark.parametrize("damaged", ["a", "b", "ab"])
-def test_what_is_not_of_the_records_checksum_is_not_read(damaged: str) -> None:
+def test_rows_without_the_checksum_of_the_record_are_not_read(damaged: str) -> None:
     definition = encode(c.Definition(bytes(SCHEMA.serialize()), ("key",)))
     record = changes.created(None, 7, definition, 1, [A, B])
     record = changes.ended(record, {0: Winner(1, 3)}, b"")

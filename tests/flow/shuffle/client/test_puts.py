@@ -72,7 +72,7 @@ def test_after_a_failed_put_the_client_looks_for_the_members_that_are_there() ->
         assert cluster.bodies[0] == cluster.bodies[1]
 
 
-def test_who_is_answered_does_not_look_again() -> None:
+def test_an_answered_client_does_not_look_for_the_members_again() -> None:
     cluster = Cluster(Answer.OK, Answer.OK)
 
     attempt(cluster).put(pa.table({"key": [1, 2]}))

@@ -143,7 +143,7 @@ def test_the_state_of_another_shuffle_is_refused(other: Shuffle, told: str) -> N
         list(epoch)
 
 
-def test_what_is_no_state_is_refused() -> None:
+def test_a_malformed_state_is_refused() -> None:
     epoch = epoch_of(Part(0, 1, None))
     state = epoch.state_dict()
 

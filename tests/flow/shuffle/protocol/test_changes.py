@@ -1,4 +1,4 @@
-"""Changes of a record, where random schedules do not say what exactly is to come of them."""
+"""Changes of a record whose exact outcome random schedules do not check."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_member_that_joins_closes_one_segment_and_moves_nothing() -> None:
     assert [each.copy_to for each in after.segments.values()] == [None] * 4
 
 
-def test_what_a_lost_member_held_is_fetched_by_the_next_of_the_other() -> None:
+def test_segments_of_a_lost_member_are_fetched_by_the_next_of_the_other_holder() -> None:
     record = changes.created(None, 7, b"", 4, [A, B, C])
 
     after = changes.parted(record, B)
@@ -105,7 +105,7 @@ def test_other_rows_under_the_number_of_a_batch_are_refused(call: Commit, why: s
         changes.with_batch(record, call)
 
 
-def test_what_is_created_again_begins_anew_under_a_higher_version() -> None:
+def test_a_shuffle_that_is_created_again_begins_anew_under_a_higher_version() -> None:
     record = changes.deleted(changes.created(None, 7, b"", 4, [A, B]))
     assert (record.state, record.members, record.segments) == (State.DELETED, (), {})
 
@@ -126,7 +126,7 @@ def test_with_a_store_nobody_needs_a_neighbour_and_no_join_closes_a_segment() ->
     ]
 
 
-def test_what_is_in_the_store_alone_is_fetched_by_whoever_is_there() -> None:
+def test_a_segment_that_only_the_store_has_is_fetched_by_any_member() -> None:
     record = changes.created(None, 7, b"", 4, [A], is_stored=True)
 
     alone = changes.parted(record, A)
@@ -151,7 +151,7 @@ def all_fetched(record: Record) -> Record:
     return record
 
 
-def test_who_joins_during_a_repair_comes_to_its_share_when_that_is_done() -> None:
+def test_a_member_that_joins_during_a_repair_gets_its_share_once_the_repair_is_done() -> None:
     readable = changes.published(ended(changes.created(None, 7, b"", 9, [A, B])), [(1, 1)] * 9)
 
     after = changes.joined(changes.parted(readable, B), C)
@@ -172,7 +172,7 @@ def test_after_a_death_members_own_equal_shares_of_what_they_hold() -> None:
     assert all({*each.holders} == {A, C} for each in after.intervals)
 
 
-def test_what_is_lost_is_fetched_by_nobody() -> None:
+def test_a_lost_interval_is_fetched_by_nobody() -> None:
     record = changes.created(None, 7, b"", 2, [A, B, C])
     readable = changes.published(ended(record), [(1, 1)] * 2)
 

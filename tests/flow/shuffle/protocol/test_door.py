@@ -42,7 +42,7 @@ def test_a_reserve_is_for_members(full: Door[str]) -> None:
     assert full.admit("d", of_member=False) == "b"
 
 
-def test_what_has_ended_takes_no_room(full: Door[str]) -> None:
+def test_a_connection_that_has_ended_takes_no_room(full: Door[str]) -> None:
     full.forget("b")
     full.forget("b")
     full.note_calls("b", -1)  # of a call that ends later

@@ -31,7 +31,7 @@ def test_a_fetched_interval_is_kept_if_it_is_that_of_the_record() -> None:
     assert list(member.intervals) == [number]
 
 
-def test_what_is_stored_is_acknowledged_within_the_lease() -> None:
+def test_a_stored_batch_is_acknowledged_only_within_the_lease() -> None:
     member = ShuffleMember("a", 1)
     member.apply(changes.created(None, 7, b"", 3, [A, B]), 0, 0)
     store = member.put(7, (0, 0))

@@ -47,7 +47,7 @@ async def test_a_buffer_is_used_again_for_what_needs_at_least_half_of_it() -> No
     assert len(half) == FRAME
 
 
-async def test_what_is_kept_and_what_is_held_are_no_more_than_there_is() -> None:
+async def test_free_and_held_buffers_together_stay_within_the_limit() -> None:
     buffers = Buffers(4 * FRAME)
     held = [await buffers.acquire(FRAME) for _ in range(4)]
     for each in held:

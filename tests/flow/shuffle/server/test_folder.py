@@ -1,4 +1,4 @@
-"""What is counted of the files of a shuffle is their size on disk, whatever was done to them."""
+"""The files of a shuffle count with their size on disk, whatever was done to them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Doing:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_what_is_counted_is_what_lies_there(tmp_path: Path, seed: int) -> None:
+async def test_the_counted_bytes_are_those_on_disk(tmp_path: Path, seed: int) -> None:
     disk = Disk(1 << 40)
     doing = Doing(tmp_path, disk, seed)
     done = set()
@@ -107,7 +107,9 @@ async def test_what_is_counted_is_what_lies_there(tmp_path: Path, seed: int) -> 
     assert done == set(WAYS)
 
 
-async def test_what_ends_after_its_life_counts_nothing(tmp_path: Path) -> None:
+async def test_a_write_that_ends_after_its_folder_was_removed_counts_nothing(
+    tmp_path: Path,
+) -> None:
     disk = Disk(1 << 40)
     former = ShuffleFolder(tmp_path / "a", disk)
     path = former.unnamed()

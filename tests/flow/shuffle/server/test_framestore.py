@@ -1,4 +1,4 @@
-"""Frames in the store: what it refuses is told, and what is of no use goes."""
+"""Frames in the store: its refusals are passed on, and useless frames are deleted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Failing(MemoryStore):
         (StoreUnavailable("down"), ShuffleUnavailable),
     ],
 )
-async def test_what_the_store_says_is_told(error: Exception, told: type[Exception]) -> None:
+async def test_an_error_of_the_store_is_passed_on(error: Exception, told: type[Exception]) -> None:
     with pytest.raises(told, match=str(error)):
         await FrameStore(Failing(error), "main").put(FIRST, (1, 0), b"frame")
 

@@ -213,7 +213,7 @@ async def test_a_shuffle_whose_run_fails_goes_on_with_its_rows_beside_the_others
         assert world.keys() == world.keys("other") == list(range(100))
 
 
-def test_what_outlives_its_caller_is_kept_running() -> None:
+def test_tasks_that_outlive_their_caller_are_supervised() -> None:
     """A task of the nursery of the whole process would end it with its error."""
     [folder] = ringpop_py.flow.shuffle.server.__path__
     trees = {file.name: ast.parse(file.read_text("utf-8")) for file in Path(folder).glob("*.py")}

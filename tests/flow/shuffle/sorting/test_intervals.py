@@ -176,7 +176,7 @@ def test_no_rows_are_no_cuts() -> None:
         (["b"], "column 'b' is of type list<item: int64>, which has no order"),
     ],
 )
-def test_what_cannot_be_sorted_by_is_refused(by: list[str], what: str) -> None:
+def test_columns_that_rows_cannot_be_sorted_by_are_refused(by: list[str], what: str) -> None:
     with pytest.raises(ShuffleRefused, match=what):
         Order(pa.schema([("a", pa.int64()), ("b", pa.list_(pa.int64()))]), by)
 

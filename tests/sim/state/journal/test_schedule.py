@@ -29,7 +29,7 @@ def test_every_invariant_holds_in_every_schedule(first: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [278_020])
-def test_what_late_puts_do_in_the_place_of_what_was_lost_is_no_deletion(seed: int) -> None:
+def test_a_late_put_in_the_place_of_a_lost_checkpoint_is_not_a_deletion(seed: int) -> None:
     """A checkpoint is lost, a late put of an earlier one takes its place, its base is deleted."""
     assert run_schedule(seed).broken is None
 

@@ -108,7 +108,7 @@ def test_an_entry_of_an_epoch_of_another_journal_does_not_count(
     assert partition.items == [X, Y]
 
 
-def test_what_a_late_put_revives_does_not_count_twice(
+def test_items_that_a_late_put_revives_do_not_count_twice(
     truth: Truth, partition: PartitionTruth
 ) -> None:
     truth.put("a.1", 1, FIRST)
