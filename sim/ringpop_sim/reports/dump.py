@@ -50,7 +50,7 @@ def dump(process: Process, now: int) -> str:
         "probes": [_probe(number, probe) for number, probe in state["prober"]["open"]],
         "namesakes asked": [
             (address, inquiry["helpers_open"], "helpers open")
-            for address, inquiry in state["namesakes"]["open"]
+            for address, inquiry in state["namesakes"]["inquiries"]
         ],
         "syncs": [
             (number, run["peer"], f"{run['rounds_left']} rounds left", _brief(run["then"]))

@@ -116,7 +116,7 @@ def put_many(client: ShuffleClient) -> None:
         (("--shuffle-folder", "{folder}/new"), "--shuffle-folder needs --store"),
         (("--store", "memory:", "--shuffle-folder", "{file}"), "cannot be written: "),
         (("--shuffle-memory", "much"), "a size such as 500MB or 2GiB, not 'much'"),
-        (("--shuffle-memory", "1MB"), "memory_bytes is 67108864 to"),
+        (("--shuffle-memory", "1MB"), "memory_bytes is a whole number from 67,108,864 to"),
     ],
     ids=["no-store", "a-file", "no-size", "too-small"],
 )
