@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import time
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         AsyncClient(os.environ["DAEMON"]) as client,
         AsyncKeyspaceClient(client, "visits") as app.state.visits,
     ):
+        gc.freeze()  # a full collection stops the loop: let it not pass through all modules
         ticking = asyncio.create_task(tick(app))
         yield
         ticking.cancel()
