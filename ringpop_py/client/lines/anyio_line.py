@@ -87,6 +87,8 @@ class AnyioLine:
         self._stream: ByteStream | None = None
         self._sending = anyio.Lock()
         self._is_read = False
+        self._is_retired = False
+        """Whether it takes no new calls, and closes after the last one."""
         self._trusted_until = math.inf
         self._error: CallError | None = None
 
@@ -95,7 +97,7 @@ class AnyioLine:
         """See `AsyncLine`."""
         if self._error is not None or self._stream is None:
             return self._error is None
-        if wall_s() >= self._trusted_until:
+        if self._is_retired or wall_s() >= self._trusted_until:
             return False
         if self._pending:
             return True
@@ -107,9 +109,9 @@ class AnyioLine:
         return not ready.poll(0)
 
     async def aclose(self) -> None:
-        """Close it, unless a call is under way."""
-        if not self._pending:
-            await self._end(ConnectionLost(f"{self.peer}: this client closed the connection"))
+        """See `AsyncLine`."""
+        self._is_retired = True
+        await self._close_if_unused()
 
     @property
     def is_ready(self) -> bool:
@@ -123,6 +125,9 @@ class AnyioLine:
                 async with self._sending:
                     if self._connection is None:
                         self._connection = await self._dialed()
+                        await self._close_if_unused()
+                    if self._error is not None:  # it was closed in the meantime
+                        raise self._error
         except (CallError, *_LOST, UnicodeError) as error:
             raise not_connected(self.peer, in_words(error)) from None
 
@@ -202,6 +207,7 @@ class AnyioLine:
             if self._error is None and self._connection is not None:
                 self._connection.send_cancel(number, "its caller has gone")
                 await self.flush()
+                await self._close_if_unused()
         self._outcomes.pop(number, None)
 
     def _over(self, number: int) -> None:
@@ -230,6 +236,7 @@ class AnyioLine:
             await self.flush()
         if ended is not None:
             await self._end(ended.kind(f"{self.peer} {ended.why}"))
+        await self._close_if_unused()
 
     async def flush(self) -> None:
         """See `AsyncLine`."""
@@ -246,6 +253,10 @@ class AnyioLine:
                             await stream.send(data)
             except _LOST as error:
                 await self._end(_lost(self.peer, error))
+
+    async def _close_if_unused(self) -> None:
+        if self._is_retired and not self._pending:
+            await self._end(ConnectionLost(f"{self.peer}: this client closed the connection"))
 
     async def _end(self, error: CallError) -> None:
         """Close the connection; whatever waits for it gets *error*."""

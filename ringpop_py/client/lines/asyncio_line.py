@@ -89,6 +89,8 @@ class AsyncioLine(asyncio.Protocol):
         self._outcomes = Outcomes()
         self._transport: asyncio.Transport | None = None
         self._is_sending = False
+        self._is_retired = False
+        """Whether it takes no new calls, and closes after the last one."""
         self._trusted_until = math.inf
         self._connection = Connection(
             host_port=NO_LISTENER, process_name="ringpop_py-client", initiates=True, limits=limits
@@ -106,15 +108,15 @@ class AsyncioLine(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """See `AsyncLine`."""
-        if self._connection.closed:
+        if self._connection.closed or self._is_retired:
             return False
         return self._trusted_until == math.inf or wall_s() < self._trusted_until
 
     async def aclose(self) -> None:
-        """Close it, unless a call is under way."""
-        if not self._pending:
-            self._end(ConnectionLost(f"{self.peer}: this client closed the connection"))
-            await asyncio.sleep(0)  # in which the event loop closes it
+        """See `AsyncLine`."""
+        self._is_retired = True
+        self._close_if_unused()
+        await asyncio.sleep(0)  # in which the event loop closes it
 
     async def ready(self, timeout_s: float) -> None:
         """See `AsyncLine`."""
@@ -141,6 +143,7 @@ class AsyncioLine(asyncio.Protocol):
             pending.end(ConnectionLost(f"{self.peer}: its caller has gone"))
             self._connection.send_cancel(number, "its caller has gone")
             self._send_soon()
+            self._close_if_unused()
 
     def give_up(self, number: int) -> None:
         """End a call without an answer in time."""
@@ -148,6 +151,7 @@ class AsyncioLine(asyncio.Protocol):
         if pending is not None:
             self._connection.forget_call(number)
             pending.end(CallTimeout(f"{self.peer} did not answer in time"))
+            self._close_if_unused()
 
     async def _dial(self) -> None:
         try:
@@ -167,6 +171,10 @@ class AsyncioLine(asyncio.Protocol):
             failed = not_connected(self.peer, in_words(error))
             self._end(failed)
             raise failed from None
+
+    def _close_if_unused(self) -> None:
+        if self._is_retired and not self._pending:
+            self._end(ConnectionLost(f"{self.peer}: this client closed the connection"))
 
     def _end(self, error: CallError) -> None:
         """Close the connection; whatever waits for it gets *error*."""
@@ -225,3 +233,4 @@ class AsyncioLine(asyncio.Protocol):
         self._send()
         if ended is not None:
             self._end(ended.kind(f"{self.peer} {ended.why}"))
+        self._close_if_unused()

@@ -41,7 +41,7 @@ class AsyncClosing(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close the connections of this event loop that no call uses."""
+        """Close the connections of this event loop; one that a call uses closes after it."""
 
 
 class AsyncPending(Protocol):
@@ -88,7 +88,7 @@ class AsyncLine(Protocol):
         """Send what is begun."""
 
     async def aclose(self) -> None:
-        """Close it, unless a call is under way."""
+        """Begin no more calls on it; it closes as soon as none is under way."""
 
 
 def _nothing() -> None:
@@ -152,7 +152,7 @@ class AsyncLines(BaseClient, AsyncClosing):
         return mine
 
     async def aclose(self) -> None:
-        """Close the connection of this event loop, unless a call uses it."""
+        """Close the connection of this event loop; while a call uses it, after that call."""
         line = self._mine().line
         if line is not None:
             await line.aclose()

@@ -322,17 +322,36 @@ async def test_what_says_nothing_is_no_daemon(monkeypatch: pytest.MonkeyPatch) -
         await daemon.until(lambda: all(end.is_lost for end in daemon.ends))
 
 
-async def test_a_client_closes_its_connection_unless_a_call_is_under_way() -> None:
+@pytest.mark.parametrize("end", ["answer", "cancellation"])
+async def test_a_client_closes_its_connection_after_the_last_call_under_way(end: str) -> None:
     async with a_daemon() as (daemon, client):
         async with trio.open_nursery() as nursery:
             asked = Asked(client, nursery)
             asked.ask(b"a")
             await daemon.until(lambda: daemon.waiting)
             await client.aclose()
-            await daemon.waiting[b"a"]()
-        assert asked.ends == {b"a": b"a"}
-        await client.aclose()
-        await daemon.until(lambda: daemon.ends[0].is_lost)
+            assert (await client.call(call_of(b"b"))).arg3 == b"b"  # over another one
+            if end == "answer":
+                await daemon.waiting[b"a"]()
+            else:
+                asked.scopes[b"a"].cancel()
+            await daemon.until(lambda: daemon.ends[0].is_lost)
+            assert not daemon.ends[1].is_lost
+        assert asked.ends == ({b"a": b"a"} if end == "answer" else {})
+
+
+async def test_a_connection_that_is_closed_while_it_is_made_is_not_left_behind() -> None:
+    async with a_daemon() as (daemon, client):
+        async with trio.open_nursery() as nursery:
+            asked = Asked(client, nursery)
+            asked.ask(b"a", ECHO)
+            while line_of(client) is None:
+                await trio.lowlevel.checkpoint()
+            line = line_of(client)
+            await client.aclose()
+        assert asked.ends == {b"a": ConnectFailed}
+        assert line._pending == {}
+        await daemon.until(lambda: daemon.ends and all(end.is_lost for end in daemon.ends))
 
 
 async def test_a_caller_cancelled_when_it_is_next_to_read_passes_the_reading_on(

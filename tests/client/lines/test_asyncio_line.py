@@ -318,16 +318,28 @@ def test_what_says_nothing_or_nonsense_is_no_daemon(monkeypatch: pytest.MonkeyPa
     run(main)
 
 
-def test_a_client_closes_its_connection_unless_a_call_is_under_way() -> None:
+@pytest.mark.parametrize("end", ["answer", "cancellation", "time-out"])
+def test_a_client_closes_its_connection_after_the_last_call_under_way(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asyncio_line, "GRACE_S", 0.0)
+
     async def main() -> None:
         async with a_daemon() as (daemon, client):
-            asked = asyncio.ensure_future(ask(client, b"a", WAIT))
+            ttl_s = 0.2 if end == "time-out" else 20
+            asked = asyncio.ensure_future(client.call(call_of(b"a", WAIT, ttl_s)))
             await daemon.until(lambda: daemon.waiting)
             await client.aclose()
-            daemon.waiting[b"a"]()
-            assert await asked == b"a"
-            await client.aclose()
+            assert await ask(client, b"b") == b"b"  # over another one
+            if end == "answer":
+                daemon.waiting[b"a"]()
+                assert (await asked).arg3 == b"a"
+            elif end == "cancellation":
+                asked.cancel()
             await daemon.until(lambda: daemon.ends[0].is_lost)
+            assert not daemon.ends[1].is_lost
+            with suppress(asyncio.CancelledError, CallTimeout):
+                await asked
 
     run(main)
 
