@@ -47,7 +47,7 @@ class Rule(NamedTuple):
         return "" if self.sound(value) else f"{name} is {self.text}, not {value!r}"
 
     def parsed(self, text: str) -> Any:  # noqa: ANN401 - of the type that the rule is for
-        """Return the value in *text*. Raises ValueError, with what it must be, if there is none."""
+        """Return the value in *text*. Raises a ValueError that says what it must be."""
         with suppress(ValueError, LookupError):
             value = self.read(text)
             if self.sound(value):

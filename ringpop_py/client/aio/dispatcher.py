@@ -209,7 +209,7 @@ class AsyncClientDispatcher:
         return errand.results
 
     async def _next(self, errand: Errand[int]) -> list[Ask[int]] | None:
-        """Return the asks of the next round, after a pause before it; None if there is none."""
+        """Wait for the next round, and return its asks; return None when the errand is over."""
         while isinstance(step := errand.next(self, _now_us()), int):
             await sleep(max(0, step - _now_us()) / MICROSECONDS)
         return step

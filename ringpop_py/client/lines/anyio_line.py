@@ -1,7 +1,7 @@
 """A connection to a daemon that all calls of an event loop share, where that is not asyncio's.
 
-There is no task of its own: whoever waits for an answer reads for all, and hands that on when its
-own answer is there.
+There is no task that reads: one of the callers that wait for an answer reads for all of them, and
+another one goes on when that caller has its own answer.
 """
 
 from __future__ import annotations

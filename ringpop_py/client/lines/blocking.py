@@ -58,8 +58,8 @@ class Closing(ABC):
 class _Line:
     """The connection of one thread of one process to *peer*, made when it is needed.
 
-    Only a `Pending` may be in the hands of another thread, and closing may be asked for by any. So
-    whoever reads or writes holds the lock, which usually nobody else wants.
+    Only a `Pending` may be in the hands of another thread, and any thread may ask for closing. So a
+    thread that reads or writes holds the lock, for which it seldom has to wait.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What comes over a client's connection, whoever reads it: outcomes of calls, or its end."""
+"""What arrives on a client's connection: outcomes of calls, or the end of the connection."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class Actors(Generic[M, R]):
         are under way.
         """
         mail = self._mail(key, message, operation_id)
-        await self._deliveries.room()  # back-pressure
+        await self._deliveries.wait_for_room()  # back-pressure
         self._deliveries.begin(mail, timeout_s)
 
     async def state_of(self, key: str, *, timeout_s: float | None = None) -> Value:

@@ -200,12 +200,12 @@ class Deliveries:
         found = await self._ask(_Ask(mail, self._stage), (mail.partition,), timeout_s)
         return cast(MailAnswered, found[mail.partition])
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until there is room for a message that nobody waits for."""
         await self._tells.acquire()
 
-    def check_room(self) -> None:
-        """Take room for such a message, as `room`. Raises ActorBusy if there is none now."""
+    def take_room(self) -> None:
+        """Take room for such a message, without waiting. Raises ActorBusy if there is none."""
         try:
             self._tells.acquire_nowait()
         except trio.WouldBlock:

@@ -148,7 +148,7 @@ class ClientServer:
         try:
             keyspace = await self._find(mail.keyspace, incoming.identity)
             mail.check(keyspace.generation, keyspace.partitions)
-            keyspace.stage.deliveries.check_room()
+            keyspace.stage.deliveries.take_room()
             keyspace.stage.deliveries.begin(mail, None)
         except KeyspaceError as error:
             result = error
