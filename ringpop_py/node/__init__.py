@@ -7,5 +7,5 @@ Begin with `ringpop.py`, the application's view, and `driver.py`, which carries 
 `member/swim` decides. `end.py` is the end of a node, `readiness.py` says when it may be sent
 requests.
 
-It imports `base`, `member`, `net`, `route`, `state` and `client`.
+It imports `base`, `member`, `net`, `route` and `state`.
 """

@@ -4,7 +4,8 @@ It promises that Spark and the ring name the same owner for each key, and that e
 takes effect once or, if the job fails, never. Spark's workers load neither the daemon nor trio.
 
 Begin with `routes.py` (rows to their owners), `source/source.py` (the data source) and `owner.py`
-(owners as a column). `arrow` packs rows, and `pipeline` is a job described by a TOML file.
+(owners as a column). `options.py` has the options of the source, `arrow` packs rows, and `pipeline`
+is a job described by a TOML file.
 
 Only this room knows pyspark. It imports all rooms below except `node`. A task loads only the
 modules that it needs, so names are imported lazily.

@@ -5,10 +5,12 @@ them, as docs/guarantees.md says for each mode.
 
 Begin with `ownership/ownership.py` (how a partition comes and goes), then `journal/journal.py`.
 
-From below: `journal`, `table` (what a partition holds), `placement` (who should own it), `rows`
-(many values as columns), `stores`, `catalog` (what a store has of keyspaces); then `ownership`,
-`shares` (one keyspace at one node), `jobs`, `durable` and `memory` (the two modes), `actors`,
-`keyspaces` (what applications call), `backups`. `requests` and `messages` are what callers send.
+From below: `journal`, `table` (what a partition holds, and the operations), `placement` (who should
+own it), `rows` (many values as columns), `stores`, `catalog` (what a store has of keyspaces); then
+`ownership`, `shares` (one keyspace at one node), `jobs`, `durable` and `memory` (the two modes),
+`actors`, `keyspaces` (what applications call), `backups`. `requests` and `messages` are what
+callers send.
 
-It imports `base`, `member`, `net` and `route`. The first three, and `ownership`, are pure.
+It imports `base`, `member`, `net` and `route`. `journal`, `table`, `placement` and `ownership` are
+pure.
 """

@@ -1,1 +1,1 @@
-"""What people look at: what is wrong with a cluster, its pictures, and the page. Pure."""
+"""What people look at: what is wrong with a cluster, its pictures, and the page."""

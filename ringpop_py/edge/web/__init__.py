@@ -1,1 +1,1 @@
-"""Keyspaces and health over HTTP, from any member of the cluster."""
+"""HTTP at a node: keyspaces, health, metrics, the console's data, and what comes to `--http-in`."""

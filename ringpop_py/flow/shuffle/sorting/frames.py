@@ -59,7 +59,7 @@ def unpacked(body: Bytes, schema: pa.Schema, *, is_known: bool = False) -> pa.Ta
     """Return the rows in *body*, without copying them.
 
     Args:
-        is_known: whether *body* is of a frame that was checked before (`making.check_frame`).
+        is_known: whether *body* is of a frame that `frame_builder.check_frame` has checked.
 
     Raises:
         BodyError: if *body* is not a batch of *schema*.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class SegmentFile:
     """See the module. Threads may share it; after `close`, methods raise OSError.
 
-    Every frame in it was checked (`making.check_frame`), by who appends it or as it is adopted.
+    `frame_builder.check_frame` has checked every frame in it, before it was appended or adopted.
 
     Attributes:
         entries: the frames that are in it whole, by id.
