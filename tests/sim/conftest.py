@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from ringpop_py.member.swim.effects import StatusChanged
 from ringpop_py.member.swim.member import Status
 from ringpop_sim.checks import Check
+from ringpop_sim.runs.run import Run
 
 if TYPE_CHECKING:
     from ringpop_py.member.swim.effects import Effect
@@ -32,5 +32,5 @@ class NobodyIsFaulty(Check):
 @pytest.fixture
 def nobody_is_faulty(monkeypatch: pytest.MonkeyPatch) -> type[Check]:
     """An oracle that a crash breaks, among those that every run is held against."""
-    monkeypatch.setattr(import_module("ringpop_sim.runs.run"), "ALL", (NobodyIsFaulty,))
+    monkeypatch.setattr(Run, "ORACLES", (NobodyIsFaulty,))
     return NobodyIsFaulty

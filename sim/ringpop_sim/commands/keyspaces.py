@@ -36,6 +36,7 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
                         help="the most faults of a plan, less one (%(default)s)")  # fmt: skip
     parser.add_argument("--partitions", type=c.count, metavar="N", help="(1 to 16, by the seed)")
     parser.add_argument("--mode", choices=get_args(Mode), help="(by the seed)")
+    parser.add_argument("--whole", action="store_true", help="run whole daemons")
     add_output(parser)
     return parser
 
@@ -49,5 +50,6 @@ def main(options: argparse.Namespace) -> int:
         keyspaces=True,
         partitions=options.partitions,
         mode=options.mode,
+        whole=options.whole,
     )
     return show(options, shape)

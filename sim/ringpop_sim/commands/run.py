@@ -11,8 +11,7 @@ from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.planfile import plan_text
 from ringpop_sim.reports.dump import dump
 from ringpop_sim.reports.tracefile import TraceWriter
-from ringpop_sim.runs.outcome import replay_command
-from ringpop_sim.runs.run import Run
+from ringpop_sim.runs.outcome import replay_command, run_of
 from ringpop_sim.scenarios import SCENARIOS, about
 from ringpop_sim.units import s, seconds
 
@@ -107,7 +106,7 @@ def _dump(plan: Plan, options: argparse.Namespace) -> str:
         raise PlanError(
             f"--at {options.at:g} is after the end of {plan.name}, which runs for {until_s:g} s"
         )
-    run = Run(plan, options.seed)
+    run = run_of(plan, options.seed)
     run.advance(round(options.at * s))
     if run.crashed:
         raise PlanError(f"the run ends before {options.at:g} s: {run.broken[0].detail}")
@@ -125,14 +124,14 @@ def _dump(plan: Plan, options: argparse.Namespace) -> str:
 
 def _run(plan: Plan, options: argparse.Namespace) -> Result:
     if options.trace is None:
-        return Run(plan, options.seed).finish()
+        return run_of(plan, options.seed).finish()
     writers: list[TraceWriter] = []
 
     def watch(world: World) -> TraceWriter:
         writers.append(TraceWriter(world, messages=options.trace_messages))
         return writers[0]
 
-    run = Run(plan, options.seed, watch=watch)
+    run = run_of(plan, options.seed, watch=watch)
     try:
         # Opened before the run, which may take long, so that a wrong path is reported first.
         with Path(options.trace).open("w", encoding="utf-8") as file:

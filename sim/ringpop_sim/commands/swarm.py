@@ -23,8 +23,10 @@ EXAMPLES: Final = (
     "ringpop-sim swarm --for 600 --first 100000 --save failures/",
     "ringpop-sim swarm --seeds 200 --nodes 20 --format json",
     "ringpop-sim swarm --keyspaces --nodes 4 --seeds 2000",
+    "ringpop-sim swarm --whole --for 300",
 )
 SEEDS_DEFAULT: Final = 1000
+WHOLE_NODES_DEFAULT: Final = 4
 TOLD_MAX: Final = 5
 
 
@@ -37,11 +39,14 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
                         help="stop after so many seconds")  # fmt: skip
     parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
     parser.add_argument("--cores", type=c.count, metavar="N", help="worker processes (all cores)")
-    parser.add_argument("--nodes", type=c.count, default=NODES_DEFAULT, help="(%(default)s)")
+    parser.add_argument("--nodes", type=c.count, default=None,
+                        help=f"({NODES_DEFAULT}; {WHOLE_NODES_DEFAULT} if whole)")  # fmt: skip
     parser.add_argument("--faults", type=c.count, default=FAULTS_DEFAULT,
                         help="faults of each plan, at least (%(default)s)")  # fmt: skip
     parser.add_argument("--keyspaces", action="store_true",
                         help="the nodes have a keyspace, and their store fails, too")  # fmt: skip
+    parser.add_argument("--whole", action="store_true",
+                        help="run whole daemons with a keyspace, drivers and all")  # fmt: skip
     add_output(parser)
     return parser
 
@@ -54,7 +59,10 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    return show(options, Shape(options.nodes, options.faults, options.keyspaces))
+    whole = options.whole
+    nodes = options.nodes or (WHOLE_NODES_DEFAULT if whole else NODES_DEFAULT)
+    keyspaces = options.keyspaces or whole
+    return show(options, Shape(nodes, options.faults, keyspaces, whole=whole))
 
 
 def show(options: argparse.Namespace, shape: Shape) -> int:

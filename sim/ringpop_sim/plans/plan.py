@@ -480,6 +480,7 @@ class Plan:
         calm_us: if not 0, the plan ends early, once the cluster has converged after the last fault
             and stayed so for that long: more time would show nothing new.
         codec_share: the share of messages that pass through the real codec.
+        whole: whether whole daemons run it (`ringpop_sim.whole`), and not only their nodes.
         expect: what must be true at the end beside the invariants, see `plans.expect`.
     """
 
@@ -495,6 +496,7 @@ class Plan:
     seeds: int = 0
     link: Link = Link()
     codec_share: float = 0.05
+    whole: bool = False
     traffic: Traffic | None = None
     keyspace: KeyspacePlan | None = None
     expect: tuple[str, ...] = ()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
+from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.planfile import plan_text
 from ringpop_sim.runs.run import Run
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
     from ringpop_sim.checks import Broken, Check
     from ringpop_sim.plans.plan import Plan
+
+WHOLE: Final = "ringpop_sim.whole.run"
+"""By name, because it is an extra, and is loaded for the plans that want it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +51,26 @@ class RunOutcome:
         return tuple(sorted({broken.invariant for broken in self.broken}))
 
 
+def run_of(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None, **more: Any) -> Run:  # noqa: ANN401 - as `Run` has them
+    """Return a run of *plan* with *seed*, by nodes alone or by whole daemons, as the plan says.
+
+    Raises:
+        PlanError: what whole daemons need is not installed, or they cannot do what the plan says.
+    """
+    if not plan.whole:
+        return Run(plan, seed, checks, **more)
+    try:
+        whole = import_module(WHOLE)
+    except ModuleNotFoundError as error:
+        raise PlanError(f"whole daemons need {error.name}: pip install 'ringpop_py[sim]'") from None
+    run: Run = whole.WholeRun(plan, seed, checks, **more)
+    return run
+
+
 def outcome_of(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None) -> RunOutcome:
     """Run *plan* with *seed*, and return its outcome even if an exception ends the run."""
     began = time.perf_counter()
-    run = Run(plan, seed, checks)
+    run = run_of(plan, seed, checks)
     world, result = run.world, run.finish()
     return RunOutcome(
         seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ringpop_sim.checks import Broken
 from ringpop_sim.checks.damped import DampingIsFair
@@ -127,7 +127,14 @@ class Run:
     """A run that can be examined while it is in progress: `advance`, examine, `finish`.
 
     The watchers that *watch* makes are called before the oracles.
+
+    Attributes:
+        ORACLES: those of membership that judge the run, unless it is given others.
+        WORLD: the kind of its world.
     """
+
+    ORACLES: ClassVar[tuple[type[Check], ...]] = ALL
+    WORLD: ClassVar[type[World]] = World
 
     def __init__(
         self,
@@ -139,8 +146,8 @@ class Run:
         watch: Callable[[World], Watcher] | None = None,
     ) -> None:
         self._began = time.perf_counter()
-        kinds = ALL if checks is None else checks
-        self.world = world = World(
+        kinds = self.ORACLES if checks is None else checks
+        self.world = world = self.WORLD(
             plan,
             seed,
             lambda w: [*([watch(w)] if watch else ()), *self._checks(w, kinds)],
@@ -161,12 +168,17 @@ class Run:
         self._oracles = [kind(world) for kind in kinds]
         if world.plan.expect:
             self._oracles.append(Expected(world, self.measures))
-        self.homes = Homes(world) if world.plan.keyspace is not None else None
-        if self.homes is not None:
-            self.clients = Clients(self.homes)
+        self.homes: Any = None
+        if world.plan.keyspace is not None:
+            self.homes, self.clients = self._keyspace(world)
             first.append(self.homes)
             self._oracles += [kind(world, self.homes, self.clients) for kind in ORACLES]
         return first + self._oracles
+
+    def _keyspace(self, world: World) -> tuple[Any, Any]:
+        """Return the keyspace of *world* at all its processes, and the clients of it."""
+        homes = Homes(world)
+        return homes, Clients(homes)
 
     @property
     def broken(self) -> list[Broken]:
@@ -276,10 +288,13 @@ def _crash(error: Exception, at_us: int) -> Broken:
     """
     frames = traceback.extract_tb(error.__traceback__)
     coding = any("/ringpop_py/net/wire/" in frame.filename for frame in frames)
-    # File names without directories, so that the text is the same on every machine.
-    places = [
-        f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}"
-        for frame in frames[-PLACES_MAX:]
-    ]
-    detail = f"{type(error).__name__}: {error} (in {', '.join(places)})"
+    detail = f"{type(error).__name__}: {error} (in {places_of(error)})"
     return Broken(CODING if coding else CRASH, at_us, detail)
+
+
+def places_of(error: BaseException) -> str:
+    """Return the last places that *error* has passed, in the order of their calls."""
+    frames = traceback.extract_tb(error.__traceback__)[-PLACES_MAX:]
+    # File names without directories, so that the text is the same on every machine.
+    places = [f"{f.filename.rpartition('/')[2]}:{f.lineno} {f.name}" for f in frames]
+    return ", ".join(places)

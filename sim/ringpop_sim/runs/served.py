@@ -103,4 +103,5 @@ def _pauses_us(run: Run) -> list[int]:
 
 def _moved_at(run: Run) -> int:
     assert run.homes is not None
-    return run.homes.moved_at
+    moved_at: int = run.homes.moved_at
+    return moved_at

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ringpop_py.base.dialect import dialect_named
 from ringpop_py.member.swim import effects as fx
@@ -85,6 +85,8 @@ class World(VirtualTime):
             has been left alone since its instant in `quiet_since`.
     """
 
+    PROCESS: ClassVar[type[Process]] = Process
+
     def __init__(
         self,
         plan: Plan,
@@ -156,7 +158,7 @@ class World(VirtualTime):
             rng=random.Random(f"node {self.seed} {serial}"),
             now=self.now,
         )
-        process = Process(serial, number, name, machine, address, node, self.now)
+        process = self.PROCESS(serial, number, name, machine, address, node, self.now)
         self.at[machine] = process
         before = self.numbered.get(number)
         if not (second and before is not None and before.running):
@@ -165,8 +167,11 @@ class World(VirtualTime):
         # Before the first effects, which checks can attribute only to a process that they know.
         for check in self.checks:
             check.started(process)
-        self._carry_out(process, node.start(self._hosts(number), self.now))
+        self._begin(process)
         return process
+
+    def _begin(self, process: Process) -> None:
+        self._carry_out(process, process.node.start(self._hosts(process.number), self.now))
 
     def end(self, process: Process, *, silent: bool = False) -> None:
         """End *process* as kill -9 does or, if *silent*, as a loss of power does."""

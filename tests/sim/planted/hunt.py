@@ -2,8 +2,9 @@
 
 A program of its own, so that each bug is in a process with a core of its own. Each argument is
 a scenario, a size and a seed (``crash:8:1``, size 0: as it comes), a law (``theory:rotation``), or
-a random plan (``plans:4:7``: of four nodes, drawn from 7; ``partitions:4:7``: with partitions), or
-schedules of streams (``streams:300:1``: 300 of them, from seed 1 on) or dataflows.
+a random plan (``plans:4:7``: of four nodes, drawn from 7; ``partitions:4:7``: with partitions,
+``whole:4:7``: with whole daemons), or schedules of streams (``streams:300:1``: 300 of them, from
+seed 1 on) or dataflows.
 Prints one JSON object: by invariant, where it broke first, and how.
 """
 
@@ -11,13 +12,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.flow.exchange.schedule import DATAFLOWS
 from ringpop_sim.flow.streams.schedule import STREAMS
 from ringpop_sim.runs import theory
+from ringpop_sim.runs.outcome import outcome_of
 from ringpop_sim.runs.random_plans import random_plan
-from ringpop_sim.runs.run import run
 from ringpop_sim.scenarios import scenario
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ LAWS: Final[dict[str, Callable[[], list[theory.TheoryRow]]]] = {
 }
 CHECKERS: Final = {"streams": STREAMS, "dataflows": DATAFLOWS}
 THEORY: Final = "theory"
-RANDOM: Final = ("partitions", "plans")
+RANDOM: Final = ("partitions", "plans", "whole")
 
 
 def broken_by(hunt: str) -> dict[str, str]:
@@ -43,11 +45,12 @@ def broken_by(hunt: str) -> dict[str, str]:
         outcomes = (CHECKERS[name].run(each) for each in range(seed, seed + size))
         return next(({o.broken.invariant: str(o)} for o in outcomes if o.broken is not None), {})
     if name in RANDOM:
-        plan = random_plan(seed, size, 5, keyspaces=name == "partitions")
+        plan = random_plan(seed, size, 5, keyspaces=name != "plans")
+        plan = replace(plan, whole=name == "whole")
     else:
         plan = scenario(name, size or None)
     found: dict[str, str] = {}
-    for broken in run(plan, seed).broken:
+    for broken in outcome_of(plan, seed).broken:
         found.setdefault(broken.invariant, f"at {broken.at_us / 1e6:.3f} s: {broken.detail}")
     return found
 

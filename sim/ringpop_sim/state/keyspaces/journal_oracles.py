@@ -186,8 +186,9 @@ def _contents(state: KeyedState) -> tuple[object, ...]:
 class OwnersStay(KeyspaceOracle):
     """K13: durable: no node seals the journal of a member that it sees and that owns the partition.
 
-    A member that left is no longer probed, so no node sees it. The verdict is checked when it is
-    made: until the seal is there, it may change.
+    A member that left is no longer probed, so no node sees it. One whose writes the store refuses
+    cannot release the partition, and has others take it. The verdict is checked when it is made:
+    until the seal is there, it may change.
     """
 
     invariants: ClassVar = ("K13",)
@@ -209,7 +210,8 @@ class OwnersStay(KeyspaceOracle):
             return
         for other in self.homes:
             journal = other.journal
-            if journal.name == claim.journal and number in journal.held:
+            refused = self.homes.shelf.refuses(other.number)
+            if journal.name == claim.journal and number in journal.held and not refused:
                 text = f"{home.name} seals the journal of {other.name}, which owns partition"
                 self.broke("K13", f"{text} {number}")
 

@@ -77,6 +77,10 @@ class SharedStore:
         """Return whether node *number* has no room for the states of its partitions."""
         return "disk" in self._how(number)
 
+    def refuses(self, _number: int) -> bool:
+        """Return whether writes of that node are refused, and not just fail."""
+        return False
+
     def _how(self, number: int) -> set[str]:
         return {f.how for f in self._faults if not f.nodes or number in f.nodes}
 

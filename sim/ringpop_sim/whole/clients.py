@@ -1,0 +1,227 @@
+"""Clients of a keyspace of whole daemons: their requests, outcomes, and what they do when one dies.
+
+They begin their requests at a daemon, as its application does. If it dies, some of them repeat a
+write at another one, with the same id.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ringpop_py.base.errors import RingpopError
+from ringpop_py.base.values.operations import Change
+from ringpop_sim.linear import ABSENT, ANY, Invocation
+from ringpop_sim.units import ms, s
+from ringpop_sim.whole.cluster import Daemon
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.state.keyspaces.keyspace import Keyspace
+    from ringpop_sim.whole.shares import DaemonShares
+    from ringpop_sim.world.process import Process
+
+READ_SHARE: Final = 0.35
+ALONE_SHARE: Final = 0.4
+"""The share of requests for one key."""
+REPEATED_SHARE: Final = 0.6
+REPEAT_US: Final = (300 * ms, 1300 * ms)
+
+
+@dataclass(slots=True, eq=False)
+class DaemonRequest:
+    """One request: it reads *keys*, or appends one of *items* to each.
+
+    Attributes:
+        home: the daemon that it was sent to last.
+        sent_at: when that was; *began_at* is when it was sent first.
+        may_have_run: whether an earlier attempt may have taken effect.
+        outside: see `ringpop_sim.state.keyspaces.clients.KeyRequest`.
+    """
+
+    home: Any
+    keys: Sequence[str]
+    items: Sequence[int]
+    began_at: int
+    sent_at: int
+    may_have_run: bool = False
+    outside: bool = field(default=False, init=False)
+
+    @property
+    def errand(self) -> str:
+        """What it asks for."""
+        return f"{'append to' if self.items else 'get'} {', '.join(self.keys)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonPlace:
+    """Where a request is, as oracles ask for it."""
+
+    process: Daemon
+
+
+class DaemonClients:
+    """See the module, and `ringpop_sim.state.keyspaces.clients.Clients`.
+
+    Attributes:
+        history: what is known of all that has ended.
+        open: the requests that have not ended.
+    """
+
+    def __init__(self, shares: DaemonShares) -> None:
+        self.plan = shares.plan
+        self.history: list[Invocation] = []
+        self.open: dict[DaemonRequest, None] = {}
+        self.ended_count = 0
+        self.failed_count = 0
+        self._shares = shares
+        self._world = shares.cluster
+        self._rng = random.Random(f"clients {shares.world.seed}")
+        self._items_count = 0
+        self._world.push(self.plan.from_us, self._next)
+        shares.on_end.append(self._ended)
+
+    def _next(self, _: object) -> None:
+        world = self._world
+        gap_us = self._rng.expovariate(self.plan.per_second) * s
+        world.push(world.now + 1 + int(gap_us), self._next)
+        if world.now > world.plan.quiet_at_us + self.plan.after_us:
+            return
+        daemon = self._a_daemon()
+        if daemon is not None:
+            self._begin(daemon)
+
+    def _a_daemon(self) -> Daemon | None:
+        found = [p for p in self._world.running if isinstance(p, Daemon) and p.serves]
+        return found[self._rng.randrange(len(found))] if found else None
+
+    def _begin(self, daemon: Daemon) -> None:
+        plan, rng, now = self.plan, self._rng, self._world.now
+        chosen = rng.sample(range(plan.keys), min(plan.keys_each, plan.keys))
+        if rng.random() < ALONE_SHARE:
+            chosen = chosen[:1]
+        keys = [f"key-{number}" for number in chosen]
+        items: list[int] = []
+        if rng.random() >= READ_SHARE:
+            items = [self._items_count + 1 + at for at in range(len(keys))]
+            self._items_count += len(keys)
+        self._send(DaemonRequest(DaemonPlace(daemon), keys, items, now, now), daemon)
+
+    def _send(self, request: DaemonRequest, daemon: Daemon) -> None:
+        request.home, request.sent_at = DaemonPlace(daemon), self._world.now
+        self.open[request] = None
+        self._world.begin(daemon, lambda _: self._do(request, daemon))
+
+    async def _do(self, request: DaemonRequest, daemon: Daemon) -> None:
+        """Send *request* to *daemon*, in a task of its own."""
+        keyspace = daemon.keyspace
+        assert keyspace is not None
+        keys, timeout_s = request.keys, self.plan.timeout_us / s
+        found: list[Any]
+        try:
+            if request.items:
+                found = await self._append(keyspace, request, timeout_s)
+            elif len(keys) == 1:
+                found = [await keyspace.get(keys[0], timeout_s=timeout_s)]
+            else:
+                values = await keyspace.get_many(keys, timeout_s=timeout_s)
+                found = [values.get(key) for key in keys]
+        except RingpopError as error:
+            found = [error for _ in keys]
+            self.failed_count += 1
+        except trio.Cancelled:  # the daemon ends
+            self._is_cut_off(request)
+            raise
+        # Otherwise the client has asked another one.
+        if request in self.open and request.home.process is daemon:
+            self._record(request, found)
+
+    @staticmethod
+    async def _append(keyspace: Keyspace, request: DaemonRequest, timeout_s: float) -> list[Any]:
+        """Append the items of *request*; return the new values, or errors."""
+        name = f"item-{request.items[0]}"
+        pairs = list(zip(request.keys, request.items, strict=True))
+        if len(pairs) == 1:
+            ((key, item),) = pairs
+            return [
+                await keyspace.update(key, "append", item, operation_id=name, timeout_s=timeout_s)
+            ]
+        changes = [Change(key, "append", item) for key, item in pairs]
+        found = await keyspace.update_many(changes, operation_id=name, timeout_s=timeout_s)
+        return [one if isinstance(one, RingpopError) else one.values[0] for one in found]
+
+    # Outcomes.
+
+    def _record(self, request: DaemonRequest, found: list[Any]) -> None:
+        """Record what came of *request*: for each key a value or an error."""
+        del self.open[request]
+        self.ended_count += 1
+        for key, one in zip(request.keys, found, strict=True):
+            if not request.items and not isinstance(one, RingpopError):
+                self._add(request, key, "get", None, ABSENT if one is None else tuple(one))
+        for key, item, one in zip(request.keys, request.items, found, strict=False):
+            if not isinstance(one, RingpopError):
+                # Another last item means that an earlier attempt has written this one.
+                self._add(request, key, "append", item, tuple(one) if one[-1] == item else ANY)
+            elif one.took_effect != "no" or request.may_have_run:
+                self._add(request, key, "append", item, ANY, is_open=True)
+
+    def _add(
+        self,
+        request: DaemonRequest,
+        key: str,
+        name: str,
+        argument: Any,
+        seen: Any,
+        *,
+        is_open: bool = False,
+    ) -> None:
+        world = self._world
+        world.trace.note(world.now, request.home.process.serial, (key, name, seen))
+        end = None if is_open else world.now
+        self.history.append(Invocation(key, name, argument, seen, request.began_at, end))
+
+    def all_operations(self) -> list[Invocation]:
+        """Return the history, with the writes whose requests never ended, as open ones."""
+        still = [one for request in self.open for one in self._open_operations(request)]
+        return self.history + still
+
+    # The end of a daemon.
+
+    def _ended(self, process: Process) -> None:
+        for request in list(self.open):
+            if request.home.process is process:
+                self._is_cut_off(request)
+
+    def _is_cut_off(self, request: DaemonRequest) -> None:
+        """Have the client of *request* repeat it at another daemon, or give it up."""
+        world, rng = self._world, self._rng
+        request.may_have_run = True
+        if rng.random() < REPEATED_SHARE:
+            world.push(world.now + rng.randint(*REPEAT_US), self._repeat, request)
+        else:
+            self._give_up(request)
+
+    def _repeat(self, request: DaemonRequest) -> None:
+        daemon = self._a_daemon()
+        if daemon is None:
+            self._give_up(request)
+        elif request in self.open:
+            self._send(request, daemon)
+
+    def _give_up(self, request: DaemonRequest) -> None:
+        if request in self.open:
+            del self.open[request]
+            self.ended_count += 1
+            self.history += self._open_operations(request)
+
+    @staticmethod
+    def _open_operations(request: DaemonRequest) -> list[Invocation]:
+        return [
+            Invocation(key, "append", item, ANY, request.began_at, None)
+            for key, item in zip(request.keys, request.items, strict=False)
+        ]

@@ -1,0 +1,193 @@
+"""The store that all processes share, and the unreliable way to it."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import greenlet
+import xxhash
+
+from ringpop_py.base.errors import StoreFull, StoreRefused, StoreUnavailable
+from ringpop_py.state.stores.store import checked_key, checked_prefix
+from ringpop_sim.units import ms, s
+from ringpop_sim.whole.scheduling import STORED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_sim.plans.plan import FailStore, KeyspacePlan
+    from ringpop_sim.whole.scheduling import Processes, TrioProcess
+    from ringpop_sim.whole.threads import Threads
+
+T = TypeVar("T")
+
+LATENCY_US: Final = (500, 3 * ms)
+SLOW_US: Final = (100 * ms, 900 * ms)
+LATE_US: Final = (10 * ms, 3_000 * ms)
+"""How much later than it is reported to have failed a change takes place, if it is late."""
+REFUSED_US: Final = 1 * s
+"""So long after writes were refused, others may go on as if they still were."""
+UNKNOWN_SHARE: Final = 0.4
+CHANGED_SHARE: Final = 0.7
+LATE_SHARE: Final = 0.5
+NO_ANSWER: Final = "the store does not answer"
+
+
+class SharedObjects:
+    """The objects of the store, and how calls for them fare.
+
+    Attributes:
+        objects: their values, by key.
+        watch: called with the machine, the key and the value of each object that is put.
+    """
+
+    def __init__(self, world: Processes, threads: Threads, plan: KeyspacePlan) -> None:
+        self.world = world
+        self.objects: dict[str, bytes] = {}
+        self.watch: Callable[[int, str, bytes], None] = lambda *_: None
+        self._threads = threads
+        self._rng = random.Random(f"store {world.seed}")
+        self._faults: list[FailStore] = []
+        self._refused_until: dict[int | None, int] = {}
+        self._took_us = {
+            "put": plan.store_write_us,
+            "get": plan.store_read_us,
+            "list": plan.store_list_us,
+            "delete": plan.store_write_us,
+        }
+
+    def begin(self, fault: FailStore) -> None:
+        """Begin *fault*."""
+        self._faults.append(fault)
+
+    def end(self, fault: FailStore) -> None:
+        """End *fault*."""
+        self._faults.remove(fault)
+        if fault.how == "read-only":
+            for node in fault.nodes or (None,):
+                self._refused_until[node] = self.world.now + REFUSED_US
+
+    def troubles(self, node: int) -> set[str]:
+        """Return how the store fails for *node* at present."""
+        return {fault.how for fault in self._faults if not fault.nodes or node in fault.nodes}
+
+    def refuses(self, node: int) -> bool:
+        """Return whether it refuses what *node* writes, or did so a moment ago."""
+        until = self._refused_until.get(node, 0), self._refused_until.get(None, 0)
+        return "read-only" in self.troubles(node) or max(until) > self.world.now
+
+    def call(
+        self, process: TrioProcess, node: int, verb: str, what: str, act: Callable[[], T]
+    ) -> T:
+        """Return the result of *act*, which takes place at one instant during the call.
+
+        Raises:
+            StoreUnavailable: as the faults have it; what changes something may still take place.
+        """
+        world, rng, troubles = self.world, self._rng, self.troubles(node)
+        changes = verb in ("put", "delete")
+        failed = StoreUnavailable(f"{verb} {what}: {NO_ANSWER}")
+        if not self._threads.in_thread:  # a quick `get`
+            if "cut" in troubles:
+                raise failed
+            return act()
+        is_late = "slow" in troubles
+        took_us = self._took_us[verb]
+        if is_late or not took_us:
+            took_us = rng.randint(*(SLOW_US if is_late else LATENCY_US))
+        there_us = took_us // 2
+        error = _error_of(verb, what, troubles)
+
+        def late(_: object) -> None:
+            act()
+
+        is_open = error is None and "unknown" in troubles and rng.random() < UNKNOWN_SHARE
+        if is_open and changes and rng.random() < CHANGED_SHARE:
+            late_us = rng.randint(*LATE_US) if rng.random() < LATE_SHARE else 0
+            world.after(there_us + late_us, late)
+        thread = greenlet.getcurrent()
+
+        def arrived(_: object) -> None:
+            trouble = failed if is_open else error
+            found = act() if trouble is None else None
+            detail = xxhash.xxh32_intdigest(f"{verb} {what} {trouble}".encode())
+            world.trace.event(world.now, STORED, process.serial, detail)
+            process.threads.resume(thread, (trouble, found), took_us - there_us)
+
+        world.after(there_us, arrived)
+        trouble, found = self._threads.block()
+        if trouble is not None:
+            raise trouble
+        return found  # type: ignore[no-any-return]
+
+
+def _error_of(verb: str, what: str, troubles: set[str]) -> StoreUnavailable | None:
+    """Return the error with which a call fails for certain; None if it does not."""
+    if "cut" in troubles:
+        return StoreUnavailable(f"{verb} {what}: {NO_ANSWER}")
+    if verb == "put" and "full" in troubles:
+        return StoreFull(f"{verb} {what}: the store has no room left")
+    if verb == "put" and "read-only" in troubles:
+        return StoreRefused(f"{verb} {what}: the store may not be written")
+    return None
+
+
+class SimulatedStore:
+    """The store as one process sees it. See `Store`.
+
+    Args:
+        quick: see `Store`.
+    """
+
+    in_memory = False
+
+    def __init__(
+        self, shared: SharedObjects, process: TrioProcess, node: int, *, quick: bool
+    ) -> None:
+        self.quick = quick
+        self._shared = shared
+        self._process = process
+        self._node = node
+
+    def put_if_absent(self, key: str, value: bytes) -> bool:
+        """See `Store`."""
+        kept = bytes(value)
+
+        def put() -> bool:
+            objects = self._shared.objects
+            if key in objects:
+                return False
+            objects[key] = kept
+            self._shared.watch(self._node, key, kept)
+            return True
+
+        return self._call("put", checked_key(key), put)
+
+    def get(self, key: str) -> bytes | None:
+        """See `Store`."""
+        return self._call("get", checked_key(key), lambda: self._shared.objects.get(key))
+
+    def list(self, prefix: str) -> list[str]:
+        """See `Store`."""
+
+        def found() -> list[Any]:
+            return sorted(key for key in self._shared.objects if key.startswith(prefix))
+
+        return self._call("list", checked_prefix(prefix), found)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `Store`."""
+        gone = [checked_key(key) for key in keys]
+
+        def delete() -> None:
+            for key in gone:
+                self._shared.objects.pop(key, None)
+
+        self._call("delete", ",".join(gone), delete)
+
+    def close(self) -> None:
+        """See `Store`."""
+
+    def _call(self, verb: str, what: str, act: Callable[[], T]) -> T:
+        return self._shared.call(self._process, self._node, verb, what, act)

@@ -1,0 +1,79 @@
+"""What the product sees of its surroundings while a world runs: clocks, chance and threads."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import secrets
+import time
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import trio
+from trio._core import _run as scheduler
+
+from ringpop_py.state import tasks
+from ringpop_py.state.catalog import high_water, journalstore
+from ringpop_py.state.durable import checkpointer, sweeper
+from ringpop_py.state.stores import metered
+from ringpop_sim.state.keyspaces.tidying import SWEEP_US, TRIM_US
+from ringpop_sim.units import s
+from ringpop_sim.whole.scheduling import OrderedCancelStatus
+from ringpop_sim.world.world import WALL_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ringpop_sim.whole.scheduling import Processes
+    from ringpop_sim.whole.threads import Threads
+
+
+@contextmanager
+def installed(world: Processes, threads: Threads) -> Iterator[None]:
+    """Have all code see the time, chance and threads of *world* in the block."""
+    others = random.Random(f"nobody {world.seed}")
+
+    def rng() -> random.Random:
+        return others if world.current is None else world.current.rng
+
+    def wall_us() -> int:
+        off_us = 0 if world.current is None else world.current.wall_us
+        return WALL_MS * 1000 + world.now + off_us
+
+    def monotonic() -> float:
+        return world.now / s if world.current is None else world.current.clock.current_time()
+
+    known: list[tuple[Any, str, Any]] = [
+        (time, "time", lambda: wall_us() / s),
+        (time, "time_ns", lambda: wall_us() * 1000),
+        (time, "monotonic", monotonic),
+        (time, "perf_counter", monotonic),
+        (time, "clock_gettime_ns", lambda _: int(monotonic() * s) * 1000),
+        (metered, "perf_counter", monotonic),
+        (secrets, "token_bytes", lambda count=32: rng().randbytes(count)),
+        (secrets, "token_hex", lambda count=32: rng().randbytes(count).hex()),
+        (secrets, "randbits", lambda count: rng().getrandbits(count)),
+        (os, "urandom", lambda count: rng().randbytes(count)),
+        (tasks, "threading", SimpleNamespace(Thread=threads.Thread)),
+        (tasks, "SimpleQueue", threads.SimpleQueue),
+        (journalstore, "Lock", threads.Lock),
+        (high_water, "Lock", threads.Lock),
+        (trio.to_thread, "run_sync", threads.run_sync),
+        # So often that plans of half a minute see it.
+        (checkpointer, "TRIM_S", TRIM_US / s),
+        (sweeper, "SWEEP_S", SWEEP_US / s),
+        (scheduler, "CancelStatus", OrderedCancelStatus),
+        (scheduler, "_r", random.Random(f"trio {world.seed}")),
+    ]
+    with ExitStack() as stack:
+        # Only the world's own garbage is looked at, and only at its end.
+        gc.disable()
+        gc.freeze()
+        stack.callback(gc.enable)
+        stack.callback(gc.unfreeze)
+        for where, name, value in known:
+            stack.enter_context(patch.object(where, name, value))
+        yield

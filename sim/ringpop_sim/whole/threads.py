@@ -1,0 +1,148 @@
+"""Threads of simulated processes: greenlets, which give way wherever a thread would block."""
+
+from __future__ import annotations
+
+from collections import deque
+from queue import Empty
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import greenlet
+import trio
+from outcome import capture
+
+from ringpop_sim.units import s
+from ringpop_sim.whole.scheduling import STEP_US_MAX, TaskSlot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringpop_sim.whole.scheduling import Processes, TrioProcess
+
+T = TypeVar("T")
+
+
+class Threads:
+    """What the product uses of `threading` and `queue`, for the processes of *world*."""
+
+    def __init__(self, world: Processes) -> None:
+        self._world = world
+
+    @property
+    def current_process(self) -> TrioProcess:
+        """The process whose code runs."""
+        assert self._world.current is not None
+        return self._world.current
+
+    @property
+    def in_thread(self) -> bool:
+        """Whether code of a thread runs, which may block."""
+        return greenlet.getcurrent() is not self._world.hub
+
+    def block(self) -> Any:
+        """Return what `GreenThreads.resume` is called with for this thread."""
+        assert self.in_thread, "the event loop would block"
+        return self._world.hub.switch()
+
+    def Thread(  # noqa: N802 - as `threading` has it
+        self, target: Callable[..., object], args: Sequence[Any] = (), *, daemon: bool = False
+    ) -> _Thread:
+        """See `threading.Thread`."""
+        assert daemon, "a process would wait for this thread at its end"
+        return _Thread(self.current_process, lambda: target(*args))
+
+    def Lock(self) -> _Lock:  # noqa: N802
+        """See `threading.Lock`."""
+        return _Lock(self)
+
+    def SimpleQueue(self) -> _Queue[Any]:  # noqa: N802
+        """See `queue.SimpleQueue`."""
+        return _Queue(self)
+
+    async def run_sync(
+        self, function: Callable[..., T], *args: object, abandon_on_cancel: bool = False
+    ) -> T:
+        """See `trio.to_thread.run_sync`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        process = self.current_process
+        slot = TaskSlot(process)
+
+        def work() -> None:
+            found = capture(function, *args)
+            self._world.after(0, slot.wake, found)
+
+        process.threads.start(work)
+        with trio.CancelScope(shield=not abandon_on_cancel):
+            result: T = await slot.wait()
+        return result
+
+
+class _Thread:
+    def __init__(self, process: TrioProcess, function: Callable[[], object]) -> None:
+        self._process = process
+        self._function = function
+
+    def start(self) -> None:
+        self._process.threads.start(self._function)
+
+
+class _Lock:
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._is_held = False
+        self._waiting: deque[tuple[TrioProcess, greenlet.greenlet]] = deque()
+
+    def acquire(self, blocking: bool = True) -> bool:  # noqa: FBT001, FBT002 - as `Lock` has it
+        if self._is_held:
+            if not blocking:
+                return False
+            self._waiting.append((self._threads.current_process, greenlet.getcurrent()))
+            self._threads.block()  # the thread that releases it passes it on
+        self._is_held = True
+        return True
+
+    def release(self) -> None:
+        if self._waiting:
+            process, thread = self._waiting.popleft()
+            process.threads.resume(thread, None, 0)
+        else:
+            self._is_held = False
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _Queue(Generic[T]):
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._items: deque[T] = deque()
+        self._waiting: dict[greenlet.greenlet, TrioProcess] = {}
+
+    def put(self, item: T) -> None:
+        if not self._waiting:
+            self._items.append(item)
+            return
+        thread = next(iter(self._waiting))
+        process = self._waiting.pop(thread)
+        process.threads.resume(thread, (item,), process.rng.randint(0, STEP_US_MAX))
+
+    def get(self, timeout: float) -> T:
+        if self._items:
+            return self._items.popleft()
+        process, thread = self._threads.current_process, greenlet.getcurrent()
+        self._waiting[thread] = process
+        over = False  # otherwise the end of this wait could be taken for that of a later one
+
+        def expire(_: object) -> None:
+            if not over and self._waiting.pop(thread, None) is not None:
+                process.threads.resume(thread, None, 0)
+
+        process.world.after(int(timeout * s), expire)
+        found = self._threads.block()
+        over = True
+        if found is None:
+            raise Empty
+        item: T = found[0]
+        return item

@@ -1,0 +1,178 @@
+"""Runs of whole daemons: they hold, take one course, and are judged by what they do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringpop_sim.cli import main
+from ringpop_sim.errors import PlanError
+from ringpop_sim.plans.plan import (
+    Crash,
+    Drain,
+    FailStore,
+    KeyspacePlan,
+    Pause,
+    Plan,
+    Rumour,
+    Start,
+    Stop,
+    Traffic,
+)
+from ringpop_sim.runs import outcome
+from ringpop_sim.runs.outcome import outcome_of, run_of
+from ringpop_sim.units import ms, s
+
+if TYPE_CHECKING:
+    from ringpop_sim.plans.plan import Operation
+
+PLANS_COUNT = int(os.environ.get("RINGPOP_SIM_WHOLE_PLANS", "60"))
+
+
+def a_plan(*operations: Operation, **keyspace: object) -> Plan:
+    """A plan of three whole daemons with a keyspace of four partitions."""
+    return Plan(
+        nodes=3,
+        until_us=60 * s,
+        calm_us=2 * s,
+        whole=True,
+        keyspace=KeyspacePlan(partitions=4, from_us=2 * s, **keyspace),  # type: ignore[arg-type]
+        operations=operations,
+    )
+
+
+@pytest.mark.swarm
+@pytest.mark.timeout(900)
+def test_no_invariant_breaks_in_many_plans_of_whole_daemons(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = main(["swarm", "--whole", "--seeds", str(PLANS_COUNT), "--format", "json"])
+
+    said = capsys.readouterr()
+    assert code == 0, said.err
+
+
+def test_whole_daemons_take_one_course_under_any_hash_seed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["determinism", "--whole", "--nodes", "3", "--seeds", "3"]) == 0
+    assert "same course" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mode", ["durable", "memory"])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Start(at_us=3 * s, nodes=(2,)),
+        Drain(at_us=3 * s, for_us=4 * s, nodes=(0,)),
+        Stop(at_us=3 * s, for_us=8 * s, nodes=(1,)),
+    ],
+    ids=lambda operation: operation.kind,
+)
+def test_members_come_and_go_in_order_and_nothing_is_lost(operation: Operation, mode: str) -> None:
+    result = run_of(a_plan(operation, mode=mode), 1).finish()
+
+    assert result.ok, result.broken
+    assert result.converged_s is not None
+    assert result.traffic["operations"] > 50
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Crash(at_us=3 * s, nodes=(1,)),
+        Crash(at_us=3 * s, for_us=3 * s, nodes=(1,), silent=True),
+        Crash(at_us=3 * s, for_us=3 * s, nodes=(1,), memory="kept"),
+        Pause(at_us=3 * s, for_us=8 * s, nodes=(0, 1)),
+        FailStore(at_us=3 * s, for_us=5 * s, how="unknown"),
+        FailStore(at_us=3 * s, for_us=5 * s, how="full"),
+        FailStore(at_us=3 * s, for_us=9 * s, nodes=(1,), how="read-only"),
+    ],
+    ids=str,
+)
+def test_what_goes_wrong_loses_no_acknowledged_write(operation: Operation) -> None:
+    result = run_of(a_plan(operation), 1).finish()
+
+    assert result.ok, result.broken
+    assert result.traffic["operations"] > 50
+
+
+def test_a_run_frees_what_it_holds_and_real_time_goes_on() -> None:
+    import time
+
+    before = time.time()
+    first = outcome_of(a_plan(), 7)
+    between = time.time() - before
+    second = outcome_of(a_plan(), 7)
+
+    assert first.digests == second.digests
+    assert 0 < between < 60
+    assert first.virtual_s > 5
+
+
+@pytest.mark.parametrize(
+    ("plan", "what"),
+    [
+        (replace(a_plan(), dialect="ringpop"), "dialect ringpop"),
+        (a_plan(Rumour(at_us=s, nodes=(0,), about=1)), "rumour"),
+        (replace(a_plan(), traffic=Traffic()), "traffic"),
+    ],
+)
+def test_what_whole_daemons_cannot_do_is_refused(plan: Plan, what: str) -> None:
+    with pytest.raises(PlanError, match=what):
+        run_of(plan, 1)
+
+
+def test_without_greenlet_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_name: str) -> None:
+        raise ModuleNotFoundError("No module named 'greenlet'", name="greenlet")
+
+    monkeypatch.setattr(outcome, "import_module", missing)
+
+    with pytest.raises(PlanError, match=r"need greenlet: pip install 'ringpop_py\[sim\]'"):
+        run_of(a_plan(), 1)
+
+
+def test_no_product_code_of_a_dead_or_paused_process_runs() -> None:
+    """Traced call by call, in a process of its own: a profile slows everything down."""
+    code = (
+        "import sys\n"
+        "from tests.sim.whole.test_run import a_plan\n"
+        "from ringpop_sim.plans.plan import Crash, Pause\n"
+        "from ringpop_sim.runs.outcome import run_of\n"
+        "from ringpop_sim.units import s\n"
+        "pause = Pause(at_us=3 * s, for_us=2 * s, nodes=(1,))\n"
+        "crash = Crash(at_us=7 * s, for_us=2 * s, nodes=(0,))\n"
+        "run = run_of(a_plan(pause, crash), 1)\n"
+        "counts = {'dead': 0, 'paused': 0, 'live': 0}\n"
+        "def profile(frame, event, _):\n"
+        "    process = run.world.stage.current\n"
+        "    if event == 'call' and process and '/ringpop_py/' in frame.f_code.co_filename:\n"
+        "        life = 'paused' if process.paused else 'live' if process.alive else 'dead'\n"
+        "        counts[life] += 1\n"
+        "sys.setprofile(profile)\n"
+        "run.advance(10 * s)\n"
+        "sys.setprofile(None)\n"
+        "run.close()\n"
+        "print(counts)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert done.returncode == 0, done.stderr
+    counts = eval(done.stdout)  # noqa: S307 - a dict of numbers, printed above
+    assert counts["live"] > 10_000
+    assert counts["dead"] == counts["paused"] == 0
+
+
+def test_a_stop_that_is_late_is_a_kill() -> None:
+    frozen = FailStore(at_us=2900 * ms, for_us=40 * s, how="slow")
+    result = run_of(a_plan(frozen, Stop(at_us=3 * s, for_us=30 * s, nodes=(1,))), 1).finish()
+
+    assert result.ok, result.broken
