@@ -159,6 +159,7 @@ class KeyspacePlan:
         wait_us: how long an owner keeps a request for a partition that is on its way to it.
         store_read_us, store_write_us, store_list_us: how long a call of the store takes, a whole
             list of a log for example; 0: 0.5 to 3 ms, drawn.
+        unserved_us: how long a partition may be unserved at whole daemons; 0: as long as it takes.
         busy_us: how long at most an actor is at work when another member asks for its partition.
     """
 
@@ -180,6 +181,7 @@ class KeyspacePlan:
     store_list_us: int = 0
     store_write_us: int = 0
     busy_us: int = 0
+    unserved_us: int = 0
 
     def __post_init__(self) -> None:
         modes = ", ".join(get_args(Mode))

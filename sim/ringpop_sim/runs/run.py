@@ -24,7 +24,6 @@ from ringpop_sim.runs.rest import left_at_rest
 from ringpop_sim.runs.traffic import Rings, TrafficSource
 from ringpop_sim.state.keyspaces.clients import Clients
 from ringpop_sim.state.keyspaces.homes import Homes
-from ringpop_sim.state.keyspaces.oracles import ORACLES
 from ringpop_sim.units import seconds
 from ringpop_sim.world.operations import schedule
 from ringpop_sim.world.world import FRAME_BYTES, World
@@ -130,10 +129,12 @@ class Run:
 
     Attributes:
         ORACLES: those of membership that judge the run, unless it is given others.
+        KEYSPACE_ORACLES: those that judge it if the plan has a keyspace.
         WORLD: the kind of its world.
     """
 
     ORACLES: ClassVar[tuple[type[Check], ...]] = ALL
+    KEYSPACE_ORACLES: ClassVar[tuple[Any, ...]] = ORACLES
     WORLD: ClassVar[type[World]] = World
 
     def __init__(
@@ -172,7 +173,9 @@ class Run:
         if world.plan.keyspace is not None:
             self.homes, self.clients = self._keyspace(world)
             first.append(self.homes)
-            self._oracles += [kind(world, self.homes, self.clients) for kind in ORACLES]
+            self._oracles += [
+                kind(world, self.homes, self.clients) for kind in self.KEYSPACE_ORACLES
+            ]
         return first + self._oracles
 
     def _keyspace(self, world: World) -> tuple[Any, Any]:

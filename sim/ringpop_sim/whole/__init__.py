@@ -3,9 +3,9 @@
 Each process has a trio scheduler of its own, which the heap of events drives by hand: a pause is
 not to drive it, a SIGKILL never to drive it again. Its clock, its network (streams of bytes), the
 store, threads and chance are the simulator's. Nothing of the product is changed or written twice,
-so that bugs in its drivers show, too. `scheduling` has the processes, `threads` what blocks,
-`surroundings` the clocks and chance, `streams` the network and `store` the store. `cluster` starts
-daemons and does to them what a plan says, and `run` judges them.
+so that bugs in its drivers show, too. `stage` has what daemons stand on. `cluster` starts daemons
+and does to them what a plan says, `shares` and `clients` are their keyspace and its users, and
+`run` judges them.
 
 This package alone imports the drivers, trio's scheduler, and greenlet (the extra ``sim``).
 """

@@ -19,7 +19,7 @@ from ringpop_sim.units import ms, s
 from ringpop_sim.whole.cluster import Daemon
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_sim.whole.shares import DaemonShares
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 READ_SHARE: Final = 0.35
 ALONE_SHARE: Final = 0.4
 """The share of requests for one key."""
+BURST_MAX: Final = 4
+TOGETHER_US: Final = 6 * ms
+GAP_US: Final = 120 * ms
+"""The times between the requests of a burst at most, and between bursts in the mean."""
 REPEATED_SHARE: Final = 0.6
 REPEAT_US: Final = (300 * ms, 1300 * ms)
 
@@ -70,6 +74,7 @@ class DaemonClients:
     Attributes:
         history: what is known of all that has ended.
         open: the requests that have not ended.
+        on_end: called with each request that has got its results.
     """
 
     def __init__(self, shares: DaemonShares) -> None:
@@ -78,6 +83,7 @@ class DaemonClients:
         self.open: dict[DaemonRequest, None] = {}
         self.ended_count = 0
         self.failed_count = 0
+        self.on_end: list[Callable[[DaemonRequest, Sequence[Any]], None]] = []
         self._shares = shares
         self._world = shares.cluster
         self._rng = random.Random(f"clients {shares.world.seed}")
@@ -93,6 +99,22 @@ class DaemonClients:
             return
         daemon = self._a_daemon()
         if daemon is not None:
+            self._begin(daemon)
+
+    def burst(self, until: int) -> None:
+        """Begin several requests at a time, again and again until *until*."""
+        world, rng = self._world, self._rng
+        if world.now > until:
+            return
+        for _ in range(rng.randint(1, BURST_MAX)):
+            daemon = self._a_daemon()
+            if daemon is not None:
+                world.push(world.now + rng.randint(0, TOGETHER_US), self._begin_at, daemon)
+        gap_us = 1 + int(rng.expovariate(1 / GAP_US))
+        world.push(world.now + gap_us, lambda _: self.burst(until))
+
+    def _begin_at(self, daemon: Daemon) -> None:
+        if daemon.serves:
             self._begin(daemon)
 
     def _a_daemon(self) -> Daemon | None:
@@ -160,6 +182,8 @@ class DaemonClients:
         """Record what came of *request*: for each key a value or an error."""
         del self.open[request]
         self.ended_count += 1
+        for call in self.on_end:
+            call(request, found)
         for key, one in zip(request.keys, found, strict=True):
             if not request.items and not isinstance(one, RingpopError):
                 self._add(request, key, "get", None, ABSENT if one is None else tuple(one))

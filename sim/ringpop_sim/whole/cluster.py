@@ -18,10 +18,10 @@ from ringpop_sim.errors import PlanError
 from ringpop_sim.plans import plan as p
 from ringpop_sim.state.keyspaces.tidying import INTERVAL_US, SLOTS_MAX
 from ringpop_sim.units import s
-from ringpop_sim.whole.scheduling import Processes, TrioProcess
-from ringpop_sim.whole.store import SharedObjects, SimulatedStore
-from ringpop_sim.whole.streams import Links, SimulatedNetwork
-from ringpop_sim.whole.threads import Threads
+from ringpop_sim.whole.stage.scheduling import Processes, TrioProcess
+from ringpop_sim.whole.stage.store import SharedObjects, SimulatedStore
+from ringpop_sim.whole.stage.streams import Links, SimulatedNetwork
+from ringpop_sim.whole.stage.threads import Threads
 from ringpop_sim.world.process import Life, Process
 from ringpop_sim.world.world import CLUSTER, World
 

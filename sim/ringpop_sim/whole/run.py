@@ -11,11 +11,13 @@ from ringpop_sim.checks.liveness import Converges
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.plan import KeyspacePlan, Plan
 from ringpop_sim.runs.run import CRASH, Run, places_of
+from ringpop_sim.state.keyspaces.oracles import ORACLES as KEYSPACE_ORACLES
 from ringpop_sim.units import s
 from ringpop_sim.whole.clients import DaemonClients
 from ringpop_sim.whole.cluster import WholeCluster, heard
+from ringpop_sim.whole.oracles import WHOLE_ORACLES, CalmIsQuick, all_observing
 from ringpop_sim.whole.shares import DaemonShares
-from ringpop_sim.whole.surroundings import installed
+from ringpop_sim.whole.stage.surroundings import installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,14 +27,15 @@ if TYPE_CHECKING:
     from ringpop_sim.world.watcher import Watcher
     from ringpop_sim.world.world import World
 
-ORACLES: Final[tuple[type[Check], ...]] = (Converges,)
-"""The oracles of membership that look at nodes, and need not hear of every message."""
+BURSTS_US: Final = 2 * s
+BURSTS_END_US: Final = 1 * s
 
 
 class WholeRun(Run):
     """See the module. What it holds is freed at its end, so it cannot be examined afterwards."""
 
-    ORACLES = ORACLES
+    ORACLES = (Converges,)  # these look at nodes, and need not hear of every message
+    KEYSPACE_ORACLES = (*KEYSPACE_ORACLES, *WHOLE_ORACLES)
     WORLD = WholeCluster
     has_loaded: ClassVar[bool] = False
     world: WholeCluster
@@ -57,6 +60,7 @@ class WholeRun(Run):
         self._around.enter_context(installed(self.world.stage, self.world.threads))
         if self.homes is not None:
             self._around.enter_context(self.homes.observing())
+        self._around.enter_context(all_observing(self._oracles))
 
     def _keyspace(self, world: World) -> tuple[DaemonShares, DaemonClients]:
         shares = DaemonShares(world)
@@ -64,6 +68,15 @@ class WholeRun(Run):
 
     def _found_bug(self, text: str, error: BaseException) -> None:
         self._bugs.append(Broken(CRASH, self.world.now, f"{text} (in {places_of(error)})"))
+
+    def _go_to_the_end(self) -> None:
+        super()._go_to_the_end()
+        calm = [oracle for oracle in self._oracles if isinstance(oracle, CalmIsQuick)]
+        if not calm or not calm[0].applies or self.broken or not self._is_still():
+            return
+        calm[0].since = self.world.now
+        self.clients.burst(self.world.now + BURSTS_US)
+        self.advance(self.world.now + BURSTS_US + BURSTS_END_US)
 
     @property
     def broken(self) -> list[Broken]:

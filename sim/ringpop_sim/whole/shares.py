@@ -13,7 +13,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from ringpop_py.base.errors import RingpopError
+from ringpop_py.base.errors import PartitionUnavailable, RingpopError
+from ringpop_py.state.actors.host import ActorHost
 from ringpop_py.state.catalog.journalstore import JournalStore
 from ringpop_py.state.catalog.layout import KeyspaceKeys
 from ringpop_py.state.durable.driver import DurableDriver
@@ -26,9 +27,11 @@ from ringpop_py.state.memory.driver import MemoryDriver
 from ringpop_py.state.ownership.local import Came, CameBack, JournalLost, Replaces
 from ringpop_py.state.placement import duties
 from ringpop_py.state.stores.memory import MemoryStore
+from ringpop_py.state.table.entries import MemoryEntries
 from ringpop_py.state.tasks import Worker
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import FailStore, Rebalance
+from ringpop_sim.units import s
 from ringpop_sim.whole.cluster import KEYSPACE, Daemon
 from ringpop_sim.world.process import Life
 from ringpop_sim.world.world import CLUSTER
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from ringpop_sim.world.world import World
 
 GENERATION: Final = 1
+FORGOTTEN_US: Final = 2 * s
+"""A request this long after the partition could have gone may find it busy once more."""
 
 
 class DaemonShare:
@@ -130,6 +135,7 @@ class DaemonShares(Check):
         self.watchers: list[HomeWatcher] = []
         self.duties: Counter[tuple[str, str, int | None]] = Counter()
         self.on_end: list[Callable[[Process], None]] = []
+        self._busy_until: dict[tuple[int, int], int] = {}
         self._shares: dict[Daemon, DaemonShare] = {}
 
     def __iter__(self) -> Iterator[DaemonShare]:
@@ -156,7 +162,6 @@ class DaemonShares(Check):
     # Hooks of the world.
 
     def ended(self, process: Process) -> None:
-        self._shares.pop(process, None)  # type: ignore[call-overload]
         for call in self.on_end:
             call(process)
 
@@ -212,13 +217,44 @@ class DaemonShares(Check):
                 self._committed(desk)
             ended(desk, fact, why)
 
+        write = MemoryEntries.write
+
+        def write_to_disk(entries: MemoryEntries, changed: Any, deleted: Any) -> None:
+            if (changed or deleted) and self._is_disk_full():
+                entries.failed = True
+                raise PartitionUnavailable("no space left on the disk")
+            write(entries, changed, deleted)
+
+        def may_leave(_: ActorHost, number: int) -> bool:
+            return self._may_leave(self.cluster.current, number)
+
         with (
+            patch.object(MemoryEntries, "write", write_to_disk),
+            patch.object(ActorHost, "may_leave", may_leave),
             patch.object(DurableDriver, "_begin", watched(DurableDriver._begin)),
             patch.object(MemoryDriver, "_begin", watched(MemoryDriver._begin)),
             patch.object(Desk, "ended", step_ended),
             patch.object(Writer, "trim", trimmed),
         ):
             yield
+
+    def _is_disk_full(self) -> bool:
+        """Return whether the machine whose code runs has no room for entries."""
+        process = self.cluster.stage.current
+        return process is not None and "disk" in self.cluster.store.troubles(
+            self.cluster.current.number
+        )
+
+    def _may_leave(self, daemon: Daemon, number: int) -> bool:
+        """Return whether the actors of a partition are not at work, so that it may go."""
+        if not self.plan.busy_us:
+            return True
+        now, place = self.world.now, (daemon.serial, number)
+        until = self._busy_until.get(place, 0)
+        if now > until + FORGOTTEN_US:  # it is a new move
+            until = now + daemon.body.rng.randrange(self.plan.busy_us)
+            self._busy_until[place] = until
+        return now >= until
 
     def _share_of(self, daemon: Daemon, driver: Any) -> DaemonShare:
         share = self._shares.get(daemon)

@@ -4,7 +4,7 @@
 thread for input and output. What it drives is a generator, and that is driven here directly: each
 step runs a few of the tasks that can run, and says for how long the process would sleep.
 
-Private names of trio 0.35 are used, which `tests/sim/whole/test_scheduling.py` pins.
+Private names of trio 0.35 are used, which `tests/sim/whole/stage/test_scheduling.py` pins.
 """
 
 from __future__ import annotations
@@ -456,7 +456,7 @@ class GreenThreads:
         self._deferred: list[tuple[greenlet.greenlet, Any]] = []
 
     def start(self, function: Callable[[], object]) -> None:
-        """Run *function*, which may block in `ringpop_sim.whole.threads`."""
+        """Run *function*, which may block in `ringpop_sim.whole.stage.threads`."""
         process = self._process
         thread = greenlet.greenlet(lambda _: function(), process.world.hub)
         self._all[thread] = None

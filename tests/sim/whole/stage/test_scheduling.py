@@ -14,9 +14,9 @@ from trio._core import _run as scheduler
 from trio._core._entry_queue import EntryQueue
 
 from ringpop_sim.units import ms, s
-from ringpop_sim.whole.scheduling import Processes, TaskSlot, TrioProcess
-from ringpop_sim.whole.surroundings import installed
-from ringpop_sim.whole.threads import Threads
+from ringpop_sim.whole.stage.scheduling import Processes, TaskSlot, TrioProcess
+from ringpop_sim.whole.stage.surroundings import installed
+from ringpop_sim.whole.stage.threads import Threads
 from ringpop_sim.world.trace import Trace
 from ringpop_sim.world.world import VirtualTime
 

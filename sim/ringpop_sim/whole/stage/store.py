@@ -11,14 +11,14 @@ import xxhash
 from ringpop_py.base.errors import StoreFull, StoreRefused, StoreUnavailable
 from ringpop_py.state.stores.store import checked_key, checked_prefix
 from ringpop_sim.units import ms, s
-from ringpop_sim.whole.scheduling import STORED
+from ringpop_sim.whole.stage.scheduling import STORED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ringpop_sim.plans.plan import FailStore, KeyspacePlan
-    from ringpop_sim.whole.scheduling import Processes, TrioProcess
-    from ringpop_sim.whole.threads import Threads
+    from ringpop_sim.whole.stage.scheduling import Processes, TrioProcess
+    from ringpop_sim.whole.stage.threads import Threads
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from outcome import Error, Value
 from ringpop_py.net.security.proof import LASTING
 from ringpop_py.net.transport.network import RECEIVE_BYTES_MAX
 from ringpop_sim.units import ms, s
-from ringpop_sim.whole.scheduling import ARRIVED, TaskSlot
+from ringpop_sim.whole.stage.scheduling import ARRIVED, TaskSlot
 from ringpop_sim.world.network import STRANGERS, address_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ringpop_py.net.security.identity import Identity
     from ringpop_py.net.security.proof import Proof
     from ringpop_py.net.transport.network import Listener
-    from ringpop_sim.whole.scheduling import Processes, TrioProcess
+    from ringpop_sim.whole.stage.scheduling import Processes, TrioProcess
     from ringpop_sim.world.network import VirtualNetwork
 
 WINDOW_BYTES: Final = 256 * 1024

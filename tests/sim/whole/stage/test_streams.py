@@ -9,10 +9,10 @@ import trio
 
 from ringpop_sim.plans.plan import Cut, Link
 from ringpop_sim.units import ms, s
-from ringpop_sim.whole.scheduling import Processes, TrioProcess
-from ringpop_sim.whole.streams import WINDOW_BYTES, Links, SimulatedNetwork
-from ringpop_sim.whole.surroundings import installed
-from ringpop_sim.whole.threads import Threads
+from ringpop_sim.whole.stage.scheduling import Processes, TrioProcess
+from ringpop_sim.whole.stage.streams import WINDOW_BYTES, Links, SimulatedNetwork
+from ringpop_sim.whole.stage.surroundings import installed
+from ringpop_sim.whole.stage.threads import Threads
 from ringpop_sim.world.network import VirtualNetwork
 from ringpop_sim.world.trace import Trace
 from ringpop_sim.world.world import VirtualTime
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from ringpop_py.base.address import Address
-    from ringpop_sim.whole.streams import SimulatedStream
+    from ringpop_sim.whole.stage.streams import SimulatedStream
 
 
 class Two:

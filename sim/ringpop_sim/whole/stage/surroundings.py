@@ -21,14 +21,14 @@ from ringpop_py.state.durable import checkpointer, sweeper
 from ringpop_py.state.stores import metered
 from ringpop_sim.state.keyspaces.tidying import SWEEP_US, TRIM_US
 from ringpop_sim.units import s
-from ringpop_sim.whole.scheduling import OrderedCancelStatus
+from ringpop_sim.whole.stage.scheduling import OrderedCancelStatus
 from ringpop_sim.world.world import WALL_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ringpop_sim.whole.scheduling import Processes
-    from ringpop_sim.whole.threads import Threads
+    from ringpop_sim.whole.stage.scheduling import Processes
+    from ringpop_sim.whole.stage.threads import Threads
 
 
 @contextmanager

@@ -11,12 +11,12 @@ import trio
 from outcome import capture
 
 from ringpop_sim.units import s
-from ringpop_sim.whole.scheduling import STEP_US_MAX, TaskSlot
+from ringpop_sim.whole.stage.scheduling import STEP_US_MAX, TaskSlot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_sim.whole.scheduling import Processes, TrioProcess
+    from ringpop_sim.whole.stage.scheduling import Processes, TrioProcess
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""What daemons stand on: processes, threads, clocks, chance, the network and the store."""
