@@ -21,7 +21,12 @@ from ringpop_py.base.errors import (
 from ringpop_py.base.forks import FORKS
 from ringpop_py.base.values.declared import replace
 from ringpop_py.client.lines.base import BaseClient
-from ringpop_py.client.lines.local_daemon import CONNECT_TIMEOUT_S, GRACE_S, connected
+from ringpop_py.client.lines.local_daemon import (
+    CONNECT_TIMEOUT_S,
+    GRACE_S,
+    TTL_S_MIN,
+    connected,
+)
 from ringpop_py.client.lines.outcomes import LineEnd, Outcomes, no_time_left, take_in, why_ended
 from ringpop_py.net.wire.connection import Connection
 from ringpop_py.net.wire.init import NO_LISTENER
@@ -104,9 +109,11 @@ class _Line:
     def begin(self, call: Call) -> Pending:
         """See `Client.begin`."""
         with self.lock:
+            deadline_at = time.monotonic() + call.ttl_s
             connection, sock = self._connected(min(call.ttl_s, CONNECT_TIMEOUT_S))
-            # From here, so that connecting does not shorten what the peer was granted.
-            deadline_at = time.monotonic() + call.ttl_s + GRACE_S
+            left_s = deadline_at - time.monotonic()
+            if left_s < call.ttl_s - TTL_S_MIN:  # it took time to connect
+                call = replace(call, ttl_s=max(left_s, TTL_S_MIN))
             tracing = current()
             call_id = connection.send_call(replace(call, tracing=tracing) if tracing else call)
             try:
@@ -116,7 +123,7 @@ class _Line:
                 self.close()
                 # Not ConnectFailed: the peer may have received all of the call.
                 raise ConnectionLost(f"{self.peer}: {_reason(error)}") from None
-            return Pending(self, call_id, deadline_at)
+            return Pending(self, call_id, deadline_at + GRACE_S)
 
     def _connected(self, timeout_s: float) -> tuple[Connection, socket.socket | TlsSocket]:
         # A daemon that ended since the last call has closed the connection: look, before a call is

@@ -13,6 +13,7 @@ from anyio.lowlevel import RunVar
 from ringpop_py.base.errors import TooManyInFlight
 from ringpop_py.base.values.declared import replace
 from ringpop_py.client.lines.base import BaseClient
+from ringpop_py.client.lines.local_daemon import TTL_S_MIN
 from ringpop_py.client.lines.outcomes import no_time_left
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 CALLS_MAX: Final = 256
 """So many calls of an event loop to one daemon are under way; more wait, in their time."""
-TTL_S_MIN: Final = 0.001
 _NUMBERS: Final = count()
 
 now: Final = anyio.current_time
@@ -95,6 +95,12 @@ def _nothing() -> None:
     pass
 
 
+def _with_time_left(call: Call, began_at: float) -> Call:
+    """Return *call* with the time that is left of that which it had at *began_at*."""
+    left_s = began_at + call.ttl_s - anyio.current_time()
+    return replace(call, ttl_s=max(left_s, TTL_S_MIN))
+
+
 class _OfLoop:
     """The connection of one client in one event loop, and how many more calls it may have."""
 
@@ -109,8 +115,7 @@ class _OfLoop:
         began_at = anyio.current_time()
         with anyio.move_on_after(call.ttl_s):
             await self.slots.acquire()
-            left_s = began_at + call.ttl_s - anyio.current_time()
-            return replace(call, ttl_s=max(left_s, TTL_S_MIN))
+            return _with_time_left(call, began_at)
         peer = self._client.peer
         raise TooManyInFlight(f"{CALLS_MAX} calls to {peer} are under way in this program")
 
@@ -183,7 +188,9 @@ class AsyncLines(BaseClient, AsyncClosing):
             if line is None or not line.is_open:
                 line = await mine.renewed()
             if not line.is_ready:
+                began_at = anyio.current_time()
                 await line.ready(call.ttl_s)
+                call = _with_time_left(call, began_at)
             pending = line.begin(call, on_end)
         except BaseException:
             on_end()

@@ -23,6 +23,8 @@ PEER_VARIABLE: Final = "RINGPOP_PEER"
 CONNECT_TIMEOUT_S: Final = 3.0  # as that of a node (`WireLimits`)
 GRACE_S: Final = 0.25
 """The seconds that we wait longer than the peer, so that its own time-out error can arrive."""
+TTL_S_MIN: Final = 0.001
+"""What a call has left at least, in seconds, after waiting for its connection."""
 FULL_RETRY_S: Final = 0.01
 LOCAL_DAEMON: Final = Address("127.0.0.1", 3000)
 

@@ -218,16 +218,18 @@ class ClientDispatcher:
     def _ask_owners(
         self, errand: Errand[int], request: PartitionRequest, asks: list[Ask[int]]
     ) -> None:
+        began_at = now()
         # Encoded before anything is sent: a value that cannot be sent fails the whole request.
-        calls = [
-            (ask, len(group), Call(NODE_SERVICE, request.endpoint, b"", body, ttl_s=_wait_s(ask)))
-            for ask in asks
-            for group, body in _bodies(request, ask.parts)
+        bodies = [
+            (ask, len(group), body) for ask in asks for group, body in _bodies(request, ask.parts)
         ]
         under_way: deque[tuple[Ask[int], int, Pending | CallError]] = deque()
         results: dict[int, list[Any]] = defaultdict(list)
         try:
-            for ask, count, call in calls:
+            for ask, count, body in bodies:
+                # To connect to the owners before may have taken most of it.
+                left_s = began_at + _wait_s(ask) - now()
+                call = Call(NODE_SERVICE, request.endpoint, b"", body, ttl_s=left_s)
                 begun = self._begun(self._addresses[ask.to], call, more=bool(under_way))
                 under_way.append((ask, count, begun))
             # Only now, so that all owners work at the same time: answers wait here.

@@ -27,15 +27,13 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
     parser.add_argument("--nodes", type=c.count, default=NODES_DEFAULT, help="(%(default)s)")
     parser.add_argument("--faults", type=c.count, default=FAULTS_DEFAULT, help="(%(default)s)")
-    parser.add_argument("--keyspaces", action="store_true", help="the nodes have a keyspace")
-    parser.add_argument("--whole", action="store_true", help="run whole daemons")
+    parser.add_argument("--whole", action="store_true", help="whole daemons with a keyspace")
     parser.add_argument("--format", choices=["table", "json"], default="table")
     return parser
 
 
 def main(options: argparse.Namespace) -> int:
-    keyspaces = options.keyspaces or options.whole
-    shape = Shape(options.nodes, options.faults, keyspaces, whole=options.whole)
+    shape = Shape(options.nodes, options.faults, options.whole)
     found = divergences(options.first, options.seeds, shape)
     if options.format == "json":
         c.say_json(

@@ -1,4 +1,4 @@
-"""``ringpop-sim keyspaces``: random plans of clusters with partitions, on all cores."""
+"""``ringpop-sim keyspaces``: random plans of whole daemons with partitions, on all cores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ringpop_sim.runs.swarm import Shape
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY: Final = "run random plans of nodes with partitions and a store, and show what broke"
+SUMMARY: Final = "run random plans of whole daemons with partitions, and show what broke"
 EXAMPLES: Final = (
     "ringpop-sim keyspaces --seeds 500",
     "ringpop-sim keyspaces --mode memory --nodes 6 --partitions 16 --for 60",
@@ -36,7 +36,6 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
                         help="the most faults of a plan, less one (%(default)s)")  # fmt: skip
     parser.add_argument("--partitions", type=c.count, metavar="N", help="(1 to 16, by the seed)")
     parser.add_argument("--mode", choices=get_args(Mode), help="(by the seed)")
-    parser.add_argument("--whole", action="store_true", help="run whole daemons")
     add_output(parser)
     return parser
 
@@ -50,6 +49,5 @@ def main(options: argparse.Namespace) -> int:
         keyspaces=True,
         partitions=options.partitions,
         mode=options.mode,
-        whole=options.whole,
     )
     return show(options, shape)

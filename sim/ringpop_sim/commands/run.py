@@ -11,7 +11,8 @@ from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.planfile import plan_text
 from ringpop_sim.reports.dump import dump
 from ringpop_sim.reports.tracefile import TraceWriter
-from ringpop_sim.runs.outcome import replay_command, run_of
+from ringpop_sim.runs.outcome import replay_command
+from ringpop_sim.runs.run import run_of
 from ringpop_sim.scenarios import SCENARIOS, about
 from ringpop_sim.units import s, seconds
 

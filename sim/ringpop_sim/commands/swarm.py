@@ -22,7 +22,6 @@ EXAMPLES: Final = (
     "ringpop-sim swarm --seeds 2000",
     "ringpop-sim swarm --for 600 --first 100000 --save failures/",
     "ringpop-sim swarm --seeds 200 --nodes 20 --format json",
-    "ringpop-sim swarm --keyspaces --nodes 4 --seeds 2000",
     "ringpop-sim swarm --whole --for 300",
 )
 SEEDS_DEFAULT: Final = 1000
@@ -43,10 +42,8 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
                         help=f"({NODES_DEFAULT}; {WHOLE_NODES_DEFAULT} if whole)")  # fmt: skip
     parser.add_argument("--faults", type=c.count, default=FAULTS_DEFAULT,
                         help="faults of each plan, at least (%(default)s)")  # fmt: skip
-    parser.add_argument("--keyspaces", action="store_true",
-                        help="the nodes have a keyspace, and their store fails, too")  # fmt: skip
     parser.add_argument("--whole", action="store_true",
-                        help="run whole daemons with a keyspace, drivers and all")  # fmt: skip
+                        help="whole daemons with a keyspace, whose store fails, too")  # fmt: skip
     add_output(parser)
     return parser
 
@@ -59,10 +56,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    whole = options.whole
-    nodes = options.nodes or (WHOLE_NODES_DEFAULT if whole else NODES_DEFAULT)
-    keyspaces = options.keyspaces or whole
-    return show(options, Shape(nodes, options.faults, keyspaces, whole=whole))
+    nodes = options.nodes or (WHOLE_NODES_DEFAULT if options.whole else NODES_DEFAULT)
+    return show(options, Shape(nodes, options.faults, options.whole))
 
 
 def show(options: argparse.Namespace, shape: Shape) -> int:

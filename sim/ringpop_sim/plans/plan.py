@@ -159,7 +159,7 @@ class KeyspacePlan:
         wait_us: how long an owner keeps a request for a partition that is on its way to it.
         store_read_us, store_write_us, store_list_us: how long a call of the store takes, a whole
             list of a log for example; 0: 0.5 to 3 ms, drawn.
-        unserved_us: how long a partition may be unserved at whole daemons; 0: as long as it takes.
+        unserved_us: how long a partition may be unserved; 0: as long as it takes.
         busy_us: how long at most an actor is at work when another member asks for its partition.
     """
 
@@ -482,7 +482,8 @@ class Plan:
         calm_us: if not 0, the plan ends early, once the cluster has converged after the last fault
             and stayed so for that long: more time would show nothing new.
         codec_share: the share of messages that pass through the real codec.
-        whole: whether whole daemons run it (`ringpop_sim.whole`), and not only their nodes.
+        whole: whether whole daemons run it (`ringpop_sim.whole`), and not only their nodes; with a
+            keyspace they always do.
         expect: what must be true at the end beside the invariants, see `plans.expect`.
     """
 
@@ -541,6 +542,11 @@ class Plan:
             return replace(PRESETS[self.preset], **dict(self.settings))  # type: ignore[arg-type]
         except ConfigError as error:
             raise PlanError(str(error)) from None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether whole daemons run it."""
+        return self.whole or self.keyspace is not None
 
     @property
     def quiet_at_us(self) -> int:

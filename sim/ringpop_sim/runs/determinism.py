@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
-from ringpop_sim.runs.outcome import outcome_of, run_of
+from ringpop_sim.runs.outcome import outcome_of
+from ringpop_sim.runs.run import run_of
 from ringpop_sim.runs.swarm import Shape
 from ringpop_sim.units import seconds
 from ringpop_sim.world.trace import DIGEST_EVENTS
@@ -62,8 +63,7 @@ def divergences(first_seed: int, seeds: int, shape: Shape | None = None) -> list
 
 
 def _arguments(first_seed: int, seeds: int, shape: Shape) -> tuple[str, ...]:
-    flags = int(shape.keyspaces), int(shape.whole)
-    return tuple(map(str, (first_seed, seeds, shape.nodes, shape.faults, *flags)))
+    return tuple(map(str, (first_seed, seeds, shape.nodes, shape.faults, int(shape.keyspaces))))
 
 
 def _first_difference(seed: int, hash_seeds: tuple[int, int], shape: Shape) -> tuple[str, ...]:
@@ -121,8 +121,8 @@ def _outputs(hash_seeds: Sequence[int], *arguments: str) -> list[str]:
 
 def child(arguments: list[str]) -> None:
     """Run the plans in a process of the check, and write their digests."""
-    what, first, count, nodes, faults, keyspaces, whole, order = arguments
-    shape = Shape(int(nodes), int(faults), keyspaces=keyspaces == "1", whole=whole == "1")
+    what, first, count, nodes, faults, keyspaces, order = arguments
+    shape = Shape(int(nodes), int(faults), keyspaces=keyspaces == "1")
     seeds = list(range(int(first), int(first) + int(count)))
     for seed in seeds if order == "forwards" else reversed(seeds):
         plan = shape.plan(seed)

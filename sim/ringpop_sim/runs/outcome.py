@@ -5,21 +5,16 @@ from __future__ import annotations
 import shlex
 import time
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.planfile import plan_text
-from ringpop_sim.runs.run import Run
+from ringpop_sim.runs.run import run_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_sim.checks import Broken, Check
     from ringpop_sim.plans.plan import Plan
-
-WHOLE: Final = "ringpop_sim.whole.run"
-"""By name, because it is an extra, and is loaded for the plans that want it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +44,6 @@ class RunOutcome:
     def invariants(self) -> tuple[str, ...]:
         """The invariants that broke, each once, sorted by name."""
         return tuple(sorted({broken.invariant for broken in self.broken}))
-
-
-def run_of(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None, **more: Any) -> Run:  # noqa: ANN401 - as `Run` has them
-    """Return a run of *plan* with *seed*, by nodes alone or by whole daemons, as the plan says.
-
-    Raises:
-        PlanError: what whole daemons need is not installed, or they cannot do what the plan says.
-    """
-    if not plan.whole:
-        return Run(plan, seed, checks, **more)
-    try:
-        whole = import_module(WHOLE)
-    except ModuleNotFoundError as error:
-        raise PlanError(f"whole daemons need {error.name}: pip install 'ringpop_py[sim]'") from None
-    run: Run = whole.WholeRun(plan, seed, checks, **more)
-    return run
 
 
 def outcome_of(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None) -> RunOutcome:

@@ -1,8 +1,8 @@
 """The oracles of rest: after a run nothing new begins, and all that has begun has to end.
 
 - L8: calls, probes, votes and all else that a node counts as under way end.
-- L9: all that homes of partitions count as under way ends, and all that waits for it.
-- L10: where the partitions are settled, no home is given the same duty again and again.
+- L9: all that a share of a keyspace counts as under way ends, and all that waits for it.
+- L10: where the partitions are settled, no share is given the same duty again and again.
 
 Other oracles find wrong answers while they are given. These find waits without end, resources that
 are never given back, and work that is done again and again.
@@ -11,7 +11,7 @@ are never given back, and work that is done again and again.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ringpop_py.state.placement import duties
 from ringpop_sim.checks import Broken
@@ -19,9 +19,8 @@ from ringpop_sim.units import ms, s
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from ringpop_sim.state.keyspaces.homes import Homes
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
@@ -36,21 +35,46 @@ NO_DUTIES: Final = frozenset({duties.ReadAssignment.__name__, duties.Changed.__n
 """Duties that are repeated whether or not something has changed, and duties that are not work."""
 
 
-def left_at_rest(world: World, homes: Homes | None, *, settled: bool) -> list[Broken]:
+class ShareAtRest(Protocol):
+    """What one node has of a keyspace."""
+
+    name: str
+
+    @property
+    def under_way(self) -> dict[str, int]:
+        """How much of each kind has begun and not ended."""
+
+
+class SharesAtRest(Protocol):
+    """What all nodes have of a keyspace.
+
+    Attributes:
+        duties: how often each was given tasks of each kind, about each partition.
+    """
+
+    duties: Counter[tuple[str, str, int | None]]
+
+    def __iter__(self) -> Iterator[ShareAtRest]:
+        """Yield what each node has."""
+
+
+def left_at_rest(
+    world: World, shares: SharesAtRest | None = None, *, settled: bool = False
+) -> list[Broken]:
     """Let *world* rest, and return a violation for all that does not end or is repeated.
 
     Args:
-        settled: whether the partitions of *homes* are where they belong, and have been for a while.
+        settled: whether all partitions are where they belong, and have been for a while.
     """
     processes = [p for p in world.running if p.life is Life.RUNNING and p.node.ready]
     for process in processes:
         world.do(process, lambda node, now: node.stop_gossip(now))
-    before, ends_at = _duties(homes), world.now + REST_US_MAX
+    before, ends_at = _duties(shares), world.now + REST_US_MAX
     world.run(world.now + REST_US)
-    found = _under_way(processes, homes)
+    found = _under_way(processes, shares)
     while any(found.values()) and world.now < ends_at:
         world.run(world.now + LOOK_US)
-        now = _under_way(processes, homes)
+        now = _under_way(processes, shares)
         found = {key: min(count, now.get(key, 0)) for key, count in found.items()}
     broken = [
         Broken(invariant, world.now, f"at rest {name} still has {count} {what} under way")
@@ -65,28 +89,28 @@ def left_at_rest(world: World, homes: Homes | None, *, settled: bool) -> list[Br
                 f"at rest {name} is given {duty} {count} times"
                 + (f" for partition {number}" if number is not None else ""),
             )
-            for (name, duty, number), count in (_duties(homes) - before).items()
+            for (name, duty, number), count in (_duties(shares) - before).items()
             if count > AGAIN_MAX
         ]
     return broken
 
 
 def _under_way(
-    processes: Sequence[Process], homes: Homes | None
+    processes: Sequence[Process], shares: SharesAtRest | None
 ) -> dict[tuple[str, str, str], int]:
     found = {
         (process.name, "L8", what): count
         for process in processes
         for what, count in process.node.under_way.items()
     }
-    of_homes = {
-        (home.name, "L9", what): count
-        for home in homes or ()
-        for what, count in home.under_way.items()
+    of_shares = {
+        (share.name, "L9", what): count
+        for share in shares or ()
+        for what, count in share.under_way.items()
     }
-    return found | of_homes
+    return found | of_shares
 
 
-def _duties(homes: Homes | None) -> Counter[tuple[str, str, int | None]]:
-    given = homes.duties if homes is not None else {}
+def _duties(shares: SharesAtRest | None) -> Counter[tuple[str, str, int | None]]:
+    given = shares.duties if shares is not None else {}
     return Counter({key: count for key, count in given.items() if key[1] not in NO_DUTIES})

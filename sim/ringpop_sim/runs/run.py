@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ringpop_sim.checks import Broken
@@ -18,12 +19,11 @@ from ringpop_sim.checks.placement import EqualListsEqualRings
 from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
 from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
 from ringpop_sim.checks.rows import IncarnationsIssued, Refutations, RowsRise, StatusesLast
+from ringpop_sim.errors import PlanError
 from ringpop_sim.runs.expected import Expected
 from ringpop_sim.runs.measures import Measures
 from ringpop_sim.runs.rest import left_at_rest
 from ringpop_sim.runs.traffic import Rings, TrafficSource
-from ringpop_sim.state.keyspaces.clients import Clients
-from ringpop_sim.state.keyspaces.homes import Homes
 from ringpop_sim.units import seconds
 from ringpop_sim.world.operations import schedule
 from ringpop_sim.world.world import FRAME_BYTES, World
@@ -62,6 +62,8 @@ ALL: Final[tuple[type[Check], ...]] = (
 CRASH: Final = "X"
 """The name of the invariant that no node raises, whatever it receives; it needs no oracle."""
 CODING: Final = "S14"
+WHOLE: Final = "ringpop_sim.whole.run"
+"""By name, because it is an extra, and is loaded for the plans that want it."""
 PLACES_MAX: Final = 3
 
 
@@ -129,12 +131,10 @@ class Run:
 
     Attributes:
         ORACLES: those of membership that judge the run, unless it is given others.
-        KEYSPACE_ORACLES: those that judge it if the plan has a keyspace.
         WORLD: the kind of its world.
     """
 
     ORACLES: ClassVar[tuple[type[Check], ...]] = ALL
-    KEYSPACE_ORACLES: ClassVar[tuple[Any, ...]] = ORACLES
     WORLD: ClassVar[type[World]] = World
 
     def __init__(
@@ -169,19 +169,11 @@ class Run:
         self._oracles = [kind(world) for kind in kinds]
         if world.plan.expect:
             self._oracles.append(Expected(world, self.measures))
-        self.homes: Any = None
-        if world.plan.keyspace is not None:
-            self.homes, self.clients = self._keyspace(world)
-            first.append(self.homes)
-            self._oracles += [
-                kind(world, self.homes, self.clients) for kind in self.KEYSPACE_ORACLES
-            ]
-        return first + self._oracles
+        return first + self._oracles + self._more_checks(world)
 
-    def _keyspace(self, world: World) -> tuple[Any, Any]:
-        """Return the keyspace of *world* at all its processes, and the clients of it."""
-        homes = Homes(world)
-        return homes, Clients(homes)
+    def _more_checks(self, _world: World) -> list[Check]:
+        """Return what else judges the run, or keeps what it is judged by."""
+        return []
 
     @property
     def broken(self) -> list[Broken]:
@@ -223,13 +215,8 @@ class Run:
         self.advance(plan.until_us)
 
     def _is_still(self) -> bool:
-        """Return whether the partitions of the keyspace, if there is one, are where they belong."""
-        homes, world = self.homes, self.world
-        if homes is None:
-            return True
-        clients_done = world.now > world.plan.quiet_at_us + homes.plan.after_us
-        still = world.now - homes.moved_at > world.plan.calm_us
-        return homes.settled and still and clients_done and not self.clients.open
+        """Return whether what the nodes have is where it belongs, and nobody waits for it."""
+        return True
 
     def finish(self) -> Result:
         """Continue to the plan's end, and return the result."""
@@ -262,24 +249,36 @@ class Run:
         )
 
     def _rest(self) -> None:
-        settled = self.homes is not None and self._is_still()
-        self._left = left_at_rest(self.world, self.homes, settled=settled)
+        self._left = left_at_rest(self.world)
 
     def _traffic_counts(self) -> dict[str, int]:
-        counts = dict(self.traffic.counts) if self.traffic is not None else {}
-        if self.homes is not None:
-            clients = self.clients
-            counts |= {
-                "requests": clients.ended_count + len(clients.open),
-                "operations": len(clients.history),
-                "moves": self.homes.moves_count,
-            }
-        return counts
+        return dict(self.traffic.counts) if self.traffic is not None else {}
+
+
+def run_of(
+    plan: Plan,
+    seed: int,
+    checks: Sequence[type[Check]] | None = None,
+    **more: Any,  # noqa: ANN401 - as `Run` has them
+) -> Run:
+    """Return a run of *plan* with *seed*: by nodes alone, or by whole daemons if it wants them.
+
+    Raises:
+        PlanError: what whole daemons need is not installed, or they cannot do what the plan says.
+    """
+    if not plan.is_whole:
+        return Run(plan, seed, checks, **more)
+    try:
+        whole = import_module(WHOLE)
+    except ModuleNotFoundError as error:
+        raise PlanError(f"whole daemons need {error.name}: pip install 'ringpop_py[sim]'") from None
+    run: Run = whole.WholeRun(plan, seed, checks, **more)
+    return run
 
 
 def run(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None) -> Result:
     """Run *plan* with *seed* to its end, under all oracles or just *checks*."""
-    return Run(plan, seed, checks).finish()
+    return run_of(plan, seed, checks).finish()
 
 
 def _crash(error: Exception, at_us: int) -> Broken:

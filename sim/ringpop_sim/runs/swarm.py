@@ -43,12 +43,10 @@ class Shape:
     keyspaces: bool = False
     partitions: int | None = None
     mode: Mode | None = None
-    whole: bool = False
 
     def plan(self, seed: int) -> Plan:
         """Return the plan of *seed*."""
         plan = random_plan(seed, self.nodes, self.faults, keyspaces=self.keyspaces)
-        plan = replace(plan, whole=self.whole)
         if plan.keyspace is None:
             return plan
         keyspace = plan.keyspace

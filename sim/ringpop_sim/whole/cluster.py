@@ -16,7 +16,6 @@ from ringpop_py.base.logs import NAME as LOGGER
 from ringpop_py.edge.daemon import open_ringpop
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans import plan as p
-from ringpop_sim.state.keyspaces.tidying import INTERVAL_US, SLOTS_MAX
 from ringpop_sim.units import s
 from ringpop_sim.whole.stage.scheduling import Processes, TrioProcess
 from ringpop_sim.whole.stage.store import SharedObjects, SimulatedStore
@@ -40,6 +39,10 @@ DRAIN_S: Final = 5.0
 END_US_MAX: Final = 20 * s
 """A daemon that has not ended in order so long after it was asked to is killed."""
 START_AGAIN_S: Final = 1.0
+INTERVAL_US: Final = 4 * s
+"""The time between two checkpoints of a partition."""
+SLOTS_MAX: Final = 24
+"""A checkpoint is due if the oldest change without one is so many slots back."""
 GROUP_WRITES_MAX: Final = 3
 """So few writes are in a group that some wait for the next one."""
 UNABLE: Final = (p.Rumour, p.Lie)
@@ -150,9 +153,8 @@ class WholeCluster(World):
     @staticmethod
     def _check(plan: Plan) -> None:
         unable = [operation.kind for operation in plan.operations if isinstance(operation, UNABLE)]
-        if unable or plan.dialect != "native":
-            what = unable[0] if unable else f"dialect {plan.dialect}"
-            raise PlanError(f"whole daemons cannot do this: {what}")
+        if unable:
+            raise PlanError(f"whole daemons cannot do this: {unable[0]}")
 
     def report(self, text: str, error: BaseException) -> None:
         """Report a bug of the process whose code runs."""
@@ -200,7 +202,8 @@ class WholeCluster(World):
         plan = self.plan.keyspace
         config = Config(
             listen=daemon.address,
-            name=daemon.name,
+            name=None if self.dialect.names_are_addresses else daemon.name,
+            dialect=self.dialect.name,
             cluster=CLUSTER,
             hosts=tuple(self._hosts(daemon.number)),
             gossip=self.config,

@@ -10,13 +10,14 @@ from ringpop_sim.checks import Broken
 from ringpop_sim.checks.liveness import Converges
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.plan import KeyspacePlan, Plan
+from ringpop_sim.runs.rest import left_at_rest
 from ringpop_sim.runs.run import CRASH, Run, places_of
-from ringpop_sim.state.keyspaces.oracles import ORACLES as KEYSPACE_ORACLES
 from ringpop_sim.units import s
-from ringpop_sim.whole.clients import DaemonClients
 from ringpop_sim.whole.cluster import WholeCluster, heard
-from ringpop_sim.whole.oracles import WHOLE_ORACLES, CalmIsQuick, all_observing
-from ringpop_sim.whole.shares import DaemonShares
+from ringpop_sim.whole.keyspaces.clients import DaemonClients
+from ringpop_sim.whole.keyspaces.driver_oracles import DRIVER_ORACLES, CalmIsQuick
+from ringpop_sim.whole.keyspaces.oracles import ORACLES
+from ringpop_sim.whole.keyspaces.shares import DaemonShares
 from ringpop_sim.whole.stage.surroundings import installed
 
 if TYPE_CHECKING:
@@ -27,15 +28,19 @@ if TYPE_CHECKING:
     from ringpop_sim.world.watcher import Watcher
     from ringpop_sim.world.world import World
 
+KEYSPACE_ORACLES: Final = (*ORACLES, *DRIVER_ORACLES)
 BURSTS_US: Final = 2 * s
 BURSTS_END_US: Final = 1 * s
 
 
 class WholeRun(Run):
-    """See the module. What it holds is freed at its end, so it cannot be examined afterwards."""
+    """See the module. What it holds is freed at its end, so it cannot be examined afterwards.
+
+    Attributes:
+        shares, clients: the keyspace of the plan at all daemons, and its clients, if it has one.
+    """
 
     ORACLES = (Converges,)  # these look at nodes, and need not hear of every message
-    KEYSPACE_ORACLES = (*KEYSPACE_ORACLES, *WHOLE_ORACLES)
     WORLD = WholeCluster
     has_loaded: ClassVar[bool] = False
     world: WholeCluster
@@ -53,18 +58,23 @@ class WholeRun(Run):
             raise PlanError("whole daemons have no traffic but that of a keyspace")
         _load_all()
         self._bugs: list[Broken] = []
+        self.shares: DaemonShares | None = None
         super().__init__(plan, seed, checks, keep_trace=keep_trace, watch=watch)
         self.world.on_bug = self._found_bug
         self._around = ExitStack()
         self._around.enter_context(heard(self.world))
         self._around.enter_context(installed(self.world.stage, self.world.threads))
-        if self.homes is not None:
-            self._around.enter_context(self.homes.observing())
-        self._around.enter_context(all_observing(self._oracles))
+        if self.shares is not None:
+            self._around.enter_context(self.shares.observing())
 
-    def _keyspace(self, world: World) -> tuple[DaemonShares, DaemonClients]:
-        shares = DaemonShares(world)
-        return shares, DaemonClients(shares)
+    def _more_checks(self, world: World) -> list[Check]:
+        if world.plan.keyspace is None:
+            return []
+        self.shares = shares = DaemonShares(world)
+        self.clients = clients = DaemonClients(shares)
+        oracles = [kind(world, shares, clients) for kind in KEYSPACE_ORACLES]
+        self._oracles += oracles
+        return [shares, *oracles]
 
     def _found_bug(self, text: str, error: BaseException) -> None:
         self._bugs.append(Broken(CRASH, self.world.now, f"{text} (in {places_of(error)})"))
@@ -78,6 +88,14 @@ class WholeRun(Run):
         self.clients.burst(self.world.now + BURSTS_US)
         self.advance(self.world.now + BURSTS_US + BURSTS_END_US)
 
+    def _is_still(self) -> bool:
+        shares, world = self.shares, self.world
+        if shares is None:
+            return True
+        clients_done = world.now > world.plan.quiet_at_us + shares.plan.after_us
+        still = world.now - shares.moved_at > world.plan.calm_us
+        return shares.settled and still and clients_done and not self.clients.open
+
     @property
     def broken(self) -> list[Broken]:
         """See `Run`."""
@@ -90,10 +108,23 @@ class WholeRun(Run):
         finally:
             self.close()
 
+    def _rest(self) -> None:
+        settled = self.shares is not None and self._is_still()
+        self._left = left_at_rest(self.world, self.shares, settled=settled)
+
+    def _traffic_counts(self) -> dict[str, int]:
+        if self.shares is None:
+            return {}
+        return {
+            "requests": self.clients.ended_count + len(self.clients.open),
+            "operations": len(self.clients.history),
+            "moves": self.shares.moves_count,
+        }
+
     def close(self) -> None:
         """Free what the run holds; real time and chance go on."""
-        if self.homes is not None:
-            self.homes.forget()
+        if self.shares is not None:
+            self.shares.forget()
         self.world.close()
         self._around.close()
 

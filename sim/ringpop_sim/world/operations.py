@@ -241,8 +241,8 @@ def _drain(world: World, operation: p.Drain, _node: int | None) -> Undo:
     )
 
 
-def _for_homes(_world: World, _operation: p.FailStore | p.Rebalance, _node: int | None) -> Undo:
-    return None  # `ringpop_sim.state.keyspaces.homes.Homes` sees it begin and end
+def _for_shares(_world: World, _operation: p.FailStore | p.Rebalance, _node: int | None) -> Undo:
+    return None  # `ringpop_sim.whole.keyspaces.shares.DaemonShares` sees it begin and end
 
 
 def _clock(world: World, operation: p.Clock, _node: int | None) -> Undo:
@@ -310,8 +310,8 @@ _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
     p.Twin: _twin,
     p.Leave: _leave,
     p.Drain: _drain,
-    p.FailStore: _for_homes,
-    p.Rebalance: _for_homes,
+    p.FailStore: _for_shares,
+    p.Rebalance: _for_shares,
     p.Clock: _clock,
     p.Discovery: _discover,
     p.Rumour: _rumour,

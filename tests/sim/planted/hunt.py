@@ -3,8 +3,9 @@
 A program of its own, so that each bug is in a process with a core of its own. Each argument is
 a scenario, a size and a seed (``crash:8:1``, size 0: as it comes), a law (``theory:rotation``), or
 a random plan (``plans:4:7``: of four nodes, drawn from 7; ``partitions:4:7``: with partitions,
-``whole:4:7``: with whole daemons), or schedules of streams (``streams:300:1``: 300 of them, from
-seed 1 on) or dataflows.
+``durable:4:7`` and ``memory:4:7``: of that mode), the tests in a file (``unit:tests/…/test_x.py``)
+of which a rare course of events needs one, or schedules of streams (``streams:300:1``: 300 of them,
+from seed 1 on) or dataflows.
 Prints one JSON object: by invariant, where it broke first, and how.
 """
 
@@ -12,14 +13,18 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
 
+import pytest
+
+from ringpop_py.state.placement.definition import Mode
 from ringpop_sim.flow.exchange.schedule import DATAFLOWS
 from ringpop_sim.flow.streams.schedule import STREAMS
 from ringpop_sim.runs import theory
 from ringpop_sim.runs.outcome import outcome_of
-from ringpop_sim.runs.random_plans import random_plan
+from ringpop_sim.runs.swarm import Shape
 from ringpop_sim.scenarios import scenario
 
 if TYPE_CHECKING:
@@ -31,7 +36,9 @@ LAWS: Final[dict[str, Callable[[], list[theory.TheoryRow]]]] = {
 }
 CHECKERS: Final = {"streams": STREAMS, "dataflows": DATAFLOWS}
 THEORY: Final = "theory"
-RANDOM: Final = ("partitions", "plans", "whole")
+RANDOM: Final = ("partitions", "plans", *get_args(Mode))
+UNIT: Final = "unit"
+ROOT: Final = Path(__file__).parents[3]
 
 
 def broken_by(hunt: str) -> dict[str, str]:
@@ -40,13 +47,20 @@ def broken_by(hunt: str) -> dict[str, str]:
     if name == THEORY:
         wrong = [row for row in LAWS[rest[0]]() if not row.ok]
         return {THEORY: str(wrong[0].as_json())} if wrong else {}
+    if name == UNIT:
+        # Without the plugins and paths of this project, which would import what is not planted.
+        arguments = ["-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT), "-o", "pythonpath="]
+        arguments += ["-c", str(ROOT / "pyproject.toml"), str(ROOT / rest[0])]
+        with redirect_stdout(sys.stderr):
+            failed = pytest.main(arguments)
+        return {UNIT: rest[0]} if failed == pytest.ExitCode.TESTS_FAILED else {}
     size, seed = map(int, rest)
     if name in CHECKERS:
         outcomes = (CHECKERS[name].run(each) for each in range(seed, seed + size))
         return next(({o.broken.invariant: str(o)} for o in outcomes if o.broken is not None), {})
     if name in RANDOM:
-        plan = random_plan(seed, size, 5, keyspaces=name != "plans")
-        plan = replace(plan, whole=name == "whole")
+        mode: Any = name if name in get_args(Mode) else None
+        plan = Shape(size, 5, name != "plans", mode=mode).plan(seed)
     else:
         plan = scenario(name, size or None)
     found: dict[str, str] = {}

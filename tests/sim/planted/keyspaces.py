@@ -44,7 +44,7 @@ KEYSPACE_BUGS: Final = (
         "                return self._at_end()\n"
         "            if self._next not in self._found:\n",
         "K1 K2 K12",
-        "partitions-drained",
+        "partitions-drained:0:1",
     ),
     _bug(
         "a partition is claimed without a seal",
@@ -52,8 +52,7 @@ KEYSPACE_BUGS: Final = (
         "        self.stage = Stage.SEALING\n",
         "        return self._seal_true()\n",
         "K1 K2 K4",
-        "partitions-split",
-        "partitions-sealed",
+        "partitions-split:0:1",
     ),
     _bug(
         "an owner that is there is replaced as well",
@@ -62,7 +61,7 @@ KEYSPACE_BUGS: Final = (
         " self._may_take(claim, self.epoch):\n",
         "        if False:\n",
         "K13",
-        "partitions-drained",
+        "partitions-sealed:0:1",
     ),
     _bug(
         "a claim that another member won counts",
@@ -70,9 +69,7 @@ KEYSPACE_BUGS: Final = (
         "        if reply is fx.StoreAnswer.WON and request.claim.journal == self._journal.name:\n",
         "        if reply in (fx.StoreAnswer.WON, fx.StoreAnswer.TAKEN):\n",
         "K1 K2",
-        "partitions-split",
-        "partitions-awaited",
-        "store-failing",
+        "partitions-split:0:1",
     ),
     _bug(
         "whatever is in the slot of a group counts as that group",
@@ -80,7 +77,7 @@ KEYSPACE_BUGS: Final = (
         "            return self._commit_sealed(reply.value)\n",
         "            return self._committed(self._committing)\n",
         "K1 K2 K12 X",
-        "partitions-split",
+        "partitions-split:0:1",
     ),
     _bug(
         "a group whose outcome is open counts as not there",
@@ -89,7 +86,7 @@ KEYSPACE_BUGS: Final = (
         "        assert isinstance(again, fx.PutSlot)\n",
         "        self._committing = None\n        return [fx.NotCommitted(request.slot)]\n",
         "K1 K12 X",
-        "store-failing",
+        "store-failing:0:1",
     ),
     _bug(
         "an owner answers reads from memory",
@@ -100,8 +97,7 @@ KEYSPACE_BUGS: Final = (
         "        if isinstance(reply, fx.Found) and isinstance(reply.value, Seal):\n"
         "            if self._committing is not None:\n",
         "K1",
-        "partitions-split",
-        "partitions-paused",
+        "partitions-split:0:1",
     ),
     _bug(
         "a fence keeps the partitions",
@@ -110,7 +106,7 @@ KEYSPACE_BUGS: Final = (
         "            effects.append(self._reclaim(number, holding))\n",
         "            self.held[number] = holding\n",
         "K1 K2",
-        "partitions-sealed",
+        "partitions-sealed:0:1",
     ),
     _bug(
         "a claim that another member made after the seal counts as ours",
@@ -119,7 +115,6 @@ KEYSPACE_BUGS: Final = (
         "            if True:\n",
         "K1 K2",
         "partitions-sealed:0:7",
-        "partitions-sealed:0:8",
     ),
     _bug(
         "who claims again does not say so once another member was faster",
@@ -127,7 +122,7 @@ KEYSPACE_BUGS: Final = (
         "            return [fx.Lost(request.partition, found.value.owner)]\n",
         "            return self._again(look, met)\n",
         "K10 X",
-        "partitions-sealed",
+        "partitions-sealed:0:1",
     ),
     _bug(
         "a fenced node waits before it claims again",
@@ -135,7 +130,7 @@ KEYSPACE_BUGS: Final = (
         "        request = fx.PutClaim(self._new_id(), partition, holding.epoch + 1, claim)\n",
         "        request = fx.PutClaim(self._new_id(), partition, holding.epoch + 1, claim, 9)\n",
         "K10",
-        "partitions-sealed",
+        "partitions-sealed:0:1",
     ),
     _bug(
         "a mark does not wait for checkpoints",
@@ -143,8 +138,7 @@ KEYSPACE_BUGS: Final = (
         "        return min([low, *firsts, *self.parted.values()])\n",
         "        return low\n",
         "K1 K4 K12",
-        "partitions-killed",
-        "partitions-drained",
+        "partitions-killed:0:1",
     ),
     _bug(
         "a release is deleted before its recovery has a checkpoint",
@@ -152,16 +146,15 @@ KEYSPACE_BUGS: Final = (
         "        return min([low, *firsts, *self.parted.values()])\n",
         "        return min([low, *firsts])\n",
         "K1 K4 K12",
-        "partitions-killed",
+        "partitions-killed:0:1",
     ),
     _bug(
         "a checkpoint of an epoch covers the release that ends it",
         SWEEP,
         "            return newest.epoch > entry.epoch\n",
         "            return newest.epoch >= entry.epoch\n",
-        "K4",
-        "partitions:4:572",
-        "partitions:4:684",
+        "K12",
+        "durable:4:173",
     ),
     _bug(
         "any checkpoint of an epoch covers all of it",
@@ -169,8 +162,7 @@ KEYSPACE_BUGS: Final = (
         "        return newest >= Slot(entry.epoch, self._next)\n",
         "        return newest.epoch >= entry.epoch\n",
         "K1 K4 K12",
-        "journals-trimmed",
-        "partitions-killed",
+        "journals-trimmed:0:3",
     ),
     _bug(
         "a release keeps a journal for ever",
@@ -178,7 +170,7 @@ KEYSPACE_BUGS: Final = (
         "            if number == partition and epoch < newest.epoch:\n",
         "            if False:\n",
         "K11",
-        "journals-trimmed",
+        "journals-trimmed:0:1",
     ),
     _bug(
         "journals of those that have ended are kept",
@@ -186,7 +178,7 @@ KEYSPACE_BUGS: Final = (
         "        if self._next <= max(self._mark, 1):\n",
         "        if True:\n",
         "K11",
-        "journals-trimmed",
+        "journals-trimmed:0:1",
     ),
     _bug(
         "a reader does not begin at the mark",
@@ -194,8 +186,7 @@ KEYSPACE_BUGS: Final = (
         "        self._next = max(self._next, self._marks.get(self._journal_read, 0))\n",
         "        pass\n",
         "K4 K12",
-        "partitions-drained",
-        "journals-trimmed",
+        "partitions-drained:0:1",
     ),
     _bug(
         "a slot that was read ahead ends the reading again",
@@ -205,8 +196,6 @@ KEYSPACE_BUGS: Final = (
         "",
         "K1 K4 X",
         "partitions:4:36",
-        "partitions:4:229",
-        "partitions:4:252",
     ),
     _bug(
         "a read rides on a group that is under way",
@@ -215,8 +204,7 @@ KEYSPACE_BUGS: Final = (
         "        if self._in_hand:\n            self._riding.append(job)\n"
         "        else:\n            self._reads[job] = None\n\n    def forget",
         "K1",
-        "partitions-paused:0:7",
-        "partitions-paused:0:14",
+        "partitions-paused:0:3",
     ),
     _bug(
         "reads that ride on nothing are answered",
@@ -224,8 +212,7 @@ KEYSPACE_BUGS: Final = (
         "        elif self._in_hand or self._riding:\n",
         "        elif _finish(self._riding) or self._in_hand:\n",
         "K1",
-        "partitions-split",
-        "partitions-paused",
+        "partitions-split:0:1",
     ),
     _bug(
         "a group that met a seal counts as done",
@@ -233,17 +220,15 @@ KEYSPACE_BUGS: Final = (
         "        # None of them has taken effect, and none will: they wait for the next claim.\n",
         "        _finish(jobs)\n        jobs = []\n",
         "K1",
-        "partitions-sealed:0:5",
-        "partitions-sealed:0:12",
+        "partitions-split:0:1",
     ),
     _bug(
         "who waits for a claim after a fence is forgotten",
         DESK,
         "            if isinstance(job, WriteJob):\n                self._queue.append(job)\n",
         "            if isinstance(job, WriteJob):\n                pass\n",
-        "K6",
-        "partitions-sealed:0:12",
-        "partitions-sealed:0:14",
+        "L9",
+        "partitions:4:41",
     ),
     _bug(
         "a partition whose disk is full is served on",
@@ -251,7 +236,7 @@ KEYSPACE_BUGS: Final = (
         "            self.ended.append(self._give_up_failed)\n",
         "            self.failed = []\n",
         "K1 K12",
-        "disks-full",
+        "disks-full:0:2",
     ),
     _bug(
         "a full disk of one partition fails the group of all",
@@ -259,7 +244,7 @@ KEYSPACE_BUGS: Final = (
         "            self.failed = error\n            self._failed.append(self)\n",
         "            raise\n",
         "X",
-        "disks-full",
+        "disks-full:0:1",
     ),
     _bug(
         "a release that was put off for an actor stays under way",
@@ -267,7 +252,7 @@ KEYSPACE_BUGS: Final = (
         "            self._released(duty, ReleaseSaid.NOT_YET, tell, now)\n",
         "            tell(ReleaseSaid.NOT_YET)\n",
         "K4 L9",
-        "disks-full",
+        "disks-full:0:1",
     ),
     _bug(
         "a partition that was given up comes back with what was left of it",
@@ -275,7 +260,7 @@ KEYSPACE_BUGS: Final = (
         "        if part is None or part.presence in GIVEN_UP:\n",
         "        if part is None:\n",
         "K1",
-        "store-failing",
+        "store-failing:0:1",
     ),
     _bug(
         "the steward is not told of a fence",
@@ -291,7 +276,7 @@ KEYSPACE_BUGS: Final = (
         "            self._repeats.append((now + REPEAT_US_MAX, part))\n",
         "            pass\n",
         "K4",
-        "disks-full:0:13",
+        "disks-full:0:15",
     ),
     _bug(
         "the steward is not told of a partition that is claimed again",
@@ -299,7 +284,7 @@ KEYSPACE_BUGS: Final = (
         "            self.carry_out(self.steward.claimed_again(number, fact.epoch, now), now)\n",
         "            pass\n",
         "K4",
-        "partitions-sealed:0:3",
+        "store-failing:0:2",
     ),
     _bug(
         "a release replaces the writes of its group",
@@ -308,8 +293,7 @@ KEYSPACE_BUGS: Final = (
         "  # a group has one entry for each partition\n",
         "",
         "K4",
-        "partitions-drained:0:6",
-        "partitions-drained:0:18",
+        "partitions-paused:0:1",
     ),
     _bug(
         "the store has no room for a group, and it counts",
@@ -318,7 +302,7 @@ KEYSPACE_BUGS: Final = (
         '"the store has no room left; nothing was written"))\n',
         "                _finish(jobs)\n",
         "K1",
-        "store-failing",
+        "store-failing:0:1",
     ),
     _bug(
         "what is claimed again after a fence is taken over as well",
@@ -326,7 +310,7 @@ KEYSPACE_BUGS: Final = (
         "        here = number in self.serving or number in self._again\n",
         "        here = number in self.serving\n",
         "K4 X",
-        "partitions-sealed:0:3",
+        "store-failing:0:2",
     ),
     _bug(
         "an owner holds on to what another member has claimed",
@@ -334,8 +318,6 @@ KEYSPACE_BUGS: Final = (
         "            self._let_go(row.partition)\n        self._news",
         "            pass\n        self._news",
         "K4",
-        "partitions:4:5",
-        "partitions:4:6",
         "partitions:4:26",
     ),
     _bug(
@@ -344,7 +326,7 @@ KEYSPACE_BUGS: Final = (
         "            or self.table[number].desired != to\n",
         "",
         "K5 K9",
-        "partitions-drained",
+        "partitions-drained:0:2",
     ),
     _bug(
         "a place is never freed",
@@ -352,7 +334,7 @@ KEYSPACE_BUGS: Final = (
         "        self._ways[self._coming[number].way].taken -= 1\n",
         "",
         "K4",
-        "store-failing",
+        "store-failing:0:1",
     ),
     _bug(
         "a release is counted for ever",
@@ -360,7 +342,7 @@ KEYSPACE_BUGS: Final = (
         "        self._releases_count -= duty.to != NOBODY\n",
         "",
         "K4 K7",
-        "partitions-drained",
+        "partitions-drained:0:1",
     ),
     _bug(
         "a failed try is the last",
@@ -368,7 +350,7 @@ KEYSPACE_BUGS: Final = (
         "        if coming is not None and coming.step is Step.WAITS and coming.try_at <= now:\n",
         "        if False:\n",
         "K4",
-        "store-failing",
+        "store-failing:0:1",
     ),
     _bug(
         "no truce is kept",
@@ -377,7 +359,6 @@ KEYSPACE_BUGS: Final = (
         " and False:\n",
         "K5 K9",
         "partitions-split:3:1",
-        "partitions-split:3:2",
     ),
     _bug(
         "a stale row wins",
@@ -385,7 +366,7 @@ KEYSPACE_BUGS: Final = (
         "    later = max(ours, theirs, key=lambda row: row.facts)\n",
         "    later = theirs\n",
         "K4 K5",
-        "partitions-split",
+        "partitions-split:0:2",
     ),
     _bug(
         "rows that differ are not compared",
@@ -393,7 +374,7 @@ KEYSPACE_BUGS: Final = (
         "        if not self._is_settled(other, digest):\n",
         "        if False:\n",
         "K4",
-        "partitions-split",
+        "partitions-split:0:1",
     ),
     _bug(
         "the first assignment does not wait",
@@ -401,7 +382,7 @@ KEYSPACE_BUGS: Final = (
         "    if assigned or len(members) >= members_min:\n",
         "    if True:\n",
         "K8",
-        "partitions-awaited",
+        "partitions-awaited:0:1",
     ),
     _bug(
         "partitions stay with an owner that is gone",
@@ -409,7 +390,7 @@ KEYSPACE_BUGS: Final = (
         "    present = frozenset(names)\n",
         "    present = frozenset(assignment.owners)\n",
         "K4 K7 X",
-        "partitions-by-hand",
+        "partitions-by-hand:0:1",
     ),
     _bug(
         "a drained member keeps its partitions",
@@ -419,7 +400,7 @@ KEYSPACE_BUGS: Final = (
         "            return ReleaseSaid.NOT_YET\n"
         "        if self.failure:\n            return ReleaseSaid.NOT_MINE\n",
         "K4 K7",
-        "partitions-drained",
+        "partitions-drained:0:1",
     ),
     _bug(
         "a copy is served while it is sent",
@@ -428,7 +409,7 @@ KEYSPACE_BUGS: Final = (
         "            self._tasks.append(Withhold(number))\n",
         "            pass\n",
         "K1 K3",
-        "copies-leaving",
+        "copies-leaving:0:1",
     ),
     _bug(
         "a copy is forgotten before its last part was taken",
@@ -436,8 +417,7 @@ KEYSPACE_BUGS: Final = (
         "        if not taken:  # it is tried",
         "        if False:  # it is tried",
         "K1 K3",
-        "copies-leaving:0:2",
-        "copies-leaving:0:3",
+        "copies-leaving:0:1",
     ),
     _bug(
         "an owner that is not known yet is not waited for",
@@ -445,7 +425,6 @@ KEYSPACE_BUGS: Final = (
         "        known = self._sight.status_of(row.owner) is not None\n",
         "        known = True\n",
         "K1",
-        "partitions:4:22009030",
         "partitions:4:22025561",
     ),
     _bug(
@@ -453,8 +432,8 @@ KEYSPACE_BUGS: Final = (
         MEMORY,
         "                self._refusing.add(duty.to)\n",
         "                pass\n",
-        "K3",
-        "partitions:4:22006251",
+        "unit",
+        "unit:tests/state/memory/test_steward.py",
     ),
     _bug(
         "what was handed over is begun anew",
@@ -462,7 +441,7 @@ KEYSPACE_BUGS: Final = (
         "            self._put(row.claimed(duty.to, row.epoch + 1))\n",
         "            pass\n",
         "K1",
-        "partitions:4:21000087",
+        "copies-drained:0:11",
     ),
     _bug(
         "a copy is not offered again",
@@ -471,16 +450,14 @@ KEYSPACE_BUGS: Final = (
         "        if False:\n",
         "K1 K3 K4",
         "copies-leaving:0:4",
-        "copies-leaving:0:5",
     ),
     _bug(
         "the copy of a member that leaves is refused",
         MEMORY,
         "sends = going is not None and going.step is Giving.SENDS",
         "sends = going is not None",
-        "K1 K3",
-        "copies-leaving:0:14",
-        "copies-leaving:0:28",
+        "unit",
+        "unit:tests/state/memory/test_steward.py",
     ),
     _bug(
         "nobody waits for the copy of the former owner",
@@ -488,16 +465,15 @@ KEYSPACE_BUGS: Final = (
         "        if not owned or (known and not self.is_there(row.owner)):\n",
         "        if True:\n",
         "K1 K3",
-        "copies-drained",
+        "copies-drained:0:1",
     ),
     _bug(
         "an owner of one side of a cut does not claim again",
         MEMORY,
         "            self._insist(number)\n",
         "            pass\n",
-        "K4 K5",
-        "partitions:4:23000510",
-        "partitions:4:23000815",
+        "unit",
+        "unit:tests/state/memory/test_steward.py",
     ),
     _bug(
         "a repeated write takes effect again",
@@ -505,7 +481,7 @@ KEYSPACE_BUGS: Final = (
         "    return (highest, missing ^ bit, digests) if missing & bit else None\n",
         "    return highest, missing & ~bit, digests\n",
         "K1 K3",
-        "requests-lost",
+        "partitions-sealed:0:1",
     ),
     _bug(
         "an attempt without an answer has taken no effect",
@@ -513,7 +489,7 @@ KEYSPACE_BUGS: Final = (
         '        if error.took_effect == "unknown":\n            self.may_have_run = True\n',
         "",
         "K1",
-        "requests-lost",
+        "partitions-sealed:0:1",
     ),
     _bug(
         "what was left open where a request began is taken for what did not take effect",
@@ -521,7 +497,7 @@ KEYSPACE_BUGS: Final = (
         "        errand.under_way.append(ask)\n        return errand, ask\n",
         "        return errand, ask\n",
         "K1",
-        "store-failing",
+        "partitions:4:5",
     ),
     _bug(
         "the end of a call that failed is not noticed",
@@ -529,10 +505,8 @@ KEYSPACE_BUGS: Final = (
         "        self.under_way.remove(ask)\n        for part in ask.parts:\n",
         "        if len(ask.parts) > 1:\n            return\n"
         "        self.under_way.remove(ask)\n        for part in ask.parts:\n",
-        "K6",
-        "requests-lost",
-        "store-failing",
-        "partitions-split",
+        "E X",
+        "partitions-split:0:1",
     ),
     _bug(
         "parts without a known owner are dropped with the answers of others",
@@ -540,8 +514,8 @@ KEYSPACE_BUGS: Final = (
         "            self.open = [part for part in self.open if part not in self.results]\n\n"
         "    def failed(",
         "            self.open = ()\n\n    def failed(",
-        "X",
-        "partitions-drained",
+        "K1",
+        "partitions-paused:0:1",
     ),
     _bug(
         "what was written counts as waiting for ever",
@@ -550,7 +524,6 @@ KEYSPACE_BUGS: Final = (
         "                pass\n",
         "L9",
         "partitions:4:0",
-        "partitions:4:3",
     ),
     _bug(
         "an assignment that has not changed is recorded again",
@@ -560,6 +533,5 @@ KEYSPACE_BUGS: Final = (
         "        return Assignment(self",
         "L10",
         "partitions:4:0",
-        "partitions:4:23",
     ),
 )

@@ -19,7 +19,7 @@ from ringpop_sim.plans.plan import (
     Start,
     Stop,
 )
-from ringpop_sim.runs.outcome import run_of
+from ringpop_sim.runs.run import run_of
 from ringpop_sim.scenarios.keyspaces import QUICK
 from ringpop_sim.units import s
 

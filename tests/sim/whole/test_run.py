@@ -24,8 +24,8 @@ from ringpop_sim.plans.plan import (
     Stop,
     Traffic,
 )
-from ringpop_sim.runs import outcome
-from ringpop_sim.runs.outcome import outcome_of, run_of
+from ringpop_sim.runs.outcome import outcome_of
+from ringpop_sim.runs.run import run_of
 from ringpop_sim.units import ms, s
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ def test_a_run_frees_what_it_holds_and_real_time_goes_on() -> None:
 @pytest.mark.parametrize(
     ("plan", "what"),
     [
-        (replace(a_plan(), dialect="ringpop"), "dialect ringpop"),
         (a_plan(Rumour(at_us=s, nodes=(0,), about=1)), "rumour"),
         (replace(a_plan(), traffic=Traffic()), "traffic"),
     ],
@@ -132,7 +131,7 @@ def test_without_greenlet_it_says_what_to_install(monkeypatch: pytest.MonkeyPatc
     def missing(_name: str) -> None:
         raise ModuleNotFoundError("No module named 'greenlet'", name="greenlet")
 
-    monkeypatch.setattr(outcome, "import_module", missing)
+    monkeypatch.setattr(sys.modules["ringpop_sim.runs.run"], "import_module", missing)
 
     with pytest.raises(PlanError, match=r"need greenlet: pip install 'ringpop_py\[sim\]'"):
         run_of(a_plan(), 1)
@@ -144,7 +143,7 @@ def test_no_product_code_of_a_dead_or_paused_process_runs() -> None:
         "import sys\n"
         "from tests.sim.whole.test_run import a_plan\n"
         "from ringpop_sim.plans.plan import Crash, Pause\n"
-        "from ringpop_sim.runs.outcome import run_of\n"
+        "from ringpop_sim.runs.run import run_of\n"
         "from ringpop_sim.units import s\n"
         "pause = Pause(at_us=3 * s, for_us=2 * s, nodes=(1,))\n"
         "crash = Crash(at_us=7 * s, for_us=2 * s, nodes=(0,))\n"

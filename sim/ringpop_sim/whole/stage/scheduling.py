@@ -22,6 +22,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import greenlet
+import sniffio
 import trio
 from outcome import Error
 from trio._core import _run as scheduler
@@ -386,12 +387,13 @@ class TrioProcess:
     def entered(self) -> Iterator[None]:
         """Run the code of the block as code of this process; it may not wait."""
         world = self.world
-        before = world.current
+        before, library = world.current, sniffio.thread_local.name
         _context.runner, world.current = self.runner, self
+        sniffio.thread_local.name = "trio"
         try:
             yield
         finally:
-            world.current = before
+            world.current, sniffio.thread_local.name = before, library
             _context.__dict__.pop("runner", None)
 
     # What is done to it.

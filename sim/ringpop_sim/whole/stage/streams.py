@@ -331,6 +331,11 @@ class SimulatedStream:
         self.peer.has_been_read(len(found))
         return found
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether `receive` would not wait."""
+        return bool(self._arrived) or self._end is not StreamEnd.NOT_YET
+
     def send_nowait(self, data: bytes | memoryview) -> int:
         """See `Stream`."""
         if not self.process.alive:

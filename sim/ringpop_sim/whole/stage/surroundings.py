@@ -9,7 +9,7 @@ import secrets
 import time
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 import trio
@@ -19,7 +19,6 @@ from ringpop_py.state import tasks
 from ringpop_py.state.catalog import high_water, journalstore
 from ringpop_py.state.durable import checkpointer, sweeper
 from ringpop_py.state.stores import metered
-from ringpop_sim.state.keyspaces.tidying import SWEEP_US, TRIM_US
 from ringpop_sim.units import s
 from ringpop_sim.whole.stage.scheduling import OrderedCancelStatus
 from ringpop_sim.world.world import WALL_MS
@@ -29,6 +28,11 @@ if TYPE_CHECKING:
 
     from ringpop_sim.whole.stage.scheduling import Processes
     from ringpop_sim.whole.stage.threads import Threads
+
+LOOK_US: Final = round(checkpointer.LOOK_S * s)
+TRIM_US: Final = 1 * s
+SWEEP_US: Final = 5 * s
+"""The times of what tidies journals; the product has longer ones than plans last."""
 
 
 @contextmanager
@@ -62,7 +66,6 @@ def installed(world: Processes, threads: Threads) -> Iterator[None]:
         (journalstore, "Lock", threads.Lock),
         (high_water, "Lock", threads.Lock),
         (trio.to_thread, "run_sync", threads.run_sync),
-        # So often that plans of half a minute see it.
         (checkpointer, "TRIM_S", TRIM_US / s),
         (sweeper, "SWEEP_S", SWEEP_US / s),
         (scheduler, "CancelStatus", OrderedCancelStatus),

@@ -9,18 +9,17 @@ from ringpop_py.base.values.packed import decode_value
 from ringpop_sim.checks.liveness import can_meet
 from ringpop_sim.linear import TooManyOrders, check, made_certain
 from ringpop_sim.plans.plan import Drain, Leave, Start, Stop
-from ringpop_sim.state.keyspaces.journal_oracles import JOURNAL_ORACLES
-from ringpop_sim.state.keyspaces.oracle import Hindered, KeyspaceOracle
 from ringpop_sim.units import s, seconds
+from ringpop_sim.whole.keyspaces.journal_oracles import JOURNAL_ORACLES
+from ringpop_sim.whole.keyspaces.oracle import Hindered, KeyspaceOracle
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_sim.plans.plan import Operation
-    from ringpop_sim.state.keyspaces.clients import Clients
-    from ringpop_sim.state.keyspaces.home import Home
-    from ringpop_sim.state.keyspaces.homes import Homes
+    from ringpop_sim.whole.keyspaces.clients import DaemonClients
+    from ringpop_sim.whole.keyspaces.shares import DaemonShare, DaemonShares
     from ringpop_sim.world.world import World
 
 LATE_US: Final = 1 * s
@@ -48,30 +47,30 @@ class OneOwnerAnEpoch(KeyspaceOracle):
 
     invariants: ClassVar = ("K2",)
 
-    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
-        super().__init__(world, homes, clients)
+    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
+        super().__init__(world, shares, clients)
         self._owner: dict[tuple[int, int], int] = {}
         self._epoch: dict[tuple[int, str], int] = {}
 
-    def serves(self, home: Home, number: int, epoch: int) -> None:
-        if self.homes.plan.mode != "durable":
+    def serves(self, share: DaemonShare, number: int, epoch: int) -> None:
+        if self.shares.plan.mode != "durable":
             return
-        before = self._epoch.get((number, home.name), 0)
+        before = self._epoch.get((number, share.name), 0)
         if epoch <= before:
-            self.broke("K2", f"{home.name} serves partition {number} in epoch {epoch} <= {before}")
-        self._epoch[number, home.name] = epoch
-        self.acknowledged(home, number, epoch)
+            self.broke("K2", f"{share.name} serves partition {number} in epoch {epoch} <= {before}")
+        self._epoch[number, share.name] = epoch
+        self.acknowledged(share, number, epoch)
 
-    def serves_again(self, home: Home, number: int, epoch: int) -> None:
-        self.serves(home, number, epoch)
+    def serves_again(self, share: DaemonShare, number: int, epoch: int) -> None:
+        self.serves(share, number, epoch)
 
-    def acknowledged(self, home: Home, number: int, epoch: int) -> None:
-        owner = self._owner.setdefault((number, epoch), home.process.serial)
-        if owner != home.process.serial:
-            self.broke("K2", f"partition {number} has two owners in epoch {epoch}: {home.name}")
-        claim = self.homes.shelf.partitions[number].claims.get(epoch)
-        if claim is None or claim.journal != home.journal.name:
-            self.broke("K2", f"{home.name} writes partition {number} in epoch {epoch} of {claim}")
+    def acknowledged(self, share: DaemonShare, number: int, epoch: int) -> None:
+        owner = self._owner.setdefault((number, epoch), share.process.serial)
+        if owner != share.process.serial:
+            self.broke("K2", f"partition {number} has two owners in epoch {epoch}: {share.name}")
+        claim = self.shares.shelf.claim(number, epoch)
+        if claim is None or claim.journal != share.journal.name:
+            self.broke("K2", f"{share.name} writes partition {number} in epoch {epoch} of {claim}")
 
 
 class HistoriesHold(KeyspaceOracle):
@@ -85,7 +84,7 @@ class HistoriesHold(KeyspaceOracle):
     invariants: ClassVar = ("K1",)
 
     def finish(self) -> None:
-        plan, world = self.homes.plan, self.world
+        plan, world = self.shares.plan, self.world
         # Partitions that are assigned for the first time, while members still get to know each
         # other, may begin at several of them.
         late = {n for o in world.plan.operations if isinstance(o, Start) for n in o.nodes}
@@ -128,7 +127,7 @@ class MergesKeep(KeyspaceOracle):
     invariants: ClassVar = ("K3",)
 
     def finish(self) -> None:
-        if self.homes.plan.mode != "memory" or not self.homes.settled:
+        if self.shares.plan.mode != "memory" or not self.shares.settled:
             return
         tried: dict[str, set[int]] = {}
         acknowledged: dict[str, set[int]] = {}
@@ -145,9 +144,9 @@ class MergesKeep(KeyspaceOracle):
     def _look(self, key: str, tried: set[int], kept: set[int]) -> None:
         values = [
             decode_value("msgpack", packed)
-            for home in self.homes
-            for number in sorted(home.steward.serving)
-            for packed in home.copies.at(number).state.keyed.packed([key])
+            for share in self.shares
+            for number in sorted(share.steward.serving)
+            for packed in share.partitions[number].state.packed([key])
             if packed is not None
         ]
         if len(values) > 1:
@@ -166,19 +165,21 @@ class ServedAgain(KeyspaceOracle):
     invariants: ClassVar = ("K4", "K5")
 
     def finish(self) -> None:
-        world, homes = self.world, self.homes
-        if not any(h.ready for h in homes) or world.now < world.plan.until_us:
+        world, shares = self.world, self.shares
+        if not any(h.ready for h in shares) or world.now < world.plan.until_us:
             return
-        owners = max((len(home.owners()) for home in homes), default=0)
-        assigned = any(home.table.assigned for home in homes)
-        too_few = owners < homes.plan.min_cluster_size and not assigned
-        if homes.settled or too_few or not owners or not can_meet(world, world.running):
+        owners = max((len(share.owners()) for share in shares), default=0)
+        assigned = any(share.table.assigned for share in shares)
+        too_few = owners < shares.plan.min_cluster_size and not assigned
+        if shares.settled or too_few or not owners or not can_meet(world, world.running):
             return
-        if world.now - homes.moved_at < STILL_US:
-            self.broke("K5", f"partitions still move: {homes.moves_count} moves in all")
+        if world.now - shares.moved_at < STILL_US:
+            self.broke("K5", f"partitions still move: {shares.moves_count} moves in all")
             return
-        for home in homes:
-            self.broke("K4", f"{home!r} {[(r.owner, r.epoch, r.status.label) for r in home.table]}")
+        for share in shares:
+            self.broke(
+                "K4", f"{share!r} {[(r.owner, r.epoch, r.status.label) for r in share.table]}"
+            )
 
 
 class RequestsOfKeysEnd(KeyspaceOracle):
@@ -186,8 +187,8 @@ class RequestsOfKeysEnd(KeyspaceOracle):
 
     invariants: ClassVar = ("K6",)
 
-    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
-        super().__init__(world, homes, clients)
+    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
+        super().__init__(world, shares, clients)
         self._hindered = Hindered(world, by_store=False)
 
     def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
@@ -197,9 +198,9 @@ class RequestsOfKeysEnd(KeyspaceOracle):
         self._hindered.ended(operation, nodes)
 
     def finish(self) -> None:
-        bound_us = self.clients.plan.timeout_us + self.homes.plan.wait_us + LATE_US
+        bound_us = self.clients.plan.timeout_us + self.shares.plan.wait_us + LATE_US
         for request in self.clients.open:
-            process = request.home.process
+            process = request.process
             well_since = self._hindered.well_since(process.number)
             sound = process.life is Life.RUNNING and well_since is not None
             began_at = request.began_at
@@ -218,11 +219,11 @@ class NothingAtThoseWhoLeft(KeyspaceOracle):
     invariants: ClassVar = ("K7",)
 
     def finish(self) -> None:
-        if not self.homes.settled:
+        if not self.shares.settled:
             return
-        for home in self.homes:
-            if home.name not in home.owners() and home.owners() and home.steward.serving:
-                self.broke("K7", f"{home.name} is not in the ring, and serves partitions")
+        for share in self.shares:
+            if share.name not in share.owners() and share.owners() and share.steward.serving:
+                self.broke("K7", f"{share.name} is not in the ring, and serves partitions")
 
 
 class MinimumWaitedFor(KeyspaceOracle):
@@ -230,11 +231,11 @@ class MinimumWaitedFor(KeyspaceOracle):
 
     invariants: ClassVar = ("K8",)
 
-    def serves(self, home: Home, number: int, _epoch: int) -> None:
-        least = self.homes.plan.min_cluster_size
-        if self.homes.members_max < least:
-            count = self.homes.members_max
-            self.broke("K8", f"{home.name} serves partition {number}; {count} of {least} members")
+    def serves(self, share: DaemonShare, number: int, _epoch: int) -> None:
+        least = self.shares.plan.min_cluster_size
+        if self.shares.members_max < least:
+            count = self.shares.members_max
+            self.broke("K8", f"{share.name} serves partition {number}; {count} of {least} members")
 
 
 class TrucesKept(KeyspaceOracle):
@@ -245,15 +246,17 @@ class TrucesKept(KeyspaceOracle):
 
     invariants: ClassVar = ("K9",)
 
-    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
-        super().__init__(world, homes, clients)
+    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
+        super().__init__(world, shares, clients)
         self._began: dict[tuple[int, int], deque[int]] = {}
 
-    def serves(self, home: Home, number: int, _epoch: int) -> None:
-        began = self._began.setdefault((home.process.serial, number), deque(maxlen=TURNS_MAX))
+    def serves(self, share: DaemonShare, number: int, _epoch: int) -> None:
+        began = self._began.setdefault((share.process.serial, number), deque(maxlen=TURNS_MAX))
         now = self.world.now
         if len(began) == TURNS_MAX and now - began[0] < TURNS_US:
-            self.broke("K9", f"{home.name} began {TURNS_MAX + 1} times to serve partition {number}")
+            self.broke(
+                "K9", f"{share.name} began {TURNS_MAX + 1} times to serve partition {number}"
+            )
         began.append(now)
 
 

@@ -1,7 +1,8 @@
 """Clients of a keyspace of whole daemons: their requests, outcomes, and what they do when one dies.
 
-They begin their requests at a daemon, as its application does. If it dies, some of them repeat a
-write at another one, with the same id.
+Two thirds of the requests begin at a daemon, as those of its application do. If it dies, some of
+these clients repeat a write at another one, with the same id. The others come from clients that are
+no members.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from ringpop_py.base.values.operations import Change
 from ringpop_sim.linear import ABSENT, ANY, Invocation
 from ringpop_sim.units import ms, s
 from ringpop_sim.whole.cluster import Daemon
+from ringpop_sim.whole.keyspaces.outside import OutsideClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ringpop_py.client.aio.keyspaces import AsyncKeyspaceClient
     from ringpop_py.state.keyspaces.keyspace import Keyspace
-    from ringpop_sim.whole.shares import DaemonShares
+    from ringpop_sim.whole.keyspaces.shares import DaemonShares
     from ringpop_sim.world.process import Process
 
 READ_SHARE: Final = 0.35
+OUTSIDE_SHARE: Final = 0.33
+"""The share of requests from clients that are no members."""
 ALONE_SHARE: Final = 0.4
 """The share of requests for one key."""
 BURST_MAX: Final = 4
@@ -41,13 +46,13 @@ class DaemonRequest:
     """One request: it reads *keys*, or appends one of *items* to each.
 
     Attributes:
-        home: the daemon that it was sent to last.
+        process: the daemon that it was sent to last, or beside which the client is.
         sent_at: when that was; *began_at* is when it was sent first.
         may_have_run: whether an earlier attempt may have taken effect.
-        outside: see `ringpop_sim.state.keyspaces.clients.KeyRequest`.
+        outside: whether the client is not a member.
     """
 
-    home: Any
+    process: Daemon
     keys: Sequence[str]
     items: Sequence[int]
     began_at: int
@@ -61,15 +66,8 @@ class DaemonRequest:
         return f"{'append to' if self.items else 'get'} {', '.join(self.keys)}"
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonPlace:
-    """Where a request is, as oracles ask for it."""
-
-    process: Daemon
-
-
 class DaemonClients:
-    """See the module, and `ringpop_sim.state.keyspaces.clients.Clients`.
+    """See the module.
 
     Attributes:
         history: what is known of all that has ended.
@@ -87,12 +85,16 @@ class DaemonClients:
         self._shares = shares
         self._world = shares.cluster
         self._rng = random.Random(f"clients {shares.world.seed}")
+        self._outsiders: dict[int, OutsideClient] = {}
         self._items_count = 0
         self._world.push(self.plan.from_us, self._next)
         shares.on_end.append(self._ended)
 
     def _next(self, _: object) -> None:
         world = self._world
+        if not self._outsiders:
+            numbers = range(world.plan.nodes)
+            self._outsiders = {number: OutsideClient(world, number) for number in numbers}
         gap_us = self._rng.expovariate(self.plan.per_second) * s
         world.push(world.now + 1 + int(gap_us), self._next)
         if world.now > world.plan.quiet_at_us + self.plan.after_us:
@@ -131,16 +133,28 @@ class DaemonClients:
         if rng.random() >= READ_SHARE:
             items = [self._items_count + 1 + at for at in range(len(keys))]
             self._items_count += len(keys)
-        self._send(DaemonRequest(DaemonPlace(daemon), keys, items, now, now), daemon)
+        request = DaemonRequest(daemon, keys, items, now, now)
+        # A client is configured with one address, where its daemon may be no longer.
+        is_there = daemon.machine == daemon.number
+        request.outside = rng.random() < OUTSIDE_SHARE and is_there
+        self._send(request, daemon)
 
     def _send(self, request: DaemonRequest, daemon: Daemon) -> None:
-        request.home, request.sent_at = DaemonPlace(daemon), self._world.now
+        request.process, request.sent_at = daemon, self._world.now
         self.open[request] = None
-        self._world.begin(daemon, lambda _: self._do(request, daemon))
+        if request.outside:
+            client = self._outsiders[daemon.number]
+            client.begin(lambda: self._do(request, daemon, client.keyspace))
+        else:
+            self._world.begin(daemon, lambda _: self._do(request, daemon, daemon.keyspace))
 
-    async def _do(self, request: DaemonRequest, daemon: Daemon) -> None:
+    async def _do(
+        self,
+        request: DaemonRequest,
+        daemon: Daemon,
+        keyspace: Keyspace | AsyncKeyspaceClient | None,
+    ) -> None:
         """Send *request* to *daemon*, in a task of its own."""
-        keyspace = daemon.keyspace
         assert keyspace is not None
         keys, timeout_s = request.keys, self.plan.timeout_us / s
         found: list[Any]
@@ -159,11 +173,13 @@ class DaemonClients:
             self._is_cut_off(request)
             raise
         # Otherwise the client has asked another one.
-        if request in self.open and request.home.process is daemon:
+        if request in self.open and request.process is daemon:
             self._record(request, found)
 
     @staticmethod
-    async def _append(keyspace: Keyspace, request: DaemonRequest, timeout_s: float) -> list[Any]:
+    async def _append(
+        keyspace: Keyspace | AsyncKeyspaceClient, request: DaemonRequest, timeout_s: float
+    ) -> list[Any]:
         """Append the items of *request*; return the new values, or errors."""
         name = f"item-{request.items[0]}"
         pairs = list(zip(request.keys, request.items, strict=True))
@@ -205,7 +221,7 @@ class DaemonClients:
         is_open: bool = False,
     ) -> None:
         world = self._world
-        world.trace.note(world.now, request.home.process.serial, (key, name, seen))
+        world.trace.note(world.now, request.process.serial, (key, name, seen))
         end = None if is_open else world.now
         self.history.append(Invocation(key, name, argument, seen, request.began_at, end))
 
@@ -218,7 +234,7 @@ class DaemonClients:
 
     def _ended(self, process: Process) -> None:
         for request in list(self.open):
-            if request.home.process is process:
+            if request.process is process and not request.outside:
                 self._is_cut_off(request)
 
     def _is_cut_off(self, request: DaemonRequest) -> None:

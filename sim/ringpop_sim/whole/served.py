@@ -5,29 +5,31 @@ The members have the timing of a LAN, and all else as a daemon has it by default
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim.plans.plan import Crash, KeyspacePlan, Link, Pause, Plan, Start, uniform
-from ringpop_sim.runs.run import Run
 from ringpop_sim.units import minutes, s
+from ringpop_sim.whole.run import WholeRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ringpop_sim.plans.plan import Operation
+    from ringpop_sim.whole.keyspaces.shares import DaemonShares
 
 NODES: Final = 3
 WRITERS: Final = 4
 """Clients that each write again as soon as they have their answer."""
-PER_SECOND_MAX: Final = 1_000.0
+PER_SECOND_MAX: Final = 200.0
 PARTITIONS: Final = 64
 AT_US: Final = 10 * s
 ROTATION_US: Final = 4 * s
 """How long members that are at rest take to ping each other once."""
-RUNS: Final = 8
+RUNS: Final = 4
 LAST: Final = (NODES - 1,)
 
 
@@ -43,9 +45,11 @@ class Latencies:
 
 def hand_over_s(latencies: Latencies) -> float:
     """Return the median of the partitions that move to a third member, in seconds."""
-    pauses = [
-        us for at in _moments() for us in _pauses_us(_run(Start(at_us=at, nodes=LAST), latencies))
-    ]
+    pauses: list[int] = []
+    for at in _moments():
+        with _run(Start(at_us=at, nodes=LAST), latencies) as shares:
+            last = max(shares, key=lambda share: share.number)
+            pauses += last.steward.handoff_pauses_us
     return median(pauses) / s
 
 
@@ -60,7 +64,10 @@ def silence_s(latencies: Latencies) -> float:
 
 
 def _served_again_s(latencies: Latencies, fault: Callable[..., Operation]) -> float:
-    taken = [_moved_at(_run(fault(at_us=at, nodes=LAST), latencies)) - at for at in _moments()]
+    taken: list[int] = []
+    for at in _moments():
+        with _run(fault(at_us=at, nodes=LAST), latencies) as shares:
+            taken.append(shares.moved_at - at)
     return median(taken) / s
 
 
@@ -69,7 +76,8 @@ def _moments() -> range:
     return range(AT_US, AT_US + ROTATION_US, ROTATION_US // RUNS)
 
 
-def _run(fault: Operation, latencies: Latencies) -> Run:
+@contextmanager
+def _run(fault: Operation, latencies: Latencies) -> Iterator[DaemonShares]:
     """Run a plan in which *fault* happens; its moment is the seed, too."""
     keyspace = KeyspacePlan(
         partitions=PARTITIONS,
@@ -89,19 +97,10 @@ def _run(fault: Operation, latencies: Latencies) -> Run:
         keyspace=keyspace,
         operations=(fault,),
     )
-    run = Run(plan, fault.at_us, ())
-    run.advance(plan.until_us)
-    return run
-
-
-def _pauses_us(run: Run) -> list[int]:
-    assert run.homes is not None
-    last = max(run.homes, key=lambda home: home.number)
-    pauses: list[int] = last.steward.handoff_pauses_us
-    return pauses
-
-
-def _moved_at(run: Run) -> int:
-    assert run.homes is not None
-    moved_at: int = run.homes.moved_at
-    return moved_at
+    run = WholeRun(plan, fault.at_us, ())
+    try:
+        run.advance(plan.until_us)
+        assert run.shares is not None
+        yield run.shares
+    finally:
+        run.close()

@@ -9,28 +9,46 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
+from ringpop_py.base.errors import StoreUnavailable
+from ringpop_py.state.catalog.journalstore import JournalStore
+from ringpop_py.state.catalog.layout import KeyspaceKeys
+from ringpop_py.state.durable.host import DurableHost
+from ringpop_py.state.durable.writer import Writer
 from ringpop_py.state.journal import effects as fx
-from ringpop_py.state.journal.effects import StoreAnswer
+from ringpop_py.state.journal.codec import encode_record
 from ringpop_py.state.journal.records import Seal
 from ringpop_py.state.ownership.ownership import Ownership
-from ringpop_py.state.table.keyed import KeyedState
 from ringpop_sim.cli import main
 from ringpop_sim.errors import PlanError
 from ringpop_sim.linear import Invocation
-from ringpop_sim.plans.plan import Crash, Drain, FailStore, KeyspacePlan, Leave, Plan, Start, Stop
-from ringpop_sim.runs.run import Run, run
+from ringpop_sim.plans.plan import (
+    Crash,
+    Drain,
+    FailStore,
+    KeyspacePlan,
+    Leave,
+    Link,
+    Plan,
+    Start,
+    Stop,
+    uniform,
+)
+from ringpop_sim.runs.run import run
 from ringpop_sim.scenarios import scenario
-from ringpop_sim.state.keyspaces import oracles
-from ringpop_sim.state.keyspaces.copies import AGGREGATIONS, PACK
-from ringpop_sim.state.keyspaces.durable import DurableDriver
-from ringpop_sim.state.keyspaces.home import Home
-from ringpop_sim.state.keyspaces.homes import HomeWatcher
 from ringpop_sim.units import ms, s
+from ringpop_sim.whole.cluster import KEYSPACE
+from ringpop_sim.whole.keyspaces import oracles
+from ringpop_sim.whole.keyspaces.oracle import KeyspaceOracle
+from ringpop_sim.whole.keyspaces.shares import GENERATION
+from ringpop_sim.whole.run import WholeRun
+from ringpop_sim.world.world import CLUSTER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
+
+    from ringpop_sim.whole.keyspaces.shares import DaemonShare
 
 PLANS_COUNT = int(os.environ.get("RINGPOP_SIM_KEYSPACE_PLANS", "150"))
 
@@ -52,8 +70,15 @@ def test_no_invariant_breaks_in_many_plans_with_partitions(
 def test_plans_with_partitions_take_one_course_under_any_hash_seed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["determinism", "--keyspaces", "--nodes", "4", "--seeds", "4"]) == 0
+    assert main(["determinism", "--whole", "--nodes", "4", "--seeds", "4"]) == 0
     assert "same course" in capsys.readouterr().out
+
+
+KEYS = KeyspaceKeys(CLUSTER, KEYSPACE, GENERATION)
+
+
+def a_run(plan: Plan) -> WholeRun:
+    return WholeRun(plan, 1)
 
 
 def a_plan(
@@ -72,30 +97,29 @@ def a_plan(
 @pytest.mark.parametrize("mode", ["durable", "memory"])
 def test_requests_are_served_and_partitions_move_to_those_who_join(mode: str) -> None:
     late = Start(at_us=3 * s, nodes=(2,))
+    found = a_run(a_plan(late, mode=mode, from_us=2 * s))
+    found.advance(12 * s)
 
-    found = Run(a_plan(late, mode=mode, from_us=2 * s), 1)
+    assert all(share.steward.serving for share in found.shares or ())
     result = found.finish()
-
     assert result.ok, result.broken
     assert result.traffic["operations"] > 50
-    assert found.homes is not None
-    assert all(home.steward.serving for home in found.homes)
 
 
 def test_nothing_is_served_while_the_store_does_not_say_that_the_keyspace_was_not_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(home: Home, answer: Callable[[StoreAnswer], None]) -> None:
-        home.after(ms, lambda: answer(StoreAnswer.FAILED))
+    async def fails(_host: DurableHost) -> bool:
+        raise StoreUnavailable("the store does not answer")
 
-    monkeypatch.setattr(Home, "ask_dropped", fails)
-    found = Run(a_plan(), 1)
-    result = found.finish()
+    monkeypatch.setattr(DurableHost, "is_over", fails)
+    found = a_run(a_plan())
+    found.advance(10 * s)
 
-    assert found.homes is not None
-    assert not any(home.steward.serving for home in found.homes)
-    assert any(home.durable.ownership.arrivals.pending for home in found.homes)  # they try again
-    assert {broken.invariant for broken in result.broken} == {"K4"}
+    shares = list(found.shares or ())
+    assert not any(share.steward.serving for share in shares)
+    assert any(share.ownership.arrivals.pending for share in shares)  # they try again
+    assert {broken.invariant for broken in found.finish().broken} == {"K4"}
 
 
 def test_a_key_that_cannot_be_decided_breaks_k1(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +176,7 @@ def test_a_store_that_is_away_for_one_node_takes_no_acknowledged_write() -> None
 
 
 def test_an_item_that_nobody_appended_is_found() -> None:
-    found = Run(a_plan(), 1)
+    found = a_run(a_plan())
     found.advance(5 * s)
 
     found.clients.history.append(Invocation("key-1", "get", None, (99,), 4 * s, 5 * s))
@@ -161,81 +185,82 @@ def test_an_item_that_nobody_appended_is_found() -> None:
 
 
 def test_two_owners_in_an_epoch_are_found() -> None:
-    found = Run(a_plan(), 1)
+    found = a_run(a_plan())
     found.advance(5 * s)
-    assert found.homes is not None
-    one, other = list(found.homes)[:2]
+    assert found.shares is not None
 
-    for home in (one, other):
-        found.homes.acknowledged(home, 0, 77)
+    for share in list(found.shares)[:2]:
+        found.shares.acknowledged(share, 0, 77)
 
     assert {broken.invariant for broken in found.finish().broken} == {"K2"}
 
 
-class Fences(HomeWatcher):
+class Fences(KeyspaceOracle):
     """How long each fence took, until the node had claimed or lost all that its journal held."""
 
-    def __init__(self, found: Run) -> None:
-        assert found.homes is not None
-        found.homes.watchers.append(self)
-        self._world = found.world
-        self.open: dict[Home, tuple[int, int]] = {}
+    def __init__(self, found: WholeRun) -> None:
+        assert found.shares is not None
+        super().__init__(found.world, found.shares, found.clients)
+        self.open: dict[DaemonShare, tuple[int, int]] = {}
         self.took_us: list[int] = []
         self.claimed_again = 0
 
-    def told(self, home: Home, fact: fx.Fact) -> None:
+    def told(self, share: DaemonShare, fact: fx.Fact) -> None:
         if isinstance(fact, fx.Fenced):
-            held = sum(home.journal.reclaims(n) for n in range(home.homes.plan.partitions))
-            self.open[home] = self._world.now, held
+            held = sum(share.journal.reclaims(n) for n in range(self.shares.plan.partitions))
+            self.open[share] = self.world.now, held
         elif isinstance(fact, fx.Reclaimed | fx.Lost):
             self.claimed_again += isinstance(fact, fx.Reclaimed)
-            at, left = self.open.pop(home)
+            at, left = self.open.pop(share)
             if left > 1:
-                self.open[home] = at, left - 1
+                self.open[share] = at, left - 1
             else:
-                self.took_us.append(self._world.now - at)
+                self.took_us.append(self.world.now - at)
 
 
-def test_a_node_that_was_sealed_wrongly_puts_one_claim_a_partition_and_reads_no_slot(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = Run(a_plan(per_second=50.0, after_us=30 * s), 1)
+def test_a_node_that_was_sealed_wrongly_puts_one_claim_a_partition_and_reads_no_slot() -> None:
+    found = a_run(a_plan(per_second=50.0, after_us=30 * s))
     found.advance(10 * s)
-    assert found.homes is not None
-    home = next(home for home in found.homes if home.steward.serving)
-    before = {number: home.table[number].epoch for number in home.steward.serving}
+    share = next(share for share in found.shares or () if share.steward.serving)
+    before = {number: share.table[number].epoch for number in share.steward.serving}
     fences, calls = Fences(found), Counter[str]()
-    ask_store = Home.ask_store
+    perform_now = JournalStore.perform_now
 
-    def count(self: Home, request: fx.Request, *rest: object) -> None:
-        if self is home and home in fences.open:
+    def count(store: JournalStore, request: fx.Request) -> fx.Reply:
+        if found.world.current is share.process and share in fences.open:
             calls[type(request).__name__] += 1
-        ask_store(self, request, *rest)  # type: ignore[arg-type]
+        return perform_now(store, request)
 
-    monkeypatch.setattr(Home, "ask_store", count)
     # Somebody took it for dead, put a seal, and thought better of it.
-    slots = found.homes.shelf.journals[home.journal.name].slots
-    assert slots.setdefault(home.journal.next_slot, Seal("n7")) == Seal("n7")
-    found.advance(12 * s)
+    slot = KEYS.journal(share.journal.name).slot(share.journal.next_slot)
+    objects = found.world.store.objects
+    assert slot not in objects
+    objects[slot] = encode_record(Seal("n7"), slot)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(JournalStore, "perform_now", count)
+        found.advance(12 * s)
 
     assert calls["PutClaim"] == len(before)
     assert set(calls) <= {"PutClaim", "PutSlot"}  # the first that is back goes on with its writes
     assert fences.claimed_again == len(before)
     assert max(fences.took_us) < 20 * ms  # one put, and all at the same time
-    assert home.steward.serving == set(before)
-    assert all(home.table[number].epoch == epoch + 1 for number, epoch in before.items())
+    assert share.steward.serving == set(before)
+    assert all(share.table[number].epoch == epoch + 1 for number, epoch in before.items())
     assert found.finish().ok
 
 
 def test_a_member_that_is_taken_for_dead_has_what_nobody_else_claimed_again_in_a_second() -> None:
-    runs = [Run(scenario("partitions-sealed"), seed) for seed in (1, 2, 3)]
-    fences = [Fences(one) for one in runs]
+    claimed_again, took_us = 0, [0]
+    for seed in (1, 2, 3):
+        found = WholeRun(scenario("partitions-sealed"), seed)
+        fences = Fences(found)
+        result = found.finish()
+        assert result.ok, result.broken
+        claimed_again += fences.claimed_again
+        took_us += fences.took_us
 
-    results = [one.finish() for one in runs]
-
-    assert all(result.ok for result in results), [result.broken for result in results]
-    assert sum(each.claimed_again for each in fences) >= 5
-    assert max(us for each in fences for us in each.took_us) < 1 * s
+    assert claimed_again >= 5
+    assert max(took_us) < 1 * s
 
 
 def test_a_fence_after_which_nothing_is_claimed_breaks_k10(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,23 +272,25 @@ def test_a_fence_after_which_nothing_is_claimed_breaks_k10(monkeypatch: pytest.M
 
 
 def test_journals_are_short_half_a_minute_after_members_were_drained_and_killed() -> None:
-    found = Run(scenario("journals-trimmed"), 1)
+    plan = scenario("journals-trimmed")
+    found = WholeRun(plan, 1)
+    found.advance(plan.quiet_at_us + 30 * s)
 
-    result = found.finish()
-
-    assert result.ok, result.broken
-    assert found.homes is not None
-    written = sum(home.journal.next_slot for home in found.homes)
-    kept = sum(len(journal.slots) for journal in found.homes.shelf.journals.values())
+    assert found.shares is not None
+    written = sum(share.journal.next_slot for share in found.shares)
+    kept = found.shares.shelf.slots_counts().total()
     assert written > 1_000
     assert kept < 200
+    result = found.finish()
+    assert result.ok, result.broken
 
 
 def test_a_journal_that_nobody_trims_breaks_k11(monkeypatch: pytest.MonkeyPatch) -> None:
-    def does_nothing(self: DurableDriver, end: Callable[[fx.Trimmed], None]) -> None:
-        end(fx.Trimmed(self.journal.name, 0, failed=False))
+    async def does_nothing(writer: Writer) -> fx.Trimmed:
+        await trio.lowlevel.checkpoint()
+        return fx.Trimmed(writer.journal.name, 0, failed=False)
 
-    monkeypatch.setattr(DurableDriver, "trim", does_nothing)
+    monkeypatch.setattr(Writer, "trim", does_nothing)
 
     result = run(scenario("journals-trimmed"), 1)
 
@@ -271,29 +298,34 @@ def test_a_journal_that_nobody_trims_breaks_k11(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_state_that_is_not_in_the_store_breaks_k12() -> None:
-    found = Run(a_plan(), 1)
+    slow = Link(delay=uniform(6 * ms, 8 * ms))  # so no requests come in the calm at the end
+    found = a_run(replace(a_plan(), link=slow))
     found.advance(15 * s)  # all is in checkpoints by then
-    assert found.homes is not None
-    partitions = found.homes.shelf.partitions.values()
-    checkpoints = next(each.checkpoints for each in partitions if each.checkpoints)
-    checkpoints[max(checkpoints)] = KeyedState(PACK, AGGREGATIONS).snapshot()
+    objects = found.world.store.objects
+    prefixes = tuple(KEYS.partition(number).checkpoints for number in range(4))
+    checkpoints = [key for key in objects if key.startswith(prefixes)]
+    for key in checkpoints:
+        del objects[key]
 
     broken = found.finish().broken
 
+    assert checkpoints
     assert "K12" in {each.invariant for each in broken}
 
 
 def test_a_seal_that_no_verdict_asks_for_breaks_k13() -> None:
-    found = Run(a_plan(), 1)
+    found = a_run(a_plan())
     found.advance(5 * s)
-    assert found.homes is not None
-    one = next(home for home in found.homes if home.journal.held)
-    other = next(home for home in found.homes if home is not one)
+    assert found.shares is not None
+    one = next(share for share in found.shares if share.journal.held)
+    other = next(share for share in found.shares if share is not one)
     number = min(one.journal.held)
-    claim = found.homes.shelf.partitions[number].claims[one.journal.held[number].epoch]
+    claim = found.shares.shelf.claim(number, one.journal.held[number].epoch)
+    assert claim is not None
 
-    other.told(fx.Sealed(number, claim.journal, 99, claim))  # before it has decided so
-    other.replaces(number, claim)  # and while the owner is alive
+    # Before it has decided so, and then while the owner is alive.
+    found.shares.told(other, fx.Sealed(number, claim.journal, 99, claim))
+    found.shares.replaces(other, number, claim)
 
     assert [broken.invariant for broken in found.finish().broken] == ["K13", "K13"]
 
@@ -302,12 +334,12 @@ def test_a_plan_that_breaks_is_shrunk_and_kept_as_a_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "ringpop_sim.state.keyspaces.oracles.RequestsOfKeysEnd.finish",
+        "ringpop_sim.whole.keyspaces.oracles.RequestsOfKeysEnd.finish",
         lambda self: self.broke("K6", "always"),
     )
     plan = tmp_path / "plan.toml"
-    assert main(["run", "random", "--seed", "1", "--show-plan"]) == 0
-    plan.write_text(capsys.readouterr().out + "\n[keyspace]\npartitions = 2\n", "utf-8")
+    assert main(["run", "partitions-awaited", "--show-plan"]) == 0
+    plan.write_text(capsys.readouterr().out, "utf-8")
 
     code = main(["shrink", str(plan), "--seed", "1", "--invariant", "K6"])
 
@@ -325,12 +357,12 @@ def test_a_keyspace_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
 
 def test_a_drained_node_serves_nothing_until_it_is_taken_back() -> None:
     drain = Drain(at_us=3 * s, for_us=10 * s, nodes=(0,))
-    found = Run(a_plan(drain, from_us=500 * ms), 1)
+    found = a_run(a_plan(drain, from_us=500 * ms))
 
     found.advance(10 * s)
-
-    assert found.homes is not None
-    first = next(iter(found.homes))
+    first = min(found.shares or (), key=lambda share: share.number)
     assert not first.steward.serving
-    assert found.finish().ok
+    found.advance(20 * s)
+
     assert first.steward.serving
+    assert found.finish().ok

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from ringpop_py.base.values.packed import make_packer
 from ringpop_py.member.swim.member import Status
 from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.asker import REPEAT_US_MAX
 from ringpop_py.state.journal.journal import Journal
 from ringpop_py.state.journal.recovery import Recovery
+from ringpop_py.state.table.aggregations import Aggregations
 from ringpop_py.state.table.keyed import KeyedState
-from ringpop_sim.state.keyspaces.copies import AGGREGATIONS, PACK
-from ringpop_sim.state.keyspaces.oracle import Hindered, KeyspaceOracle
-from ringpop_sim.state.keyspaces.tidying import INTERVAL_US, LOOK_US, SWEEP_US, TRIM_US
 from ringpop_sim.units import s, seconds
+from ringpop_sim.whole.cluster import INTERVAL_US
+from ringpop_sim.whole.keyspaces.oracle import Hindered, KeyspaceOracle
+from ringpop_sim.whole.stage.surroundings import LOOK_US, SWEEP_US, TRIM_US
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,9 +24,8 @@ if TYPE_CHECKING:
     from ringpop_py.state.journal.asker import Effects
     from ringpop_py.state.journal.records import Claim
     from ringpop_sim.plans.plan import Operation
-    from ringpop_sim.state.keyspaces.clients import Clients
-    from ringpop_sim.state.keyspaces.home import Home
-    from ringpop_sim.state.keyspaces.homes import Homes
+    from ringpop_sim.whole.keyspaces.clients import DaemonClients
+    from ringpop_sim.whole.keyspaces.shares import DaemonShare, DaemonShares
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
@@ -49,9 +50,9 @@ class FencedComeBack(KeyspaceOracle):
 
     invariants: ClassVar = ("K10",)
 
-    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
-        super().__init__(world, homes, clients)
-        self._fenced: dict[tuple[Process, int], tuple[Home, int]] = {}
+    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
+        super().__init__(world, shares, clients)
+        self._fenced: dict[tuple[Process, int], tuple[DaemonShare, int]] = {}
         self._hindered = Hindered(world, by_store=True)
 
     def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
@@ -60,23 +61,23 @@ class FencedComeBack(KeyspaceOracle):
     def fault_ended(self, operation: Operation, nodes: Sequence[int]) -> None:
         self._hindered.ended(operation, nodes)
 
-    def told(self, home: Home, fact: fx.Fact) -> None:
+    def told(self, share: DaemonShare, fact: fx.Fact) -> None:
         if isinstance(fact, fx.Fenced):
-            for number in range(self.homes.plan.partitions):
-                if home.journal.reclaims(number):
-                    place = home.process, number
-                    self._fenced.setdefault(place, (home, self.world.now))
+            for number in range(self.shares.plan.partitions):
+                if share.journal.reclaims(number):
+                    place = share.process, number
+                    self._fenced.setdefault(place, (share, self.world.now))
         elif isinstance(fact, fx.Reclaimed | fx.Lost):
-            _, fenced_at = self._fenced.pop((home.process, fact.partition))
-            self._look(home, fact.partition, fenced_at)
+            _, fenced_at = self._fenced.pop((share.process, fact.partition))
+            self._look(share, fact.partition, fenced_at)
 
     def finish(self) -> None:
-        for (process, number), (home, fenced_at) in self._fenced.items():
+        for (process, number), (share, fenced_at) in self._fenced.items():
             if process.running:
-                self._look(home, number, fenced_at)
+                self._look(share, number, fenced_at)
 
-    def _look(self, home: Home, number: int, fenced_at: int) -> None:
-        plan, well_since = self.homes.plan, self._hindered.well_since(home.number)
+    def _look(self, share: DaemonShare, number: int, fenced_at: int) -> None:
+        plan, well_since = self.shares.plan, self._hindered.well_since(share.number)
         if well_since is None:
             return
         bound_us = BACK_US + 4 * (plan.store_read_us + plan.store_write_us)
@@ -85,7 +86,7 @@ class FencedComeBack(KeyspaceOracle):
         took_us = self.world.now - max(fenced_at, well_since)
         if took_us > bound_us:
             took_s = seconds(took_us)
-            self.broke("K10", f"{home.name} claims partition {number} again for {took_s:.1f} s")
+            self.broke("K10", f"{share.name} claims partition {number} again for {took_s:.1f} s")
 
 
 class JournalsStayShort(KeyspaceOracle):
@@ -97,8 +98,8 @@ class JournalsStayShort(KeyspaceOracle):
 
     invariants: ClassVar = ("K11",)
 
-    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
-        super().__init__(world, homes, clients)
+    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
+        super().__init__(world, shares, clients)
         self._calm_since = 0
         self._lengths: dict[str, deque[tuple[int, int]]] = {}
         """By journal, instants and the number of slots that it had then."""
@@ -108,13 +109,13 @@ class JournalsStayShort(KeyspaceOracle):
 
     @property
     def _calm_for_us(self) -> int:
-        since = max(self._calm_since, self.homes.moved_at, self.world.plan.quiet_at_us)
+        since = max(self._calm_since, self.shares.moved_at, self.world.plan.quiet_at_us)
         return self.world.now - since
 
-    def told(self, home: Home, fact: fx.Fact) -> None:
+    def told(self, share: DaemonShare, fact: fx.Fact) -> None:
         if not isinstance(fact, fx.Trimmed) or fact.failed:
             return
-        now, journal = self.world.now, home.journal
+        now, journal = self.world.now, share.journal
         lengths = self._lengths.setdefault(journal.name, deque())
         lengths.append((now, journal.next_slot))
         while len(lengths) > 1 and lengths[1][0] <= now - TRIMMED_US:
@@ -123,20 +124,18 @@ class JournalsStayShort(KeyspaceOracle):
         if fact.journal != journal.name or fact.first >= wanted or wanted == 1:
             return
         calm = then <= now - TRIMMED_US and self._calm_for_us >= TRIMMED_US
-        if calm and self.homes.settled:
-            text = f"{home.name} keeps slots {max(1, fact.first)} to {journal.next_slot - 1} of its"
-            self.broke(
-                "K11", f"{text} journal; {wanted} was the next {seconds(now - then):.1f} s ago"
-            )
+        if calm and self.shares.settled:
+            kept = f"slots {max(1, fact.first)} to {journal.next_slot - 1} of its journal"
+            ago = f"{wanted} was the next {seconds(now - then):.1f} s ago"
+            self.broke("K11", f"{share.name} keeps {kept}; {ago}")
 
     def finish(self) -> None:
-        if self.homes.plan.mode != "durable" or not self.homes.settled:
+        if self.shares.plan.mode != "durable" or not self.shares.settled:
             return
         if self._calm_for_us < SWEPT_US:
             return
-        present = {home.journal.name for home in self.homes}
-        for name in self.homes.shelf.journals_with_slots():
-            count = len(self.homes.shelf.journals[name].slots)
+        present = {share.journal.name for share in self.shares}
+        for name, count in sorted(self.shares.shelf.slots_counts().items()):
             if name not in present and count > 1:
                 self.broke("K11", f"{count} slots are left of the journal {name}, which has ended")
 
@@ -147,24 +146,24 @@ class StoreHasAll(KeyspaceOracle):
     invariants: ClassVar = ("K12",)
 
     def finish(self) -> None:
-        if self.homes.plan.mode != "durable" or not self.homes.settled:
+        if self.shares.plan.mode != "durable" or not self.shares.settled:
             return
-        for home in self.homes:
-            if home.durable.working:
+        for share in self.shares:
+            if share.writer.working:
                 continue
-            for number in sorted(home.journal.held):
-                partition = home.partitions.get(number)
+            for number in sorted(share.journal.held):
+                partition = share.partitions.get(number)
                 if partition is not None:
-                    self._compare(home, number, partition.state)
+                    self._compare(share, number, partition.state)
 
-    def _compare(self, home: Home, number: int, served: KeyedState) -> None:
-        found = KeyedState(PACK, AGGREGATIONS)
+    def _compare(self, share: DaemonShare, number: int, served: KeyedState) -> None:
+        found = KeyedState(make_packer(), Aggregations())
         recovery = Recovery(number, found, Journal("reader", lambda: "of no writer"))
         fact = self._read(recovery, recovery.follow(miss_nothing=True))
         if not isinstance(fact, fx.Followed):
-            self.broke("K12", f"partition {number} of {home.name} cannot be read: {fact}")
+            self.broke("K12", f"partition {number} of {share.name} cannot be read: {fact}")
         elif _contents(found) != _contents(served):
-            text = f"{_contents(found)}, and {home.name} serves {_contents(served)}"
+            text = f"{_contents(found)}, and {share.name} serves {_contents(served)}"
             self.broke("K12", f"the store has of partition {number} {text}")
 
     def _read(self, recovery: Recovery, effects: Effects) -> fx.Fact | None:
@@ -174,7 +173,7 @@ class StoreHasAll(KeyspaceOracle):
             effect = waiting.popleft()
             if not isinstance(effect, fx.Request):
                 return effect
-            waiting.extend(recovery.answered(effect.id, self.homes.shelf.perform(effect, None)))
+            waiting.extend(recovery.answered(effect.id, self.shares.shelf.perform(effect)))
         return None
 
 
@@ -193,26 +192,26 @@ class OwnersStay(KeyspaceOracle):
 
     invariants: ClassVar = ("K13",)
 
-    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
-        super().__init__(world, homes, clients)
+    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
+        super().__init__(world, shares, clients)
         self._decided: set[tuple[str, str]] = set()
 
-    def told(self, home: Home, fact: fx.Fact) -> None:
-        if not isinstance(fact, fx.Sealed) or fact.holder.owner == home.name:
+    def told(self, share: DaemonShare, fact: fx.Fact) -> None:
+        if not isinstance(fact, fx.Sealed) or fact.holder.owner == share.name:
             return
-        if (home.name, fact.journal) not in self._decided:
-            self.broke("K13", f"{home.name} seals the journal of {fact.holder.owner} unasked")
+        if (share.name, fact.journal) not in self._decided:
+            self.broke("K13", f"{share.name} seals the journal of {fact.holder.owner} unasked")
 
-    def replaces(self, home: Home, number: int, claim: Claim) -> None:
-        self._decided.add((home.name, claim.journal))
-        left = home.status_of(claim.owner) is Status.LEAVE
-        if left or not home.steward.is_there(claim.owner):
+    def replaces(self, share: DaemonShare, number: int, claim: Claim) -> None:
+        self._decided.add((share.name, claim.journal))
+        left = share.status_of(claim.owner) is Status.LEAVE
+        if left or not share.steward.is_there(claim.owner):
             return
-        for other in self.homes:
+        for other in self.shares:
             journal = other.journal
-            refused = self.homes.shelf.refuses(other.number)
+            refused = self.shares.shelf.refuses(other.number)
             if journal.name == claim.journal and number in journal.held and not refused:
-                text = f"{home.name} seals the journal of {other.name}, which owns partition"
+                text = f"{share.name} seals the journal of {other.name}, which owns partition"
                 self.broke("K13", f"{text} {number}")
 
 

@@ -12,25 +12,25 @@ Lost wake-ups, forgotten waiters and answers that reach the wrong task all end i
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from unittest.mock import patch
 
 from ringpop_py.state.durable.partition import Partition
 from ringpop_py.state.ownership.local import GIVEN_UP
 from ringpop_py.state.placement.keys import partition_of
-from ringpop_sim.plans.plan import FOR_EVER, Drain, Leave, Rebalance, Start, Stop
-from ringpop_sim.state.keyspaces.oracle import Hindered, KeyspaceOracle
+from ringpop_sim.plans.plan import FOR_EVER, Crash, Drain, Leave, Rebalance, Start, Stop
 from ringpop_sim.units import ms, s, seconds
 from ringpop_sim.whole.cluster import Daemon
+from ringpop_sim.whole.keyspaces.oracle import Hindered, KeyspaceOracle
 from ringpop_sim.world.process import Life
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ringpop_sim.plans.plan import Operation
-    from ringpop_sim.whole.clients import DaemonClients, DaemonRequest
-    from ringpop_sim.whole.shares import DaemonShares
+    from ringpop_sim.whole.keyspaces.clients import DaemonClients, DaemonRequest
+    from ringpop_sim.whole.keyspaces.shares import DaemonShares
     from ringpop_sim.world.world import World
 
 LATE_US: Final = 300 * ms
@@ -40,19 +40,7 @@ CALM_US: Final = 250 * ms
 ENDLESS_AND_CALM: Final = (Drain, Leave, Rebalance, Start, Stop)
 
 
-class WholeOracle(KeyspaceOracle):
-    """An oracle of whole daemons, which may look on while they run (`observing`)."""
-
-    homes: DaemonShares  # type: ignore[assignment]
-    clients: DaemonClients  # type: ignore[assignment]
-
-    @contextmanager
-    def observing(self) -> Iterator[None]:
-        """Look on in the block."""
-        yield
-
-
-class NothingReadAfterwards(WholeOracle):
+class NothingReadAfterwards(KeyspaceOracle):
     """W1: nobody looks at the state of a partition that this node has given up.
 
     What it had is reset then, so a read would find nothing, or what a recovery has read so far.
@@ -77,14 +65,14 @@ class NothingReadAfterwards(WholeOracle):
     def _watched(self, part: Partition, look: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def looks(state: Any) -> Any:
             if part.presence in GIVEN_UP:
-                name = self.homes.cluster.current.name
+                name = self.shares.cluster.current.name
                 self.broke("W1", f"{name} reads {part!r}")
             return look(state)
 
         return looks
 
 
-class RequestsInTime(WholeOracle):
+class RequestsInTime(KeyspaceOracle):
     """W2: a request ends by its deadline, unless something hindered the daemon that it was sent to.
 
     K6 finds those that never end; here is where one ends late.
@@ -92,8 +80,8 @@ class RequestsInTime(WholeOracle):
 
     invariants: ClassVar = ("W2",)
 
-    def __init__(self, world: World, homes: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, homes, clients)  # type: ignore[arg-type]
+    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
+        super().__init__(world, shares, clients)
         self._hindered = Hindered(world, by_store=False)
         clients.on_end.append(self._ended)
 
@@ -104,9 +92,9 @@ class RequestsInTime(WholeOracle):
         self._hindered.ended(operation, nodes)
 
     def _ended(self, request: DaemonRequest, _results: Sequence[Any]) -> None:
-        daemon = request.home.process
+        daemon = request.process
         well_since = self._hindered.well_since(daemon.number)
-        if well_since is None or well_since > request.sent_at:
+        if not request.outside and (well_since is None or well_since > request.sent_at):
             return
         took_us = self.world.now - request.sent_at
         if took_us > self.clients.plan.timeout_us + LATE_US:
@@ -114,29 +102,31 @@ class RequestsInTime(WholeOracle):
             self.broke("W2", text)
 
 
-class CalmIsQuick(WholeOracle):
+class CalmIsQuick(KeyspaceOracle):
     """W3: in the calm at the end, each request succeeds at once.
 
     The requests come in bursts, because a wake-up is lost only in company. Nothing is claimed of
-    plans whose network or store is slow, or in which a fault never ends.
+    plans whose network or store is slow, in which a fault never ends, or in which a member has gone
+    from an address that no longer answers: clients that know it there wait for it once.
     """
 
     invariants: ClassVar = ("W3",)
 
-    def __init__(self, world: World, homes: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, homes, clients)  # type: ignore[arg-type]
+    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
+        super().__init__(world, shares, clients)
         clients.on_end.append(self._ended)
         self.since: int | None = None
         """When the calm has begun; it is set from outside."""
         plan = world.plan
-        keyspace = homes.plan
+        keyspace = shares.plan
         endless = [
             o
             for o in plan.operations
             if o.for_us == FOR_EVER and not isinstance(o, ENDLESS_AND_CALM)
         ]
+        gone = any(isinstance(o, Crash) and o.moves and o.silent for o in plan.operations)
         quick = max(keyspace.store_read_us, keyspace.store_write_us, plan.link.delay.high_us)
-        self.applies = not endless and plan.link.loss == 0 and quick <= 5 * ms
+        self.applies = not endless and not gone and plan.link.loss == 0 and quick <= 5 * ms
 
     def _ended(self, request: DaemonRequest, results: Sequence[Any]) -> None:
         if self.since is None or request.began_at < self.since:
@@ -144,7 +134,7 @@ class CalmIsQuick(WholeOracle):
         took_us = self.world.now - request.began_at
         failed = [one for one in results if isinstance(one, Exception)]
         if failed or took_us > CALM_US:
-            text = f"'{request.errand}' at {request.home.process.name} ended after"
+            text = f"'{request.errand}' at {request.process.name} ended after"
             self.broke("W3", f"{text} {seconds(took_us):.3f} s {failed or ''}")
 
     def finish(self) -> None:
@@ -155,7 +145,7 @@ class CalmIsQuick(WholeOracle):
                 self.broke("W3", f"in calm, '{request.errand}' does not end")
 
 
-class ServedInTime(WholeOracle):
+class ServedInTime(KeyspaceOracle):
     """W4: no partition is unserved for longer than the plan permits (`unserved_us`).
 
     It is served while requests of clients for it succeed, wherever they are sent. A member that
@@ -164,8 +154,8 @@ class ServedInTime(WholeOracle):
 
     invariants: ClassVar = ("W4",)
 
-    def __init__(self, world: World, homes: DaemonShares, clients: DaemonClients) -> None:
-        super().__init__(world, homes, clients)  # type: ignore[arg-type]
+    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
+        super().__init__(world, shares, clients)
         self.longest_us = 0
         """The longest time between two requests for one partition that succeeded."""
         self._served_at: dict[int, int] = {}
@@ -174,19 +164,19 @@ class ServedInTime(WholeOracle):
     @property
     def _until(self) -> int:
         """When clients send their last requests, but for those of `CalmIsQuick`."""
-        return self.world.plan.quiet_at_us + self.homes.plan.after_us
+        return self.world.plan.quiet_at_us + self.shares.plan.after_us
 
     def _ended(self, request: DaemonRequest, results: Sequence[Any]) -> None:
         for key, result in zip(request.keys, results, strict=True):
             if not isinstance(result, Exception) and request.began_at <= self._until:
-                self._served(partition_of(key, self.homes.plan.partitions))
+                self._served(partition_of(key, self.shares.plan.partitions))
 
     def _served(self, number: int) -> None:
         now = min(self.world.now, self._until)
         took_us = now - self._served_at.get(number, now)
         self._served_at[number] = now
         self.longest_us = max(self.longest_us, took_us)
-        bound_us = self.homes.plan.unserved_us
+        bound_us = self.shares.plan.unserved_us
         if bound_us and took_us > bound_us:
             self.broke("W4", f"partition {number} was unserved for {seconds(took_us):.1f} s")
 
@@ -195,7 +185,7 @@ class ServedInTime(WholeOracle):
             self._served(number)
 
 
-class NothingLeftOver(WholeOracle):
+class NothingLeftOver(KeyspaceOracle):
     """W5: at rest no call is open after its deadline, and no task of a request is left."""
 
     invariants: ClassVar = ("W5",)
@@ -214,25 +204,15 @@ class NothingLeftOver(WholeOracle):
                     self.broke("W5", f"{daemon.name} waits for {call} after its deadline")
         tasks = Counter(task.name for task in daemon.body.runner.tasks)
         waiting = sum(count for name, count in tasks.items() if "DaemonClients" in name)
-        known = sum(request.home.process is daemon for request in self.clients.open)
+        known = sum(request.process is daemon for request in self.clients.open)
         if waiting > known:
             self.broke("W5", f"{daemon.name} has {waiting - known} tasks of requests that ended")
 
 
-WHOLE_ORACLES: Final[tuple[type[WholeOracle], ...]] = (
+DRIVER_ORACLES: Final[tuple[type[KeyspaceOracle], ...]] = (
     NothingReadAfterwards,
     RequestsInTime,
     CalmIsQuick,
     ServedInTime,
     NothingLeftOver,
 )
-
-
-@contextmanager
-def all_observing(oracles: Sequence[object]) -> Iterator[None]:
-    """Have those of *oracles* look on, in the block, that want to."""
-    with ExitStack() as stack:
-        for oracle in oracles:
-            if isinstance(oracle, WholeOracle):
-                stack.enter_context(oracle.observing())
-        yield

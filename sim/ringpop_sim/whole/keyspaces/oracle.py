@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import Clock, Crash, FailStore, Pause, Slow, Stop
-from ringpop_sim.state.keyspaces.homes import HomeWatcher
+from ringpop_sim.whole.keyspaces.shares import ShareWatcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_sim.plans.plan import Operation
-    from ringpop_sim.state.keyspaces.clients import Clients
-    from ringpop_sim.state.keyspaces.homes import Homes
+    from ringpop_sim.whole.keyspaces.clients import DaemonClients
+    from ringpop_sim.whole.keyspaces.shares import DaemonShares
     from ringpop_sim.world.world import World
 
 HINDERS = (Clock, Crash, Pause, Slow, Stop)
 """Faults of a node that keep it from acting in time; a cut network does not, nor does a drain."""
 
 
-class KeyspaceOracle(Check, HomeWatcher):
+class KeyspaceOracle(Check, ShareWatcher):
     """An oracle of keyspaces."""
 
-    def __init__(self, world: World, homes: Homes, clients: Clients) -> None:
+    def __init__(self, world: World, shares: DaemonShares, clients: DaemonClients) -> None:
         super().__init__(world)
-        self.homes = homes
+        self.shares = shares
         self.clients = clients
-        homes.watchers.append(self)
+        shares.watchers.append(self)
 
 
 class Hindered:

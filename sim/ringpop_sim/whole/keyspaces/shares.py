@@ -1,15 +1,14 @@
 """The keyspace at each daemon of a world, as the oracles of keyspaces see it.
 
-The oracles are those of `ringpop_sim.state.keyspaces`. What they look at stands in the product's
+What they look at stands in the product's
 own objects, and what they hear of is what the product's driver is told to do.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import contextmanager, suppress
-from types import SimpleNamespace
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
@@ -24,6 +23,7 @@ from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.codec import decode_claim
 from ringpop_py.state.journal.desk import Desk, WriteJob
 from ringpop_py.state.memory.driver import MemoryDriver
+from ringpop_py.state.memory.mergeable import MergeableState
 from ringpop_py.state.ownership.local import Came, CameBack, JournalLost, Replaces
 from ringpop_py.state.placement import duties
 from ringpop_py.state.stores.memory import MemoryStore
@@ -33,28 +33,29 @@ from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import FailStore, Rebalance
 from ringpop_sim.units import s
 from ringpop_sim.whole.cluster import KEYSPACE, Daemon
+from ringpop_sim.whole.keyspaces.outside import connecting
 from ringpop_sim.world.process import Life
 from ringpop_sim.world.world import CLUSTER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.member.swim.member import Status
     from ringpop_py.state.journal.records import Claim
     from ringpop_sim.plans.plan import KeyspacePlan, Operation
-    from ringpop_sim.state.keyspaces.homes import HomeWatcher
     from ringpop_sim.whole.cluster import WholeCluster
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.world import World
 
 GENERATION: Final = 1
+PART_BYTES: Final = 200
 FORGOTTEN_US: Final = 2 * s
 """A request this long after the partition could have gone may find it busy once more."""
 
 
 class DaemonShare:
-    """What one daemon has of the keyspace. See `ringpop_sim.state.keyspaces.home.Home`."""
+    """What one daemon has of the keyspace."""
 
     def __init__(self, daemon: Daemon, driver: Any, mode: str) -> None:
         self.process = daemon
@@ -89,20 +90,6 @@ class DaemonShare:
         return None if row is None else row.status
 
     @property
-    def durable(self) -> Any:
-        """What writes the journal."""
-        return self.writer
-
-    @property
-    def copies(self) -> DaemonShare:
-        """What has the copies of a keyspace in memory mode."""
-        return self
-
-    def at(self, number: int) -> Any:
-        """Return the copy of a partition."""
-        return SimpleNamespace(state=self.partitions[number].mergeable)
-
-    @property
     def under_way(self) -> dict[str, int]:
         """How much of each kind has begun and not ended; see `runs.rest`."""
         found = dict(self.steward.under_way)
@@ -119,7 +106,16 @@ class DaemonShare:
 
 
 class DaemonShares(Check):
-    """The keyspace at all daemons. See `ringpop_sim.state.keyspaces.homes.Homes`."""
+    """The keyspace at all daemons.
+
+    Attributes:
+        shelf: what is in the store.
+        moves_count, moved_at: how often a partition began to be served, and when the last time.
+        members_max: the most members that any daemon has seen at a time.
+        duties: how often each daemon was given tasks of each kind, about each partition.
+        watchers: those that hear what daemons do.
+        on_end: called with each process that has ended.
+    """
 
     wants_facts = True
 
@@ -132,7 +128,7 @@ class DaemonShares(Check):
         self.moves_count = 0
         self.moved_at = 0
         self.members_max = 0
-        self.watchers: list[HomeWatcher] = []
+        self.watchers: list[ShareWatcher] = []
         self.duties: Counter[tuple[str, str, int | None]] = Counter()
         self.on_end: list[Callable[[Process], None]] = []
         self._busy_until: dict[tuple[int, int], int] = {}
@@ -185,7 +181,8 @@ class DaemonShares(Check):
     async def _rebalanced(daemon: Daemon) -> None:
         assert daemon.keyspace is not None
         with suppress(RingpopError):  # an operator would try again
-            await rebalance(daemon.keyspace._host)  # type: ignore[arg-type]
+            host: Any = daemon.keyspace._host
+            await rebalance(host)
 
     def fault_ended(self, operation: Operation, _nodes: Sequence[int]) -> None:
         if isinstance(operation, FailStore):
@@ -217,7 +214,23 @@ class DaemonShares(Check):
                 self._committed(desk)
             ended(desk, fact, why)
 
-        write = MemoryEntries.write
+        with (
+            self._hindering(),
+            patch.object(DurableDriver, "_begin", watched(DurableDriver._begin)),
+            patch.object(MemoryDriver, "_begin", watched(MemoryDriver._begin)),
+            patch.object(Desk, "ended", step_ended),
+            patch.object(Writer, "trim", trimmed),
+            connecting(self.cluster),
+            ExitStack() as stack,
+        ):
+            for watcher in self.watchers:
+                stack.enter_context(watcher.observing())
+            yield
+
+    @contextmanager
+    def _hindering(self) -> Iterator[None]:
+        """Have disks be full and actors at work, in the block, as the plan says."""
+        write, parts = MemoryEntries.write, MergeableState.parts
 
         def write_to_disk(entries: MemoryEntries, changed: Any, deleted: Any) -> None:
             if (changed or deleted) and self._is_disk_full():
@@ -231,10 +244,8 @@ class DaemonShares(Check):
         with (
             patch.object(MemoryEntries, "write", write_to_disk),
             patch.object(ActorHost, "may_leave", may_leave),
-            patch.object(DurableDriver, "_begin", watched(DurableDriver._begin)),
-            patch.object(MemoryDriver, "_begin", watched(MemoryDriver._begin)),
-            patch.object(Desk, "ended", step_ended),
-            patch.object(Writer, "trim", trimmed),
+            # So few bytes that most copies are sent in several parts.
+            patch.object(MergeableState, "parts", partialmethod(parts, part_bytes=PART_BYTES)),
         ):
             yield
 
@@ -308,79 +319,80 @@ class DaemonShares(Check):
         self.moves_count += 1
         self.moved_at = self.world.now
         for watcher in self.watchers:
-            watcher.serves(share, number, epoch)  # type: ignore[arg-type]
+            watcher.serves(share, number, epoch)
 
     def serves_again(self, share: DaemonShare, number: int, epoch: int) -> None:
         """*share* serves a partition again, which it has claimed again after a fence."""
         self.moved_at = self.world.now
         for watcher in self.watchers:
-            watcher.serves_again(share, number, epoch)  # type: ignore[arg-type]
+            watcher.serves_again(share, number, epoch)
 
     def acknowledged(self, share: DaemonShare, number: int, epoch: int) -> None:
         """*share* is about to acknowledge writes of a partition in *epoch*."""
         for watcher in self.watchers:
-            watcher.acknowledged(share, number, epoch)  # type: ignore[arg-type]
+            watcher.acknowledged(share, number, epoch)
 
     def replaces(self, share: DaemonShare, number: int, claim: Claim) -> None:
         """*share* is about to replace the owner that made *claim* of a partition."""
         for watcher in self.watchers:
-            watcher.replaces(share, number, claim)  # type: ignore[arg-type]
+            watcher.replaces(share, number, claim)
 
     def told(self, share: DaemonShare, fact: fx.Fact) -> None:
         """The journal of *share* has reported *fact*."""
         for watcher in self.watchers:
-            watcher.told(share, fact)  # type: ignore[arg-type]
+            watcher.told(share, fact)
+
+
+class ShareWatcher:
+    """What hears of the keyspace at daemons, beside the facts of membership."""
+
+    @contextmanager
+    def observing(self) -> Iterator[None]:
+        """Look on in the block."""
+        yield
+
+    def serves(self, share: DaemonShare, number: int, epoch: int) -> None:
+        """*share* serves a partition from now on."""
+
+    def serves_again(self, share: DaemonShare, number: int, epoch: int) -> None:
+        """*share* serves a partition again, which it has claimed again after a fence."""
+
+    def acknowledged(self, share: DaemonShare, number: int, epoch: int) -> None:
+        """*share* acknowledges writes of a partition in *epoch*."""
+
+    def replaces(self, share: DaemonShare, number: int, claim: Claim) -> None:
+        """*share* is about to replace the owner that made *claim* of a partition."""
+
+    def told(self, share: DaemonShare, fact: fx.Fact) -> None:
+        """The journal of *share* has reported *fact*: a fence, or what has followed it."""
 
 
 class StoreView:
-    """What is in the store, decoded. See `ringpop_sim.state.keyspaces.shelf.SharedStore`."""
+    """What is in the store, decoded."""
 
     def __init__(self, cluster: WholeCluster) -> None:
-        self._objects = cluster.store.objects
         self.refuses = cluster.store.refuses
+        self._objects = cluster.store.objects
         self._keys = KeyspaceKeys(CLUSTER, KEYSPACE, GENERATION)
-        self.partitions = _Claims(self._objects, self._keys)
 
-    def journals_with_slots(self) -> list[str]:
-        """Return the names of the journals that have slots, sorted."""
-        return sorted(self._slots())
-
-    def _slots(self) -> Counter[str]:
+    def slots_counts(self) -> Counter[str]:
+        """Return how many slots each journal has that has any."""
         found: Counter[str] = Counter()
         for key in self._objects:
             if key.startswith(self._keys.journals):
                 name = key.removeprefix(self._keys.journals).partition("/")[0]
-                numbers = self._keys.journal(name).numbers([key])[0]
-                found[name] += len(numbers)
+                slots, _ = self._keys.journal(name).numbers([key])
+                found[name] += len(slots)
         return +found
 
-    @property
-    def journals(self) -> dict[str, Any]:
-        """What each journal has."""
-        return {n: SimpleNamespace(slots=range(count)) for n, count in self._slots().items()}
-
-    def perform(self, request: fx.Request, _snapshot: None) -> fx.Reply:
-        """Return the store's reply to *request*, which changes nothing."""
-        store = MemoryStore()
-        store._values = self._objects
-        return JournalStore(self._keys, Worker(store, 1)).perform_now(request)
-
-
-class _Claims(Mapping[int, Any]):
-    def __init__(self, objects: Mapping[str, bytes], keys: KeyspaceKeys) -> None:
-        self._objects = objects
-        self._keys = keys
-
-    def __getitem__(self, number: int) -> Any:
-        return SimpleNamespace(claims=SimpleNamespace(get=lambda epoch: self._claim(number, epoch)))
-
-    def _claim(self, number: int, epoch: int) -> Claim | None:
+    def claim(self, number: int, epoch: int) -> Claim | None:
+        """Return the claim of an epoch of a partition; None if there is none."""
         key = self._keys.partition(number).claim(epoch)
         value = self._objects.get(key)
         return None if value is None else decode_claim(value, key)
 
-    def __iter__(self) -> Iterator[int]:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        raise NotImplementedError
+    def perform(self, request: fx.Request) -> fx.Reply:
+        """Return the store's reply to *request*, which changes nothing."""
+        store = MemoryStore()
+        store._values = self._objects
+        return JournalStore(self._keys, Worker(store, 1)).perform_now(request)
