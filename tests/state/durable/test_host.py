@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.base.errors import KeyspaceError, PartitionUnavailable, StoreFull
+from ringpop_py.base.errors import PartitionUnavailable, StoreFull
 from ringpop_py.net.transport.deadlines import now_us
 from ringpop_py.state.catalog.fence import FENCE, fence
 from ringpop_py.state.durable.driver import STRANGER_S
@@ -17,96 +17,14 @@ from ringpop_py.state.placement.table import PartitionStatus, TableRow
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.table.entries import MemoryEntries
 from tests.logged import events_in
-from tests.state.keyspaces.clusters import a_cluster, all_online, key_at
+from tests.state.keyspaces.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ringpop_py.state.durable.partition import Partition
-    from ringpop_py.state.keyspaces.keyspace import Keyspace
 
 pytestmark = pytest.mark.virtual_time
-
-
-async def add_for(keyspace: Keyspace, seconds: float) -> int:
-    """How many additions to one key were acknowledged in that time."""
-    count, until = 0, trio.current_time() + seconds
-    while trio.current_time() < until:
-        try:
-            await keyspace.update("k", "add", 1, timeout_s=1)
-            count += 1
-        except KeyspaceError:
-            pass
-        await trio.sleep(0.1)
-    return count
-
-
-async def test_two_sides_of_a_cut_take_longer_and_longer_turns() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        keyspace = await a.open_keyspace("counts", partitions=2)
-        await all_online(keyspace, "a", "b")
-        other = await b.open_keyspace("counts")
-        cluster.isolate("b")
-        await trio.sleep(20)  # each gives the other up
-
-        counts: list[int] = []
-
-        async def add(through: Keyspace) -> None:
-            counts.append(await add_for(through, 60))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(add, keyspace)
-            nursery.start_soon(add, other)
-        cluster.network.heal()
-        await trio.sleep(30)
-
-        assert min(counts) > 50
-        assert keyspace.table[keyspace.partition_of("k")].epoch < 20
-        # Those that were not acknowledged may have taken effect, too.
-        total = await keyspace.get("k")
-        assert isinstance(total, int)
-        assert sum(counts) <= total
-
-
-async def test_a_member_that_leaves_or_drains_gives_everything_up_and_goes_on_serving() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        keyspace = await a.open_keyspace("counts", partitions=8)
-        await all_online(keyspace, "a", "b")
-        there = await b.open_keyspace("counts")
-
-        b.drain()
-        await all_online(keyspace, "a")
-        await there.put("drained", 1)
-        b.undrain()
-        await all_online(keyspace, "a", "b")
-        b.leave()
-        await all_online(keyspace, "a")
-        await there.put("left", 1)
-        b.rejoin()
-        await all_online(keyspace, "a", "b")
-
-        assert await keyspace.get_many(["drained", "left"]) == {"drained": 1, "left": 1}
-
-
-async def test_partitions_of_a_killed_member_are_taken_over_and_it_returns_to_its_share() -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        await cluster.start("b")
-        keyspace = await a.open_keyspace("counts", partitions=8)
-        await all_online(keyspace, "a", "b")
-        await keyspace.update_many([(f"k{n}", "put", n) for n in range(50)])
-
-        cluster.isolate("b")
-        while keyspace.table.counts() != {"a": 8}:
-            await trio.sleep(0.1)
-        values = await keyspace.get_many(f"k{n}" for n in range(50))
-        cluster.network.heal()
-        await all_online(keyspace, "a", "b")
-
-        assert values == {f"k{n}": n for n in range(50)}
-        assert keyspace.table.counts() == {"a": 4, "b": 4}
 
 
 class Disk:
@@ -147,31 +65,6 @@ async def test_a_member_with_a_full_disk_gains_nothing_and_ends_nothing() -> Non
 
         assert values == {f"k{n}": n for n in range(50)}
         assert await keyspace.get_many(f"k{n}" for n in range(50)) == values
-
-
-async def test_partitions_that_a_member_cannot_serve_any_more_go_to_the_others() -> None:
-    """It releases them by itself: what was committed is kept, though it could not be applied."""
-    async with a_cluster() as cluster:
-        disk = Disk()
-        disk.full = False
-        a = await cluster.start("a")
-        a.keyspaces.states.make_entries = disk.entries
-        keyspace = await a.open_keyspace("counts", partitions=4)
-        await keyspace.put("k", 1)
-        b = await cluster.start("b")
-        await all_online(keyspace, "a", "b")
-        there = await b.open_keyspace("counts")
-        mine = key_at(keyspace, "a")
-
-        disk.full = True
-        await keyspace.put(mine, 1, timeout_s=1)
-        a.drain()
-        with trio.fail_after(60):
-            await all_online(there, "b")
-
-        assert await there.get(mine) == 1
-        await there.put(mine, 2)
-        assert await there.get("k") == 1
 
 
 class StoreWithARival(MemoryStore):

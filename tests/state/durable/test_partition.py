@@ -9,12 +9,10 @@ import trio
 import trio.testing
 
 from ringpop_py.base.errors import (
-    ConditionFailed,
     KeyspaceError,
     OutcomeUnknown,
     PartitionUnavailable,
     StateDamaged,
-    StoreFull,
     StoreUnavailable,
 )
 from ringpop_py.base.values.checksum import wrap
@@ -33,7 +31,6 @@ from tests.state.durable.benches import (
     KEYS,
     Bench,
     DistantStore,
-    RecordingStore,
     a_bench,
     acquire,
     add,
@@ -42,7 +39,6 @@ from tests.state.durable.benches import (
     follow,
     leave,
     nobody,
-    put_checkpoint,
     release,
     total,
     until,
@@ -52,62 +48,11 @@ from tests.state.table.reading import value_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ringpop_py.state.durable.partition import Partition
 
 pytestmark = pytest.mark.virtual_time
 
 
 # Groups.
-
-
-async def test_writes_that_wait_for_a_commit_go_together_with_the_next() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-
-        async with trio.open_nursery() as nursery:
-            for number in range(100):
-                nursery.start_soon(partition.write, [add(number)])
-
-        assert await total(partition) == 100
-        assert len(bench.slots_of("a")) <= 2
-
-
-async def test_64_callers_on_16_partitions_share_a_few_slots() -> None:
-    async with a_bench() as bench:
-        partitions = [await bench.online("a", number) for number in range(16)]
-
-        async with trio.open_nursery() as nursery:
-            for number in range(64):
-                nursery.start_soon(partitions[number % 16].write, [add(number)])
-
-        assert [await total(partition) for partition in partitions] == [4] * 16
-        assert 1 <= len(bench.slots_of("a")) <= 2
-
-
-async def test_a_successor_finds_of_each_group_what_is_its_partitions() -> None:
-    async with a_bench() as bench:
-        partitions = [await bench.online("a", number) for number in range(4)]
-        async with trio.open_nursery() as nursery:
-            for number in range(40):
-                nursery.start_soon(partitions[number % 4].write, [add(number, f"k{number % 4}")])
-
-        found = [await bench.online("b", number) for number in range(4)]
-
-        for number, partition in enumerate(found):
-            assert await total(partition, f"k{number}") == 10
-            assert len(partition.state) == 1
-
-
-async def test_a_group_is_bounded() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a", group_writes_max=10)
-
-        async with trio.open_nursery() as nursery:
-            for number in range(100):
-                nursery.start_soon(partition.write, [add(number)])
-
-        assert len(bench.slots_of("a")) >= 10
-        assert await total(partition) == 100
 
 
 async def test_more_writes_than_may_wait_are_refused_and_not_begun() -> None:
@@ -129,41 +74,7 @@ async def test_more_writes_than_may_wait_are_refused_and_not_begun() -> None:
         assert await total(partition) == 10 - len(refused)
 
 
-async def test_a_partition_whose_queue_is_full_keeps_no_other_from_writing() -> None:
-    async with a_bench() as bench:
-        full = await bench.online("a", 0, queue_writes_max=3)
-        other = await bench.online("a", 1)
-        refused = []
-
-        async def write(partition: Partition, number: int) -> None:
-            try:
-                await partition.write([add(number)])
-            except PartitionUnavailable:
-                refused.append(partition.number)
-
-        async with trio.open_nursery() as nursery:
-            for number in range(10):
-                nursery.start_soon(write, full, number)
-            for number in range(3):
-                nursery.start_soon(write, other, number)
-
-        assert set(refused) == {0}
-        assert await total(other) == 3
-
-
 # A store that fails.
-
-
-async def test_an_answer_of_the_store_that_got_lost_doubles_nothing() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        bench.store.inject(StoreFault.LOSES_REPLY, count=3)
-
-        (outcome,) = await partition.write([add(1)])
-
-        assert outcome == Outcome((1,))
-        assert await total(partition) == 1
-        assert len(bench.slots_of("a")) == 1
 
 
 async def test_while_the_store_fails_new_writes_are_refused_and_the_old_one_goes_on() -> None:
@@ -185,41 +96,6 @@ async def test_while_the_store_fails_new_writes_are_refused_and_the_old_one_goes
 
         assert outcomes == [Outcome((1,))]
         assert await total(partition) == 1
-
-
-async def test_a_full_store_refuses_a_write_that_then_did_not_take_effect() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        bench.store.inject(StoreFault.FULL)
-
-        with pytest.raises(StoreFull):
-            await partition.write([add(1)])
-
-        assert await total(partition) is not None
-        assert await partition.write([add(1)]) == [Outcome((1,))]
-
-
-async def test_a_full_store_refuses_a_release_and_the_partition_is_served_on() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        bench.store.inject(StoreFault.FULL)
-
-        assert await release(partition, "b") is ReleaseSaid.NOT_YET
-
-        assert partition.presence is Presence.OWNED
-        assert await partition.write([add(1)]) == [Outcome((1,))]
-
-
-@pytest.mark.parametrize("verb", ["get", "list", "put_if_absent"])
-async def test_a_store_that_fails_for_a_while_only_delays_who_acquires(verb: str) -> None:
-    async with a_bench() as bench:
-        first = await bench.online("a")
-        await first.write([add(1)])
-        bench.store.inject(StoreFault.FAILS, verb=verb, count=5)
-
-        second = await bench.online("b")
-
-        assert await total(second) == 1
 
 
 async def test_a_new_owner_gives_up_if_the_store_is_in_trouble_for_long() -> None:
@@ -252,42 +128,6 @@ async def test_a_claim_is_pursued_however_long_the_store_fails() -> None:
 # Reads.
 
 
-async def test_all_reads_that_wait_are_answered_by_one_look() -> None:
-    async with a_bench(DistantStore()) as bench:
-        partitions = [await bench.online("a", number) for number in range(8)]
-        found: list[object] = []
-        before = bench.store.calls["get"]
-
-        async def read(partition: Partition) -> None:
-            found.append(await total(partition))
-
-        async with trio.open_nursery() as nursery:
-            for number in range(64):
-                nursery.start_soon(read, partitions[number % 8])
-
-        assert len(found) == 64
-        assert bench.store.calls["get"] - before <= 2
-
-
-async def test_reads_that_wait_beside_a_write_are_answered_by_its_commit() -> None:
-    async with a_bench(DistantStore()) as bench:
-        first, second = await bench.online("a", 0), await bench.online("a", 1)
-        before = bench.store.calls["get"]
-        found: list[object] = []
-
-        async def read(partition: Partition) -> None:
-            found.append(await total(partition))
-
-        async with trio.open_nursery() as nursery:
-            # All of them are queued before the worker begins.
-            nursery.start_soon(first.write, [add(1)])
-            nursery.start_soon(read, first)
-            nursery.start_soon(read, second)
-
-        assert len(found) == 2
-        assert bench.store.calls["get"] - before <= 1
-
-
 async def test_of_a_store_that_takes_no_time_a_read_is_one_look_without_a_task() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
@@ -300,17 +140,6 @@ async def test_of_a_store_that_takes_no_time_a_read_is_one_look_without_a_task()
         assert not bench.node("a").writer.working
 
 
-async def test_a_read_is_not_answered_while_the_store_fails() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        bench.store.inject(StoreFault.FAILS, verb="get")
-
-        with pytest.raises(StoreUnavailable):
-            await total(partition)
-
-        assert await partition.read(len) == 0
-
-
 # Fences.
 
 
@@ -320,22 +149,6 @@ async def seal(bench: Bench, node: str, by: str = "z", *, slot: int | None = Non
     key = bench.slot_key(node, at)
     assert bench.store.put_if_absent(key, codec.encode_record(Seal(by), key))
     return at
-
-
-async def test_an_owner_that_was_replaced_finds_out_with_its_next_write() -> None:
-    async with a_bench() as bench:
-        old = await bench.online("a")
-        await old.write([add(1)])
-        new = await bench.online("b")
-
-        with pytest.raises(PartitionUnavailable, match="has left this node"):
-            await old.write([add(2)])
-
-        assert bench.node("a").told == [("fenced", [0], "b"), ("lost", 0, "b")]
-        assert old.presence is Presence.LOST
-        assert old.epoch == 0
-        assert len(old.state) == 0
-        assert await total(new) == 1
 
 
 async def test_an_owner_that_was_replaced_finds_out_with_its_next_read_unless_stale_will_do() -> (
@@ -356,70 +169,6 @@ async def test_an_owner_that_was_replaced_finds_out_with_its_next_read_unless_st
         assert bench.node("a").told[-1] == ("lost", 0, "b")
 
 
-async def test_a_write_that_met_a_seal_is_done_once_its_partition_is_claimed_again() -> None:
-    async with a_bench() as bench:
-        kept, taken = await bench.online("a", 0), await bench.online("a", 1)
-        await kept.write([add(1)])
-        other = await bench.online("b", 1)
-
-        (outcome,) = await kept.write([add(2)])
-
-        assert outcome == Outcome((2,))
-        assert (kept.epoch, kept.presence) == (2, Presence.OWNED)
-        # The other claim, which b has won already, takes a look more.
-        await until(lambda: taken.presence is Presence.LOST)
-        assert sorted(map(str, bench.node("a").told)) == sorted(
-            map(str, [("fenced", [0, 1], "b"), ("claimed again", 0, 2), ("lost", 1, "b")])
-        )
-        assert len(bench.slots_of("a")) == 1  # of the new journal
-        assert await total(other) is not None
-
-
-async def test_writes_and_reads_that_wait_are_done_after_the_next_claim_in_their_order() -> None:
-    async with a_bench(DistantStore()) as bench:
-        partition = await bench.online("a")
-        await partition.write([add(0)])
-        await seal(bench, "a")
-        ended: list[object] = []
-
-        async def write(number: int) -> None:
-            (outcome,) = await partition.write([add(number)])
-            ended.append(outcome)
-
-        async def read() -> None:
-            ended.append(await total(partition))
-
-        async with trio.open_nursery() as nursery:
-            for number in range(1, 11):
-                nursery.start_soon(write, number)
-            nursery.start_soon(read)
-
-        assert len(ended) == 11
-        assert await total(partition) == 11
-        assert partition.epoch == 2
-        assert bench.node("a").told == [("fenced", [0], "z"), ("claimed again", 0, 2)]
-
-
-async def test_writes_that_wait_for_a_claim_that_another_node_wins_are_refused() -> None:
-    async with a_bench() as bench:
-        old = await bench.online("a")
-        await bench.online("b")
-        ended: list[str] = []
-
-        async def write(number: int) -> None:
-            try:
-                await old.write([add(number)])
-                ended.append("written")
-            except PartitionUnavailable as error:
-                ended.append(str(error))
-
-        async with trio.open_nursery() as nursery:
-            for number in range(5):
-                nursery.start_soon(write, number)
-
-        assert ended == ["partition 0 has left this node"] * 5
-
-
 async def test_a_fenced_owner_that_cannot_know_of_a_write_says_it_may_have_taken_effect() -> None:
     """A seal where others have deleted what was there, as the mark beyond it shows."""
     async with a_bench() as bench:
@@ -438,27 +187,6 @@ async def test_a_fenced_owner_that_cannot_know_of_a_write_says_it_may_have_taken
             await other.write([add(1)])
 
 
-async def test_a_node_whose_journal_was_sealed_wrongly_is_back_with_one_put_each() -> None:
-    store = RecordingStore()
-    async with a_bench(store) as bench:
-        partitions = [await bench.online("a", number) for number in range(16)]
-        for partition in partitions:
-            await partition.write([add(partition.number)])
-        sealed = bench.slot_key("a", await seal(bench, "a"))
-        store.said.clear()
-
-        with pytest.raises(PartitionUnavailable, match="claimed again; retry"):
-            await total(partitions[0])
-        await until(lambda: all(p.presence is Presence.OWNED for p in partitions))
-
-        # The look that met the seal, and that of the reader at the new journal. No other slot.
-        claims = [("put", KEYS.partition(number).claim(2)) for number in range(16)]
-        looks = [("get", sealed), ("get", bench.slot_key("a", 1))]
-        assert sorted(store.said) == sorted(claims + looks)
-        assert [partition.epoch for partition in partitions] == [2] * 16
-        assert [await total(partition) for partition in partitions] == [1] * 16
-
-
 async def test_an_owner_that_lives_is_not_replaced() -> None:
     async with a_bench() as bench:
         first = await bench.online("a")
@@ -471,23 +199,6 @@ async def test_an_owner_that_lives_is_not_replaced() -> None:
         assert other.presence is Presence.PENDING
         assert other.recovery.journal_of(1) == bench.node("a").writer.journal.name
         assert await first.write([add(1)]) == [Outcome((1,))]
-
-
-async def test_a_refused_write_is_answered_by_what_is_true_now() -> None:
-    """An owner that was replaced does not decide on a condition."""
-    async with a_bench() as bench:
-        old = await bench.online("a")
-        await old.write([add(1)])
-        new = await bench.online("b")
-        await new.write([Write("t", 1, (Change("k", "delete"),))])
-        put = Write("t", 2, (Change("k", "put_if_absent", 7),))
-
-        with pytest.raises(PartitionUnavailable):
-            await old.write([put])
-
-        assert await new.write([put]) == [Outcome((7,))]
-        (outcome,) = await new.write([Write("t", 3, put.changes)])
-        assert isinstance(outcome, ConditionFailed)
 
 
 async def test_a_condition_that_waited_for_a_claim_is_decided_upon_after_it() -> None:
@@ -572,35 +283,6 @@ async def test_writes_queued_before_a_release_are_done_and_later_ones_are_refuse
         assert await total(target) == 5
 
 
-async def test_a_release_of_one_partition_keeps_the_others() -> None:
-    async with a_bench() as bench:
-        going, staying = await bench.online("a", 0), await bench.online("a", 1)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(release, going, "b")
-            for number in range(10):
-                nursery.start_soon(staying.write, [add(number)])
-
-        target = bench.node("b").partition(0)
-        assert isinstance(await acquire(target, nobody), Taken)
-        assert await total(staying) == 10
-        assert (staying.epoch, bench.node("a").told) == (1, [])
-
-
-async def test_a_release_that_met_a_seal_is_done_after_the_next_claim() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        await seal(bench, "a")
-
-        await release(partition, "b")
-
-        assert bench.node("a").told[-1] == ("claimed again", 0, 2)
-        target = bench.node("b").partition()
-        fact = await acquire(target, nobody)
-        assert isinstance(fact, Taken)
-        assert fact.epoch == 3
-
-
 # Giving up.
 
 
@@ -627,75 +309,6 @@ async def test_a_partition_that_is_given_up_is_released_to_nobody_in_particular(
             await partition.write([add(2)])
         await until(lambda: len(partition.state) == 0)
         assert await other.write([add(1)]) == [Outcome((1,))]
-
-
-async def test_the_release_of_what_was_given_up_is_repeated_until_there_is_room() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        bench.store.inject(StoreFault.FULL, count=3)
-
-        leave(partition)
-        await until(lambda: partition.epoch == 0)
-
-        target = bench.node("b").partition()
-        assert isinstance(await acquire(target, nobody), Taken)
-
-
-async def test_a_partition_comes_back_only_after_its_release_here_is_done() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        await partition.write([add(1)])
-        bench.store.inject(StoreFault.FULL, count=2)
-        leave(partition)
-
-        wanted_again = await bench.online("a")
-
-        assert partition.presence is Presence.LOST
-        assert trio.current_time() > 1  # until there was room for the release
-        assert wanted_again.epoch == 2
-        assert await total(wanted_again) == 1
-
-
-async def test_a_partition_that_came_back_is_not_released_by_its_first_stay() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        bench.store.inject(StoreFault.FULL, count=2)
-        leave(partition)
-        leave(partition)
-
-        wanted_again = await bench.online("a")
-        await trio.sleep(10)
-
-        assert wanted_again.presence is Presence.OWNED
-        assert await wanted_again.write([add(1)]) == [Outcome((1,))]
-        assert wanted_again.epoch == 2
-
-
-async def test_a_claim_on_its_way_is_pursued_though_nobody_wants_it_and_then_released() -> None:
-    async with a_bench() as bench:
-        partition = bench.node("a").partition()
-        bench.store.inject(StoreFault.FAILS, count=20)
-        refused: list[str] = []
-
-        async def claim() -> None:
-            with pytest.raises(PartitionUnavailable) as caught:
-                await acquire(partition, anybody)
-            refused.append(str(caught.value))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(claim)
-            await until(lambda: bench.store.calls["put_if_absent"] > 0)
-            assert not bench.node("a").writer.ownership.is_settled(
-                0, bench.node("a").writer.journal.name
-            )
-            leave(partition)
-        await until(lambda: has_let_go(bench, 0))
-
-        assert refused == ["partition 0 is not wanted here any more"]
-        assert partition.presence is Presence.LOST
-        fact = await acquire(bench.node("b").partition(), nobody)
-        assert isinstance(fact, Taken)
-        assert fact.epoch == 2
 
 
 async def test_a_partition_given_up_while_it_was_claimed_again_is_released_then() -> None:
@@ -751,24 +364,6 @@ async def test_writes_that_wait_for_a_claim_end_when_their_partition_is_given_up
         assert partition.presence is Presence.LOST
 
 
-async def test_a_partition_given_up_that_met_a_seal_is_claimed_only_to_be_released() -> None:
-    async with a_bench() as bench:
-        unwanted, other = await bench.online("a", 0), await bench.online("a", 1)
-        await unwanted.write([add(1)])
-        await seal(bench, "a")
-
-        leave(unwanted)
-        await until(lambda: has_let_go(bench, 0))
-
-        assert unwanted.presence is Presence.LOST
-        assert bench.node("a").told == [("fenced", [1], "z"), ("claimed again", 1, 2)]
-        assert await other.write([add(1)]) == [Outcome((1,))]
-        target = bench.node("b").partition(0)
-        fact = await acquire(target, nobody)
-        assert fact == Taken(3)
-        assert await total(target) == 1
-
-
 class StoreWithAWatcher(MemoryStore):
     """Calls a function just after a claim was put."""
 
@@ -818,61 +413,6 @@ async def test_a_partition_that_was_fenced_as_soon_as_it_came_is_claimed_again(
 
 
 # Damage.
-
-
-async def test_a_damaged_record_keeps_a_partition_from_coming_and_is_told_of() -> None:
-    async with a_bench() as bench:
-        first = await bench.online("a")
-        await first.write([add(1)])
-        key = bench.slots_of("a")[-1]
-        whole = bench.store.get(key)
-        assert whole is not None
-        bench.store.delete([key])
-        bench.store.put_if_absent(key, whole[:-3])
-        second = bench.node("b").partition()
-
-        with pytest.raises(StateDamaged, match=key):
-            await acquire(second, anybody)
-        bench.store.delete([key])
-        bench.store.put_if_absent(key, whole)
-        third = bench.node("b").partition()
-        await acquire(third, anybody)
-
-        assert key in str(second.trouble)
-        assert third.trouble is None
-        assert await total(third) == 1
-
-
-async def test_a_lost_slot_and_a_lost_claim_are_named_by_their_keys() -> None:
-    async with a_bench() as bench:
-        first = await bench.online("a")
-        for number in range(3):
-            await first.write([add(number)])
-        slot, claim = bench.slots_of("a")[0], KEYS.partition(0).claim(1)
-        values = {key: bench.store.get(key) or b"" for key in (slot, claim)}
-        await bench.online("b")
-
-        for key, value in values.items():
-            bench.store.delete([key])
-            with pytest.raises(StateDamaged, match=f"partition 0.*{key} is gone"):
-                await acquire(bench.node("c").partition(), anybody)
-            bench.store.put_if_absent(key, value)
-        third = await bench.online("c")
-
-        assert await total(third) == 3
-
-
-async def test_a_lost_checkpoint_is_named_by_its_key() -> None:
-    async with a_bench() as bench:
-        first = await bench.online("a")
-        await first.write([add(1)])
-        assert await put_checkpoint(first)
-        await bench.node("a").writer.trim()
-        (key,) = bench.store.list(KEYS.partition(0).checkpoints)
-        bench.store.delete([key])
-
-        with pytest.raises(StateDamaged, match=f"{key} is gone"):
-            await acquire(bench.node("b").partition(), anybody)
 
 
 async def test_a_group_whose_body_is_no_state_is_damage() -> None:
@@ -952,34 +492,6 @@ async def test_a_new_owner_without_space_for_the_entries_fails_and_can_try_again
         await acquire(second, anybody)
 
         assert await total(second) == 5
-
-
-async def test_a_write_that_cannot_be_applied_is_acknowledged_and_its_partition_is_released() -> (
-    None
-):
-    async with a_bench() as bench:
-        disk = Disk(full=False)
-        failing = await bench.node("a").online(0, EntriesOn(disk))
-        other = await bench.online("a", 1)
-        await failing.write([add(1)])
-        disk.full = True
-        outcomes: list[object] = []
-
-        async def write(partition: Partition) -> None:
-            outcomes.extend(await partition.write([add(2)]))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(write, failing)
-            nursery.start_soon(write, other)
-
-        assert sorted(map(str, outcomes)) == sorted(map(str, [Outcome((2,)), Outcome((1,))]))
-        assert failing.presence is Presence.LOST
-        assert bench.node("a").told == [("lost", 0, "")]
-        await until(lambda: has_let_go(bench, 0))
-        target = bench.node("b").partition(0)
-        assert isinstance(await acquire(target, nobody), Taken)
-        assert await total(target) == 2
-        assert await total(other) == 1
 
 
 async def test_requests_that_wait_for_a_partition_whose_state_has_failed_are_refused() -> None:

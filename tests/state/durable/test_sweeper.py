@@ -54,37 +54,6 @@ def slots_in(store: Store, name: str) -> list[int]:
     return slots
 
 
-async def test_slots_that_later_owners_have_covered_are_deleted() -> None:
-    async with a_bench() as bench:
-        for number in range(3):
-            former = await bench.online("a", number)
-            await former.write([add(1)])
-        name = bench.node("a").writer.journal.name
-        successors = [await bench.online("b", number) for number in range(3)]
-        for partition in successors:
-            assert await put_checkpoint(partition)
-
-        await sweeper_of(bench, "b").sweep()
-
-        (slot,) = slots_in(bench.store, name)
-        key = KEYS.journal(name).slot(slot)
-        assert codec.decode_record(bench.store.get(key) or b"", key) == Seal("b")
-        third = await bench.online("c", 0)
-        assert await total(third) == 1
-
-
-async def test_slots_that_nobody_has_covered_stay() -> None:
-    async with a_bench() as bench:
-        former = await bench.online("a", 0)
-        await former.write([add(1)])
-        name = bench.node("a").writer.journal.name
-        await bench.online("b", 0)
-
-        await sweeper_of(bench, "b").sweep()
-
-        assert slots_in(bench.store, name) == [1, 2]
-
-
 async def test_the_journal_of_its_own_writer_is_left_to_that() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")

@@ -11,23 +11,19 @@ import trio
 import trio.testing
 
 from ringpop_py.base.errors import OutcomeUnknown, PartitionUnavailable, StoreFull, StoreUnavailable
-from ringpop_py.base.values.operations import Outcome
 from ringpop_py.state.journal import codec
 from ringpop_py.state.journal.desk import Presence, WriteJob
-from ringpop_py.state.journal.effects import Trimmed
-from ringpop_py.state.journal.records import Mark, Seal, Slot
+from ringpop_py.state.journal.records import Seal
 from ringpop_py.state.placement.duties import Taken
 from ringpop_py.state.stores.memory import MemoryStore, StoreFault
 from tests.state.durable.benches import (
     KEYS,
     Bench,
     DistantStore,
-    RecordingStore,
     a_bench,
     acquire,
     add,
     anybody,
-    follow,
     leave,
     nobody,
     put_checkpoint,
@@ -39,6 +35,7 @@ from tests.state.table.reading import value_in
 
 if TYPE_CHECKING:
     from ringpop_py.state.durable.partition import Partition
+    from ringpop_py.state.journal.effects import Trimmed
 
 pytestmark = pytest.mark.virtual_time
 
@@ -47,127 +44,11 @@ def slots_of(bench: Bench, node: str = "a") -> list[int]:
     return [int(key.rsplit("/", 1)[1]) for key in bench.slots_of(node)]
 
 
-def marks_of(bench: Bench, node: str = "a") -> list[str]:
-    return bench.store.list(KEYS.journal(bench.node(node).writer.journal.name).marks)
-
-
 async def trim(bench: Bench, node: str = "a") -> Trimmed:
     return await bench.node(node).writer.trim()
 
 
 # Trimming.
-
-
-async def test_a_mark_is_put_before_the_first_slot_is_deleted() -> None:
-    store = RecordingStore()
-    async with a_bench(store) as bench:
-        first, second = await bench.online("a", 0), await bench.online("a", 1)
-        await first.write([add(1)])
-        await second.write([add(1)])
-        assert await put_checkpoint(first)
-        assert await put_checkpoint(second)
-        store.said.clear()
-
-        fact = await trim(bench)
-
-        journal = KEYS.journal(bench.node("a").writer.journal.name)
-        assert store.said == [
-            ("put", journal.mark(3)),
-            ("delete", journal.slot(1)),
-            ("delete", journal.slot(2)),
-        ]
-        assert fact == Trimmed(bench.node("a").writer.journal.name, 3, failed=False)
-        (key,) = marks_of(bench)
-        assert codec.decode_mark(store.get(key) or b"", key) == Mark({0: Slot(1, 2), 1: Slot(1, 2)})
-
-
-@pytest.mark.parametrize("fault", [StoreFault.FAILS, StoreFault.LOSES_REPLY, StoreFault.FULL])
-async def test_a_mark_that_is_not_known_to_be_there_deletes_nothing(fault: StoreFault) -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        await partition.write([add(1)])
-        assert await put_checkpoint(partition)
-        bench.store.inject(fault)
-
-        failed = await trim(bench)
-        left = slots_of(bench)
-        again = await trim(bench)
-
-        assert (failed.failed, left) == (True, [1])
-        assert (again.failed, slots_of(bench)) == (False, [])
-
-
-async def test_a_checkpoint_that_is_not_known_to_be_there_covers_nothing() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        await partition.write([add(1)])
-        bench.store.inject(StoreFault.LOSES_REPLY)
-
-        assert not await put_checkpoint(partition)
-        await trim(bench)
-
-        assert slots_of(bench) == [1]
-        assert marks_of(bench) == []
-        assert partition.behind == 1
-
-
-async def test_slots_that_could_not_be_deleted_are_deleted_with_the_next_mark() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        await partition.write([add(1)])
-        assert await put_checkpoint(partition)
-        bench.store.inject(StoreFault.FAILS, verb="delete")
-        assert (await trim(bench)).failed
-        assert slots_of(bench) == [1]
-        await partition.write([add(2)])
-        assert await put_checkpoint(partition)
-
-        await trim(bench)
-
-        assert slots_of(bench) == []
-        assert len(marks_of(bench)) == 1
-
-
-async def test_slots_of_a_released_partition_stay_until_its_next_owner_has_a_checkpoint() -> None:
-    async with a_bench() as bench:
-        going, staying = await bench.online("a", 0), await bench.online("a", 1)
-        await going.write([add(1)])
-        assert await put_checkpoint(going)
-        await release(going, "b")
-        await staying.write([add(1)])
-        assert await put_checkpoint(staying)
-
-        await trim(bench)
-        kept = slots_of(bench)
-        successor = bench.node("b").partition(0)
-        await acquire(successor, nobody)
-        await trim(bench)
-        kept_still = slots_of(bench)
-        assert await put_checkpoint(successor)
-        await trim(bench)
-
-        # Slot 2 is the release: a checkpoint of its own epoch does not cover it.
-        assert kept == kept_still == [2, 3]
-        assert slots_of(bench) == []
-        assert await total(successor) == 1
-
-
-async def test_a_partition_that_is_read_while_it_is_trimmed_misses_nothing() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        for number in range(30):
-            await partition.write([add(number)])
-        target = bench.node("b").partition()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(follow, target)
-            await trio.lowlevel.checkpoint()
-            assert await put_checkpoint(partition)
-            await trim(bench)
-        await release(partition, "b")
-        await acquire(target, nobody)
-
-        assert await total(target) == 30
 
 
 async def test_an_owner_does_not_trim_what_a_fence_left_in_its_former_journal() -> None:
@@ -221,59 +102,6 @@ async def test_an_epoch_is_not_settled_while_it_is_claimed_again() -> None:
         await until(lambda: not writer.journal.reclaims(0))
         assert partition.epoch == 2
         assert partition.presence is Presence.OWNED
-
-
-async def test_partitions_that_wait_for_a_claim_after_a_fence_are_told_of_its_end() -> None:
-    async with a_bench() as bench:
-        partition, other = await bench.online("a", 0), await bench.online("a", 1)
-        await bench.online("b", 0)
-        bench.store.inject(StoreFault.FAILS, count=6)
-        with pytest.raises(PartitionUnavailable):
-            await total(other)
-
-        journal = bench.node("a").writer.journal
-        await until(lambda: not journal.reclaims(0) and not journal.reclaims(1))
-
-        assert (partition.presence, other.presence) == (Presence.LOST, Presence.OWNED)
-
-
-# Recoveries of one node.
-
-
-async def test_recoveries_read_each_slot_of_a_journal_once_for_all_of_them() -> None:
-    store = RecordingStore()
-    async with a_bench(store) as bench:
-        partitions = [await bench.online("a", number) for number in range(8)]
-        for sequence in range(5):
-            async with trio.open_nursery() as nursery:
-                for partition in partitions:
-                    nursery.start_soon(partition.write, [add(sequence)])
-        keys = bench.slots_of("a")
-        store.said.clear()
-
-        found = [await bench.online("b", number) for number in range(8)]
-
-        gets = [key for verb, key in store.said if verb == "get"]
-        assert keys
-        assert [gets.count(key) for key in keys] == [1] * len(keys)
-        assert [await total(partition) for partition in found] == [5] * 8
-
-
-async def test_a_node_that_takes_over_partitions_seals_their_journal_once_and_reports_it() -> None:
-    store = RecordingStore()
-    async with a_bench(store) as bench:
-        for number in range(4):
-            await (await bench.online("a", number)).write([add(1)])
-        name = bench.node("a").writer.journal.name
-        store.said.clear()
-
-        for number in range(4):
-            await bench.online("b", number)
-
-        puts = [key for verb, key in store.said if verb == "put" and key.startswith(KEYS.journals)]
-        assert puts == [KEYS.journal(name).slot(5)]
-        (seal,) = bench.node("b").seals
-        assert (seal.journal, seal.slot, seal.holder.owner) == (name, 5, "a")
 
 
 # Work.
@@ -364,18 +192,6 @@ async def test_a_bug_ends_all_jobs_and_all_partitions_of_the_share() -> None:
 
     assert sorted(ended) == ["OutcomeUnknown", *["PartitionUnavailable"] * 3]
     assert [partition.presence for partition in partitions] == [Presence.LOST] * 2
-
-
-async def test_while_a_group_has_an_open_outcome_others_wait_and_then_go_on() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        bench.store.inject(StoreFault.LATE)
-
-        assert await partition.write([add(1)]) == [Outcome((1,))]
-        assert bench.store.land_late() == [False]
-
-        assert await partition.write([add(2)]) == [Outcome((2,))]
-        assert slots_of(bench) == [1, 2]
 
 
 async def test_a_failed_look_of_the_store_names_no_owner() -> None:
