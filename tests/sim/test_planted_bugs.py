@@ -22,6 +22,7 @@ import ringpop_sim
 from tests.sim.hunting.variant import HUNTERS
 from tests.sim.planted.bugs import BUGS, Bug
 from tests.sim.planted.dataflows import DATAFLOW_BUGS
+from tests.sim.planted.drivers import DRIVER_BUGS
 from tests.sim.planted.keyspaces import KEYSPACE_BUGS
 from tests.sim.planted.patching import planted
 from tests.sim.planted.streams import STREAM_BUGS
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 PRODUCT: Final = Path(ringpop_py.__file__).parent
 SIMULATOR: Final = Path(ringpop_sim.__file__).parent.parent
+ALL_BUGS: Final = (*BUGS, *KEYSPACE_BUGS, *DRIVER_BUGS, *STREAM_BUGS, *DATAFLOW_BUGS)
 ENVIRONMENT: Final = dict(os.environ)
 """Of now: pytest changes it while threads would read it."""
 HUNT: Final = Path(__file__).parent / "planted" / "hunt.py"
@@ -72,7 +74,7 @@ def hunts(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("bug", BUGS + KEYSPACE_BUGS + STREAM_BUGS + DATAFLOW_BUGS, ids=str)
+@pytest.mark.parametrize("bug", ALL_BUGS, ids=str)
 def test_a_planted_bug_is_found(bug: Bug, hunts: dict[str, Prey]) -> None:
     hunted = hunts[bug.name].result()
 

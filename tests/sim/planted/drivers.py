@@ -1,0 +1,268 @@
+"""Bugs to plant in what carries out decisions: tasks, wake-ups, deadlines, calls and threads.
+
+The decisions themselves are right, so a simulator with drivers of its own would find none of these.
+Those that need a rare course of events are looked for by tests of that course (``unit:``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.sim.planted.bugs import Bug
+
+TASKS: Final = "state/tasks.py"
+WRITER: Final = "state/durable/writer.py"
+PARTITION: Final = "state/durable/partition.py"
+DURABLE: Final = "state/durable/driver.py"
+CHECKPOINTER: Final = "state/durable/checkpointer.py"
+SHARE: Final = "state/shares/driver.py"
+DISPATCHER: Final = "state/shares/dispatcher.py"
+JOURNALS: Final = "state/catalog/journalstore.py"
+ON_DEMAND: Final = "state/keyspaces/on_demand.py"
+STEWARD: Final = "state/ownership/steward.py"
+OWNERSHIP: Final = "state/ownership/ownership.py"
+RELEASES: Final = "state/ownership/releases.py"
+LINK: Final = "net/transport/link.py"
+WHEEL: Final = "net/transport/deadlines.py"
+NODE: Final = "node/driver.py"
+
+
+def _bug(name: str, path: str, old: str, new: str, found_by: str, *hunts: str) -> Bug:
+    """A bug that is looked for in *hunts*."""
+    return Bug(name, path, found_by, hunts, ((old, new),))
+
+
+DRIVER_BUGS: Final = (
+    # Wake-ups.
+    _bug(
+        "a job queued while the writer's task ends is never done",
+        WRITER,
+        "                if ownership.out or ownership.ended:\n"
+        "                    self.carry_out()\n"
+        "        except BaseException:",
+        "                if ownership.out or ownership.ended:\n"
+        "                    self.carry_out()\n"
+        "            await trio.lowlevel.checkpoint()\n"
+        "        except BaseException:",
+        "W3",
+        "store-failing:0:3",
+    ),
+    _bug(
+        "of several store calls that ended together only one wakes its task",
+        TASKS,
+        "        while self._done:\n",
+        "        if self._done:\n",
+        "K4",
+        "partitions-sealed:0:1",
+    ),
+    _bug(
+        "a sooner deadline does not wake the loop of the steward",
+        SHARE,
+        "        if self._next_deadline() < self._sleeps_until:\n            self._wake.set()",
+        "        if self._next_deadline() < self._sleeps_until:\n            pass",
+        "unit",
+        "unit:tests/state/durable/test_rebalance.py",
+    ),
+    _bug(
+        "what follows from an answer beside the steps waits for the next event",
+        WRITER,
+        "        self.ownership.answered(asked, reply, now_us(), store.trouble)\n"
+        "        self.carry_out()",
+        "        self.ownership.answered(asked, reply, now_us(), store.trouble)",
+        "K10 K13",
+        "store-failing:0:2",
+    ),
+    _bug(
+        "a release that is queued at rest is not begun",
+        DURABLE,
+        "        if not ownership.desk.empty:\n",
+        "        if False:\n",
+        "K4",
+        "partitions-sealed:0:1",
+    ),
+    _bug(
+        "a sooner deadline does not wake the wheel",
+        WHEEL,
+        "                self._sleep.deadline = index * TICK_S\n",
+        "                pass\n",
+        "W2",
+        "partitions-split:0:3",
+    ),
+    _bug(
+        "of the deadlines of one tick only one expires",
+        WHEEL,
+        "            while bucket:  # one that expires",
+        "            if bucket:  # one that expires",
+        "W2",
+        "partitions-sealed:0:1",
+    ),
+    _bug(
+        "an action that is submitted does not wake the owner of the node",
+        NODE,
+        "            self._sleep.cancel()\n",
+        "            pass\n",
+        "E",
+        "partitions-sealed:0:1",
+    ),
+    # Tasks that are woken twice, or left behind.
+    _bug(
+        "a job whose deadline has passed wakes its task again",
+        WRITER,
+        "        self._give_up()\n        trio.lowlevel.reschedule(self._task)",
+        "        trio.lowlevel.reschedule(self._task)",
+        "X",
+        "partitions:4:39",
+    ),
+    _bug(
+        "a job whose task was cancelled wakes that task",
+        WRITER,
+        "        self._give_up()\n        return trio.lowlevel.Abort.SUCCEEDED",
+        "        return trio.lowlevel.Abort.SUCCEEDED",
+        "E X",
+        "partitions-sealed:0:1",
+    ),
+    _bug(
+        "a store call whose task was cancelled wakes that task",
+        TASKS,
+        "        self._task = None\n        return trio.lowlevel.Abort.SUCCEEDED",
+        "        return trio.lowlevel.Abort.SUCCEEDED",
+        "unit",
+        "unit:tests/state/test_tasks.py",
+    ),
+    # Deadlines that are ignored, and waits that are cut short.
+    _bug(
+        "a request that waits at its own node has no deadline",
+        DISPATCHER,
+        "            with trio.move_on_at(deadline):\n",
+        "            with trio.CancelScope():\n",
+        "W2",
+        "partitions-sealed:0:1",
+    ),
+    _bug(
+        "a call that waits for a connection has no deadline",
+        LINK,
+        "            self._waiting[pending] = None\n"
+        "            if pending.deadline < self._deadlines.next_at:\n",
+        "            self._waiting[pending] = None\n            if False:\n",
+        "W2",
+        "partitions-sealed:0:1",
+    ),
+    _bug(
+        "a release answers at the first change of anything",
+        DURABLE,
+        "        while not said and not self.failure:\n",
+        "        if not said and not self.failure:\n",
+        "K13",
+        "partitions-paused:0:1",
+    ),
+    _bug(
+        "an earlier timer cuts a patient wait short",
+        STEWARD,
+        " and coming.step is Step.WAITS and coming.try_at <= now:\n",
+        " and coming.step is Step.WAITS:\n",
+        "unit",
+        "unit:tests/state/ownership/test_steward.py",
+    ),
+    # Errors that are swallowed, or taken for others.
+    _bug(
+        "a put whose outcome is open counts as refused",
+        JOURNALS,
+        "            return fx.StoreAnswer.FAILED if error.passes else fx.StoreAnswer.NO_ROOM\n",
+        "            return fx.StoreAnswer.NO_ROOM\n",
+        "K1",
+        "store-failing:0:1",
+    ),
+    _bug(
+        "a write whose deadline passes at its own node counts as not begun",
+        DISPATCHER,
+        "            late = OutcomeUnknown(",
+        "            late = PartitionUnavailable(",
+        "K1",
+        "partitions-paused:0:3",
+    ),
+    _bug(
+        "a call that was sent counts as not sent when its connection breaks",
+        LINK,
+        "        return (end.sent if written else end.unsent)(reason)\n",
+        "        return end.unsent(reason)\n",
+        "K1",
+        "disks-full:0:3",
+    ),
+    _bug(
+        "a checkpoint that was not put counts as written",
+        CHECKPOINTER,
+        "        if not await writer.checkpoint(number, slot, file, builds_on):\n",
+        "        if await writer.checkpoint(number, slot, file, builds_on) is None:\n",
+        "X",
+        "store-failing:0:1",
+    ),
+    _bug(
+        "a partition that was lost while its checkpoint was encoded gets that checkpoint",
+        CHECKPOINTER,
+        "        if partition.epoch != slot.epoch:  # it was lost while the file was made\n"
+        "            return None\n",
+        "",
+        "X",
+        "partitions:4:58",
+    ),
+    _bug(
+        "an owner that does not answer counts as one that denies",
+        DURABLE,
+        "            return ReleaseSaid.of(error)\n",
+        "            return ReleaseSaid.NOT_MINE\n",
+        "K13",
+        "partitions-sealed:0:1",
+    ),
+    _bug(
+        "an open claim of a partition that was given up is denied",
+        OWNERSHIP,
+        "            pending.presence is Presence.ACQUIRING or pending.recovery.pursues\n",
+        "            pending.presence is Presence.ACQUIRING\n",
+        "unit",
+        "unit:tests/state/ownership/test_ownership.py",
+    ),
+    # What was true before counts.
+    _bug(
+        "a read looks at a state that was given up after its job ended",
+        PARTITION,
+        "        if self.presence in GIVEN_UP:  # since the job finished; the state is gone\n"
+        '            raise PartitionUnavailable(f"partition {self.number} is {self.presence.value}'
+        ' here")\n'
+        "        return look(self.state)\n\n    # The same",
+        "        return look(self.state)\n\n    # The same",
+        "unit",
+        "unit:tests/state/durable/test_partition.py",
+    ),
+    _bug(
+        "a quick read answers without a look at the journal",
+        PARTITION,
+        "            writer.look_now(job)\n",
+        "            writer.desk.forget(job)\n",
+        "K1",
+        "partitions-split:0:2",
+    ),
+    _bug(
+        "an absence that another recovery has found counts",
+        JOURNALS,
+        "        return self._keep(key, read()) if record is None else record\n",
+        "        return record\n",
+        "unit",
+        "unit:tests/state/catalog/test_known_records.py",
+    ),
+    _bug(
+        "a store that was full once is full for ever",
+        OWNERSHIP,
+        "        if isinstance(fact, fx.Committed):\n            self.refusal = self.full = None\n",
+        "        if isinstance(fact, fx.Committed):\n            self.refusal = None\n",
+        "unit",
+        "unit:tests/state/ownership/test_ownership.py",
+    ),
+    _bug(
+        "a partition whose release was refused is never released once it is unwanted",
+        RELEASES,
+        "        part.release = None\n        if error is None:\n",
+        "        if error is None:\n",
+        "K4",
+        "store-failing:0:5",
+    ),
+)
