@@ -112,6 +112,9 @@ class WholeRun(Run):
         settled = self.shares is not None and self._is_still()
         self._left = left_at_rest(self.world, self.shares, settled=settled)
 
+    def _sent(self) -> tuple[int, float]:
+        return self.world.links.pieces_count, self.world.links.bytes_count
+
     def _traffic_counts(self) -> dict[str, int]:
         if self.shares is None:
             return {}

@@ -115,6 +115,14 @@ def test_a_run_frees_what_it_holds_and_real_time_goes_on() -> None:
     assert first.virtual_s > 5
 
 
+def test_a_result_has_real_time_and_what_was_sent_in_streams() -> None:
+    result = run_of(a_plan(), 7).finish()
+
+    assert 0 < result.wall_s < 60
+    assert result.messages_per_node_s > 1
+    assert result.bytes_per_node_s > 100
+
+
 @pytest.mark.parametrize(
     ("plan", "what"),
     [

@@ -51,12 +51,17 @@ def _error(number: int, kind: type[OSError] = OSError) -> OSError:
 
 
 class Links:
-    """Who listens where, and how messages get from one machine to another."""
+    """Who listens where, and how messages get from one machine to another.
+
+    Attributes:
+        pieces_count, bytes_count: what was sent in streams.
+    """
 
     def __init__(self, world: Processes, network: VirtualNetwork) -> None:
         self.world = world
         self.network = network
         self.listeners: dict[Address, SimulatedListener] = {}
+        self.pieces_count = self.bytes_count = 0
 
     def carry(
         self, a: int, b: int, arrived: Callable[[object], None], again_us: int = RESEND_US_MIN
@@ -226,6 +231,8 @@ class _Way:
     def send(self, piece: bytes) -> None:
         """Send *piece*."""
         self.in_flight_count += len(piece)
+        self._links.pieces_count += 1
+        self._links.bytes_count += len(piece)
         self._pieces.append(piece)
         self._go_on()
 
