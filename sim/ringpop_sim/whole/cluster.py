@@ -58,14 +58,12 @@ class Daemon(Process):
         ringpop: its node, from when that was made until it has ended.
         keyspace: the keyspace of the plan, once it is open.
         nursery: for what clients begin here.
-        was_hindered: whether a fault has ever kept it from acting in time.
     """
 
     body: TrioProcess = field(init=False)
     ringpop: Ringpop | None = None
     keyspace: Keyspace | None = None
     nursery: trio.Nursery | None = None
-    was_hindered: bool = False
     asked_to_end: bool = False
     stop: trio.Event = field(default_factory=trio.Event)
 
@@ -81,7 +79,6 @@ class Daemon(Process):
         """See `Process`."""
         self.slow_us += by_us
         self.body.slow_us = self.slow_us
-        self.was_hindered = True
 
     def drift(self, ppm: int, now: int) -> None:
         """See `Process`."""
@@ -283,7 +280,6 @@ class WholeCluster(World):
         process.life = Life.RUNNING
         self.at[process.machine] = process
         self.network.connect(process.machine)
-        process.was_hindered = True
         for check in self.checks:
             check.started(process)
         process.body.revive()
@@ -292,7 +288,6 @@ class WholeCluster(World):
         """See `World`."""
         super().pause(process)
         assert isinstance(process, Daemon)
-        process.was_hindered = True
         process.body.pause()
 
     def resume(self, process: Process) -> None:

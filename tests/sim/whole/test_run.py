@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_sim.cli import main
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.plan import (
     Crash,
@@ -31,8 +29,6 @@ from ringpop_sim.units import ms, s
 if TYPE_CHECKING:
     from ringpop_sim.plans.plan import Operation
 
-PLANS_COUNT = int(os.environ.get("RINGPOP_SIM_WHOLE_PLANS", "60"))
-
 
 def a_plan(*operations: Operation, **keyspace: object) -> Plan:
     """A plan of three whole daemons with a keyspace of four partitions."""
@@ -44,24 +40,6 @@ def a_plan(*operations: Operation, **keyspace: object) -> Plan:
         keyspace=KeyspacePlan(partitions=4, from_us=2 * s, **keyspace),  # type: ignore[arg-type]
         operations=operations,
     )
-
-
-@pytest.mark.swarm
-@pytest.mark.timeout(900)
-def test_no_invariant_breaks_in_many_plans_of_whole_daemons(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code = main(["swarm", "--whole", "--seeds", str(PLANS_COUNT), "--format", "json"])
-
-    said = capsys.readouterr()
-    assert code == 0, said.err
-
-
-def test_whole_daemons_take_one_course_under_any_hash_seed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["determinism", "--whole", "--nodes", "3", "--seeds", "3"]) == 0
-    assert "same course" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mode", ["durable", "memory"])
