@@ -137,7 +137,7 @@ def test_the_first_call_installs_what_a_node_needs_and_says_so_in_one_line(
     assert status == 0
     assert len(errors.splitlines()) == 1
     assert ".venv" in errors
-    assert checkout.noted("pip install")[0].endswith(f"{checkout.root}[state,http,tls]")
+    assert checkout.noted("pip install")[0].endswith(f"{checkout.root}[state,http,tls,sim]")
     assert checkout.noted()[-1] == f"-P -m ringpop_py.edge.cli.{name} --flag two words"
 
 
@@ -217,7 +217,7 @@ def test_more_is_added_to_the_same_environment_and_less_is_there_already(
         assert checkout.run(launcher)[0] == 0
 
     extras = [line.rpartition("checkout")[2] for line in checkout.noted("pip install")]
-    assert extras == ["[state,http,tls]", "[demo,state,http,tls]"]
+    assert extras == ["[state,http,tls,sim]", "[demo,state,http,tls,sim]"]
     assert len(checkout.noted("-m venv")) == 1
 
 

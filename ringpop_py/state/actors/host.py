@@ -205,7 +205,7 @@ class Deliveries:
         await self._tells.acquire()
 
     def take_room(self) -> None:
-        """Take room for such a message, without waiting. Raises ActorBusy if there is none."""
+        """Take room for such a message, without waiting. Raises ActorBusy if all is taken."""
         try:
             self._tells.acquire_nowait()
         except trio.WouldBlock:

@@ -47,6 +47,7 @@ class Divergence:
 def divergences(first_seed: int, seeds: int, shape: Shape | None = None) -> list[Divergence]:
     """Run *seeds* random plans in one process for each of `HASH_SEEDS`, and compare the courses."""
     shape = shape or Shape()
+    shape.check()
     arguments = _arguments(first_seed, seeds, shape)
     found = [_digests(output) for output in _outputs(HASH_SEEDS, "digests", *arguments)]
     different: list[Divergence] = []

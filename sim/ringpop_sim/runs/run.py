@@ -272,14 +272,21 @@ def run_of(
     Raises:
         PlanError: what whole daemons need is not installed, or they cannot do what the plan says.
     """
-    if not plan.is_whole:
-        return Run(plan, seed, checks, **more)
+    kind = whole_run() if plan.is_whole else Run
+    return kind(plan, seed, checks, **more)
+
+
+def whole_run() -> type[Run]:
+    """Return the class of the runs of whole daemons.
+
+    Raises:
+        PlanError: what they need is not installed.
+    """
     try:
-        whole = import_module(WHOLE)
+        kind: type[Run] = import_module(WHOLE).WholeRun
     except ModuleNotFoundError as error:
         raise PlanError(f"whole daemons need {error.name}: pip install 'ringpop_py[sim]'") from None
-    run: Run = whole.WholeRun(plan, seed, checks, **more)
-    return run
+    return kind
 
 
 def run(plan: Plan, seed: int, checks: Sequence[type[Check]] | None = None) -> Result:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ringpop_sim.checks import Broken
 from ringpop_sim.runs.outcome import RunOutcome, outcome_of
 from ringpop_sim.runs.random_plans import FAULTS_DEFAULT, NODES_DEFAULT, random_plan
+from ringpop_sim.runs.run import whole_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +44,11 @@ class Shape:
     keyspaces: bool = False
     partitions: int | None = None
     mode: Mode | None = None
+
+    def check(self) -> None:
+        """Raise PlanError if such plans cannot be run here: before processes begin with it."""
+        if self.keyspaces:
+            whole_run()
 
     def plan(self, seed: int) -> Plan:
         """Return the plan of *seed*."""
@@ -148,10 +154,15 @@ def swarm(
     """Run the random plans of *seeds* seeds from *first_seed* on; without *seeds*, for *for_s*.
 
     *progress* is called after each plan.
+
+    Raises:
+        PlanError: what the plans need is not installed.
     """
+    shape = shape or Shape()
+    shape.check()
     assert seeds is not None or for_s is not None, "a swarm needs a number of seeds or a time"
     cores = cores or _core_count()
-    return _Swarm(first_seed, seeds, for_s, cores, shape or Shape(), progress).run()
+    return _Swarm(first_seed, seeds, for_s, cores, shape, progress).run()
 
 
 def _core_count() -> int:

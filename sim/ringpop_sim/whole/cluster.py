@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import trio
-from outcome import Error
 
 from ringpop_py.base.config.settings import Config, StateConfig
 from ringpop_py.base.errors import ConfigError, NameLost, RingpopError
@@ -22,6 +21,7 @@ from ringpop_sim.whole.stage.store import SharedObjects, SimulatedStore
 from ringpop_sim.whole.stage.streams import Links, SimulatedNetwork
 from ringpop_sim.whole.stage.threads import Threads
 from ringpop_sim.world.process import Life, Process
+from ringpop_sim.world.watcher import Watchers
 from ringpop_sim.world.world import CLUSTER, World
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ class WholeCluster(World):
         self.on_bug: Callable[[str, BaseException], None] = lambda *_: None
         super().__init__(plan, seed, None, keep_trace=keep_trace)
         self.stage = Processes(self, self.trace, seed)
+        self.stage.failed = self._failed
         self.threads = Threads(self.stage)
         self.links = Links(self.stage, self.network)
         self.store = SharedObjects(self.stage, self.threads, plan.keyspace or p.KeyspacePlan())
@@ -145,7 +146,7 @@ class WholeCluster(World):
         # Stores differ in whether a `get` of nothing is quick enough for an event loop.
         self._is_quick = seed % 2 == 0
         if checks is not None:
-            self.checks = type(self.checks)(checks(self))
+            self.checks = Watchers(checks(self))
 
     @staticmethod
     def _check(plan: Plan) -> None:
@@ -261,10 +262,10 @@ class WholeCluster(World):
         for check in self.checks.facts:
             check.fact(daemon, effect)
 
+    def _failed(self, body: TrioProcess, error: BaseException) -> None:
+        self.on_bug(f"{body.name} ended: {error!r}", error)
+
     def _body_ended(self, daemon: Daemon) -> None:
-        outcome = daemon.body.outcome
-        if isinstance(outcome, Error):
-            self.on_bug(f"{daemon.name} ended: {outcome.error!r}", outcome.error)
         if daemon.life is not Life.ENDED:
             World.end(self, daemon)
 

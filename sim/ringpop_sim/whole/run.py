@@ -17,6 +17,7 @@ from ringpop_sim.whole.cluster import WholeCluster, heard
 from ringpop_sim.whole.keyspaces.clients import DaemonClients
 from ringpop_sim.whole.keyspaces.driver_oracles import DRIVER_ORACLES, CalmIsQuick
 from ringpop_sim.whole.keyspaces.oracles import ORACLES
+from ringpop_sim.whole.keyspaces.outside import connecting
 from ringpop_sim.whole.keyspaces.shares import DaemonShares
 from ringpop_sim.whole.stage.surroundings import installed
 
@@ -66,6 +67,7 @@ class WholeRun(Run):
         self._around.enter_context(installed(self.world.stage, self.world.threads))
         if self.shares is not None:
             self._around.enter_context(self.shares.observing())
+            self._around.enter_context(connecting(self.world, self.clients.machine_of))
 
     def _more_checks(self, world: World) -> list[Check]:
         if world.plan.keyspace is None:

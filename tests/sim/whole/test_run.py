@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ringpop_py.client.aio.keyspaces import AsyncKeyspaceClient
+from ringpop_sim.cli import main
+from ringpop_sim.commands import BAD_PLAN
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans.plan import (
     Crash,
@@ -113,7 +116,9 @@ def test_what_whole_daemons_cannot_do_is_refused(plan: Plan, what: str) -> None:
         run_of(plan, 1)
 
 
-def test_without_greenlet_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_greenlet_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def missing(_name: str) -> None:
         raise ModuleNotFoundError("No module named 'greenlet'", name="greenlet")
 
@@ -121,6 +126,21 @@ def test_without_greenlet_it_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(PlanError, match=r"need greenlet: pip install 'ringpop_py\[sim\]'"):
         run_of(a_plan(), 1)
+    for command in ("swarm", "determinism"):  # before their processes begin, each with it
+        assert main([command, "--whole", "--seeds", "1"]) == BAD_PLAN
+        assert "need greenlet" in capsys.readouterr().err
+
+
+def test_an_error_that_ends_a_client_counts_as_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def breaks(*_: object, **__: object) -> None:
+        raise AssertionError("a bug of the client")
+
+    monkeypatch.setattr(AsyncKeyspaceClient, "get", breaks)
+
+    result = run_of(a_plan(), 1).finish()
+
+    assert "X" in {broken.invariant for broken in result.broken}
+    assert any("a bug of the client" in broken.detail for broken in result.broken)
 
 
 def test_no_product_code_of_a_dead_or_paused_process_runs() -> None:

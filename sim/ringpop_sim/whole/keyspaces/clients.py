@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ringpop_py.client.aio.keyspaces import AsyncKeyspaceClient
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_sim.whole.keyspaces.shares import DaemonShares
+    from ringpop_sim.whole.stage.scheduling import TrioProcess
     from ringpop_sim.world.process import Process
 
 READ_SHARE: Final = 0.35
@@ -102,6 +103,10 @@ class DaemonClients:
         daemon = self._a_daemon()
         if daemon is not None:
             self._begin(daemon)
+
+    def machine_of(self, body: TrioProcess) -> int:
+        """Return the machine of a client that is no member."""
+        return next(each.number for each in self._outsiders.values() if each.body is body)
 
     def burst(self, until: int) -> None:
         """Begin several requests at a time, again and again until *until*."""

@@ -2,7 +2,7 @@
 
 - W1: nobody looks at the state of a partition that this node has given up.
 - W2: a request ends by its deadline, wherever it is served.
-- W3: in calm, when nothing has failed for a while, each request succeeds at once.
+- W3: after a time without faults, each request succeeds at once.
 - W4: no partition is unserved for longer than the plan permits.
 - W5: at rest nothing is left over: no call after its deadline, no task of a request, no job.
 
@@ -103,7 +103,7 @@ class RequestsInTime(KeyspaceOracle):
 
 
 class CalmIsQuick(KeyspaceOracle):
-    """W3: in the calm at the end, each request succeeds at once.
+    """W3: each request of the calm at the end succeeds at once.
 
     The requests come in bursts, because a wake-up is lost only in company. Nothing is claimed of
     plans whose network or store is slow, in which a fault never ends, or in which a member has gone

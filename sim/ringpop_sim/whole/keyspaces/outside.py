@@ -50,8 +50,7 @@ class OutsideClient:
         self._cluster = cluster
         self.body = TrioProcess(cluster.stage, self.name, self._main)
 
-    async def _main(self, body: TrioProcess) -> None:
-        _NETWORKS[body] = SimulatedNetwork(self._cluster.links, body, self.number)
+    async def _main(self, _: TrioProcess) -> None:
         client = AsyncClient(str(address_of(self.number)), cluster_key="")
         self.keyspace = AsyncKeyspaceClient(client, KEYSPACE)
         async with trio.open_nursery() as self._nursery:
@@ -66,23 +65,18 @@ class OutsideClient:
             self._nursery.start_soon(act)
 
 
-_NETWORKS: Final[dict[TrioProcess, SimulatedNetwork]] = {}
-
-
 @contextmanager
-def connecting(cluster: WholeCluster) -> Iterator[None]:
+def connecting(cluster: WholeCluster, machine_of: Callable[[TrioProcess], int]) -> Iterator[None]:
     """Have what anyio connects, in the block, connect by the network of *cluster*."""
 
     async def connect(host: str, port: int) -> _AnyioStream:
         body = cluster.threads.current_process
-        return _AnyioStream(await _NETWORKS[body].connect(Address(host, port), origin=None))
+        network = SimulatedNetwork(cluster.links, body, machine_of(body))
+        return _AnyioStream(await network.connect(Address(host, port), origin=None))
 
     poll = SimpleNamespace(poll=_Poll, POLLIN=READABLE)
     with patch.object(anyio, "connect_tcp", connect), patch.object(anyio_line, "select", poll):
-        try:
-            yield
-        finally:
-            _NETWORKS.clear()
+        yield
 
 
 class _AnyioStream:

@@ -33,7 +33,6 @@ from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import FailStore, Rebalance
 from ringpop_sim.units import s
 from ringpop_sim.whole.cluster import KEYSPACE, Daemon
-from ringpop_sim.whole.keyspaces.outside import connecting
 from ringpop_sim.world.process import Life
 from ringpop_sim.world.world import CLUSTER
 
@@ -220,7 +219,6 @@ class DaemonShares(Check):
             patch.object(MemoryDriver, "_begin", watched(MemoryDriver._begin)),
             patch.object(Desk, "ended", step_ended),
             patch.object(Writer, "trim", trimmed),
-            connecting(self.cluster),
             ExitStack() as stack,
         ):
             for watcher in self.watchers:
@@ -386,7 +384,7 @@ class StoreView:
         return +found
 
     def claim(self, number: int, epoch: int) -> Claim | None:
-        """Return the claim of an epoch of a partition; None if there is none."""
+        """Return the claim of an epoch of a partition, or None before anyone has claimed it."""
         key = self._keys.partition(number).claim(epoch)
         value = self._objects.get(key)
         return None if value is None else decode_claim(value, key)

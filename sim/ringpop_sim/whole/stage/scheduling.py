@@ -251,7 +251,7 @@ class Processes:
     Attributes:
         current: the process whose code runs now; None while the world's own does.
         hub: the greenlet of the world and of all schedulers; threads have their own.
-        stepped: called with each process that has run some of its tasks.
+        failed: called with each process that an exception has ended, and that exception.
     """
 
     def __init__(self, time: VirtualTime, trace: Trace, seed: int) -> None:
@@ -260,7 +260,7 @@ class Processes:
         self.push = time.push
         self.current: TrioProcess | None = None
         self.hub = greenlet.getcurrent()
-        self.stepped: Callable[[TrioProcess], None] = lambda _: None
+        self.failed: Callable[[TrioProcess, BaseException], None] = lambda *_: None
         self._time = time
         self._all: list[TrioProcess] = []
 
@@ -381,7 +381,6 @@ class TrioProcess:
             runner.guest_tick_scheduled = False
             if sleep_s < SLEEP_S_MAX:
                 self.wake(self.clock.world_us(sleep_s))
-        world.stepped(self)
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -425,6 +424,8 @@ class TrioProcess:
     def _end(self, outcome: Outcome[object] | None) -> None:
         self.alive = False
         self.outcome = outcome
+        if isinstance(outcome, Error):
+            self.world.failed(self, outcome.error)
         for call in list(self.on_end):
             call()
 

@@ -39,13 +39,11 @@ class SharedObjects:
 
     Attributes:
         objects: their values, by key.
-        watch: called with the machine, the key and the value of each object that is put.
     """
 
     def __init__(self, world: Processes, threads: Threads, plan: KeyspacePlan) -> None:
         self.world = world
         self.objects: dict[str, bytes] = {}
-        self.watch: Callable[[int, str, bytes], None] = lambda *_: None
         self._threads = threads
         self._rng = random.Random(f"store {world.seed}")
         self._faults: list[FailStore] = []
@@ -159,7 +157,6 @@ class SimulatedStore:
             if key in objects:
                 return False
             objects[key] = kept
-            self._shared.watch(self._node, key, kept)
             return True
 
         return self._call("put", checked_key(key), put)
