@@ -23,6 +23,7 @@ from tests.sim.hunting.variant import HUNTERS
 from tests.sim.planted.bugs import BUGS, Bug
 from tests.sim.planted.dataflows import DATAFLOW_BUGS
 from tests.sim.planted.drivers import DRIVER_BUGS
+from tests.sim.planted.hunt import broken_by
 from tests.sim.planted.keyspaces import KEYSPACE_BUGS
 from tests.sim.planted.patching import planted
 from tests.sim.planted.streams import STREAM_BUGS
@@ -80,3 +81,11 @@ def test_a_planted_bug_is_found(bug: Bug, hunts: dict[str, Prey]) -> None:
 
     print(json.dumps(hunted, indent=2))
     assert set(hunted) & set(bug.found_by.split()), f"{bug.name}: {hunted or 'nothing broke'}"
+
+
+@pytest.mark.parametrize(
+    "hunt",
+    sorted({hunt for bug in KEYSPACE_BUGS + DRIVER_BUGS for hunt in bug.hunts}),
+)
+def test_a_hunt_finds_nothing_where_no_bug_is_planted(hunt: str) -> None:
+    assert broken_by(hunt) == {}
