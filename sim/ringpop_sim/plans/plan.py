@@ -188,6 +188,10 @@ class KeyspacePlan:
         _require(ok=self.mode in get_args(Mode), message=f"mode must be one of {modes}")
         for name in ("partitions", "keys", "keys_each", "handoffs_max", "takeovers_max"):
             _require(ok=getattr(self, name) > 0, message=f"{name} must be 1 or more")
+        for field in fields(self):
+            if field.name.endswith("_us"):
+                ok = getattr(self, field.name) >= (field.name == "timeout_us")
+                _require(ok=ok, message=f"{field.name} must be 0 or more, and timeout_us above 0")
         ok = 0 < self.per_second <= 100_000  # noqa: PLR2004
         _require(ok=ok, message="per_second must be above 0, and 100,000 at most")
 

@@ -348,7 +348,16 @@ def test_a_plan_that_breaks_is_shrunk_and_kept_as_a_case(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"partitions": 0}, {"mode": "elsewhere"}, {"per_second": 0.0}, {"keys_each": 0}]
+    "wrong",
+    [
+        {"partitions": 0},
+        {"mode": "elsewhere"},
+        {"per_second": 0.0},
+        {"keys_each": 0},
+        {"unserved_us": -1},
+        {"store_read_us": -1},
+        {"timeout_us": 0},
+    ],
 )
 def test_a_keyspace_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(PlanError):
