@@ -42,8 +42,12 @@ def test_a_caller_that_goes_away_ends_the_request_at_its_owner(
     [key] = hosts.keys_of(owner, 1)
     with socket.create_connection(hosts.apps[0]) as caller:
         caller.sendall(f"GET /slow/{key} HTTP/1.1\r\nHost: any\r\n\r\n".encode())
-        wait_until((folder / f"began-{key}").exists, 10, "the request at its owner")
-        assert (folder / f"began-{key}").read_text() == hosts[owner].name
+        began = folder / f"began-{key}"
+        # It is there a moment before its text is.
+        wait_until(
+            lambda: began.exists() and bool(began.read_text()), 10, "the request at its owner"
+        )
+        assert began.read_text() == hosts[owner].name
     wait_until((folder / f"gone-{key}").exists, 10, "its end there")
 
 
