@@ -27,9 +27,9 @@ from tests.logged import events_in
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from trio.testing import MockClock
-
     from ringpop_py.node.ringpop import Ringpop
+
+pytestmark = pytest.mark.virtual_time
 
 NATIVE: Final = dialect_named("native")
 US: Final = Address("10.0.0.1", 3000)
@@ -82,8 +82,7 @@ async def lied_to(**options: Any) -> AsyncIterator[Liar]:  # noqa: ANN401 - as C
         nursery.cancel_scope.cancel()
 
 
-async def test_a_forged_claim_to_its_name_ends_no_process(autojump_clock: MockClock) -> None:
-    del autojump_clock
+async def test_a_forged_claim_to_its_name_ends_no_process() -> None:
     async with lied_to(name="x") as liar:
         nowhere = Member("x", "127.0.0.1", 9000, now_ms() + 20_000)
         for _ in range(3):
@@ -96,10 +95,7 @@ async def test_a_forged_claim_to_its_name_ends_no_process(autojump_clock: MockCl
         assert own.incarnation > nowhere.incarnation
 
 
-async def test_an_incarnation_that_nobody_vouches_for_is_not_kept(
-    autojump_clock: MockClock,
-) -> None:
-    del autojump_clock
+async def test_an_incarnation_that_nobody_vouches_for_is_not_kept() -> None:
     async with lied_to() as liar:
         await liar.ping(Member("x", "10.0.0.9", 9, now_ms() + 3_600_000))
         await trio.sleep(10)
@@ -107,10 +103,7 @@ async def test_an_incarnation_that_nobody_vouches_for_is_not_kept(
         assert [member.name for member in liar.ringpop.members] == [str(US)]
 
 
-async def test_a_label_that_could_control_a_terminal_is_dropped(
-    autojump_clock: MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_label_that_could_control_a_terminal_is_dropped() -> None:
     async with lied_to() as liar:
         labels = (("zone", "a"), ("title", ESCAPES), (ESCAPES, "key"))
         await liar.ping(Member("x", "10.0.0.9", 9, now_ms(), labels=labels))
@@ -129,8 +122,7 @@ def test_a_table_controls_no_terminal() -> None:
     assert r"\x1b]0;owned\x07" in table(("NAME",), [(ESCAPES,)])
 
 
-async def test_a_period_of_centuries_is_refused(autojump_clock: MockClock) -> None:
-    del autojump_clock
+async def test_a_period_of_centuries_is_refused() -> None:
     async with lied_to() as liar:
         done, answer = await liar.admin("/admin/config/set", {"period_s": 2**39})
 
@@ -152,9 +144,8 @@ async def test_a_period_of_centuries_is_refused(autojump_clock: MockClock) -> No
     ids=["a member", "the host that asks", "another host", "another port of a member"],
 )
 async def test_a_trace_calls_no_address_that_has_nothing_to_do_with_it(
-    sink: Address, *, done: bool, autojump_clock: MockClock
+    sink: Address, *, done: bool
 ) -> None:
-    del autojump_clock
     body = {
         "event": "membership.checksum.update",
         "sink": {
@@ -171,10 +162,7 @@ async def test_a_trace_calls_no_address_that_has_nothing_to_do_with_it(
     assert done or f"{sink} is neither" in answer["message"]
 
 
-async def test_more_changes_than_a_message_may_have_are_refused_at_once(
-    autojump_clock: MockClock,
-) -> None:
-    del autojump_clock
+async def test_more_changes_than_a_message_may_have_are_refused_at_once() -> None:
     async with lied_to() as liar:
         rows = [Member(f"m{number}", "10.0.0.9", 9, now_ms()) for number in range(4_097)]
         with pytest.raises(Exception, match="changes"):
@@ -184,9 +172,8 @@ async def test_more_changes_than_a_message_may_have_are_refused_at_once(
 
 
 async def test_a_member_with_another_store_is_told_of_once(
-    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    del autojump_clock
     async with lied_to(store=MemoryStore()) as liar:
         stranger = Member("x", "10.0.0.9", 9, now_ms(), labels=((STORE_LABEL, "0badcafe"),))
         for ahead_ms in range(3):

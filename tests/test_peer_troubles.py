@@ -25,11 +25,11 @@ from ringpop_py.testing import MemoryNetwork
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from trio.testing import MockClock
-
     from ringpop_py.base.config.settings import DialectName
     from ringpop_py.net.transport.serving import IncomingCall
     from ringpop_py.node.ringpop import Ringpop
+
+pytestmark = pytest.mark.virtual_time
 
 US, PEER = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
 BOTH: Final = pytest.mark.parametrize("dialect", ["native", "ringpop"])
@@ -98,9 +98,8 @@ async def asked(peer: Channel, endpoint: str, body: bytes, scheme: str) -> Answe
 
 @BOTH
 async def test_a_list_that_cannot_be_read_is_told_once_however_often_it_comes(
-    dialect: DialectName, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    dialect: DialectName, caplog: pytest.LogCaptureFixture
 ) -> None:
-    del autojump_clock
     list_ = Answer(ok=True, arg3=encode_value(SCHEMES[dialect], {"membership": 5}))
 
     async with node_with_peer(dialect, {JOIN: list_}):
@@ -115,9 +114,8 @@ async def test_a_list_that_cannot_be_read_is_told_once_however_often_it_comes(
 
 @BOTH
 async def test_a_request_that_cannot_be_read_is_told_once_a_reason(
-    dialect: DialectName, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    dialect: DialectName, caplog: pytest.LogCaptureFixture
 ) -> None:
-    del autojump_clock
     scheme = SCHEMES[dialect]
     async with node_with_peer(dialect, hosts=()) as (_, peer):
         outcomes = [
@@ -131,9 +129,8 @@ async def test_a_request_that_cannot_be_read_is_told_once_a_reason(
 
 
 async def test_a_client_that_only_calls_is_reported_by_its_host(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    del autojump_clock
     network = MemoryNetwork()
     client = Channel(process_name="client", network=network)
     async with (
@@ -149,9 +146,8 @@ async def test_a_client_that_only_calls_is_reported_by_its_host(
 
 @BOTH
 async def test_the_other_dialect_is_told(
-    dialect: DialectName, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    dialect: DialectName, caplog: pytest.LogCaptureFixture
 ) -> None:
-    del autojump_clock
     other = "json" if dialect == "native" else "msgpack"
     async with node_with_peer(dialect, hosts=()) as (_, peer):
         await asked(peer, PING, encode_value(other, {}), other)
@@ -163,9 +159,8 @@ async def test_the_other_dialect_is_told(
 
 @BOTH
 async def test_an_endpoint_that_is_not_there_is_told(
-    dialect: DialectName, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    dialect: DialectName, caplog: pytest.LogCaptureFixture
 ) -> None:
-    del autojump_clock
     async with node_with_peer(dialect, hosts=()) as (_, peer):
         for _ in range(3):
             await asked(peer, "/protocol/new", b"", "json")
@@ -175,10 +170,7 @@ async def test_an_endpoint_that_is_not_there_is_told(
     assert "no endpoint /protocol/new of ringpop" in str(warning)
 
 
-async def test_frames_that_break_the_protocol_are_told(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    del autojump_clock
+async def test_frames_that_break_the_protocol_are_told(caplog: pytest.LogCaptureFixture) -> None:
     async with node_with_peer("native", hosts=()) as (_, peer):
         await asked(peer, "/health", b"", "json")
         (link,) = peer.links
@@ -191,10 +183,7 @@ async def test_frames_that_break_the_protocol_are_told(
     assert "it was closed: a frame of type 0x77 is out of place here" in str(warning)
 
 
-async def test_a_wrong_checksum_is_told(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    del autojump_clock
+async def test_a_wrong_checksum_is_told(caplog: pytest.LogCaptureFixture) -> None:
     async with node_with_peer("native", hosts=()) as (_, peer):
         await asked(peer, "/health", b"", "json")
         (link,) = peer.links
@@ -210,9 +199,8 @@ async def test_a_wrong_checksum_is_told(
 
 
 async def test_a_row_that_is_left_out_is_told_and_the_rest_is_used(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    del autojump_clock
     rows = [
         {"address": str(PEER), "status": "alive", "incarnationNumber": 1},
         {"address": "10.0.0.3:3000", "status": "asleep", "incarnationNumber": 1},
@@ -239,10 +227,8 @@ async def test_a_row_that_is_left_out_is_told_and_the_rest_is_used(
 async def test_a_peer_that_refuses_our_pings_is_told(
     answer: Answer | Exception,
     text: str,
-    autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    del autojump_clock
     rows = [{"address": str(PEER), "status": "alive", "incarnationNumber": 1}]
     list_ = Answer(ok=True, arg3=json.dumps({"app": "test", "membership": rows}).encode())
 
@@ -263,9 +249,8 @@ async def test_a_peer_that_refuses_our_pings_is_told(
     ],
 )
 async def test_a_peer_that_is_not_ready_yet_or_about_to_end_is_no_trouble(
-    body: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    del autojump_clock
     rows = [{"address": str(PEER), "status": "alive", "incarnationNumber": 1}]
     list_ = Answer(ok=True, arg3=json.dumps({"app": "test", "membership": rows}).encode())
 
@@ -276,9 +261,8 @@ async def test_a_peer_that_is_not_ready_yet_or_about_to_end_is_no_trouble(
 
 
 async def test_a_refused_peer_is_reported_at_the_node_that_refuses(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    del autojump_clock
     join = encode_value("msgpack", ["test", 7, str(PEER), *PEER, 1, 1000])
     async with node_with_peer("native", hosts=()) as (_, peer):
         await asked(peer, JOIN, join, "msgpack")
@@ -288,10 +272,7 @@ async def test_a_refused_peer_is_reported_at_the_node_that_refuses(
     assert "set --ring-points to one number" in str(warning)
 
 
-async def test_a_row_that_is_not_believed_is_told(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    del autojump_clock
+async def test_a_row_that_is_not_believed_is_told(caplog: pytest.LogCaptureFixture) -> None:
     rows = [{"address": str(PEER), "status": "alive", "incarnationNumber": 1 << 60}]
     list_ = Answer(ok=True, arg3=json.dumps({"app": "test", "membership": rows}).encode())
 
@@ -303,8 +284,7 @@ async def test_a_row_that_is_not_believed_is_told(
     assert "set the clock" in str(warning)
 
 
-async def test_troubles_are_among_the_events_once(autojump_clock: MockClock) -> None:
-    del autojump_clock
+async def test_troubles_are_among_the_events_once() -> None:
     async with node_with_peer("native", hosts=()) as (ringpop, peer):
         for _ in range(5):
             await asked(peer, PING, b"\xc1", "msgpack")
@@ -318,9 +298,8 @@ async def test_troubles_are_among_the_events_once(autojump_clock: MockClock) -> 
 
 @pytest.mark.parametrize("name", ["ringpop", "another", None])
 async def test_in_the_ringpop_dialect_the_name_in_a_list_is_not_compared(
-    name: str | None, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    name: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    del autojump_clock
     rows = [{"address": str(PEER), "status": "alive", "incarnationNumber": 1}]
     said = {"membership": rows} if name is None else {"membership": rows, "app": name}
     list_ = Answer(ok=True, arg3=json.dumps(said).encode())
@@ -334,9 +313,8 @@ async def test_in_the_ringpop_dialect_the_name_in_a_list_is_not_compared(
 
 
 async def test_in_the_ringpop_dialect_a_mismatch_is_told_once_with_both_names_at_both_ends(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    del autojump_clock
     network = MemoryNetwork()
     ours = config("ringpop", cluster="crimson", hosts=())
     theirs = config("ringpop", cluster="azure", hosts=(US,), listen=PEER)
@@ -355,8 +333,7 @@ async def test_in_the_ringpop_dialect_a_mismatch_is_told_once_with_both_names_at
     assert "the app here is 'crimson', not 'azure'" in str(rejected)
 
 
-async def test_nodes_of_the_ringpop_dialect_meet_under_its_name(autojump_clock: MockClock) -> None:
-    del autojump_clock
+async def test_nodes_of_the_ringpop_dialect_meet_under_its_name() -> None:
     network = MemoryNetwork()
     named = Config(listen=US, dialect="ringpop", cluster="ringpop", gossip=PRESETS["ringpop"])
     unnamed = Config(listen=PEER, dialect="ringpop", hosts=(US,), gossip=PRESETS["ringpop"])
@@ -366,9 +343,8 @@ async def test_nodes_of_the_ringpop_dialect_meet_under_its_name(autojump_clock: 
 
 
 async def test_a_peer_of_another_version_is_refused_with_both_named_and_the_node_goes_on(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    del autojump_clock
     newer = node_with_peer("native", introduced={PROTOCOL: "2"}, hosts=())
 
     async with newer as (node, peer):
@@ -384,9 +360,8 @@ async def test_a_peer_of_another_version_is_refused_with_both_named_and_the_node
 
 
 async def test_a_node_that_would_join_a_newer_version_says_so_and_goes_on(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    del autojump_clock
     async with node_with_peer("native", introduced={PROTOCOL: "2"}) as (node, _):
         await trio.sleep(60)
 
@@ -396,10 +371,7 @@ async def test_a_node_that_would_join_a_newer_version_says_so_and_goes_on(
         assert "version 1 of the protocol is spoken here, not version '2'" in str(warning)
 
 
-async def test_a_caller_that_names_no_version_is_served(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    del autojump_clock
+async def test_a_caller_that_names_no_version_is_served(caplog: pytest.LogCaptureFixture) -> None:
     async with node_with_peer("native", {JOIN: BadRequest("planted")}, hosts=()) as (_, peer):
         outcome = await asked(peer, PING, b"", "msgpack")
 

@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.route.proxy.request import AppCall, RequestOptions
 
+pytestmark = pytest.mark.virtual_time
+
 HEALTH = Call("ringpop", "/health", b"", b"", ttl_s=5)
 NO_RETRIES = ProxyConfig(max_retries=0, retry_schedule_s=())
 
@@ -127,14 +129,12 @@ def serve_who(nodes: Sequence[Ringpop]) -> list[AppCall]:
     return calls
 
 
-async def test_the_owner_handles_it_here(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_the_owner_handles_it_here() -> None:
     async with cluster(2) as ((a, _b), _):
         assert await a.handle_or_proxy(key_of(a), Request("/who")) is None
 
 
-async def test_another_gets_the_owners_answer(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_another_gets_the_owners_answer() -> None:
     async with cluster(2) as ((a, b), _):
         calls = serve_who([a, b])
 
@@ -147,8 +147,7 @@ async def test_another_gets_the_owners_answer(autojump_clock: trio.testing.MockC
         assert calls[0].keys == (key_of(b),)
 
 
-async def test_proxy_calls_the_own_handler_too(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_proxy_calls_the_own_handler_too() -> None:
     async with cluster(2) as ((a, b), _):
         serve_who([a, b])
 
@@ -157,8 +156,7 @@ async def test_proxy_calls_the_own_handler_too(autojump_clock: trio.testing.Mock
         assert [reply.owner for reply in replies] == [a.name, b.name]
 
 
-async def test_all_keys_are_grouped_by_owner(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_all_keys_are_grouped_by_owner() -> None:
     async with cluster(3) as (nodes, _):
         serve_who(nodes)
         keys = [f"k{number}" for number in range(30)]
@@ -173,10 +171,7 @@ async def test_all_keys_are_grouped_by_owner(autojump_clock: trio.testing.MockCl
             assert reply.error is None
 
 
-async def test_one_owners_failure_leaves_the_others_replies(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_one_owners_failure_leaves_the_others_replies() -> None:
     async with cluster(3, proxy=NO_RETRIES) as ((a, b, c), network):
         serve_who([a, b, c])
         network.cut(a.address, b.address)
@@ -188,9 +183,7 @@ async def test_one_owners_failure_leaves_the_others_replies(
         assert found[c.name].reply is not None
 
 
-async def test_an_application_error_comes_at_once_and_as_it_is(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_an_application_error_comes_at_once_and_as_it_is() -> None:
     async with cluster(2) as ((a, b), _):
         attempts = []
 
@@ -199,18 +192,16 @@ async def test_an_application_error_comes_at_once_and_as_it_is(
             attempts.append(call)
             raise ApplicationError("sold-out", "no more")
 
-        started = autojump_clock.current_time()
+        started = trio.current_time()
         with pytest.raises(ApplicationError) as caught:
             await a.handle_or_proxy(key_of(b), Request("/fail"), idempotent=True)
 
         assert (caught.value.kind, caught.value.message) == ("sold-out", "no more")
         assert len(attempts) == 1
-        assert autojump_clock.current_time() - started < 0.5
+        assert trio.current_time() - started < 0.5
 
 
-async def test_an_unreachable_owner_is_tried_by_the_schedule(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_an_unreachable_owner_is_tried_by_the_schedule() -> None:
     async with cluster(2, proxy=ProxyConfig(max_retries=2, retry_schedule_s=(0, 0.25))) as (
         (a, b),
         network,
@@ -218,19 +209,16 @@ async def test_an_unreachable_owner_is_tried_by_the_schedule(
         key = key_of(b)
         network.cut(a.address, b.address)
         a.node.stop_gossip(0)
-        started = autojump_clock.current_time()
+        started = trio.current_time()
 
         with pytest.raises(MaxRetriesExceeded) as caught:
             await a.handle_or_proxy(key, Request("/who"))
 
         assert len(caught.value.history) == 3
-        assert autojump_clock.current_time() - started == pytest.approx(0.25, abs=0.05)
+        assert trio.current_time() - started == pytest.approx(0.25, abs=0.05)
 
 
-async def test_a_request_is_rerouted_when_its_key_changes_owner_between_retries(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_request_is_rerouted_when_its_key_changes_owner_between_retries() -> None:
     async with cluster(3) as ((a, b, c), network):
         serve_who([a, b, c])
         keys = (f"key{number}" for number in range(10_000))
@@ -248,10 +236,7 @@ async def test_a_request_is_rerouted_when_its_key_changes_owner_between_retries(
         assert a.proxying.counts.reroutes == 1
 
 
-async def test_a_key_that_becomes_ours_between_retries_is_handled_here(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_key_that_becomes_ours_between_retries_is_handled_here() -> None:
     async with cluster(2) as ((a, b), network):
         key = key_of(b)
         network.cut(a.address, b.address)
@@ -261,10 +246,7 @@ async def test_a_key_that_becomes_ours_between_retries_is_handled_here(
         assert reply is None
 
 
-async def test_keys_of_several_owners_are_refused_as_one_request(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_keys_of_several_owners_are_refused_as_one_request() -> None:
     async with cluster(2) as ((a, b), _):
         with pytest.raises(KeysDiverged):
             await a.handle_or_proxy([key_of(a), key_of(b)], Request("/who"))
@@ -274,9 +256,8 @@ async def test_keys_of_several_owners_are_refused_as_one_request(
     "request_", [Request("/who"), HttpRequest("GET", "/")], ids=["call", "http"]
 )
 async def test_a_receiver_refuses_a_key_that_it_does_not_own(
-    autojump_clock: trio.testing.MockClock, request_: Request | HttpRequest
+    request_: Request | HttpRequest,
 ) -> None:
-    del autojump_clock
     async with cluster(2, proxy=NO_RETRIES) as ((a, b), _):
         calls = serve_who([a, b])
         key = key_of(b)
@@ -290,10 +271,7 @@ async def test_a_receiver_refuses_a_key_that_it_does_not_own(
         assert b.proxying.counts.refused_keys == 1
 
 
-async def test_a_receiver_refuses_several_keys_of_which_it_does_not_own_the_last(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_receiver_refuses_several_keys_of_which_it_does_not_own_the_last() -> None:
     async with cluster(3, proxy=NO_RETRIES) as ((a, b, c), _):
         calls = serve_who([a, b, c])
         own, lost = key_of(b), key_of(c)
@@ -306,10 +284,7 @@ async def test_a_receiver_refuses_several_keys_of_which_it_does_not_own_the_last
 
 
 @pytest.mark.parametrize("consistency", ["checksum", "none"])
-async def test_consistency_by_ring_checksum_and_none(
-    autojump_clock: trio.testing.MockClock, consistency: str
-) -> None:
-    del autojump_clock
+async def test_consistency_by_ring_checksum_and_none(consistency: str) -> None:
     proxy = ProxyConfig(max_retries=0, consistency=consistency)  # type: ignore[arg-type]
     async with cluster(3, proxy=proxy) as ((a, b, c), _):
         serve_who([a, b, c])
@@ -323,9 +298,7 @@ async def test_consistency_by_ring_checksum_and_none(
             assert await a.handle_or_proxy(key, Request("/who")) is not None
 
 
-async def test_a_refusal_brings_the_views_together_before_the_first_retry(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_refusal_brings_the_views_together_before_the_first_retry() -> None:
     async with cluster(3) as ((a, b, c), _):
         serve_who([a, b, c])
         key = key_of(b)
@@ -333,18 +306,15 @@ async def test_a_refusal_brings_the_views_together_before_the_first_retry(
             node.node.stop_gossip(0)  # so that nothing but the refusal can bring the news
         b.leave()
         await b.wait_until(lambda ringpop: b.name not in ringpop.ring)
-        started = autojump_clock.current_time()
+        started = trio.current_time()
 
         reply = await a.handle_or_proxy(key, Request("/who"), max_retries=2, retry_schedule=[0])
 
         assert reply is None or reply.owner == c.name
-        assert autojump_clock.current_time() - started < 0.3
+        assert trio.current_time() - started < 0.3
 
 
-async def test_a_request_that_may_have_run_is_not_repeated(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_request_that_may_have_run_is_not_repeated() -> None:
     async with cluster(2) as ((a, b), network):
         runs = []
 
@@ -366,10 +336,7 @@ async def test_a_request_that_may_have_run_is_not_repeated(
     [{"idempotent": True}, {"idempotent": True, "retry_schedule": [0.2]}],
     ids=["as configured", "a schedule of its own"],
 )
-async def test_a_request_that_may_run_again_is_repeated(
-    autojump_clock: trio.testing.MockClock, options: RequestOptions
-) -> None:
-    del autojump_clock
+async def test_a_request_that_may_run_again_is_repeated(options: RequestOptions) -> None:
     async with cluster(2) as ((a, b), network):
         runs = []
         cut = trio.Event()
@@ -403,16 +370,15 @@ async def test_a_request_that_may_run_again_is_repeated(
     ids=str,
 )
 async def test_options_that_cannot_be_followed_are_refused_whoever_owns_the_key(
-    autojump_clock: trio.testing.MockClock, options: RequestOptions
+    options: RequestOptions,
 ) -> None:
-    del autojump_clock
     async with cluster(2) as ((a, b), _):
         for key in (key_of(a), key_of(b)):
             with pytest.raises(ConfigError):
                 await a.handle_or_proxy(key, Request("/who"), **options)
 
 
-async def test_the_deadline_holds_for_the_whole(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_deadline_holds_for_the_whole() -> None:
     async with cluster(2) as ((a, b), _):
 
         @b.handler("/slow")
@@ -420,17 +386,14 @@ async def test_the_deadline_holds_for_the_whole(autojump_clock: trio.testing.Moc
             await trio.sleep(60)
             return b""
 
-        started = autojump_clock.current_time()
+        started = trio.current_time()
         with pytest.raises(DeadlineExceeded):
             await a.handle_or_proxy(key_of(b), Request("/slow"), deadline_s=0.5, idempotent=True)
 
-        assert autojump_clock.current_time() - started < 1.0
+        assert trio.current_time() - started < 1.0
 
 
-async def test_a_bug_in_a_handler_is_not_repeated_and_ends_nothing(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_bug_in_a_handler_is_not_repeated_and_ends_nothing() -> None:
     async with cluster(2) as ((a, b), _):
         serve_who([b])
 
@@ -446,9 +409,8 @@ async def test_a_bug_in_a_handler_is_not_repeated_and_ends_nothing(
 
 @pytest.mark.parametrize("kind", [PeerBusy, PeerDeclined, TooManyInFlight, NoOwner])
 async def test_an_error_that_a_handler_got_from_elsewhere_does_not_have_it_run_again(
-    autojump_clock: trio.testing.MockClock, kind: type[RingpopError]
+    kind: type[RingpopError],
 ) -> None:
-    del autojump_clock
     async with cluster(2) as (nodes, _):
         one, two = nodes
         runs: list[str] = []
@@ -471,10 +433,7 @@ async def test_an_error_that_a_handler_got_from_elsewhere_does_not_have_it_run_a
         assert runs == ["/inline", "/inline", "/task", "/task"]
 
 
-async def test_an_answer_that_cannot_be_read_may_have_run(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_an_answer_that_cannot_be_read_may_have_run() -> None:
     async with cluster(2) as (nodes, _):
         one, two = nodes
         two.channel.serve("app", "/strange", lambda _: Answer(ok=False, arg2=b"\xc1"))
@@ -483,8 +442,7 @@ async def test_an_answer_that_cannot_be_read_may_have_run(
             await one.proxy(key_of(two), Request("/strange"))
 
 
-async def test_an_application_error_may_be_long(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_an_application_error_may_be_long() -> None:
     async with cluster(2) as (nodes, _):
         one, two = nodes
 
@@ -498,10 +456,7 @@ async def test_an_application_error_may_be_long(autojump_clock: trio.testing.Moc
         assert caught.value.message == "m" * ERROR_CHARACTERS_MAX
 
 
-async def test_a_client_that_names_no_endpoint_is_refused(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_client_that_names_no_endpoint_is_refused() -> None:
     async with cluster(2) as (nodes, _):
         one, two = nodes
         call = Call("app", "x", Head(("k",), route=True).encode(), ttl_s=5, scheme="raw")
@@ -510,10 +465,7 @@ async def test_a_client_that_names_no_endpoint_is_refused(
             await one.channel.call(two.address, call)
 
 
-async def test_an_endpoint_that_nobody_serves_is_refused_at_once(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_an_endpoint_that_nobody_serves_is_refused_at_once() -> None:
     async with cluster(2) as ((a, b), _):
         with pytest.raises(Refused, match="no handler for endpoint '/nothing'"):
             await a.handle_or_proxy(key_of(b), Request("/nothing"))
@@ -522,8 +474,7 @@ async def test_an_endpoint_that_nobody_serves_is_refused_at_once(
         assert len(caught.value.history) == 1
 
 
-async def test_too_many_requests_are_pushed_back(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_too_many_requests_are_pushed_back() -> None:
     async with cluster(2, proxy=ProxyConfig(in_flight_max=2)) as ((a, b), _):
         release = trio.Event()
 
@@ -543,10 +494,7 @@ async def test_too_many_requests_are_pushed_back(autojump_clock: trio.testing.Mo
             release.set()
 
 
-async def test_back_pressure_says_that_an_attempt_before_it_may_have_run(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_back_pressure_says_that_an_attempt_before_it_may_have_run() -> None:
     async with cluster(2, proxy=ProxyConfig(in_flight_max=1, timeout_s=2)) as ((a, b), _):
         runs = 0
 
@@ -574,10 +522,8 @@ async def test_back_pressure_says_that_an_attempt_before_it_may_have_run(
 
 @pytest.mark.parametrize("route", [False, True])
 async def test_a_burst_of_a_clients_calls_is_pushed_back_beyond_the_limit(
-    autojump_clock: trio.testing.MockClock,
     route: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    del autojump_clock
     async with cluster(2, proxy=ProxyConfig(in_flight_max=3)) as (nodes, _):
         one, two = nodes
         running: list[int] = []
@@ -622,12 +568,10 @@ async def test_a_burst_of_a_clients_calls_is_pushed_back_beyond_the_limit(
 )
 @pytest.mark.parametrize("is_here", [False, True])
 async def test_a_handler_that_awaits_and_fails_is_no_longer_under_way(
-    autojump_clock: trio.testing.MockClock,
     outcome: object,
     raised: type[Exception] | tuple[type[Exception], ...],
     is_here: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    del autojump_clock
     async with cluster(
         2, proxy=ProxyConfig(max_retries=0, retry_schedule_s=(), in_flight_max=1)
     ) as (nodes, _):
@@ -649,10 +593,7 @@ async def test_a_handler_that_awaits_and_fails_is_no_longer_under_way(
 
 
 @pytest.mark.parametrize("waits_s", [0.0, 0.1, 5.0], ids=["at once", "by the caller", "by its ttl"])
-async def test_a_handler_whose_call_ends_before_it_is_no_longer_under_way(
-    autojump_clock: trio.testing.MockClock, waits_s: float
-) -> None:
-    del autojump_clock
+async def test_a_handler_whose_call_ends_before_it_is_no_longer_under_way(waits_s: float) -> None:
     async with cluster(2, proxy=ProxyConfig(in_flight_max=1)) as ((one, two), _):
         started: list[str] = []
 
@@ -674,10 +615,7 @@ async def test_a_handler_whose_call_ends_before_it_is_no_longer_under_way(
             assert two.proxying.counts.in_flight == 0
 
 
-async def test_a_relayed_call_that_fails_is_no_longer_under_way(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_relayed_call_that_fails_is_no_longer_under_way() -> None:
     async with cluster(2, proxy=ProxyConfig(in_flight_max=1)) as ((one, two), _):
         head = encode(RelayHead(one.name, "/nothing"))
         call = Call(NODE_SERVICE, RELAY_ENDPOINT, head, ttl_s=5, scheme="raw")
@@ -690,9 +628,8 @@ async def test_a_relayed_call_that_fails_is_no_longer_under_way(
 
 
 async def test_an_http_request_whose_replay_fails_is_no_longer_under_way(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    del autojump_clock
     async with cluster(2, proxy=ProxyConfig(in_flight_max=1)) as ((one, two), _):
 
         async def replay(_: HttpRequest) -> NoReturn:
@@ -708,10 +645,7 @@ async def test_an_http_request_whose_replay_fails_is_no_longer_under_way(
             assert [node.proxying.counts.in_flight for node in (one, two)] == [0, 0]
 
 
-async def test_a_forwarded_call_is_never_forwarded_again(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_forwarded_call_is_never_forwarded_again() -> None:
     proxy = ProxyConfig(max_retries=0, consistency="none")
     async with cluster(3, proxy=proxy) as ((a, b, c), _):
         calls = serve_who([a, b, c])
@@ -725,12 +659,7 @@ async def test_a_forwarded_call_is_never_forwarded_again(
         assert len(calls) == 1
 
 
-async def test_a_client_may_have_any_node_bring_its_request_to_the_owner(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
-    from ringpop_py.route.proxy.head import Head
-
+async def test_a_client_may_have_any_node_bring_its_request_to_the_owner() -> None:
     async with cluster(3) as ((a, b, c), _):
         serve_who([a, b, c])
         for owner in (a, b, c):
@@ -742,19 +671,13 @@ async def test_a_client_may_have_any_node_bring_its_request_to_the_owner(
             assert answer.arg3 == owner.name.encode() + b" x"
 
 
-async def test_http_without_an_application_is_refused(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_http_without_an_application_is_refused() -> None:
     async with cluster(2) as ((a, b), _):
         with pytest.raises(Refused, match="--app-url"):
             await a.handle_or_proxy(key_of(b), HttpRequest("GET", "/"))
 
 
-async def test_without_members_in_the_ring_there_is_no_owner(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_without_members_in_the_ring_there_is_no_owner() -> None:
     async with cluster(1) as ((a,), _):
         a.leave()
         await a.wait_until(lambda ringpop: not len(ringpop.ring))
@@ -763,8 +686,7 @@ async def test_without_members_in_the_ring_there_is_no_owner(
             await a.handle_or_proxy("k", Request("/who"))
 
 
-async def test_a_node_with_other_points_is_refused(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_a_node_with_other_points_is_refused() -> None:
     async with cluster(2) as ((a, b), network):
         config = Config(listen=address(9), hosts=(a.address, b.address), ring_points=7)
 
@@ -775,8 +697,7 @@ async def test_a_node_with_other_points_is_refused(autojump_clock: trio.testing.
         assert len(a.ring) == 2
 
 
-async def test_another_cluster_is_left_alone(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_another_cluster_is_left_alone() -> None:
     async with cluster(2) as ((a, b), network):
         config = Config(listen=address(9), hosts=(a.address, b.address), cluster="other")
 
@@ -788,9 +709,8 @@ async def test_another_cluster_is_left_alone(autojump_clock: trio.testing.MockCl
 
 
 async def test_a_stranger_is_told_nothing_and_our_log_tells_both_names(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    del autojump_clock
     network = MemoryNetwork()
     hosts = (address(1), address(2))
     red = Config(listen=hosts[0], hosts=hosts, cluster="crimson")
@@ -828,9 +748,8 @@ async def peer_with_clock(
 
 
 async def test_a_clock_that_differs_much_is_warned_of_once_a_peer(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    del autojump_clock
     network = MemoryNetwork()
     async with (
         open_ringpop(Config(listen=address(1)), network=network) as ringpop,
@@ -850,9 +769,8 @@ async def test_a_clock_that_differs_much_is_warned_of_once_a_peer(
 
 
 async def test_the_time_that_a_caller_says_is_not_judged_for_it_may_have_waited_to_be_read(
-    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    del autojump_clock
     network = MemoryNetwork()
     async with (
         open_ringpop(Config(listen=address(1)), network=network),
@@ -863,10 +781,7 @@ async def test_the_time_that_a_caller_says_is_not_judged_for_it_may_have_waited_
     assert events_in(caplog, "clock-differs") == []
 
 
-async def test_a_restart_at_another_address_keeps_its_keys_under_its_name(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_restart_at_another_address_keeps_its_keys_under_its_name() -> None:
     network = MemoryNetwork()
     seed = Config(listen=address(1), name="seed", hosts=(address(1),))
     first = Config(listen=address(2), name="store", hosts=(address(1),))
@@ -886,10 +801,7 @@ async def test_a_restart_at_another_address_keeps_its_keys_under_its_name(
             assert len(observer.members) == 2
 
 
-async def test_a_second_process_of_a_name_does_not_join_and_says_who_has_it(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_second_process_of_a_name_does_not_join_and_says_who_has_it() -> None:
     network = MemoryNetwork()
     seed = Config(listen=address(1), name="seed", hosts=(address(1),))
     first = Config(listen=address(2), name="store", hosts=(address(1),))
@@ -918,10 +830,7 @@ async def test_a_second_process_of_a_name_does_not_join_and_says_who_has_it(
         assert observer.checksum == before
 
 
-async def test_a_node_that_loses_its_name_ends_with_an_error_that_names_the_winner(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_node_that_loses_its_name_ends_with_an_error_that_names_the_winner() -> None:
     network = MemoryNetwork()
     lost: list[NameLost] = []
 
@@ -959,10 +868,7 @@ async def test_a_node_that_loses_its_name_ends_with_an_error_that_names_the_winn
         assert observer.address_of("store") == address(2)
 
 
-async def test_a_name_lost_before_the_join_is_waited_for_is_raised_there(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_name_lost_before_the_join_is_waited_for_is_raised_there() -> None:
     network = MemoryNetwork()
     config = Config(listen=address(1), hosts=(address(1),))
 
@@ -979,9 +885,8 @@ async def test_a_name_lost_before_the_join_is_waited_for_is_raised_there(
 
 @pytest.mark.parametrize("since_ms", [1 << 60, -(1 << 60), 253_402_300_800_000])
 async def test_a_name_lost_to_a_process_of_an_unbelievable_age_is_lost_all_the_same(
-    since_ms: int, autojump_clock: trio.testing.MockClock
+    since_ms: int,
 ) -> None:
-    del autojump_clock
     config = Config(listen=address(1), name="store", hosts=(address(1),))
 
     async def lose() -> None:
@@ -995,10 +900,7 @@ async def test_a_name_lost_to_a_process_of_an_unbelievable_age_is_lost_all_the_s
         await lose()
 
 
-async def test_discovery_that_becomes_right_is_noticed_without_a_signal(
-    autojump_clock: trio.testing.MockClock, tmp_path: Path
-) -> None:
-    del autojump_clock
+async def test_discovery_that_becomes_right_is_noticed_without_a_signal(tmp_path: Path) -> None:
     network = MemoryNetwork()
     file = tmp_path / "hosts"
     file.write_text("")
@@ -1013,8 +915,7 @@ async def test_discovery_that_becomes_right_is_noticed_without_a_signal(
         await a.wait_until(lambda ringpop: len(ringpop.ring) == 2)
 
 
-async def test_leaving_the_block_is_no_death(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_leaving_the_block_is_no_death() -> None:
     async with cluster(2) as ((a, b), network):
         seen: list[Effect] = []
         a.observe(seen.append)
@@ -1033,27 +934,20 @@ async def test_leaving_the_block_is_no_death(autojump_clock: trio.testing.MockCl
         assert statuses == [("alive", False), ("alive", True), ("leave", True)]
 
 
-async def test_an_error_of_the_block_comes_out_as_it_is(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_an_error_of_the_block_comes_out_as_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
         async with cluster(1):
             raise ZeroDivisionError
 
 
-async def test_an_address_in_use_is_a_config_error(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_an_address_in_use_is_a_config_error() -> None:
     async with cluster(1) as ((a,), network):
         with pytest.raises(ConfigError, match="in use"):
             async with open_ringpop(Config(listen=a.address), network=network):
                 pass
 
 
-async def test_a_second_handler_for_an_endpoint_is_refused(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_second_handler_for_an_endpoint_is_refused() -> None:
     async with cluster(1) as ((a,), _):
         serve_who([a])
         with pytest.raises(ConfigError, match="has a handler already"):
@@ -1063,10 +957,7 @@ async def test_a_second_handler_for_an_endpoint_is_refused(
 TRACE = {"event": "membership.checksum.update", "expiresIn": 60_000}
 
 
-async def test_a_trace_tells_its_sink_of_each_new_checksum_until_it_is_removed(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_trace_tells_its_sink_of_each_new_checksum_until_it_is_removed() -> None:
     async with cluster(2) as ((a, b), _):
         told: list[object] = []
 
@@ -1092,10 +983,7 @@ async def test_a_trace_tells_its_sink_of_each_new_checksum_until_it_is_removed(
         assert told == [traced]
 
 
-async def test_a_sink_is_the_same_however_its_port_is_written(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_sink_is_the_same_however_its_port_is_written() -> None:
     told: list[bytes] = []
     async with cluster(2) as ((a, b), _):
 
@@ -1125,26 +1013,19 @@ async def test_a_sink_is_the_same_however_its_port_is_written(
         {},
     ],
 )
-async def test_a_trace_that_cannot_be_is_refused(
-    autojump_clock: trio.testing.MockClock, body: dict[str, object]
-) -> None:
-    del autojump_clock
+async def test_a_trace_that_cannot_be_is_refused(body: dict[str, object]) -> None:
     async with cluster(1) as ((a,), _):
         with pytest.raises((ApplicationError, BadRequest)):
             await admin(a, a, "/trace/add", body)
 
 
-async def test_a_trace_to_an_unknown_sink_is_refused_with_those_that_exist(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_trace_to_an_unknown_sink_is_refused_with_those_that_exist() -> None:
     async with cluster(1) as ((a,), _):
         with pytest.raises(ApplicationError, match="a sink is 'log' or 'tchannel', not 'fax'"):
             await admin(a, a, "/trace/add", {**TRACE, "sink": {"type": "fax"}})
 
 
-async def test_healing_by_hand_tells_with_whom(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_healing_by_hand_tells_with_whom() -> None:
     async with cluster(2) as ((a, b), network):
         network.cut(a.address, b.address)
         await a.wait_until(lambda ringpop: len(ringpop.ring) == 1)
@@ -1162,10 +1043,7 @@ async def test_healing_by_hand_tells_with_whom(autojump_clock: trio.testing.Mock
         assert second == {**there, "healed": True, "merged": [str(b.address)]}
 
 
-async def test_healing_by_hand_is_not_over_when_a_try_beside_it_is(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_healing_by_hand_is_not_over_when_a_try_beside_it_is() -> None:
     async with cluster(2) as ((a, b), network):
         network.cut(a.address, b.address)
         await a.wait_until(lambda ringpop: len(ringpop.ring) == 1)
@@ -1175,10 +1053,7 @@ async def test_healing_by_hand_is_not_over_when_a_try_beside_it_is(
         assert (await a.heal()).targets == ()
 
 
-async def test_strangers_that_call_again_do_not_push_out_what_happened(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_strangers_that_call_again_do_not_push_out_what_happened() -> None:
     async with cluster(1) as ((a,), _):
         before = a.events.last_number
 
@@ -1218,10 +1093,7 @@ def _hear(node: Ringpop, change: MemberChange, now: int) -> list[Effect]:
     return [effect for effect in effects if not isinstance(effect, AnswerPeer)]
 
 
-async def test_a_flapping_member_leaves_the_ring_until_an_operator_clears_it(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_flapping_member_leaves_the_ring_until_an_operator_clears_it() -> None:
     async with cluster(4) as ((a, b, c, d), _):
         await flapping((a, b, c), d)
 
@@ -1245,10 +1117,7 @@ async def test_a_flapping_member_leaves_the_ring_until_an_operator_clears_it(
         }
 
 
-async def test_nothing_is_shown_of_steady_members_unless_they_are_named(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_nothing_is_shown_of_steady_members_unless_they_are_named() -> None:
     async with cluster(2) as ((a, b), _):
         everybody = await admin(a, b, "/admin/damp/show", None)
         one = await admin(a, b, "/admin/damp/show", {"name": b.name})
@@ -1267,10 +1136,7 @@ async def test_nothing_is_shown_of_steady_members_unless_they_are_named(
                 await admin(a, b, endpoint, {"name": "nobody"})
 
 
-async def test_a_node_that_drains_is_alive_and_owns_nothing(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_node_that_drains_is_alive_and_owns_nothing() -> None:
     async with cluster(3) as (nodes, _):
         a, b, _c = nodes
         a.set_labels((("zone", "x"),))
@@ -1346,10 +1212,7 @@ async def test_labels_are_no_more_than_there_may_be_with_the_nodes_own() -> None
     "endpoint",
     ["/admin/damp/show", "/admin/damp/clear", "/admin/member/drain", "/admin/member/undrain"],
 )
-async def test_the_ringpop_dialect_has_neither_damping_nor_draining(
-    autojump_clock: trio.testing.MockClock, endpoint: str
-) -> None:
-    del autojump_clock
+async def test_the_ringpop_dialect_has_neither_damping_nor_draining(endpoint: str) -> None:
     config = Config(listen=address(1), dialect="ringpop")
     async with open_ringpop(config, network=MemoryNetwork()) as node:
         with pytest.raises(ApplicationError, match="neither damping nor draining"):
@@ -1366,10 +1229,7 @@ async def admin(node: Ringpop, caller: Ringpop, endpoint: str, body: object) -> 
     return value
 
 
-async def test_an_observer_that_fails_disturbs_nobody(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_an_observer_that_fails_disturbs_nobody() -> None:
     async with cluster(2) as ((a, b), _):
 
         def fail(_effect: Effect) -> None:
@@ -1381,10 +1241,7 @@ async def test_an_observer_that_fails_disturbs_nobody(
         await a.wait_until(lambda ringpop: b.name not in ringpop.ring)
 
 
-async def test_a_request_to_a_member_that_does_not_serve_its_endpoint_yet_is_retried(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_request_to_a_member_that_does_not_serve_its_endpoint_yet_is_retried() -> None:
     async with cluster(2) as ((a, b), _), trio.open_nursery() as nursery:
         b.application.starting = True
         replies: list[bytes] = []
@@ -1403,11 +1260,7 @@ async def test_a_request_to_a_member_that_does_not_serve_its_endpoint_yet_is_ret
             await a.proxy(key_of(b), Request("/nowhere"))
 
 
-async def test_a_bug_in_the_member_itself_ends_the_node(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
-
+async def test_a_bug_in_the_member_itself_ends_the_node() -> None:
     async def run() -> None:
         async with open_ringpop(Config(listen=address(1)), network=MemoryNetwork()) as node:
             node.driver.submit(lambda now: [now / 0])  # type: ignore[list-item]
@@ -1437,9 +1290,7 @@ class HangingStore(MemoryStore):
         return super().list(prefix)
 
 
-async def test_a_node_joins_though_its_store_hangs_and_learns_of_keyspaces_later(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_node_joins_though_its_store_hangs_and_learns_of_keyspaces_later() -> None:
     store = HangingStore()
     config = Config(listen=address(1))
     Catalog(store, config.cluster).create(Definition(name="counts", partitions=4))
@@ -1451,11 +1302,13 @@ async def test_a_node_joins_though_its_store_hangs_and_learns_of_keyspaces_later
             nodes.append(node)
             await trio.sleep_forever()
 
-    autojump_clock.autojump_threshold = math.inf  # a thread is waited for
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, trio.testing.MockClock)
+    clock.autojump_threshold = math.inf  # a thread is waited for
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
         await trio.to_thread.run_sync(store.hangs.wait)
-        autojump_clock.autojump_threshold = 0
+        clock.autojump_threshold = 0
         await trio.sleep(CATALOG_WAIT_S + 0.5)
 
         assert [node.keyspaces.all() for node in nodes] == [[]]
@@ -1467,9 +1320,8 @@ async def test_a_node_joins_though_its_store_hangs_and_learns_of_keyspaces_later
 
 @pytest.mark.parametrize("wait_ready", [False, True])
 async def test_a_signal_cancels_the_block_and_the_node_ends_in_good_order(
-    *, wait_ready: bool, autojump_clock: trio.testing.MockClock
+    *, wait_ready: bool
 ) -> None:
-    del autojump_clock
     network, before = MemoryNetwork(), signal.getsignal(signal.SIGTERM)
     async with open_ringpop(Config(listen=address(1)), network=network) as other:
         config = Config(listen=address(2), hosts=(address(1),))
@@ -1499,8 +1351,7 @@ async def test_a_signal_before_the_block_cancels_it_as_it_begins() -> None:
                 await trio.sleep_forever()
 
 
-async def test_a_second_signal_cuts_what_is_open(autojump_clock: trio.testing.MockClock) -> None:
-    del autojump_clock
+async def test_a_second_signal_cuts_what_is_open() -> None:
     network = MemoryNetwork()
     errors: list[RingpopError] = []
 

@@ -21,6 +21,8 @@ from tests.state.keyspaces.clusters import a_cluster, all_online
 if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
 
+pytestmark = pytest.mark.virtual_time
+
 NODE: dict[str, Any] = {
     "checksum": 1,
     "ready": True,
@@ -41,10 +43,7 @@ async def cluster(node: Ringpop, *sections: str, **more: object) -> dict[str, An
     return value
 
 
-async def test_any_node_says_for_all_members_what_each_says_of_itself(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_any_node_says_for_all_members_what_each_says_of_itself() -> None:
     async with a_cluster() as nodes:
         a, b = [await nodes.start(name) for name in "ab"]
         counts = await a.open_keyspace("counts", partitions=8, min_cluster_size=2)
@@ -70,10 +69,7 @@ async def test_any_node_says_for_all_members_what_each_says_of_itself(
     assert b.name not in shares["silent"]
 
 
-async def test_a_member_that_hangs_refuses_or_lies_is_silent_and_delays_no_other(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_member_that_hangs_refuses_or_lies_is_silent_and_delays_no_other() -> None:
     async with a_cluster() as nodes:
         a, b, c, d = [await nodes.start(name) for name in "abcd"]
         await a.wait_until(lambda node: len(node.ring) == 4)
@@ -112,10 +108,7 @@ async def test_a_member_that_hangs_refuses_or_lies_is_silent_and_delays_no_other
         {"section": 1, "names": 5},
     ],
 )
-async def test_a_wrong_request_is_refused(
-    body: object, autojump_clock: trio.testing.MockClock
-) -> None:
-    del autojump_clock
+async def test_a_wrong_request_is_refused(body: object) -> None:
     async with a_cluster() as nodes:
         node = await nodes.start("a")
         call = Call(NODE_SERVICE, "/admin/cluster", b"", encode_value("msgpack", body), ttl_s=30.0)
@@ -123,10 +116,7 @@ async def test_a_wrong_request_is_refused(
             await node.channel.call(node.address, call)
 
 
-async def test_nobody_loads_keyspaces_to_say_that_there_are_none_unless_asked_to(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_nobody_loads_keyspaces_to_say_that_there_are_none_unless_asked_to() -> None:
     async with a_cluster() as nodes:
         a, b = [await nodes.start(name, has_store=False) for name in "ab"]
         await a.wait_until(lambda node: len(node.ring) == 2)
@@ -173,10 +163,7 @@ class FakeMembers:
         return {"members": [{"name": member.name, "labels": {}} for member in self.members]}
 
 
-async def test_of_300_members_those_beyond_the_limit_are_cut_off_and_asked_again_by_name(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_of_300_members_those_beyond_the_limit_are_cut_off_and_asked_again_by_name() -> None:
     node: Any = FakeMembers(300, 50_000)
     census = Census(node, {"/admin/members": node.rows})
     answers: list[Any] = []
@@ -196,10 +183,7 @@ async def test_of_300_members_those_beyond_the_limit_are_cut_off_and_asked_again
     assert node.asked < 300 + len(answers) * 2 * TOGETHER_MAX  # not all of them each time
 
 
-async def test_many_callers_have_no_more_members_asked_at_the_same_time(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_many_callers_have_no_more_members_asked_at_the_same_time() -> None:
     node: Any = FakeMembers(40, 10)
     census = Census(node, {"/admin/members": node.rows})
     answers: list[Any] = []
