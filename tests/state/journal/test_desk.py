@@ -22,7 +22,7 @@ from ringpop_py.base.values.operations import Change, Outcome, PackedWrite, Writ
 from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.desk import CHANGE_BYTES, Desk, Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.state.journal.effects import StoreAnswer
-from ringpop_py.state.journal.records import Group, Mark, Release, Seal
+from ringpop_py.state.journal.records import Mark, Release, Seal
 from tests.state.journal.journals import Node, Store, group, only
 
 if TYPE_CHECKING:
@@ -195,21 +195,6 @@ def test_where_nothing_waits_there_is_no_step() -> None:
     assert office.begin() == []
 
 
-def test_jobs_that_come_while_a_group_is_on_its_way_go_with_the_next() -> None:
-    office = Office()
-    first = office.write(0, add(1))
-    effects = office.begin()
-    second = office.write(0, add(2))
-    third = office.write(1, add(3))
-
-    office.end(effects)
-    between = first.ended, second.ended, third.ended
-    office.step()
-
-    assert between == (True, False, False)
-    assert office.slots() == [group((0, 1, [1])), group((0, 1, [2]), (1, 1, [3]))]
-
-
 def test_a_group_takes_so_many_writes_and_nobody_is_overtaken() -> None:
     office = Office(group_writes_max=3)
     for number, count in ((0, 2), (1, 2), (2, 1)):
@@ -284,17 +269,6 @@ def test_writes_that_do_nothing_are_answered_as_reads_are() -> None:
     assert office.slots() == []
     assert isinstance(job.outcomes[0], BadOperation)
     assert errors_of(job) == [None]
-
-
-def test_a_refused_write_beside_one_that_is_not_takes_no_part_in_the_group() -> None:
-    office = Office()
-    refused, done = office.write(0, add(1, REFUSED)), office.write(1, add(2))
-
-    office.step()
-
-    assert office.slots() == [group((1, 1, [2]))]
-    assert isinstance(refused.outcomes[0], BadOperation)
-    assert errors_of(refused, done) == [None, None]
 
 
 # Reads.
@@ -384,48 +358,6 @@ def test_jobs_that_wait_for_a_lost_partition_are_refused() -> None:
 
 
 # Releases.
-
-
-def test_a_release_goes_behind_the_writes_that_came_before_it() -> None:
-    office = Office()
-    jobs = [office.write(0, add(1)), office.release(0), office.write(1, add(2))]
-
-    office.step()
-    between = [job.ended for job in jobs]
-    office.step()
-
-    assert between == [True, False, False]
-    assert office.slots() == [group((0, 1, [1])), group((0, 1, Release("b")), (1, 1, [2]))]
-    assert errors_of(*jobs) == [None] * 3
-    assert office.places[0].presence is Presence.RELEASED
-
-
-def test_releases_of_several_partitions_go_together_with_writes_of_others() -> None:
-    office = Office()
-    office.release(0)
-    office.release(1, "c")
-    office.write(2, add(1))
-
-    office.step()
-
-    (found,) = office.slots()
-    assert isinstance(found, Group)
-    assert {entry.partition: entry.body for entry in found.entries} == {
-        0: Release("b"),
-        1: Release("c"),
-        2: [1],
-    }
-
-
-def test_a_read_that_came_before_a_release_rides_on_it() -> None:
-    office = Office()
-    read = office.read(0)
-    office.release(0)
-
-    office.step()
-
-    assert errors_of(read) == [None]
-    assert 0 not in office.node.journal.held
 
 
 def test_the_release_of_a_partition_that_was_lost_does_not_end_the_next_one_of_its_number() -> None:
@@ -526,25 +458,6 @@ def test_writes_that_wait_after_a_fence_count_as_waiting_and_have_no_outcome() -
     assert (job.outcomes, job.ended) == ([], False)
     assert office.places[0].waiting == [job, behind]
     assert office.places[0].writes_count == 3
-
-
-def test_the_partitions_that_are_claimed_first_go_on_without_the_others() -> None:
-    office = Office(2)
-    jobs = [office.write(0, add(1)), office.write(1, add(2))]
-    office.seal()
-    _, first, second = office.step()
-    office.step()
-
-    office.node.run(office.node.journal, [first])
-    office.desk.claimed_again(office.places[0])
-    office.step()
-    between = [job.ended for job in jobs]
-    office.node.run(office.node.journal, [second])
-    office.desk.claimed_again(office.places[1])
-    office.step()
-
-    assert between == [True, False]
-    assert errors_of(*jobs) == [None, None]
 
 
 def test_of_what_met_a_lie_the_outcome_is_open_and_reads_are_refused() -> None:

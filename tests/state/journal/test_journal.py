@@ -6,7 +6,7 @@ import pytest
 
 from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.effects import StoreAnswer
-from ringpop_py.state.journal.records import Claim, Entry, Group, Mark, Release, Seal, Slot
+from ringpop_py.state.journal.records import Claim, Mark, Release, Seal, Slot
 from tests.state.journal.journals import Node, Store, group, only
 
 # Commits.
@@ -22,28 +22,6 @@ def test_a_commit_in_three_partitions_is_one_put_and_each_fold_gets_its_own_part
     assert a.kinds() == [fx.PutSlot]
     assert a.store.slots == {("a1", 1): group((0, 1, "x"), (1, 1, "y"), (2, 1, "z"))}
     assert [a.bodies(number) for number in range(3)] == [["x"], ["y"], ["z"]]
-
-
-def test_the_slots_of_groups_follow_each_other_whatever_their_partitions(a: Node) -> None:
-    a.acquires(0, 1)
-
-    a.group({0: "x"})
-    a.group({1: "y"})
-    a.group({0: "z"})
-
-    assert a.store.slots_of("a1") == [1, 2, 3]
-    assert (a.bodies(0), a.bodies(1)) == (["x", "z"], ["y"])
-    assert (a.journal.position(0), a.journal.position(1)) == (Slot(1, 3), Slot(1, 3))
-
-
-def test_each_entry_carries_the_epoch_of_its_partition(a: Node, b: Node) -> None:
-    b.acquires(1)
-    b.group({1: Release("a")})
-    a.acquires(0, 1)
-
-    a.group({0: "x", 1: "y"})
-
-    assert a.store.slots["a1", 1] == group((0, 1, "x"), (1, 2, "y"))
 
 
 def test_nothing_is_folded_before_the_outcome_is_known(a: Node) -> None:
@@ -83,40 +61,6 @@ def test_one_commit_at_a_time_is_on_its_way(a: Node) -> None:
         a.journal.commit({0: "y"})
 
 
-def test_a_slot_that_is_taken_by_our_group_is_our_commit(a: Node) -> None:
-    a.acquires(0)
-    put = only(a.journal.commit({0: "x"}), fx.PutSlot)
-    a.store.answer(put)
-
-    look = only(a.journal.answered(put.id, StoreAnswer.TAKEN), fx.GetSlot)
-    facts = a.run(a.journal, [look])
-
-    assert facts == [fx.Committed(1)]
-    assert a.bodies() == ["x"]
-
-
-def test_a_group_that_was_taken_and_is_then_absent_was_there_and_is_put_again(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0)
-    first = only(a.journal.commit({0: "x"}), fx.PutSlot)
-    a.store.answer(first)
-    again = only(a.journal.answered(first.id, StoreAnswer.FAILED), fx.PutSlot)
-    look = only(a.journal.answered(again.id, a.store.answer(again)), fx.GetSlot)
-    b.acquires(0, take=True)
-    b.checkpoint()
-    assert b.sweep("a1") == [fx.Trimmed("a1", 2, failed=False)]
-
-    third = only(a.journal.answered(look.id, a.store.answer(look)), fx.PutSlot)
-    facts = a.run(a.journal, [third])
-
-    assert (third.slot, third.record) == (first.slot, first.record)
-    assert third.attempt > 0
-    assert facts == [fx.Committed(1)]
-    assert b.bodies() == ["x"]
-    assert isinstance(a.run(a.journal, a.journal.read())[0], fx.Fenced)
-
-
 @pytest.mark.parametrize("reply", [StoreAnswer.FAILED, fx.Unreadable("damaged")])
 def test_a_taken_slot_that_cannot_be_read_says_nothing_of_the_outcome(
     a: Node, reply: fx.Reply
@@ -141,17 +85,6 @@ def test_a_store_without_room_refuses_a_group_for_good(a: Node) -> None:
     assert facts == [fx.NotCommitted(1)]
     assert a.bodies() == ["y"]
     assert a.store.slots == {("a1", 1): group((0, 1, "y"))}
-
-
-def test_no_room_says_nothing_of_an_earlier_attempt(a: Node) -> None:
-    a.acquires(0)
-    first = only(a.journal.commit({0: "x"}), fx.PutSlot)
-    a.store.answer(first)
-    again = only(a.journal.answered(first.id, StoreAnswer.FAILED), fx.PutSlot)
-
-    facts = a.run(a.journal, a.journal.answered(again.id, StoreAnswer.NO_ROOM))
-
-    assert facts == [fx.Committed(1)]
 
 
 def test_a_second_reply_to_a_request_is_ignored(a: Node) -> None:
@@ -192,23 +125,6 @@ def test_a_release_that_is_not_known_yet_is_still_held(a: Node) -> None:
     assert 0 not in a.journal.held
 
 
-def test_a_partition_may_come_back_to_the_journal_that_it_has_left(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.group({0: Release("b")})
-    b.acquires(0)
-    b.commit("y")
-    b.group({0: Release("a")})
-
-    a.acquires(0)
-    a.commit("z")
-
-    assert a.bodies() == ["x", "y", "z"]
-    assert a.store.claims[0, 3] == Claim("a", "a1", 3)
-    assert a.store.slots["a1", 3] == group((0, 3, "z"))
-    assert a.store.slots_of("b1") == [1, 2]
-
-
 # Reads.
 
 
@@ -246,14 +162,6 @@ def test_one_read_at_a_time_is_on_its_way_and_none_begins_beside_a_commit(a: Nod
     a.journal.commit({0: "x"})
     with pytest.raises(AssertionError, match="a commit is under way"):
         a.journal.read()
-
-
-def test_a_read_that_meets_a_commit_that_began_after_it_is_answered(a: Node) -> None:
-    a.acquires(0)
-    look = only(a.journal.read(), fx.GetSlot)
-    a.store.answer(only(a.journal.commit({0: "x"}), fx.PutSlot))
-
-    assert a.journal.answered(look.id, a.store.answer(look)) == [fx.MayRead()]
 
 
 def test_a_read_is_answered_with_a_commit_that_ends_first_and_no_lie_can_fence_it(
@@ -341,36 +249,6 @@ def test_an_owner_that_was_sealed_learns_it_by_reading_and_is_back_with_one_put_
     assert a.store.claims[0, 2].owner == "b"
 
 
-def test_a_partition_that_was_claimed_again_goes_on_with_the_state_that_it_had(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0, 1)
-    a.group({0: "x", 1: "y"})
-    b.acquires(1, take=True)
-    a.run(a.journal, a.journal.read())
-
-    a.commit("z")
-
-    assert a.bodies(0) == ["x", "z"]
-    assert a.store.slots["a2", 1] == group((0, 2, "z"))
-    assert a.journal.position(0) == Slot(2, 1)
-    c = Node("c", a.store)
-    c.acquires(0, take=True)
-    assert c.bodies(0) == ["x", "z"]
-
-
-def test_a_partition_lost_after_a_seal_has_an_empty_fold(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    b.acquires(0, take=True)
-
-    facts = a.run(a.journal, a.journal.read())
-
-    assert facts[1:] == [fx.Lost(0, "b")]
-    assert a.bodies() == []
-    assert not a.journal.reclaims(0)
-
-
 def test_a_group_that_meets_a_true_seal_did_not_take_effect(a: Node, b: Node) -> None:
     a.acquires(0, 1)
     a.group({0: "x", 1: "y"})
@@ -444,19 +322,6 @@ def test_of_two_copies_of_one_process_the_slower_one_acknowledges_nothing_and_be
     assert copy.bodies() == ["x", "y"]
 
 
-def test_of_two_copies_of_one_process_the_slower_one_answers_no_reader(
-    store: Store, a: Node
-) -> None:
-    a.acquires(0)
-    copy = Node("a", store)
-    copy.acquires(0)
-    a.commit("x")
-
-    facts = copy.run(copy.journal, copy.journal.read())
-
-    assert facts == [fx.Fenced("a1", "a", outcome_open=True, lost=(0,))]
-
-
 def test_a_mark_at_the_very_slot_of_the_seal_does_not_make_it_a_lie(store: Store, a: Node) -> None:
     """It covers what stands below, and our group does not."""
     a.acquires(0)
@@ -467,23 +332,6 @@ def test_a_mark_at_the_very_slot_of_the_seal_does_not_make_it_a_lie(store: Store
     facts = a.run(a.journal, a.journal.commit({0: "y"}))
 
     assert facts[0] == fx.Fenced("a1", "b", outcome_open=False, lost=())
-
-
-def test_a_claim_after_a_fence_whose_reply_was_lost_is_known_for_ours(a: Node, b: Node) -> None:
-    a.acquires(0, 1)
-    b.acquires(1, take=True)
-    look = only(a.journal.read(), fx.GetSlot)
-    [_, claim, other] = a.journal.answered(look.id, a.store.answer(look))
-    assert isinstance(claim, fx.PutClaim)
-    a.store.answer(claim)
-
-    again = only(a.journal.answered(claim.id, StoreAnswer.FAILED), fx.PutClaim)
-    facts = a.run(a.journal, [again])
-
-    assert (again.claim, again.epoch, again.attempt) == (claim.claim, 2, 1)
-    assert facts == [fx.Reclaimed(0, 2)]
-    assert sorted(a.journal.held) == [0]
-    assert a.run(a.journal, [other]) == [fx.Lost(1, "b")]
 
 
 def test_a_claim_after_a_fence_that_is_refused_is_given_up(a: Node, b: Node) -> None:
@@ -499,21 +347,6 @@ def test_a_claim_after_a_fence_that_is_refused_is_given_up(a: Node, b: Node) -> 
     assert not a.journal.reclaims(0)
 
 
-def test_a_claim_after_a_fence_of_unknown_outcome_is_repeated(a: Node, b: Node) -> None:
-    a.acquires(0, 1)
-    b.acquires(1, take=True)
-    look = only(a.journal.read(), fx.GetSlot)
-    [_, claim, _other] = a.journal.answered(look.id, a.store.answer(look))
-    assert isinstance(claim, fx.PutClaim)
-
-    again = only(a.journal.answered(claim.id, StoreAnswer.FAILED), fx.PutClaim)
-    again = only(a.journal.answered(again.id, StoreAnswer.NO_ROOM), fx.PutClaim)
-
-    assert a.journal.reclaims(0)
-    assert a.run(a.journal, [again]) == [fx.Reclaimed(0, 2)]
-    assert not a.journal.reclaims(0)
-
-
 def test_the_loser_of_a_claim_asks_until_it_knows_the_winner(a: Node, b: Node) -> None:
     a.acquires(0)
     b.acquires(0, take=True)
@@ -525,76 +358,6 @@ def test_the_loser_of_a_claim_asks_until_it_knows_the_winner(a: Node, b: Node) -
     again = only(a.journal.answered(met.id, StoreAnswer.FAILED), fx.GetClaim)
 
     assert a.run(a.journal, [again]) == [fx.Lost(0, "b")]
-
-
-def test_a_journal_that_was_sealed_while_its_claims_were_on_their_way_claims_once_more(
-    a: Node, b: Node, c: Node
-) -> None:
-    """A claim in a journal that has ended opened an epoch in which nothing was written."""
-    a.acquires(0, 1)
-    a.commit("x")
-    b.acquires(1, take=True)
-    look = only(a.journal.read(), fx.GetSlot)
-    [_, claim, _other] = a.journal.answered(look.id, a.store.answer(look))
-    assert isinstance(claim, fx.PutClaim)
-    a.store.answer(claim)
-    c.acquires(0, take=True)
-    c.group({0: Release("")})
-    a.acquires(2)  # in a2, which c has sealed
-    facts = a.run(a.journal, a.journal.read())
-    assert facts[0] == fx.Fenced("a2", "c", outcome_open=False, lost=())
-
-    second = only(a.journal.answered(claim.id, StoreAnswer.WON), fx.PutClaim)
-    facts = a.run(a.journal, [second])
-
-    assert second.epoch == 3
-    assert second.claim.journal == "a3"
-    assert facts == [fx.Lost(0, "c")]
-
-
-def test_a_claim_that_a_second_fence_outlived_is_made_in_the_newest_journal(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0, 1)
-    a.commit("x")
-    b.acquires(1, take=True)
-    look = only(a.journal.read(), fx.GetSlot)
-    [_, claim, _other] = a.journal.answered(look.id, a.store.answer(look))
-    assert isinstance(claim, fx.PutClaim)
-    a.acquires(2)
-    b.acquires(2, take=True)
-    a.run(a.journal, a.journal.read())
-
-    second = only(a.journal.answered(claim.id, a.store.answer(claim)), fx.PutClaim)
-    facts = a.run(a.journal, [second])
-
-    assert (claim.claim.journal, second.claim.journal) == ("a2", "a3")
-    assert facts == [fx.Reclaimed(0, 3)]
-    assert a.bodies() == ["x"]
-    a.commit("y")
-    assert a.store.slots["a3", 1] == group((0, 3, "y"))
-
-
-def test_each_fence_gives_the_journal_a_name_that_was_never_used(a: Node, b: Node) -> None:
-    names = [a.journal.name]
-    a.acquires(0)
-    for number in range(1, 4):
-        a.group({0: "x"})
-        a.acquires(number)
-        b.acquires(number, take=True)
-        a.run(a.journal, a.journal.read())
-        names.append(a.journal.name)
-
-    assert len(set(names)) == 4
-    assert a.bodies(0) == ["x", "x", "x"]
-    assert a.journal.held[0].epoch == 4
-
-
-def test_a_partition_must_not_be_held_twice(a: Node) -> None:
-    a.acquires(0)
-
-    with pytest.raises(AssertionError):
-        a.journal.hold(0, 1, a.folds[0], [])
 
 
 # Checkpoints.
@@ -615,40 +378,6 @@ def test_a_checkpoint_replaces_the_older_ones_and_stands_where_the_journal_is(a:
     assert a.store.checkpoints == {(0, Slot(1, 3)): ("x", "y")}
 
 
-def test_a_checkpoint_keeps_those_it_builds_on(a: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    a.commit("y")
-    a.checkpoint(keeps=(Slot(1, 1),))
-    a.commit("z")
-    a.checkpoint(keeps=(Slot(1, 1),))
-
-    assert a.store.checkpoints_of(0) == [Slot(1, 1), Slot(1, 3)]
-
-
-def test_a_checkpoint_builds_on_none_of_another_owner(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    a.group({0: Release("b")})
-    b.acquires(0)
-
-    with pytest.raises(AssertionError, match="of this epoch"):
-        b.checkpoint(keeps=(Slot(1, 1),))
-
-
-def test_a_checkpoint_builds_on_none_from_before_a_fence(a: Node, b: Node) -> None:
-    a.acquires(0, 1)
-    a.commit("x")
-    a.checkpoint()
-    b.acquires(1, take=True)
-    a.run(a.journal, a.journal.read())
-
-    with pytest.raises(AssertionError, match="of this epoch"):
-        a.checkpoint(keeps=(Slot(1, 1),))
-
-
 @pytest.mark.parametrize("reply", [StoreAnswer.FAILED, StoreAnswer.TAKEN, StoreAnswer.NO_ROOM])
 def test_a_checkpoint_that_is_not_known_to_be_there_replaces_nothing(
     a: Node, reply: StoreAnswer
@@ -666,23 +395,6 @@ def test_a_checkpoint_that_is_not_known_to_be_there_replaces_nothing(
     assert a.journal.behind(0) == (0 if reply is StoreAnswer.TAKEN else 1)
     with pytest.raises(AssertionError, match="of this epoch"):
         a.checkpoint(keeps=(Slot(1, 2),))
-
-
-def test_a_checkpoint_whose_first_attempt_was_open_lets_the_journal_be_trimmed(a: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    a.commit("y")
-    slot = a.journal.position(0)
-    put = only(a.journal.checkpoint(0, slot, [Slot(1, 1)]), fx.PutCheckpoint)
-    a.store.answer(put, ("y alone",))
-    a.journal.answered(put.id, StoreAnswer.FAILED)  # and yet it took effect
-
-    a.checkpoint()
-    a.trim()
-
-    assert a.store.slots == {}
-    assert (0, Slot(1, 1)) in a.store.checkpoints, "the first attempt may have built on it"
 
 
 def test_commits_go_on_beside_a_checkpoint_and_what_they_did_is_not_covered(a: Node) -> None:
@@ -709,64 +421,6 @@ def test_a_checkpoint_is_of_the_owners_own_epoch_and_of_what_is_known(a: Node) -
         a.journal.checkpoint(0, Slot(1, 2))
 
 
-def test_one_checkpoint_of_a_partition_at_a_time_is_on_its_way(a: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.journal.checkpoint(0, Slot(1, 1))
-
-    with pytest.raises(AssertionError, match="one checkpoint at a time"):
-        a.journal.checkpoint(0, Slot(1, 1))
-
-
-def test_a_checkpoint_is_finished_after_its_partition_has_left(a: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    a.commit("y")
-    put = only(a.journal.checkpoint(0, a.journal.position(0)), fx.PutCheckpoint)
-    a.group({0: Release("b")})
-
-    facts = a.run(a.journal, [put])
-
-    assert facts == [fx.Checkpointed(0, Slot(1, 2)), fx.Collected(0, failed=False)]
-    assert a.store.checkpoints_of(0) == [Slot(1, 2)]
-
-
-def test_a_checkpoint_that_a_fence_outlived_is_the_base_of_the_next_claim_but_no_foundation(
-    a: Node, b: Node
-) -> None:
-    """Its epoch has ended: the node that goes on with it may delete it."""
-    a.acquires(0, 1)
-    a.commit("x")
-    put = only(a.journal.checkpoint(0, a.journal.position(0)), fx.PutCheckpoint)
-    b.acquires(1, take=True)
-    a.run(a.journal, a.journal.read())
-    a.run(a.journal, [put])
-
-    with pytest.raises(AssertionError, match="of this epoch"):
-        a.checkpoint(keeps=(Slot(1, 1),))
-    assert a.journal.held[0].base == Slot(1, 1)
-
-
-def test_a_checkpoint_that_a_fence_outlived_covers_nothing_of_the_new_journal(
-    a: Node, b: Node
-) -> None:
-    """Its slot is one of the former journal, however large."""
-    a.acquires(0, 1)
-    a.commit("x", "y", "z")
-    put = only(a.journal.checkpoint(0, a.journal.position(0)), fx.PutCheckpoint)
-    b.acquires(1, take=True)
-    a.run(a.journal, a.journal.read())
-    a.commit("w")
-
-    facts = a.run(a.journal, a.journal.answered(put.id, a.store.answer(put, ("x", "y", "z"))))
-
-    assert facts == [fx.Checkpointed(0, Slot(1, 3)), fx.Collected(0, failed=False)]
-    assert a.journal.behind(0) == 1
-    assert a.trim() == [fx.Trimmed("a2", 0, failed=False)]
-    assert a.store.slots["a2", 1] == group((0, 2, "w"))
-
-
 def test_checkpoints_that_could_not_be_deleted_are_deleted_with_the_next(a: Node) -> None:
     a.acquires(0)
     a.commit("x")
@@ -782,19 +436,6 @@ def test_checkpoints_that_could_not_be_deleted_are_deleted_with_the_next(a: Node
     a.commit("z")
     a.checkpoint()
     assert a.store.checkpoints_of(0) == [Slot(1, 3)]
-
-
-def test_a_checkpoint_whose_outcome_is_open_is_deleted_by_the_next(a: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    put = only(a.journal.checkpoint(0, a.journal.position(0)), fx.PutCheckpoint)
-    a.store.answer(put, ("x",))
-    a.journal.answered(put.id, StoreAnswer.FAILED)
-    a.commit("y")
-
-    a.checkpoint()
-
-    assert a.store.checkpoints == {(0, Slot(1, 2)): ("x", "y")}
 
 
 def test_a_new_owner_deletes_the_checkpoints_of_former_owners(a: Node, b: Node) -> None:
@@ -879,22 +520,6 @@ def test_a_mark_is_put_and_known_before_the_first_slot_is_deleted(a: Node) -> No
     assert (a.journal.length, a.journal.trimming) == (0, False)
 
 
-@pytest.mark.parametrize("reply", [StoreAnswer.FAILED, StoreAnswer.NO_ROOM])
-def test_a_mark_that_is_not_known_to_be_there_deletes_nothing(a: Node, reply: StoreAnswer) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    put = only(a.journal.trim(), fx.PutMark)
-
-    facts = a.journal.answered(put.id, reply)
-
-    assert facts == [fx.Trimmed("a1", 0, failed=True)]
-    assert a.store.slots_of("a1") == [1]
-    assert a.journal.length == 1
-    assert a.trim() == [fx.Trimmed("a1", 2, failed=False)]
-    assert a.store.slots_of("a1") == []
-
-
 def test_a_mark_that_is_there_already_will_do(a: Node) -> None:
     a.acquires(0)
     a.commit("x")
@@ -903,20 +528,6 @@ def test_a_mark_that_is_there_already_will_do(a: Node) -> None:
 
     assert a.trim() == [fx.Trimmed("a1", 2, failed=False)]
     assert a.store.slots_of("a1") == []
-
-
-def test_a_slot_that_no_checkpoint_covers_is_kept_with_all_behind_it(a: Node) -> None:
-    a.acquires(0, 1)
-    a.group({0: "x"})
-    a.group({1: "y"})
-    a.group({0: "z"})
-    a.checkpoint(0)
-
-    facts = a.trim()
-
-    assert facts == [fx.Trimmed("a1", 2, failed=False)]
-    assert a.store.slots_of("a1") == [2, 3]
-    assert a.journal.length == 2
 
 
 def test_where_nothing_is_covered_no_mark_is_put(a: Node) -> None:
@@ -950,48 +561,6 @@ def test_the_group_under_way_is_not_below_the_mark(a: Node) -> None:
     assert put.slot == 2
 
 
-def test_lower_marks_are_deleted_and_the_highest_never(a: Node) -> None:
-    a.acquires(0)
-    for body in "xyz":
-        a.commit(body)
-        a.checkpoint()
-        a.trim()
-
-    assert a.store.marks == {("a1", 4): Mark({0: Slot(1, 3)})}
-
-
-def test_slots_that_could_not_be_deleted_are_deleted_with_the_next_mark(a: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    put = only(a.journal.trim(), fx.PutMark)
-    delete = only(a.journal.answered(put.id, a.store.answer(put)), fx.DeleteSlots)
-
-    facts = a.journal.answered(delete.id, StoreAnswer.FAILED)
-
-    assert facts == [fx.Trimmed("a1", 2, failed=True)]
-    assert a.store.slots_of("a1") == [1]
-    a.commit("y")
-    a.checkpoint()
-    assert a.trim() == [fx.Trimmed("a1", 3, failed=False)]
-    assert (a.store.slots_of("a1"), a.store.marks_of("a1")) == ([], [3])
-
-
-def test_a_mark_whose_outcome_was_open_is_deleted_below_the_next(a: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    put = only(a.journal.trim(), fx.PutMark)
-    a.store.answer(put)
-    a.journal.answered(put.id, StoreAnswer.FAILED)
-    a.commit("y")
-    a.checkpoint()
-
-    a.trim()
-
-    assert a.store.marks_of("a1") == [3]
-
-
 def test_a_release_is_kept_until_a_checkpoint_of_a_later_epoch_is_listed(a: Node, b: Node) -> None:
     a.acquires(0, 1)
     a.group({0: "x"})
@@ -1017,19 +586,6 @@ def test_a_release_is_kept_until_a_checkpoint_of_a_later_epoch_is_listed(a: Node
     assert a.store.marks["a1", 4] == Mark({0: Slot(2, 0), 1: Slot(1, 3)})
 
 
-def test_writes_before_a_release_are_kept_with_it(a: Node, b: Node) -> None:
-    """Its later owner covers both, or no node does."""
-    a.acquires(0)
-    a.commit("x")
-    a.group({0: Release("b")})
-
-    assert a.trim() == [fx.Trimmed("a1", 0, failed=False)]
-    assert a.store.slots_of("a1") == [1, 2]
-    b.acquires(0)
-    b.checkpoint()
-    assert a.trim() == [fx.Trimmed("a1", 3, failed=False)]
-
-
 def test_a_list_that_fails_keeps_what_was_released(a: Node, b: Node) -> None:
     a.acquires(0)
     a.commit("x")
@@ -1042,17 +598,6 @@ def test_a_list_that_fails_keeps_what_was_released(a: Node, b: Node) -> None:
 
     assert facts == [fx.Trimmed("a1", 0, failed=False)]
     assert a.store.slots_of("a1") == [1, 2]
-
-
-def test_only_what_keeps_the_mark_back_is_looked_for(a: Node) -> None:
-    a.acquires(0, 1)
-    a.group({1: "y"})  # which is not covered
-    a.group({0: Release("b")})
-    a.kinds()
-
-    a.trim()
-
-    assert a.kinds() == []
 
 
 def test_a_partition_that_came_back_and_was_checkpointed_covers_its_release(
@@ -1071,89 +616,6 @@ def test_a_partition_that_came_back_and_was_checkpointed_covers_its_release(
     assert a.kinds() == [fx.PutMark, fx.DeleteSlots]
 
 
-def test_a_partition_that_came_back_with_a_later_checkpoint_of_another_covers_its_release(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.group({0: Release("b")})
-    b.acquires(0)
-    b.checkpoint()
-    b.group({0: Release("a")})
-    a.acquires(0)
-    a.kinds()
-
-    assert a.trim() == [fx.Trimmed("a1", 3, failed=False)]
-    assert a.kinds() == [fx.PutMark, fx.DeleteSlots]
-    assert a.store.marks["a1", 3] == Mark({0: Slot(2, 0)})
-
-
-def test_slots_of_our_own_journal_that_a_recovery_read_are_kept_until_covered(store: Store) -> None:
-    """A claim was lost on its way, and groups of others went on."""
-    a = Node("a", store)
-    a.acquires(1)
-    recovery = a.recovery(0)
-    claim, rest = a.until(recovery, recovery.acquire(lambda *_: False), fx.PutClaim)
-    store.answer(claim)
-    a.commit("y", partition=1)
-    a.run(recovery, [*recovery.answered(claim.id, StoreAnswer.FAILED), *rest])
-    a.checkpoint(1)
-    a.commit("x")
-
-    assert a.trim() == [fx.Trimmed("a1", 2, failed=False)]
-    assert a.journal.behind(0) == 1
-
-
-def test_a_trim_that_a_fence_outlived_touches_neither_journal(a: Node, b: Node) -> None:
-    a.acquires(0, 1)
-    a.commit("x")
-    a.group({0: Release("b")})
-    look = only(a.journal.trim(), fx.ListPartition)
-    b.acquires(1, take=True)
-    a.run(a.journal, a.journal.read())
-    b.acquires(0)
-    b.checkpoint()
-    a.kinds()
-
-    facts = a.run(a.journal, [look])
-
-    assert facts == [fx.Trimmed("a1", 0, failed=False)]
-    assert a.kinds() == [fx.ListPartition]
-    assert not a.journal.trimming
-
-
-def test_a_trim_that_a_fence_outlived_is_not_misled_by_how_far_the_new_journal_is(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0, 1, 2)
-    a.commit("z", partition=1)
-    a.group({1: Release("b")})
-    a.group({0: "x", 2: "w"})
-    look = only(a.journal.trim(), fx.ListPartition)
-    b.acquires(2, take=True)
-    b.acquires(1)
-    b.checkpoint(1)
-    a.run(a.journal, a.journal.read())
-    a.commit(*range(9))
-    a.checkpoint()
-
-    facts = a.run(a.journal, [look])
-
-    assert facts == [fx.Trimmed("a1", 0, failed=False)]
-    assert a.store.slots_of("a1") == [1, 2, 3, 4]  # nobody has covered "w"
-    assert a.store.marks_of("a1") == []
-
-
-def test_one_trim_at_a_time_is_on_its_way(a: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    a.journal.trim()
-
-    with pytest.raises(AssertionError):
-        a.journal.trim()
-
-
 # Leaving without a release.
 
 
@@ -1170,43 +632,3 @@ def test_a_partition_left_without_a_release_stays_open_and_keeps_its_slots(a: No
     assert a.bodies(0) == ["x"]
     assert a.journal.held[0].epoch == 1  # the claim was there: nothing was put
     assert sorted(a.store.claims) == [(0, 1), (1, 1)]
-
-
-def test_a_partition_that_came_back_after_it_was_left_is_covered_by_its_checkpoint(a: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.journal.leave(0)
-    a.acquires(0)
-
-    a.checkpoint()
-
-    assert a.trim() == [fx.Trimmed("a1", 2, failed=False)]
-    assert a.store.slots_of("a1") == []
-
-
-def test_a_group_of_what_was_left_meanwhile_is_kept_until_others_cover_it(a: Node) -> None:
-    a.acquires(0, 1)
-    put = only(a.journal.commit({0: "x", 1: "y"}), fx.PutSlot)
-    a.journal.leave(0)
-
-    facts = a.run(a.journal, [put])
-    a.checkpoint(1)
-
-    assert facts == [fx.Committed(1)]
-    assert (a.bodies(0), a.bodies(1)) == ([], ["y"])
-    assert a.trim() == [fx.Trimmed("a1", 0, failed=False)]
-    assert a.store.slots["a1", 1] == Group((Entry(0, 1, "x"), Entry(1, 1, "y")))
-
-
-def test_a_partition_that_comes_back_while_its_group_is_on_its_way_has_it_once(a: Node) -> None:
-    a.acquires(0)
-    put = only(a.journal.commit({0: "x"}), fx.PutSlot)
-    a.journal.leave(0)
-    a.store.answer(put)  # it is there, but the reply is late
-
-    a.acquires(0)
-    facts = a.journal.answered(put.id, StoreAnswer.WON)
-
-    assert facts == [fx.Committed(1)]
-    assert a.bodies(0) == ["x"]
-    assert a.journal.held[0].uncovered == [1]

@@ -8,7 +8,7 @@ from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.effects import StoreAnswer
 from ringpop_py.state.journal.records import ORIGIN, Claim, Mark, Release, Seal, Slot
 from ringpop_py.state.journal.recovery import READS_MAX, Recovery, Stage
-from tests.state.journal.journals import Node, Store, group, only
+from tests.state.journal.journals import Node, Store, only
 
 # The first owner.
 
@@ -53,22 +53,6 @@ def test_an_owner_that_is_there_is_not_replaced_and_nothing_is_put(a: Node, b: N
     assert b.recovery().stage is Stage.IDLE
     assert b.recovery().journal_of(1) == "a1"
     assert not {fx.PutSlot, fx.PutClaim} & set(b.kinds())
-
-
-def test_the_next_try_goes_on_where_the_last_one_stopped(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x", "y")
-    b.acquire(take=False)
-    a.commit("z")
-    b.asked.clear()
-
-    facts = b.acquire(take=True)
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert b.bodies() == ["x", "y", "z"]
-    slots = [r.slot for r in b.asked if isinstance(r, fx.GetSlot)]
-    assert 3 in slots
-    assert min(slots) == 3
 
 
 def test_slots_that_were_followed_are_not_read_again(a: Node, b: Node) -> None:
@@ -148,50 +132,6 @@ def test_an_owner_that_may_be_replaced_is_sealed_then_read_then_its_journal_is_l
     assert b.seals == [fx.Sealed(0, "a1", 2, Claim("a", "a1", 1))]
 
 
-def test_a_seal_whose_outcome_is_open_is_put_again_and_what_stands_there_is_read(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0)
-    recovery = b.recovery()
-    seal, _ = b.until(recovery, recovery.acquire(lambda *_: True), fx.PutSlot)
-    b.store.answer(seal)
-
-    again = only(recovery.answered(seal.id, StoreAnswer.FAILED), fx.PutSlot)
-    look = only(recovery.answered(again.id, b.store.answer(again)), fx.GetSlot)
-
-    assert (again.slot, again.record, again.attempt) == (1, Seal("b"), 1)
-    assert b.run(recovery, [look]) == [fx.Acquired(0, 2)]
-
-
-def test_a_seal_that_came_too_late_for_its_slot_is_put_behind_what_is_there(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0)
-    recovery = b.recovery()
-    seal, rest = b.until(recovery, recovery.acquire(lambda *_: True), fx.PutSlot)
-    a.commit("x")
-
-    facts = b.run(recovery, [seal, *rest])
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert b.bodies() == ["x"]
-    assert b.store.slots["a1", 2] == Seal("b")
-    assert b.seals == [fx.Sealed(0, "a1", 2, Claim("a", "a1", 1))]  # the one that was put
-
-
-def test_the_seal_of_another_node_will_do(a: Node, b: Node, c: Node) -> None:
-    a.acquires(0, 1)
-    a.group({0: "x", 1: "y"})
-    b.acquires(0, take=True)
-    c.kinds()
-
-    facts = c.acquire(1, take=False)  # nobody need be replaced any more
-
-    assert facts == [fx.Acquired(1, 2)]
-    assert fx.PutSlot not in c.kinds()
-    assert c.bodies(1) == ["y"]
-
-
 def test_one_seal_ends_all_partitions_of_its_journal_and_is_judged_once(a: Node, b: Node) -> None:
     a.acquires(0, 1, 2)
     a.group({0: "x", 1: "y", 2: "z"})
@@ -204,25 +144,6 @@ def test_one_seal_ends_all_partitions_of_its_journal_and_is_judged_once(a: Node,
     lists = [r for r in b.asked if isinstance(r, fx.ListJournal) and not r.marks_only]
     assert len(lists) == 2
     assert [b.bodies(number) for number in range(3)] == [["x"], ["y"], ["z"]]
-
-
-def test_a_seal_below_a_mark_is_a_lie_and_stays(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    b.follow()
-    recovery = b.recovery()
-    seal, rest = b.until(recovery, recovery.acquire(lambda *_: True), fx.PutSlot)
-    a.commit("y", "z")
-    a.checkpoint()
-    a.trim()
-
-    facts = b.run(recovery, [seal, *rest])
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert b.store.slots["a1", 2] == Seal("b")  # where "y" was
-    assert b.store.slots["a1", 4] == Seal("b")
-    assert b.bodies() == ["x", "y", "z"]
-    assert b.journal.ends == {"a1": 4}
 
 
 def test_a_lie_with_a_mark_right_above_it_and_groups_behind_it_is_started_over_from(
@@ -274,60 +195,6 @@ def test_a_lie_below_an_end_that_is_known_is_not_believed(a: Node, b: Node) -> N
     assert b.journal.ends == {"a1": 3}
 
 
-def test_a_lie_is_not_remembered_as_an_end(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    b.follow()
-    recovery = b.recovery()
-    look, rest = b.until(recovery, recovery.acquire(lambda *_: False), fx.GetSlot)
-    a.commit("y")
-    a.checkpoint()
-    a.trim()
-    a.store.slots["a1", look.slot] = Seal("c")
-
-    facts = b.run(recovery, [look, *rest])
-
-    assert look.slot == 2
-    assert facts == [fx.NotAcquired(0, 1, Claim("a", "a1", 1), Slot(1, 2))]
-    assert b.bodies() == ["x", "y"]
-    assert b.journal.ends == {}
-
-
-def test_a_lie_that_is_found_at_once_is_no_end_either(a: Node, b: Node) -> None:
-    a.acquires(0, 1)
-    a.commit("x", "y")
-    a.checkpoint()
-    a.trim()
-    a.store.slots["a1", 1] = Seal("c")
-
-    b.acquires(1, take=True)
-
-    assert b.store.slots["a1", 3] == Seal("b")
-    assert b.journal.ends == {"a1": 3}
-
-
-def test_no_seal_is_put_where_the_list_shows_that_something_was_deleted(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    b.follow()
-    recovery = b.recovery()
-    look, rest = b.until(recovery, recovery.acquire(lambda *_: True), fx.ListJournal)
-    assert look.marks_only
-    # The hole is seen, and before the list is made, it was filled, covered and deleted.
-    journal, rest = b.until(recovery, [look, *rest], fx.GetSlot)
-    reply = b.store.answer(journal)
-    a.commit("y")
-    a.checkpoint()
-    a.trim()
-
-    facts = b.run(recovery, [*recovery.answered(journal.id, reply), *rest])
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert ("a1", 2) not in b.store.slots
-    assert b.store.slots["a1", 3] == Seal("b")
-    assert b.bodies() == ["x", "y"]
-
-
 # What counts.
 
 
@@ -349,34 +216,6 @@ def test_of_a_journal_only_the_entries_of_this_partition_and_epoch_count(a: Node
     assert c.bodies(1) == ["other", "another"]
 
 
-def test_writes_after_the_release_of_an_epoch_do_not_count(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.group({0: Release("b")})
-    a.store.slots["a1", 2] = group((0, 1, "too late"))
-
-    b.acquires(0)
-
-    assert b.bodies() == []
-
-
-def test_entries_of_another_epoch_do_not_count_though_the_claim_named_an_earlier_slot(
-    store: Store, b: Node
-) -> None:
-    """The release was under way when the partition came back to its journal."""
-    store.claims[0, 1] = Claim("a", "a1", 1)
-    store.claims[0, 2] = Claim("a", "a1", 2)
-    store.slots["a1", 1] = group((0, 1, "x"))
-    store.slots["a1", 2] = group((0, 1, Release("")))
-    store.slots["a1", 3] = group((0, 2, "y"))
-    store.slots["a1", 4] = group((0, 1, "late"))
-    store.slots["a1", 5] = group((0, 3, "not claimed"))
-
-    facts = b.acquire(take=False)
-
-    assert facts == [fx.NotAcquired(0, 2, Claim("a", "a1", 2), Slot(2, 5))]
-    assert b.bodies() == ["x", "y"]
-
-
 def test_a_released_partition_is_claimed_without_a_seal(a: Node, b: Node) -> None:
     a.acquires(0, 1)
     a.commit("x")
@@ -388,41 +227,6 @@ def test_a_released_partition_is_claimed_without_a_seal(a: Node, b: Node) -> Non
     assert fx.PutSlot not in b.kinds()
     a.commit("z", partition=1)  # the journal goes on
     assert a.bodies(1) == ["y", "z"]
-
-
-def test_to_whom_a_partition_was_released_is_known_to_those_who_follow(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.group({0: Release("c")})
-
-    facts = b.follow()
-
-    assert facts == [fx.Followed(0, Slot(1, 2), 1, Claim("a", "a1", 1))]
-
-
-def test_a_released_epoch_of_our_own_journal_is_not_adopted_again(a: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.group({0: Release("")})
-
-    facts = a.acquire()
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert a.bodies() == ["x"]
-    assert a.store.claims[0, 2] == Claim("a", "a1", 3)
-
-
-def test_epochs_are_read_in_their_order_whatever_their_journals(store: Store) -> None:
-    owners = [Node(name, store) for name in "abcd"]
-    for number, owner in enumerate(owners):
-        owner.acquires(0, take=True)
-        owner.commit(2 * number, 2 * number + 1)
-
-    last = Node("e", store)
-    last.acquires(0, take=True)
-
-    assert last.bodies() == list(range(8))
-    assert store.claims[0, 5] == Claim("e", "e1", 1)
 
 
 def test_the_newest_checkpoint_spares_the_epochs_before_it(store: Store) -> None:
@@ -439,22 +243,6 @@ def test_the_newest_checkpoint_spares_the_epochs_before_it(store: Store) -> None
     assert last.bodies() == ["a", "b", "c", "after"]
     assert [r.epoch for r in last.asked if isinstance(r, fx.GetClaim)] == [3]
     assert {r.journal for r in last.asked if isinstance(r, fx.GetSlot)} == {"c1"}
-
-
-def test_reading_begins_at_the_mark_where_that_is_beyond_the_checkpoint(a: Node, b: Node) -> None:
-    a.acquires(0, 1)
-    a.commit("x")
-    a.checkpoint(0)
-    for number in range(20):
-        a.commit(number, partition=1)
-    a.checkpoint(1)
-    a.trim()
-    a.commit("y")
-
-    b.acquires(0, take=True)
-
-    assert b.bodies() == ["x", "y"]
-    assert min(r.slot for r in b.asked if isinstance(r, fx.GetSlot)) == 22
 
 
 # Reading ahead.
@@ -482,46 +270,6 @@ def test_at_most_sixteen_slots_are_read_ahead_and_more_with_each_that_was_found(
     assert b.bodies() == list(range(60))
 
 
-def test_replies_in_any_order_are_folded_in_the_order_of_slots(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit(*range(30))
-    recovery = b.recovery()
-    pending = recovery.acquire(lambda *_: True)
-    facts: list[fx.Effect] = []
-    while pending:
-        last = pending.pop()  # the newest request is always answered first
-        if isinstance(last, fx.Request):
-            pending += recovery.answered(last.id, b.store.answer(last))
-        else:
-            facts.append(last)
-
-    assert b.bodies() == list(range(30))
-    assert facts == [fx.Acquired(0, 2), fx.Sealed(0, "a1", 31, Claim("a", "a1", 1))]
-
-
-def test_a_slot_read_ahead_beyond_a_release_changes_nothing_when_it_comes(a: Node, b: Node) -> None:
-    a.acquires(0, 1)
-    a.commit("x", "y")
-    a.group({0: Release("b")})
-    a.commit("z", partition=1)
-    recovery = b.recovery()
-    pending: list[fx.Effect] = list(recovery.follow())
-    facts: list[fx.Effect] = []
-    later: list[fx.Request] = []
-    while pending:
-        effect = pending.pop(0)
-        if not isinstance(effect, fx.Request):
-            facts.append(effect)
-        elif isinstance(effect, fx.GetSlot) and effect.slot > 3:
-            later.append(effect)
-        else:
-            pending += recovery.answered(effect.id, b.store.answer(effect))
-
-    assert later
-    assert len(facts) == 1
-    assert [recovery.answered(look.id, b.store.answer(look)) for look in later] == [[]] * len(later)
-
-
 def test_a_slot_that_cannot_be_read_does_not_matter_behind_the_end(a: Node, b: Node) -> None:
     a.acquires(0, 1)
     a.commit("x")
@@ -530,19 +278,6 @@ def test_a_slot_that_cannot_be_read_does_not_matter_behind_the_end(a: Node, b: N
     a.store.unreadable["a1", 3] = a.store.unreadable["a1", 4] = "a flipped bit"
 
     assert b.acquire() == [fx.Acquired(0, 2)]
-
-
-def test_a_slot_that_was_won_between_two_looks_is_read(a: Node, b: Node) -> None:
-    a.acquires(0)
-    recovery = b.recovery()
-    hole, rest = b.until(recovery, recovery.acquire(lambda *_: False), fx.GetSlot)
-    effects = recovery.answered(hole.id, b.store.answer(hole))
-    a.commit("x", "y")
-
-    facts = b.run(recovery, [*effects, *rest])
-
-    assert facts == [fx.NotAcquired(0, 1, Claim("a", "a1", 1), Slot(1, 2))]
-    assert b.bodies() == ["x", "y"]
 
 
 def test_lists_that_did_not_help_are_made_again_after_ever_longer_pauses(a: Node, b: Node) -> None:
@@ -566,19 +301,6 @@ def test_lists_that_did_not_help_are_made_again_after_ever_longer_pauses(a: Node
 
 
 # Claims.
-
-
-def test_a_claim_whose_reply_was_lost_is_known_for_ours_and_adopted(a: Node) -> None:
-    recovery = a.recovery()
-    claim, _ = a.until(recovery, recovery.acquire(lambda *_: False), fx.PutClaim)
-    a.store.answer(claim)
-
-    again = only(recovery.answered(claim.id, StoreAnswer.FAILED), fx.PutClaim)
-    facts = a.run(recovery, [again])
-
-    assert (again.claim, again.epoch, again.attempt) == (claim.claim, 1, 1)
-    assert facts == [fx.Acquired(0, 1)]
-    assert a.store.claims == {(0, 1): claim.claim}
 
 
 def test_a_claim_that_is_refused_is_given_up_and_the_next_try_may_win(a: Node) -> None:
@@ -605,41 +327,6 @@ def test_a_claim_that_is_not_known_is_pursued_and_nothing_can_drop_it(a: Node) -
     assert a.run(recovery, [again]) == [fx.Acquired(0, 1)]
 
 
-def test_the_loser_of_a_claim_learns_who_won_and_goes_on_with_what_it_has_read(
-    a: Node, b: Node, c: Node
-) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.group({0: Release("")})
-    recovery = b.recovery()
-    claim, rest = b.until(recovery, recovery.acquire(lambda *_: False), fx.PutClaim)
-    c.acquires(0)
-    c.commit("y")
-    b.asked.clear()
-
-    facts = b.run(recovery, [claim, *rest])
-
-    assert facts == [fx.NotAcquired(0, 2, Claim("c", "c1", 1), Slot(2, 1))]
-    assert b.bodies() == ["x", "y"]
-    assert {r.journal for r in b.asked if isinstance(r, fx.GetSlot)} == {"c1"}
-
-
-def test_a_claim_names_the_slot_of_the_group_under_way_and_not_the_free_one_behind(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0)
-    a.commit("x")
-    put = only(a.journal.commit({0: "y"}), fx.PutSlot)
-    a.acquires(1)
-
-    assert a.store.claims[1, 1] == Claim("a", "a1", 2)
-    # A seal lands on that group. A recovery that began behind it would never meet it.
-    b.acquires(0, take=True)
-    assert b.store.slots["a1", 2] == Seal("b")
-    assert a.store.answer(put) is StoreAnswer.TAKEN
-    assert b.acquire(1, take=False) == [fx.Acquired(1, 2)]
-
-
 def test_a_claim_names_the_checkpoint_on_which_the_state_was_built(a: Node, b: Node) -> None:
     a.acquires(0)
     a.commit("x")
@@ -648,47 +335,6 @@ def test_a_claim_names_the_checkpoint_on_which_the_state_was_built(a: Node, b: N
     b.acquires(0, take=True)
 
     assert b.store.claims[0, 2] == Claim("b", "b1", 1, Slot(1, 1))
-
-
-def test_a_claim_that_won_in_a_journal_that_has_ended_meanwhile_is_followed_by_another(
-    a: Node, b: Node
-) -> None:
-    a.acquires(1)
-    recovery = a.recovery(0)
-    claim, _ = a.until(recovery, recovery.acquire(lambda *_: False), fx.PutClaim)
-    reply = a.store.answer(claim)
-    b.acquires(1, take=True)
-    a.run(a.journal, a.journal.read())
-    assert a.journal.name == "a2"
-
-    facts = a.run(recovery, recovery.answered(claim.id, reply))
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert a.store.claims[0, 2] == Claim("a", "a2", 1)
-
-
-def test_a_later_claim_that_the_second_list_shows_is_read_first(a: Node, b: Node, c: Node) -> None:
-    a.acquires(0)
-    a.group({0: Release("")})
-    recovery = b.recovery()
-    marks, rest = b.until(recovery, recovery.acquire(lambda *_: False), fx.ListJournal)
-    c.acquires(0)
-    c.commit("x")
-
-    facts = b.run(recovery, [marks, *rest])
-
-    assert facts == [fx.NotAcquired(0, 2, Claim("c", "c1", 1), Slot(2, 1))]
-    assert b.bodies() == ["x"]
-
-
-def test_a_list_that_fails_is_made_again(a: Node) -> None:
-    recovery = a.recovery()
-    first = only(recovery.acquire(lambda *_: False), fx.ListPartition)
-
-    again = only(recovery.answered(first.id, StoreAnswer.FAILED), fx.ListPartition)
-
-    assert (first.attempt, again.attempt) == (0, 1)
-    assert a.run(recovery, [again]) == [fx.Acquired(0, 1)]
 
 
 def test_each_request_of_a_recovery_is_repeated_until_it_is_answered(store: Store) -> None:
@@ -751,19 +397,6 @@ def test_a_claim_of_our_own_journal_that_we_do_not_hold_is_adopted_without_a_sea
     assert a.journal.held[0].uncovered == [1]
 
 
-def test_the_group_under_way_is_not_read_for_the_journal_applies_it(a: Node) -> None:
-    a.acquires(0, 1)
-    a.journal.leave(0)
-    put = only(a.journal.commit({1: "y"}), fx.PutSlot)
-    a.store.answer(put)
-
-    a.acquires(0)
-
-    assert 1 not in [r.slot for r in a.asked if isinstance(r, fx.GetSlot)]
-    assert a.journal.answered(put.id, StoreAnswer.WON) == [fx.Committed(1)]
-    assert a.bodies(1) == ["y"]
-
-
 def test_a_recovery_waits_for_what_a_former_attempt_still_has(a: Node) -> None:
     """It was given up, and its release is not known yet: two states must not be the partition."""
     a.acquires(0)
@@ -796,27 +429,6 @@ def a_round(node: Node, recovery: Recovery, look: fx.ListPartition) -> list[fx.E
     return queue
 
 
-def test_a_recovery_waits_for_a_partition_being_claimed_again_after_a_fence(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0, 1)
-    a.commit("x")
-    b.acquires(1, take=True)
-    look = only(a.journal.read(), fx.GetSlot)
-    [_, claim, _other] = a.journal.answered(look.id, a.store.answer(look))
-    recovery = a.recovery()
-    first, _ = a.until(recovery, recovery.acquire(lambda *_: False), fx.ListPartition)
-    effects = a_round(a, recovery, first)
-    assert (0, 2) not in a.store.claims
-
-    assert a.run(a.journal, [claim]) == [fx.Reclaimed(0, 2)]
-    a.group({0: Release("")})
-    facts = a.run(recovery, effects)
-
-    assert facts == [fx.Acquired(0, 3)]
-    assert a.bodies() == ["x"]
-
-
 def test_our_own_journal_is_followed_up_to_what_is_known(a: Node) -> None:
     a.acquires(0)
     a.commit("x")
@@ -828,23 +440,6 @@ def test_our_own_journal_is_followed_up_to_what_is_known(a: Node) -> None:
     assert 0 not in a.journal.held
 
 
-def test_a_hole_below_the_next_slot_of_our_own_journal_was_deleted(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x", "y")
-    a.group({0: Release("b")})
-    recovery = a.recovery()
-    look, rest = a.until(recovery, recovery.acquire(lambda *_: False), fx.GetSlot)
-    b.acquires(0)
-    b.checkpoint()
-    a.trim()
-    assert ("a1", 1) not in a.store.slots
-
-    facts = a.run(recovery, [look, *rest])
-
-    assert facts == [fx.NotAcquired(0, 2, Claim("b", "b1", 1), Slot(2, 0))]
-    assert a.bodies() == ["x", "y"]
-
-
 def test_a_lost_slot_of_our_own_journal_is_noticed(a: Node) -> None:
     a.acquires(0)
     a.commit("x", "y")
@@ -853,155 +448,6 @@ def test_a_lost_slot_of_our_own_journal_is_noticed(a: Node) -> None:
 
     assert a.acquire() == [fx.Damaged(0, fx.GoneRecord("a1", 1))]
     assert 0 not in a.journal.held
-
-
-def test_a_late_seal_in_the_place_of_a_lost_record_ends_nothing(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x", "y", "z")
-    lost = a.store.slots["a1", 2]
-    a.store.slots["a1", 2] = Seal("c")
-
-    stopped = b.acquire(take=True)
-    a.store.slots["a1", 2] = lost
-    b.acquires(0, take=True)
-
-    assert stopped == [fx.Damaged(0, fx.GoneRecord("a1", 2))]
-    assert b.bodies() == ["x", "y", "z"]
-
-
-def test_a_slot_that_was_won_after_it_was_looked_at_is_looked_at_again(a: Node) -> None:
-    a.acquires(0, 1)
-    a.commit("x")
-    a.journal.leave(0)
-    recovery = a.recovery()
-    look, rest = a.until(recovery, recovery.acquire(lambda *_: False), fx.GetSlot)
-    first = recovery.answered(look.id, a.store.answer(look))
-    a.commit("y", partition=1)  # in slot 2, where this journal ended
-
-    facts = a.run(recovery, [*first, *rest])
-
-    assert facts == [fx.Acquired(0, 1)]
-    assert a.bodies(0) == ["x"]
-
-
-# What is deleted while it is read.
-
-
-def test_a_record_that_is_deleted_before_it_is_read_is_in_a_newer_checkpoint(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0)
-    a.commit("x", "y")
-    recovery = b.recovery()
-    look, rest = b.until(recovery, recovery.acquire(lambda *_: True), fx.GetSlot)
-    a.checkpoint()
-    a.trim()
-
-    facts = b.run(recovery, [look, *rest])
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert b.bodies() == ["x", "y"]
-
-
-def test_a_checkpoint_that_was_replaced_while_it_was_fetched_is_looked_for_again(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    recovery = b.recovery()
-    fetch, rest = b.until(recovery, recovery.acquire(lambda *_: True), fx.GetCheckpoint)
-    a.commit("y")
-    a.checkpoint()
-
-    facts = b.run(recovery, [fetch, *rest])
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert b.bodies() == ["x", "y"]
-
-
-def test_a_mark_that_was_replaced_while_it_was_fetched_is_looked_for_again(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    a.trim()
-    recovery = b.recovery()
-    fetch, rest = b.until(recovery, recovery.acquire(lambda *_: True), fx.GetMark)
-    a.commit("y")
-    a.checkpoint()
-    a.trim()
-
-    facts = b.run(recovery, [fetch, *rest])
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert b.bodies() == ["x", "y"]
-
-
-def test_checkpoints_are_listed_again_after_the_marks_for_a_mark_says_that_they_are_there(
-    a: Node, b: Node
-) -> None:
-    """Put and covered between the first list and the marks: the first list does not show it."""
-    a.acquires(0)
-    a.commit("x")
-    recovery = b.recovery()
-    marks, rest = b.until(recovery, recovery.acquire(lambda *_: True), fx.ListJournal)
-    a.checkpoint()
-    a.trim()
-
-    facts = b.run(recovery, [marks, *rest])
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert b.bodies() == ["x"]
-
-
-def test_a_reader_overtaken_while_it_read_starts_over_from_the_newest_checkpoint(
-    a: Node, b: Node, c: Node
-) -> None:
-    a.acquires(0)
-    a.commit("x", "y")
-    recovery = b.recovery()
-    look, rest = b.until(recovery, recovery.acquire(lambda *_: True), fx.GetSlot)
-    c.acquires(0, take=True)
-    c.commit("z")
-    c.checkpoint()
-    c.sweep("a1")
-
-    facts = b.run(recovery, [look, *rest])
-
-    assert facts == [fx.Acquired(0, 3)]
-    assert b.bodies() == ["x", "y", "z"]
-
-
-def test_data_that_a_late_put_revived_is_not_folded_again(a: Node, b: Node) -> None:
-    a.acquires(0)
-    put = only(a.journal.commit({0: "x"}), fx.PutSlot)
-    a.run(a.journal, [put])
-    a.checkpoint()
-    a.trim()
-    a.store.answer(put)
-
-    b.acquires(0, take=True)
-
-    assert b.bodies() == ["x"]
-    assert a.store.slots["a1", 1] == put.record
-
-
-def test_a_copy_has_what_was_written_while_its_hole_was_looked_at(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    recovery = b.recovery()
-    hole, rest = b.until(recovery, recovery.follow(miss_nothing=True), fx.GetSlot)
-    replies = recovery.answered(hole.id, b.store.answer(hole))
-    a.commit("y")
-    a.checkpoint()
-    a.trim()
-
-    (fact,) = b.run(recovery, [*replies, *rest])
-
-    assert isinstance(fact, fx.Followed)
-    assert b.bodies() == ["x", "y"]
 
 
 # What is lost.
@@ -1051,62 +497,6 @@ def test_a_group_behind_a_seal_says_that_another_one_is_lost(
     assert b.acquire(take=True) == [fx.Damaged(0, fx.GoneRecord("a1", 2))]
 
 
-def about_to_look_behind_a_seal(a: Node, b: Node) -> tuple[Recovery, fx.GetSlot]:
-    """A recovery that has listed what is behind a seal in the place of a lost record."""
-    a.acquires(0)
-    a.commit("x", "y", "z")
-    a.store.slots["a1", 2] = Seal("late")
-    recovery = b.recovery()
-    marks, _ = b.until(recovery, recovery.acquire(lambda *_: True), fx.ListJournal)
-    effects = recovery.answered(marks.id, b.store.answer(marks))
-    judge, _ = b.until(recovery, effects, fx.ListJournal)
-    assert not judge.marks_only
-    look = only(recovery.answered(judge.id, b.store.answer(judge)), fx.GetSlot)
-    assert look.slot == 3
-    return recovery, look
-
-
-def test_slots_deleted_behind_a_seal_are_not_a_sign_that_the_seal_is_true(a: Node, b: Node) -> None:
-    recovery, look = about_to_look_behind_a_seal(a, b)
-    a.checkpoint()
-    a.trim()
-
-    facts = b.run(recovery, [look])
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert b.bodies() == ["x", "y", "z"]
-    assert b.journal.ends == {"a1": 4}
-
-
-def test_slots_behind_a_seal_have_to_be_read_before_the_seal_is_judged(a: Node, b: Node) -> None:
-    recovery, look = about_to_look_behind_a_seal(a, b)
-
-    again = only(recovery.answered(look.id, StoreAnswer.FAILED), fx.GetSlot)
-    facts = recovery.answered(again.id, fx.Unreadable("a flipped bit"))
-
-    assert (again.slot, again.attempt) == (3, 1)
-    assert facts == [fx.Damaged(0, fx.Unreadable("a flipped bit"))]
-    assert b.journal.ends == {}
-
-
-def test_a_seal_is_not_judged_before_its_journal_is_listed(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    b.follow()
-    recovery = b.recovery()
-    seal, _ = b.until(recovery, recovery.acquire(lambda *_: True), fx.PutSlot)
-    a.store.slots["a1", 2] = Seal("c")
-    look = only(recovery.answered(seal.id, StoreAnswer.TAKEN), fx.GetSlot)
-    judge = only(recovery.answered(look.id, b.store.answer(look)), fx.ListJournal)
-
-    again = only(recovery.answered(judge.id, StoreAnswer.FAILED), fx.ListJournal)
-
-    assert (again.marks_only, again.attempt) == (False, 1)
-    assert b.journal.ends == {}
-    assert b.run(recovery, [again]) == [fx.Acquired(0, 2)]
-    assert b.journal.ends == {"a1": 2}
-
-
 def test_a_copying_reader_notices_a_lost_group_and_a_follower_stops_before_it(
     a: Node, b: Node, c: Node
 ) -> None:
@@ -1120,14 +510,6 @@ def test_a_copying_reader_notices_a_lost_group_and_a_follower_stops_before_it(
     assert followed == [fx.Followed(0, Slot(1, 1), 1, Claim("a", "a1", 1))]
     assert copied == [fx.Damaged(0, fx.GoneRecord("a1", 2))]
     assert c.bodies() == []
-
-
-def test_a_node_that_may_not_replace_the_owner_notices_a_lost_group_too(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x", "y", "z")
-    del a.store.slots["a1", 1]
-
-    assert b.acquire(take=False) == [fx.Damaged(0, fx.GoneRecord("a1", 1))]
 
 
 def test_a_record_that_is_lost_in_a_former_epoch_is_named(a: Node, b: Node, c: Node) -> None:
@@ -1162,49 +544,6 @@ def test_a_lost_seal_of_a_journal_whose_end_is_known_is_named(a: Node, b: Node) 
     assert b.acquire(1, take=True) == [fx.Damaged(1, fx.GoneRecord("a1", 1))]
 
 
-def test_a_hole_that_was_remembered_in_one_journal_says_nothing_of_the_next(
-    a: Node, b: Node, c: Node
-) -> None:
-    a.acquires(0, 1)
-    a.commit("x")
-    recovery = c.recovery()
-    look, rest = c.until(recovery, recovery.acquire(lambda *_: True), fx.ListJournal)
-    assert look.marks_only
-    hole, rest = c.until(recovery, [look, *rest], fx.GetSlot)
-    assert hole.slot == 1
-    a.commit("y")
-    # The first slot looked absent, and later ones are there: it is looked at again.
-    effects = recovery.answered(hole.id, StoreAnswer.ABSENT)
-    look_again, more = c.until(recovery, [*effects, *rest], fx.GetSlot)
-    assert look_again.slot == 1
-    a.group({0: Release("b")})
-    b.acquires(0)
-
-    facts = c.run(recovery, [look_again, *more])
-
-    # The journal of b ends at its slot 1, which is no loss.
-    assert facts == [fx.Acquired(0, 3)]
-    assert c.store.slots["b1", 1] == Seal("c")
-    assert c.bodies() == ["x", "y"]
-
-
-def test_a_checkpoint_that_a_claim_names_and_that_is_lost_is_noticed(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    b.acquires(0, take=True)
-    lost = a.store.checkpoints.pop((0, Slot(1, 1)))
-    c = Node("c", a.store)
-
-    stopped = c.acquire(take=True)
-    a.store.checkpoints[0, Slot(1, 1)] = lost
-
-    assert stopped == [fx.Damaged(0, fx.GoneCheckpoint(Slot(1, 1)))]
-    assert not {fx.PutSlot, fx.PutClaim} & set(c.kinds())
-    assert c.acquire(take=True) == [fx.Acquired(0, 3)]
-    assert c.bodies() == ["x"]
-
-
 def test_a_checkpoint_that_a_mark_names_and_that_is_lost_is_noticed(a: Node, b: Node) -> None:
     a.acquires(0)
     a.commit("x", "y")
@@ -1217,32 +556,6 @@ def test_a_checkpoint_that_a_mark_names_and_that_is_lost_is_noticed(a: Node, b: 
 
     assert followed == stopped == [fx.Damaged(0, fx.GoneCheckpoint(Slot(1, 2)))]
     assert b.bodies() == []
-
-
-def test_a_lost_checkpoint_is_missed_though_an_older_one_is_there(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    a.commit("y")
-    a.checkpoint(keeps=(Slot(1, 1),))
-    a.trim()
-    del a.store.checkpoints[0, Slot(1, 2)]
-
-    assert b.acquire(take=True) == [fx.Damaged(0, fx.GoneCheckpoint(Slot(1, 2)))]
-
-
-def test_a_newer_checkpoint_than_the_one_that_is_named_will_do(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    a.trim()
-    a.commit("y")
-    a.checkpoint()
-
-    b.acquires(0, take=True)
-
-    assert a.store.checkpoints_of(0) == [Slot(1, 2)]
-    assert b.bodies() == ["x", "y"]
 
 
 def test_a_follower_that_has_folded_all_of_a_lost_checkpoint_goes_on(a: Node, b: Node) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.effects import StoreAnswer
-from ringpop_py.state.journal.records import Mark, Release, Seal, Slot
+from ringpop_py.state.journal.records import Mark, Slot
 from ringpop_py.state.journal.sweep import Sweep
 from tests.state.journal.journals import Node, Store, group, only
 
@@ -30,33 +30,6 @@ def test_slots_that_later_owners_have_covered_are_marked_and_then_deleted(a: Nod
     assert b.store.marks == {("a1", 3): Mark({0: Slot(2, 0), 1: Slot(2, 0)})}
 
 
-def test_the_seal_that_ended_a_journal_stays(a: Node, b: Node) -> None:
-    """A put of its paused owner has to collide with it."""
-    a.acquires(0)
-    a.commit("x")
-    b.acquires(0, take=True)
-    b.checkpoint()
-
-    b.sweep("a1")
-    b.sweep("a1")
-
-    assert {slot: b.store.slots["a1", slot] for slot in b.store.slots_of("a1")} == {2: Seal("b")}
-
-
-def test_it_stops_before_the_first_slot_with_something_uncovered(a: Node, b: Node) -> None:
-    a.acquires(0, 1)
-    a.commit("x")
-    a.group({0: "y", 1: "z"})
-    a.commit("w")
-    b.acquires(0, take=True)
-    b.checkpoint(0)
-
-    facts = b.sweep("a1")
-
-    assert facts == [fx.Trimmed("a1", 2, failed=False)]
-    assert b.store.slots_of("a1") == [2, 3, 4]
-
-
 @pytest.mark.parametrize(
     ("checkpoint", "covered"),
     [
@@ -73,21 +46,6 @@ def test_an_entry_is_covered_by_a_checkpoint_at_its_slot_or_beyond(
     store.slots["old", 1] = group((0, 1, "x"))
     if checkpoint is not None:
         store.checkpoints[0, checkpoint] = ("x",)
-
-    a.sweep("old")
-
-    assert store.slots_of("old") == ([] if covered else [1])
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "covered"),
-    [(Slot(1, 1), False), (Slot(1, 9), False), (Slot(2, 0), True), (Slot(3, 0), True)],
-)
-def test_a_release_is_covered_by_a_checkpoint_of_a_later_epoch_alone(
-    store: Store, a: Node, checkpoint: Slot, *, covered: bool
-) -> None:
-    store.slots["old", 1] = group((0, 1, Release("b")))
-    store.checkpoints[0, checkpoint] = ("x",)
 
     a.sweep("old")
 
