@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     Faulty = Callable[[], object]
     Place = Callable[[Ringpop, Ringpop, Faulty], Awaitable[Exception | None]]
 
+pytestmark = pytest.mark.virtual_time
+
 
 class _Ends(BaseException):
     pass
@@ -283,9 +285,8 @@ def _silent(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("what", [*RETURNED, *RAISED])
 @pytest.mark.parametrize("where", PLACES)
 async def test_a_wrong_result_or_an_error_of_an_application_fails_that_call_alone(
-    where: str, what: str, autojump_clock: trio.testing.MockClock
+    where: str, what: str
 ) -> None:
-    del autojump_clock
     async with _two() as (one, other):
         error = await PLACES[where](one, other, (RETURNED | RAISED)[what])
 
@@ -304,9 +305,8 @@ async def test_a_wrong_result_or_an_error_of_an_application_fails_that_call_alon
 @pytest.mark.parametrize("what", RETURNED)
 @pytest.mark.parametrize("where", PASSED)
 async def test_a_wrong_argument_of_an_application_is_refused_with_an_error_of_ours(
-    where: str, what: str, autojump_clock: trio.testing.MockClock
+    where: str, what: str
 ) -> None:
-    del autojump_clock
     async with _two() as (one, other):
         error = await PASSED[where](one, other, RETURNED[what])
 
@@ -318,9 +318,8 @@ async def test_a_wrong_argument_of_an_application_is_refused_with_an_error_of_ou
 
 @pytest.mark.parametrize("what", [*RETURNED, *RAISED, "too much for one key"])
 async def test_a_merge_rule_that_fails_stops_no_merge_and_the_log_names_it_and_its_keyspace(
-    what: str, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+    what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    del autojump_clock
     caplog.set_level(logging.WARNING, NAME)
     faulty = (RETURNED | RAISED).get(what, lambda: "x" * VALUE_BYTES_MAX)
     store = MemoryStore()
@@ -359,9 +358,8 @@ async def test_a_merge_rule_that_fails_stops_no_merge_and_the_log_names_it_and_i
 @pytest.mark.parametrize("mode", ["durable", "memory"])
 @pytest.mark.parametrize("what", RAISED)
 async def test_a_loop_over_rescale_events_that_fails_or_never_begins_stops_no_other_one(
-    what: str, mode: Mode, autojump_clock: trio.testing.MockClock
+    what: str, mode: Mode
 ) -> None:
-    del autojump_clock
     store = MemoryStore()
     async with a_cluster({"a": store, "b": store}) as cluster, trio.open_nursery() as nursery:
         (node,) = await cluster.start("a")
@@ -414,10 +412,7 @@ async def _holds(keyspace: Keyspace, values: dict[str, object]) -> None:
             await trio.sleep(0.05)
 
 
-async def test_a_reply_that_is_too_large_is_refused_at_the_own_key_as_well(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
+async def test_a_reply_that_is_too_large_is_refused_at_the_own_key_as_well() -> None:
     async with _two() as (one, other):
         one.handler("/huge")(lambda _call: bytes(1 << 28))
         for caller in (one, other):
@@ -428,9 +423,8 @@ async def test_a_reply_that_is_too_large_is_refused_at_the_own_key_as_well(
 
 @pytest.mark.parametrize("error", [ValueError("too late"), SystemExit(3), _Ends()])
 async def test_a_task_of_a_handler_that_fails_as_its_call_is_cancelled_ends_no_node(
-    error: BaseException, autojump_clock: trio.testing.MockClock
+    error: BaseException,
 ) -> None:
-    del autojump_clock
     cleaned_up: list[BaseException] = []
 
     async def fail_at_end() -> None:

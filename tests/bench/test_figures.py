@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -21,7 +20,6 @@ from tests.bench.figures import (
     git,
     rows_of,
 )
-from tests.bench.report import Row, print_json, print_table
 from tests.test_layers import BARE_NODE, modules_loaded_by
 
 if TYPE_CHECKING:
@@ -104,26 +102,6 @@ def test_all_that_a_node_loads_is_measured_by_its_start() -> None:
     assert [name for name in files if not f"{name}.py".startswith(MEASURES["start"])] == []
 
 
-def test_a_row_without_a_commit_is_seen() -> None:
-    text = """## Calls: `bin/bench rpc`
-
-| callers | ours | at |
-|---|---|---|
-| 1 | 9,812 | `2278ea4` |
-| 16 | 54,326 | |
-
-| callers | ours |
-|---|---|
-| 64 | 77,776 |
-"""
-
-    assert [tuple(row) for row in rows_of(text)] == [
-        (5, "rpc", "1", "2278ea4"),
-        (6, "rpc", "16", ""),
-        (10, "rpc", "64", ""),
-    ]
-
-
 def test_a_tree_with_uncommitted_changes_of_the_product_is_dirty(repository: Repository) -> None:
     commit = repository.commit("two")
     clean = commit_of(repository.root)
@@ -132,14 +110,6 @@ def test_a_tree_with_uncommitted_changes_of_the_product_is_dirty(repository: Rep
     repository.file.write_text("three")
 
     assert (clean, still_clean, commit_of(repository.root)) == (commit, commit, f"{commit}-dirty")
-
-
-def test_outside_of_git_the_commit_is_unknown(tmp_path: Path) -> None:
-    assert commit_of(tmp_path) == UNKNOWN
-
-
-def test_a_folder_of_another_repository_has_no_commit_of_its_own(repository: Repository) -> None:
-    assert commit_of(repository.file.parent) == UNKNOWN
 
 
 def test_a_row_is_stale_when_what_it_measures_has_changed_since(repository: Repository) -> None:
@@ -153,15 +123,3 @@ def test_a_row_is_stale_when_what_it_measures_has_changed_since(repository: Repo
     assert since(changed, "ringpop_py/member/ring/hashring.py") == []
     assert since(measured, "ringpop_py/net/wire") == []
     assert since("0123456", "ringpop_py/member/ring/hashring.py") is None
-
-
-def test_the_commit_is_printed_with_each_row(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [Row("rpc.p50.1_caller", 95.0, "us")]
-
-    print_json(rows, "2278ea4-dirty")
-    print_table(rows, "2278ea4-dirty")
-
-    said, header, row = capsys.readouterr().out.splitlines()
-    assert json.loads(said)["at"] == "2278ea4-dirty"
-    assert header.split()[-1] == "at"
-    assert row.split()[-1] == "2278ea4-dirty"

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.bench.__main__ import ending_in_order, main
-from tests.bench.converge import GOALS_S
-from tests.e2e.local_cluster import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,60 +42,30 @@ def test_arguments_that_cannot_be_measured_are_refused_before_anything_starts(
     assert said in last
 
 
-@pytest.fixture
-def _own_handler() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, before)
+@pytest.mark.parametrize(
+    ("benchmark", "package"), [("state", "keyspaces"), ("spark", "dataframes")]
+)
+def test_each_part_of_a_benchmark_has_its_function(benchmark: str, package: str) -> None:
+    if benchmark == "spark":
+        pytest.importorskip("pyspark")
+    for path in import_module(f"tests.bench.{benchmark}").PARTS.values():
+        module, _, function = path.partition(".")
+
+        assert callable(getattr(import_module(f"tests.bench.{package}.{module}"), function))
 
 
-@pytest.mark.usefixtures("_own_handler")
-def test_an_end_is_one_whatever_error_that_led_to() -> None:
+def test_an_end_is_one_whatever_error_it_led_to() -> None:
     def fail() -> None:
         try:
             signal.raise_signal(signal.SIGTERM)
         finally:
             raise TypeError  # as py4j does
 
-    with pytest.raises(SystemExit) as caught, ending_in_order():
-        fail()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as caught, ending_in_order():
+            fail()
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
     assert caught.value.code == 128 + signal.SIGTERM
-
-
-@pytest.mark.usefixtures("_own_handler")
-def test_an_error_that_no_signal_led_to_is_raised() -> None:
-    with pytest.raises(ZeroDivisionError), ending_in_order():
-        raise ZeroDivisionError
-
-
-@pytest.mark.e2e
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="tells children by /proc")
-def test_the_processes_of_a_benchmark_end_with_it() -> None:
-    command = [sys.executable, "-m", "tests.bench", "converge"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "sim")))}
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as bench:
-        wait_until(lambda: len(listening(bench.pid)) == min(GOALS_S), 60, "all nodes listen")
-        started = listening(bench.pid)
-
-        bench.send_signal(signal.SIGTERM)
-        code = bench.wait(30)
-
-    left = [pid for pid in started if has_socket(pid)]
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert (code, left) == (128 + signal.SIGTERM, [])
-
-
-def listening(pid: int) -> list[int]:
-    """The children of *pid* that have a socket."""
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(child) for child in text.split() if has_socket(int(child))]
-
-
-def has_socket(pid: int) -> bool:
-    with suppress(OSError):  # it has ended, or is about to
-        return any("socket" in str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir())
-    return False

@@ -100,13 +100,6 @@ def test_wait_for_converged(cluster: LocalCluster) -> None:
     assert "3 members are alive, not 4" in late.stderr
 
 
-def test_leave_and_join(cluster: LocalCluster) -> None:
-    assert ctl(cluster, "leave").returncode == 0
-    wait_until(lambda: cluster[1].statuses()[cluster[0].name] == "leave", 20, "leave")
-    assert ctl(cluster, "join").returncode == 0
-    wait_until(lambda: cluster[1].statuses()[cluster[0].name] == "alive", 20, "back")
-
-
 def test_drain_and_undrain(cluster: LocalCluster) -> None:
     name = cluster[0].name
     drained = ctl(cluster, "drain")
@@ -243,21 +236,6 @@ def test_events_are_followed_until_ctrl_c(cluster: LocalCluster) -> None:
     assert code == 130
 
 
-def test_events_that_are_followed_end_quietly_when_their_reader_goes(cluster: LocalCluster) -> None:
-    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopctl", "--peer", cluster[0].name]
-    with subprocess.Popen(
-        [*command, "events", "-f"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as following:
-        assert following.stdout is not None
-        assert following.stderr is not None
-        following.stdout.readline()
-        following.stdout.close()
-        assert ctl(cluster, "leave", node=1).returncode == 0  # which it would print
-
-        assert following.stderr.read() == b""
-        assert following.wait(10) == 141
-
-
 def test_a_key_that_is_too_long_is_refused_by_the_node(cluster: LocalCluster) -> None:
     done = ctl(cluster, "lookup", "k" * 70_000)
 
@@ -279,10 +257,6 @@ def test_errors_are_json_where_json_is_asked_for(cluster: LocalCluster) -> None:
     }
     assert json.loads(away.stderr)["exit_code"] == away.returncode == 4
     assert (said_no.stdout, away.stdout) == ("", "")
-
-
-def test_reap_counts(cluster: LocalCluster) -> None:
-    assert ctl_json(cluster, "reap") == {"status": "ok", "reaped": 0}
 
 
 def test_a_node_that_is_not_there_is_exit_code_4() -> None:
@@ -315,22 +289,6 @@ def test_a_server_that_is_no_ringpopd_is_exit_code_4() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--peer", "nowhere", "members"),
-        ("frobnicate",),
-        (),
-        ("lookup",),
-        ("wait",),
-        ("damp",),
-        ("damp", "clear"),
-    ],
-)
-def test_wrong_usage_of_ringpopctl_is_exit_code_2(arguments: tuple[str, ...]) -> None:
-    assert run("ringpopctl", *arguments).returncode == 2
-
-
 def test_wrong_flags_of_ringpopd_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_text('["127.0.0.1"]')
@@ -350,76 +308,6 @@ def test_wrong_flags_of_ringpopd_are_one_line_and_exit_code_2(tmp_path: Path) ->
         assert done.returncode == 2, done.stderr
         assert message in done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr
-
-
-def run_app(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """A node whose application is the module of this *text*."""
-    (folder / "hello.py").write_text(text)
-    app = ("--app", "hello:create")
-    return subprocess.run(
-        [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "--listen", "127.0.0.1:0", *app],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "said"),
-    [
-        ("\ndef create(ringpop)\n", 2, "SyntaxError: expected ':'"),
-        ("import os\n\nos.environ['NOT_THERE']\n", 3, "KeyError: 'NOT_THERE'"),
-        ("raise ValueError('two\\nlines')\n", 1, "ValueError: two lines"),
-        ("import not_there\n", 1, "ModuleNotFoundError: No module named 'not_there'"),
-    ],
-)
-def test_an_application_that_cannot_be_imported_is_one_line_and_exit_code_2(
-    tmp_path: Path, text: str, line: int, said: str
-) -> None:
-    done = run_app(tmp_path, text)
-
-    place = f"{tmp_path / 'hello.py'}:{line}"
-    assert done.stderr == f"ringpopd: --app hello:create: cannot import hello: {said} ({place})\n"
-    assert done.returncode == 2
-
-
-@pytest.mark.parametrize("prefix", ["", "async "])
-def test_an_application_that_fails_at_its_start_ends_the_node_with_1_and_says_where(
-    tmp_path: Path, prefix: str
-) -> None:
-    done = run_app(tmp_path, f"{prefix}def create(ringpop):\n    raise ValueError('no database')\n")
-
-    last = done.stderr.splitlines()[-1]
-    assert last == "ringpopd: --app hello:create: ValueError: no database"
-    assert 'hello.py", line 2, in create' in done.stderr  # the log has all
-    assert done.returncode == 1
-
-
-def test_a_bug_in_the_member_itself_ends_the_process_with_1_and_says_so(tmp_path: Path) -> None:
-    text = "def create(ringpop):\n    ringpop.driver.submit(lambda now: 1 / 0)\n"
-
-    done = run_app(tmp_path, text)
-
-    last = done.stderr.splitlines()[-1]
-    assert last == "ringpopd: the node failed: ZeroDivisionError: division by zero"
-    assert "Traceback" in done.stderr  # the log has all
-    assert done.returncode == 1
-
-
-def test_an_application_that_wants_what_the_node_has_not_is_one_line_and_exit_code_2(
-    tmp_path: Path,
-) -> None:
-    text = "async def create(ringpop):\n    await ringpop.open_keyspace('x', partitions=1)\n"
-
-    done = run_app(tmp_path, text)
-
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("ringpopd: --app hello:create: this node has no store")
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 2
 
 
 def test_a_port_in_use_is_one_line_and_exit_code_2(cluster: LocalCluster) -> None:

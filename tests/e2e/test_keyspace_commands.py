@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -156,19 +155,6 @@ def test_partitions_that_wait_for_members_are_an_exit_code(cluster: LocalCluster
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("--partitions", "0"), ("--mode", "paper"), ("--strategy", "luck")],
-)
-def test_a_keyspace_that_cannot_be_created_is_refused_in_one_line(
-    cluster: LocalCluster, arguments: tuple[str, ...]
-) -> None:
-    done = ctl(cluster, "keyspace", "create", "bad", *arguments)
-
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
     ("store", "message"),
     [
         ("ftp://x", "there is no 'ftp' among the stores"),
@@ -237,14 +223,3 @@ def test_a_node_that_cannot_write_does_not_join_and_takes_no_partitions(
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert f"the store '{store}' cannot be used: " in done.stderr
     assert len(members) == 1
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-
-    done = run(
-        "ringpopd", "--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"), "--create-store"
-    )
-
-    assert (done.returncode, "Permission denied" in done.stderr) == (2, True)

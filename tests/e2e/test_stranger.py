@@ -195,23 +195,6 @@ def test_a_ping_is_answered_with_what_the_node_knows(node: LocalNode) -> None:
     assert no_checksum["changes"][0]["address"] == node.name
 
 
-def test_a_ping_of_another_application_is_an_application_error(node: LocalNode) -> None:
-    ping = {"source": "127.0.0.1:1", "changes": [], "checksum": 1, "app": "other"}
-    with Stranger(node) as stranger:
-        head, arg3 = stranger.call("/protocol/ping", json.dumps(ping).encode())
-
-    assert head[1] == 1
-    assert set(json.loads(arg3)) == {"type", "message"}
-
-
-def test_an_unknown_endpoint_is_a_bad_request(node: LocalNode) -> None:
-    with Stranger(node) as stranger:
-        stranger.send(0x03, 2, stranger.request("/no/such", b""))
-        kind, frame_id, payload = stranger.receive()
-
-    assert (kind, frame_id, payload[0]) == (0xFF, 2, 0x06)
-
-
 @pytest.mark.parametrize(
     ("endpoint", "expected"),
     [
@@ -228,17 +211,6 @@ def test_the_small_endpoints_answer_as_ringpops_do(
 ) -> None:
     with Stranger(node) as stranger:
         assert stranger.json(endpoint) == expected
-
-
-def test_settings_are_told_and_the_live_ones_may_be_set(node: LocalNode) -> None:
-    with Stranger(node) as stranger:
-        assert stranger.json("/admin/config/get", ["ping_req_size"]) == {"ping_req_size": 3}
-        assert stranger.json("/admin/config/set", {"ping_req_size": 4}) == {"status": "ok"}
-        assert stranger.json("/admin/config/get", ["ping_req_size"]) == {"ping_req_size": 4}
-        head, arg3 = stranger.call("/admin/config/set", b'{"suspect_s": 1}')
-
-    assert head[1] == 1
-    assert "cannot be set" in json.loads(arg3)["message"]
 
 
 def test_a_member_that_left_still_answers_and_says_just_that(tmp_path: Path) -> None:
