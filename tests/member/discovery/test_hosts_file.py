@@ -40,13 +40,6 @@ def test_an_empty_file_is_an_empty_list(tmp_path: Path, text: str) -> None:
     assert read_hosts_file(str(file)) == ()
 
 
-def test_lines_may_hold_ipv6(tmp_path: Path) -> None:
-    file = tmp_path / "hosts"
-    file.write_text("[::1]:3000\n")
-
-    assert read_hosts_file(str(file)) == (Address("::1", 3000),)
-
-
 @pytest.mark.parametrize(
     ("text", "place"),
     [

@@ -19,12 +19,6 @@ def test_each_replica_has_its_name_at_the_headless_service() -> None:
     ]
 
 
-def test_the_names_read_back_as_addresses() -> None:
-    hosts = statefulset_hosts("volley", "streams", 2, 3000)
-
-    assert tuple(Address.parse(str(host)) for host in hosts) == hosts
-
-
 def test_a_statefulset_stands_for_its_hosts_and_an_address_for_itself() -> None:
     assert parse_hosts("statefulset://volley.streams:3000?replicas=2") == statefulset_hosts(
         "volley", "streams", 2, 3000

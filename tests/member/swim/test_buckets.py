@@ -9,7 +9,7 @@ import pytest
 from ringpop_py.base.address import Address
 from ringpop_py.base.dialect import NATIVE
 from ringpop_py.base.values.declared import replace
-from ringpop_py.member.swim.buckets import BITS_MAX, Buckets, bits_for
+from ringpop_py.member.swim.buckets import Buckets, bits_for
 from ringpop_py.member.swim.member import Member, Status
 from ringpop_py.member.swim.memberlist import MemberList
 
@@ -33,10 +33,6 @@ def buckets_of(rows: list[Member], bits: int) -> Buckets:
 )
 def test_a_bucket_holds_a_few_dozen_members(members: int, bits: int) -> None:
     assert bits_for(members) == bits
-
-
-def test_there_are_never_more_buckets_than_a_message_can_name() -> None:
-    assert bits_for(1 << 40) == BITS_MAX
 
 
 @pytest.mark.parametrize("bits", [0, 1, 7, 12])

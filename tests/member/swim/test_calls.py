@@ -11,7 +11,7 @@ from ringpop_py.member.swim.calls import Calls
 from ringpop_py.member.swim.core import Core
 from ringpop_py.member.swim.effects import CallPeer
 from ringpop_py.member.swim.member import Member
-from ringpop_py.member.swim.messages import Failure, Ping
+from ringpop_py.member.swim.messages import Ping
 from ringpop_py.member.swim.waits import CallDue, ExchangePing
 
 US, PEER = Address("10.0.0.1", 3000), Address("10.0.0.2", 3000)
@@ -62,8 +62,3 @@ def test_a_call_that_nobody_ends_is_due_by_its_own_time() -> None:
 
     assert asking.core.timers.take(1_499_999) is None
     assert asking.core.timers.take(1_500_000) == CallDue(1)
-
-
-def test_a_failure_reads_as_its_reason_and_what_is_known_of_it() -> None:
-    assert str(Failure("timeout")) == "timeout"
-    assert str(Failure("refused", "nobody listens")) == "refused: nobody listens"

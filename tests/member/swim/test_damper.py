@@ -22,7 +22,6 @@ from ringpop_py.member.swim.messages import (
     DampAck,
     DampReq,
     Failed,
-    Join,
     JoinAck,
     MemberChange,
     Ping,
@@ -31,12 +30,9 @@ from ringpop_py.member.swim.node import Node
 from ringpop_py.member.swim.scores import Scores, is_flap
 from ringpop_sim.world.network import address_of
 from ringpop_sim.world.world import WALL_MS
-from tests.member.swim.nodes import World, advance_to
+from tests.member.swim.nodes import advance_to
 
 SECOND_US = 1_000_000
-QUICK = GossipConfig(
-    ping_timeout_s=0.3, ping_req_timeout_s=0.6, suspect_s=1.0, damp_half_life_s=60.0
-)
 
 
 def row(
@@ -614,138 +610,3 @@ def test_an_evicted_member_leaves_nothing() -> None:
     assert node.members.get(A.name) is None
     assert len(node._damper._scores) == len(node._damper._scores._looks) == 0
     assert node._damper._scores.flappers == {}
-
-
-# Whole clusters.
-
-
-def restart(world: World, index: int, times: int, *, every_s: float = 1.5) -> None:
-    """Kill a process and start it again, over and over."""
-    for _ in range(times):
-        world.crash(index)
-        world.run(every_s / 2)
-        world.start(index, [(index + 1) % len(world.sim.at)])
-        world.run(every_s / 2)
-        check_rings(world)
-
-
-def check_rings(world: World) -> None:
-    """Nodes of equal checksum have equal rings, and no node leaves out more than it may."""
-    rings: dict[int, list[str]] = {}
-    for node in world.nodes:
-        ring = in_ring(node)
-        assert rings.setdefault(node.members.checksum, ring) == ring
-        serving = [m for m in node.members if m.status.reachable]
-        assert len(serving) - len(ring) <= max(1, len(serving) // 10)
-
-
-def damped_everywhere(world: World, index: int) -> bool:
-    rows = [node.members.get(f"n{index}") for node in world.nodes]
-    return all(member is not None and member.damped for member in rows)
-
-
-def in_every_ring(world: World, index: int) -> bool:
-    return all(f"n{index}" in in_ring(node) for node in world.nodes)
-
-
-def in_no_ring(world: World, index: int) -> bool:
-    return not any(f"n{index}" in in_ring(node) for node in world.nodes)
-
-
-def flapping_world(seed: int) -> World:
-    """Eight nodes, of which the last is damped."""
-    world = World(seed=seed, config=QUICK)
-    world.start_cluster(8)
-    restart(world, 7, 8)
-    world.run_until(lambda: damped_everywhere(world, 7), within_s=15)
-    return world
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_flapping_member_leaves_every_ring_its_own_too_and_comes_back(seed: int) -> None:
-    world = flapping_world(seed)
-    out = in_no_ring(world, 7)
-    pinged = world.calls(7, Ping)
-
-    world.run_until(world.converged, within_s=10)
-    check_rings(world)
-    took_s = world.run_until(lambda: in_every_ring(world, 7), within_s=130)
-
-    assert out
-    assert pinged  # who is damped goes on gossiping
-    assert took_s >= 40
-    check_rings(world)
-
-
-def test_a_restart_does_not_bring_it_back() -> None:
-    world = flapping_world(0)
-
-    world.crash(7)
-    world.run(5)
-    world.start(7, [0])
-    world.run_until(world.converged, within_s=10)
-
-    assert damped_everywhere(world, 7)
-    assert in_no_ring(world, 7)
-
-
-def test_of_two_flapping_members_one_stays_in_the_ring_at_any_time() -> None:
-    world = World(seed=1, config=QUICK)
-    world.start_cluster(8)
-
-    for _ in range(10):
-        restart(world, 6, 1)
-        restart(world, 7, 1)
-    for _ in range(30):
-        world.run(0.5)
-        check_rings(world)
-
-    assert in_no_ring(world, 6) != in_no_ring(world, 7)
-
-
-def test_a_steady_cluster_damps_nobody_and_asks_nobody() -> None:
-    world = World(seed=2, config=QUICK)
-    world.start_cluster(8)
-
-    for index in (2, 3, 4):  # one restart each, as in an upgrade
-        restart(world, index, 1, every_s=4)
-    world.run(10)
-
-    assert not any(damped_everywhere(world, index) for index in range(8))
-    assert all(world.calls(index, DampReq) == [] for index in range(8))
-
-
-def test_an_operator_clears_a_verdict_for_the_whole_cluster() -> None:
-    world = flapping_world(1)
-
-    world.do(0, lambda node, now: node.clear_damping("n7", now))
-    took_s = world.run_until(lambda: in_every_ring(world, 7), within_s=5)
-    world.run(20)
-
-    assert took_s < 5
-    assert in_every_ring(world, 7)
-
-
-def test_a_joiner_learns_who_is_damped() -> None:
-    world = flapping_world(2)
-
-    late = world.start(8, [0])
-    world.run_until(world.converged, within_s=10)
-
-    assert "n7" not in in_ring(late)
-    assert world.calls(8, Join)
-
-
-def test_a_draining_member_leaves_every_ring_and_is_pinged_on() -> None:
-    world = World(seed=3, config=QUICK)
-    world.start_cluster(5)
-
-    world.do(4, lambda node, now: node.drain(now))
-    world.run_until(lambda: in_no_ring(world, 4), within_s=5)
-    world.run(5)
-    still_out = in_no_ring(world, 4)
-    world.do(4, lambda node, now: node.undrain(now))
-
-    world.run_until(lambda: in_every_ring(world, 4), within_s=5)
-    assert still_out
-    assert world.converged()

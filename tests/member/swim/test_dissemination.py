@@ -45,13 +45,6 @@ def test_a_change_rides_until_the_maximum_and_no_more() -> None:
     assert len(dissemination) == 0
 
 
-def test_looking_at_what_is_pending_counts_nothing() -> None:
-    dissemination = Dissemination(1)
-    dissemination.record(change("a"))
-
-    assert dissemination.pending() == dissemination.pending() == (change("a"),)
-
-
 def test_a_newer_change_about_a_member_replaces_the_older_and_starts_anew() -> None:
     dissemination = Dissemination(2)
     dissemination.record(change("a", 1))
@@ -102,19 +95,6 @@ def test_a_forgotten_change_no_longer_rides() -> None:
     dissemination.forget("unknown")
 
     assert dissemination.pending() == ()
-
-
-def test_of_too_many_changes_those_go_that_have_ridden_least() -> None:
-    dissemination = Dissemination(15, changes_max=2)
-    for name in "abc":
-        dissemination.record(change(name))
-
-    messages = []
-    for _ in range(4):
-        messages.append("".join(c.member.name for c in dissemination.pending()))
-        dissemination.count_sent(dissemination.pending())
-
-    assert messages == ["ab", "ca", "bc", "ab"]
 
 
 def test_a_change_that_comes_while_there_is_too_much_to_say_goes_first() -> None:

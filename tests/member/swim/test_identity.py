@@ -6,17 +6,14 @@ import itertools
 
 import pytest
 
-from ringpop_py.base.config.settings import PRESETS
 from ringpop_py.base.values.declared import replace
 from ringpop_py.member.swim.effects import JoinRejected, StrangerRefused
 from ringpop_py.member.swim.member import Member, Status
 from ringpop_py.member.swim.messages import Answered, Asked, JoinAck, Ping, Refusal
 from ringpop_py.member.swim.namesakes import Hearsay, Tenure, hearsay_of
 from ringpop_sim.world.network import address_of
-from tests.member.swim.nodes import World
 from tests.member.swim.test_node import answer_in, ask, calls_in, lone
 
-LAN = PRESETS["lan"]
 HERE, BEYOND = address_of(1), address_of(3)
 
 
@@ -93,65 +90,3 @@ def test_a_list_of_another_cluster_is_a_rejected_join() -> None:
     assert rejected.host == HERE
     assert not rejected.fatal
     assert "theirs" in rejected.reason
-
-
-# Many at once.
-
-
-def test_sixty_four_that_join_at_once_converge() -> None:
-    world = World(config=LAN)
-    world.start_cluster(3)
-
-    for index in range(3, 67):
-        world.start(index, range(3))
-
-    world.run_until(world.converged, within_s=5)
-
-
-@pytest.mark.parametrize("count", [2, 5, 20])
-def test_a_cluster_that_restarts_as_a_whole_converges(count: int) -> None:
-    world = World(config=LAN)
-    world.start_cluster(count)
-    world.run(10)
-    for index in range(count):
-        world.crash(index)
-    world.run(1)
-
-    for index in range(count):
-        world.start(index, range(count))
-
-    world.run_until(world.converged, within_s=5)
-
-
-@pytest.mark.parametrize("after_s", [0.0, 0.05, 3.0])
-def test_two_seeds_that_restart_together_and_list_only_each_other(after_s: float) -> None:
-    world = World(config=LAN)
-    world.start(0, [1])
-    world.start(1, [0])
-    for index in range(2, 6):
-        world.start(index, [0, 1])
-    world.run_until(world.converged, within_s=5)
-    world.run(5)
-    world.crash(0)
-    world.crash(1)
-
-    world.start(0, [1])
-    world.run(after_s)
-    world.start(1, [0])
-
-    world.run_until(world.converged, within_s=10)
-
-
-def test_two_seeds_alone_that_restart_together_find_the_others_that_gave_them_up() -> None:
-    world = World(config=LAN)
-    for index in range(6):
-        world.start(index, [0, 1])
-    world.run_until(world.converged, within_s=5)
-    world.crash(0, silently=True)
-    world.crash(1, silently=True)
-    world.run(60)
-
-    world.start(0, [1])
-    world.start(1, [0])
-
-    world.run_until(world.converged, within_s=10)

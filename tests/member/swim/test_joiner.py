@@ -67,14 +67,6 @@ def test_no_host_is_asked_again_before_all_have_been() -> None:
     assert len(rounds.next_group(set())) == 6
 
 
-def test_a_second_round_asks_for_what_is_missing() -> None:
-    rounds = rounds_over(remote(14))
-    for number, host in enumerate(rounds.next_group(set())):
-        rounds.done(host, answered=number < 2)
-
-    assert len(rounds.next_group(set())) == 2 * (3 - 2)
-
-
 @pytest.mark.parametrize(("hosts", "needed"), [(0, 0), (1, 1), (2, 2), (3, 3), (9, 3)])
 def test_enough_is_the_join_size_or_all_hosts(hosts: int, needed: int) -> None:
     rounds = rounds_over(remote(hosts))
@@ -103,16 +95,6 @@ def test_known_hosts_are_not_asked() -> None:
 
     assert rounds.next_group(set(remote(2))) == remote(3)[2:]
     assert rounds.silent(set(remote(2))) == remote(3)[2:]
-
-
-def test_answers_count_on_when_the_hosts_change() -> None:
-    rounds = rounds_over(remote(1))
-    rounds.done(rounds.next_group(set())[0], answered=True)
-
-    rounds.set_hosts(remote(2))
-
-    assert rounds.answered_count == 1
-    assert rounds.next_group(set()) == remote(2)[1:]
 
 
 def test_delays_double_up_to_their_maximum_each_within_its_own_range() -> None:

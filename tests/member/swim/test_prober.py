@@ -13,8 +13,6 @@ from ringpop_py.base.dialect import NATIVE, Dialect
 from ringpop_py.base.values.declared import replace
 from ringpop_py.member.swim.effects import (
     CallPeer,
-    HealthChanged,
-    Stalled,
     StatusChanged,
     SuspicionConfirmed,
 )
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.node import Node
 
 LAN = dataclasses.replace(PRESETS["lan"], quiet=False)
-SIZES = pytest.mark.parametrize("count", [3, 5, 10, 30])
+SIZES = pytest.mark.parametrize("count", [3, 30])
 
 
 def cluster(count: int, seed: int = 0) -> World:
@@ -64,29 +62,13 @@ def suspicions(world: World, subject: int) -> list[StatusChanged]:
 
 
 @SIZES
-@pytest.mark.parametrize("seed", range(3))
-def test_after_a_kill_everybody_has_given_the_victim_up_within_a_second(
-    count: int, seed: int
-) -> None:
-    world = cluster(count, seed)
+def test_after_a_kill_everybody_has_given_the_victim_up_within_a_second(count: int) -> None:
+    world = cluster(count)
 
     world.crash(1)
     took_s = world.run_until(world.all_see(1, Status.FAULTY), within_s=1)
 
     assert took_s >= LAN.evidence_s
-
-
-def test_of_two_nodes_the_one_that_is_left_makes_sure_by_a_second_ping() -> None:
-    world = cluster(2)
-
-    world.crash(1)
-    world.run_until(world.all_see(1, Status.FAULTY), within_s=1)
-
-    (suspicion,) = suspicions(world, 1)
-    assert suspicion.probe is not None
-    assert suspicion.probe.strong
-    assert suspicion.probe.helpers == ()
-    assert suspicion.probe.duration_us > LAN.period_s / 2
 
 
 @SIZES
@@ -120,38 +102,6 @@ def test_a_suspicion_tells_what_the_probe_found_and_its_end_who_accused() -> Non
     assert all(len(report.helpers) == LAN.ping_req_size for report in reports)
     assert ends
     assert all(end.accusers and end.waited_us >= 500_000 for end in ends)
-
-
-def test_a_process_that_is_stopped_gives_silence_and_never_evidence() -> None:
-    world = cluster(5)
-
-    world.sim.pause(world.sim.at[1])
-    world.run_until(world.all_see(1, Status.FAULTY), within_s=10)
-
-    reports = [s.probe for s in suspicions(world, 1) if s.probe is not None]
-    assert reports
-    assert not any(report.strong for report in reports)
-
-
-def test_a_firewall_that_refuses_one_node_costs_nobody_its_place() -> None:
-    world = cluster(5)
-
-    world.split([0], [1], one_way=True, refuse=True)
-    world.run(20)
-
-    assert len(world.calls(0, PingReq)) > 0
-    assert suspicions(world, 1) == []
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_process_that_starts_again_at_once_is_soon_alive_for_all(seed: int) -> None:
-    world = cluster(5, seed)
-
-    world.crash(1)
-    world.run(0.2)
-    world.start(1, range(5))
-
-    world.run_until(world.converged, within_s=2)
 
 
 def test_a_node_alone_with_its_verdict_does_not_wait_for_silent_helpers() -> None:
@@ -368,22 +318,6 @@ def test_probes_that_are_answered_heal() -> None:
     assert world.sim.at[0].node._core.health.score == 0
 
 
-def test_a_node_that_is_cut_off_from_all_takes_the_blame_and_not_the_others() -> None:
-    world = cluster(5)
-    world.split([0], range(1, 5))
-
-    world.run(LAN.suspect_s)
-
-    health = [e.score for _, e in world.effects(0, HealthChanged) if isinstance(e, HealthChanged)]
-    accused = {
-        e.member.name
-        for at, e in world.effects(0, StatusChanged)
-        if at > 2_000_000 and isinstance(e, StatusChanged) and e.member.status is Status.SUSPECT
-    }
-    assert max(health) >= 3
-    assert accused == set()
-
-
 @pytest.mark.parametrize("silently", [True, False])
 def test_the_only_survivor_does_not_hold_the_dead_for_alive(silently: bool) -> None:  # noqa: FBT001
     world = cluster(5)
@@ -400,27 +334,6 @@ def test_the_only_survivor_does_not_hold_the_dead_for_alive(silently: bool) -> N
 
 
 # Pauses.
-
-
-@pytest.mark.parametrize("count", [2, 5])
-@pytest.mark.parametrize("seed", range(5))
-def test_a_node_that_was_paused_accuses_nobody_for_it(count: int, seed: int) -> None:
-    world = cluster(count, seed)
-    known = len(world.calls(0, Ping))
-    world.run_until(lambda: len(world.calls(0, Ping)) > known, within_s=1)
-    ping = world.calls(0, Ping)[-1][1]
-
-    world.sim.pause(world.sim.at[0])
-    world.run(20)
-    # What carries the calls of the process has a clock of its own, and does not know of pauses.
-    world.sim.at[0].inbox.insert(0, Failed(ping.call_id, "timeout"))
-    world.sim.resume(world.sim.at[0])
-    world.run(10)
-
-    stalls = [effect for _, effect in world.effects(0, Stalled)]
-    assert len(stalls) == 1
-    assert [s for i in range(1, count) for s in suspicions(world, i)] == []
-    assert world.converged()
 
 
 def test_after_a_pause_a_suspicion_goes_on_where_it_stopped() -> None:
@@ -452,39 +365,6 @@ def test_a_helper_that_was_paused_does_not_nack_for_it() -> None:
     assert again.call_id > ping.call_id
 
 
-def test_a_node_with_nothing_to_tell_rests_between_its_probes() -> None:
-    world = World(config=dataclasses.replace(PRESETS["lan"], quiet_period_s=1.0))
-    world.start_cluster(5)
-    world.run(60)
-
-    began = world.now
-    world.run(30)
-
-    pings = [call for i in range(5) for call in world.calls(i, Ping) if call[0] > began]
-    assert 5 * 29 <= len(pings) <= 5 * 31
-
-
-def test_news_end_the_rest_of_all_at_once_and_all_rest_again() -> None:
-    world = World(config=dataclasses.replace(PRESETS["lan"], quiet_period_s=5.0))
-    nodes = world.start_cluster(10)
-    world.run(60)
-    labels = (("zone", "b"),)
-
-    world.do(3, lambda node, now: node.set_labels(labels, now))
-    took_s = world.run_until(
-        lambda: all(
-            (m := n.members.get(nodes[3].local.name)) and m.labels == labels for n in nodes
-        ),
-        within_s=5,
-    )
-    world.run(60)
-    began = world.now
-    world.run(50)
-
-    assert took_s < 1.5
-    assert len([at for at, _ in world.calls(0, Ping) if at > began]) in (9, 10, 11)
-
-
 def test_nodes_do_not_rest_while_a_member_is_in_doubt() -> None:
     world = World(config=dataclasses.replace(PRESETS["lan"], quiet_period_s=5.0))
     world.start_cluster(5)
@@ -498,25 +378,3 @@ def test_nodes_do_not_rest_while_a_member_is_in_doubt() -> None:
 
     assert suspected_s < 2 * 5 + 1.5
     assert all_know_s < 3 * 2.5
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_member_whose_address_a_newcomer_has_is_gone(seed: int) -> None:
-    world = cluster(5, seed)
-    gone = world.sim.at[3].node.local.name
-
-    world.crash(3)
-    world.start(3, range(5), name="newcomer")
-    took_s = world.run_until(
-        lambda: all(
-            (row := node.members.get(gone)) is None or row.status is Status.FAULTY
-            for node in world.nodes
-        ),
-        within_s=3,
-    )
-
-    assert took_s < 1.5
-    world.run(5)
-    assert all(
-        (row := n.members.get("newcomer")) and row.status is Status.ALIVE for n in world.nodes
-    )

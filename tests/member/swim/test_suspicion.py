@@ -72,16 +72,6 @@ def test_a_suspicion_of_a_process_elsewhere_starts_again() -> None:
     assert watched.expired == [(8, elsewhere)]
 
 
-def test_a_suspicion_of_a_higher_incarnation_starts_again() -> None:
-    watched = Watched()
-    watched.status.watch(member(Status.SUSPECT, 1), 0)
-
-    watched.status.watch(member(Status.SUSPECT, 2), 3)
-    watched.run(30)
-
-    assert watched.expired == [(8, member(Status.SUSPECT, 2))]
-
-
 def test_a_status_that_does_not_expire_cancels_the_timer() -> None:
     watched = Watched()
     for status in (Status.ALIVE, Status.LEAVE):
@@ -148,18 +138,6 @@ def test_a_factor_below_one_does_not_turn_the_span_around() -> None:
     span = span_for(GossipConfig(suspect_factor=0.5), 5)
 
     assert span.max_us == span.min_us
-
-
-def test_the_first_confirmations_shorten_a_suspicion_most() -> None:
-    span = Span(5_000_000, 30_000_000, 3)
-
-    lasts = [span.lasts_us(count) for count in range(5)]
-
-    assert lasts == [30_000_000, 17_500_000, 10_187_969, 5_000_000, 5_000_000]
-
-
-def test_where_nobody_can_confirm_the_shortest_time_counts() -> None:
-    assert Span(5, 30, 0).lasts_us(0) == 5
 
 
 def test_the_first_accuser_confirms_nothing_and_nobody_counts_twice() -> None:

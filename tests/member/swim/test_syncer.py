@@ -625,18 +625,6 @@ def test_a_joiner_whose_host_dies_gets_the_rest_of_another() -> None:
     assert len(joiner.members) == 2001
 
 
-def test_a_joiner_that_gets_no_more_than_a_part_is_ready_with_that() -> None:
-    world = world_of_many(2000)
-    joiner = world.start(3, range(3))
-    world.run_until(lambda: joiner.counts.delta_syncs == 1, within_s=1)
-
-    for index in range(3):
-        world.crash(index)
-    world.run_until(lambda: joiner.ready, within_s=2)
-
-    assert ROWS_MAX <= len(joiner.members) < 2000
-
-
 # At rest.
 
 
@@ -651,18 +639,3 @@ def test_a_cluster_at_rest_neither_syncs_nor_tells() -> None:
 
     assert [node.counts.delta_syncs for node in world.nodes] == before
     assert max(message_sizes(world)) < 100
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_change_that_most_have_missed_reaches_all_by_syncs(seed: int) -> None:
-    world = World(NATIVE, seed=seed)
-    nodes = world.start_cluster(20)
-    world.run(20)
-
-    nodes[0]._rows.merge(
-        [replace(nodes[7].local, incarnation=WALL_MS + 99_999)], world.now, told_by="x"
-    )
-    took_s = world.run_until(lambda: agree(world), within_s=10)
-
-    assert took_s < 10
-    assert sum(node.counts.full_syncs for node in nodes) == 0

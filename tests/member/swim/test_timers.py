@@ -32,15 +32,6 @@ def test_timers_are_due_in_order_and_cancelled_ones_never(plan: list[tuple[int, 
     assert timers.next_at is None
 
 
-def test_a_timer_that_is_not_due_stays() -> None:
-    timers = Timers()
-    timers.set(3, CallDue(1))
-    timers.set(7, CallDue(2))
-
-    assert all_due(timers, 5) == [CallDue(1)]
-    assert timers.next_at == 7
-
-
 def test_a_token_is_known_until_its_timer_is_over() -> None:
     timers = Timers()
     over = timers.set(1, CallDue(1))
