@@ -103,17 +103,6 @@ def checkout(tmp_path: Path) -> Checkout:
     return made
 
 
-def test_a_made_up_tool_leaves_the_systems_own_alone(checkout: Checkout, tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    own.write_text("the system's\n")
-    (checkout.tools / "linked").symlink_to(own)
-
-    checkout.tool("linked", "made up\n")
-
-    assert own.read_text() == "the system's\n"
-    assert (checkout.tools / "linked").read_text() == "made up\n"
-
-
 LAUNCHERS = sorted(path.name for path in (ROOT / "bin").iterdir())
 
 

@@ -8,7 +8,6 @@ import httpx
 import pytest
 
 from tests.e2e.entry.hosts import SERVERS, Hosts
-from tests.e2e.local_cluster import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,31 +61,3 @@ def test_a_head_has_the_length_of_what_a_get_brings(hosts: Hosts) -> None:
 def test_a_request_without_a_key_is_answered_here(hosts: Hosts) -> None:
     for node, app in zip(hosts.nodes, hosts.apps, strict=True):
         assert httpx.get(f"http://{app}/who").json() == node.name
-
-
-def test_a_request_too_long_to_be_forwarded_is_refused_with_the_reason(hosts: Hosts) -> None:
-    [key] = hosts.keys_of(1, 1)
-    reply = httpx.post(f"http://{hosts.apps[0]}/carts/{key}", content=b"x" * (2 << 20))
-    assert reply.status_code == 413
-    assert reply.json()["message"] == "what is forwarded has at most 1048576 bytes"
-    here = httpx.post(f"http://{hosts.apps[1]}/carts/{key}", content=b"x" * (2 << 20))
-    assert here.json()["bytes"] == 2 << 20
-
-
-def test_nobody_else_can_say_that_a_request_was_forwarded(hosts: Hosts) -> None:
-    [key] = hosts.keys_of(1, 1)
-    reply = httpx.get(
-        f"http://{hosts.apps[0]}/carts/{key}", headers={"Ringpop-Forwarded": "0" * 32}
-    )
-    assert reply.json()["host"] == hosts[1].name
-
-
-@pytest.mark.timeout(180)
-def test_while_the_daemon_is_away_its_host_answers_and_then_the_owner_does(hosts: Hosts) -> None:
-    [key] = hosts.keys_of(1, 1)
-    url = f"http://{hosts.apps[0]}/carts/{key}"
-    hosts[0].kill()
-    wait_until(lambda: httpx.get(url).json()["host"] == hosts[0].name, 10, "an answer from here")
-    hosts[0].start()
-    hosts.wait_converged()
-    wait_until(lambda: httpx.get(url).json()["host"] == hosts[1].name, 10, "the owner's answer")

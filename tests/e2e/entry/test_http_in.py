@@ -9,11 +9,10 @@ import httpx
 import pytest
 
 from tests.e2e.entry.hosts import Hosts
-from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
+from tests.e2e.local_cluster import free_addresses, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from ringpop_py.base.address import Address
 
@@ -96,19 +95,3 @@ def test_a_target_may_be_whole_as_clients_write_it_to_proxies(hosts: Doors) -> N
         answer = b"".join(iter(lambda: client.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 200")
     assert b'"query": "a=1"' in answer
-
-
-def test_daemons_whose_application_is_that_of_another_host_say_so_soon(tmp_path: Path) -> None:
-    hosts = LocalCluster(tmp_path, 2)
-    doors = free_addresses(2)
-    for node, door, other in zip(hosts.nodes, doors, reversed(doors), strict=True):
-        node.command += ["--http-in", str(door), "--key", "header:X-User"]
-        node.command += ["--app-url", f"http://{other}"]
-    with hosts:
-        hosts.wait_converged()
-        for door in doors:
-            for key in ("a", "b", "c", "d"):
-                reply = httpx.get(f"http://{door}/", headers={"X-User": key}, timeout=5)
-                assert reply.status_code == 508, reply.text
-                assert reply.json()["error"] == "loop-detected"
-                assert "--app-url" in reply.json()["message"]

@@ -37,12 +37,6 @@ def stream(keys: list[int], schema: pa.Schema = SCHEMA) -> bytes:
     return bytes(sink.getvalue())
 
 
-def test_the_records_of_shuffles_are_no_keyspace_of_an_application(http: httpx.Client) -> None:
-    refused = http.put("/keyspaces/~shuffles/keys/x", json=1)
-    assert (refused.status_code, refused.json()["error"]) == (403, "KeyspaceForbidden")
-    assert http.get("/shuffles").json() == {}  # which reads all records
-
-
 def test_rows_are_put_and_read_over_http(http: httpx.Client) -> None:
     of = "/shuffles/mine"
     assert http.get("/shuffles").json() == {}

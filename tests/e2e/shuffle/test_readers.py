@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_py.base.errors import ShuffleConflict, ShuffleRefused
 from ringpop_py.flow.shuffle.client.client import ShuffleClient
 from tests.e2e.shuffle.test_rows import ROWS, SCHEMA, keys_of, put, rows
 
@@ -46,24 +45,6 @@ def test_epochs_with_numbers_have_other_orders_and_the_same_rows(client: Shuffle
     assert one == again
     assert one != two
     assert sorted(one) == sorted(two) == keys_of(rows(1))
-
-
-def test_an_epoch_goes_on_where_it_was(client: ShuffleClient) -> None:
-    whole = keys(list(client.epoch(number=5, batch_rows=700)))
-    epoch = client.epoch(number=5, batch_rows=700)
-    iterator = iter(epoch)
-    begun = keys(list(islice(iterator, 17)))
-    state = epoch.state_dict()
-    iterator.close()  # type: ignore[attr-defined] # a generator
-
-    another = client.epoch(number=5, batch_rows=700)
-    another.load_state_dict(state)
-
-    assert begun + keys(list(another)) == whole
-    another = client.epoch(number=5)
-    another.load_state_dict({**state, "uid": 1})
-    with pytest.raises(ShuffleConflict, match="created anew"):
-        list(another)
 
 
 def test_rows_go_into_another_order_from_node_to_node(
@@ -114,12 +95,3 @@ def test_torch_reads_it_and_goes_on_where_it_was(client: ShuffleClient) -> None:
     found = torch.cat([batch["key"] for batch in [*begun, *rest]]).tolist()
     assert found == keys(list(client.epoch(number=1)))
     assert isinstance(begun[0]["text"], list)
-
-
-def test_wrong_ranks_are_refused(client: ShuffleClient) -> None:
-    with pytest.raises(ShuffleRefused, match="rank is 0 to 1, not 2"):
-        client.epoch(2, 2)
-    with pytest.raises(ShuffleRefused, match="rank is 0 to 0, not -1"):
-        client.reader(-1, 1)
-    with pytest.raises(ShuffleRefused, match="batch_rows is at least 1"):
-        client.epoch(batch_rows=0)

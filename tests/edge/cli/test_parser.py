@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
-from pathlib import Path
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 
 import pytest
 
 from ringpop_py.base.version import package_version
 from ringpop_py.edge.cli import commands
 
-ROOT = Path(__file__).parents[3]
 MODULES = {
     "ringpopd": "ringpop_py.edge.cli.ringpopd",
     "ringpopctl": "ringpop_py.edge.cli.ringpopctl",
@@ -21,14 +22,12 @@ MODULES = {
 
 
 def run(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = f"import sys; from {MODULES[command]} import main; sys.exit(main(sys.argv[1:]))"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        try:
+            code = import_module(MODULES[command]).main(arguments)
+        except SystemExit as error:
+            code = error.code
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 @pytest.mark.parametrize("command", MODULES)

@@ -79,6 +79,14 @@ def trusting(*own: bytes) -> ssl.SSLContext:
     return context
 
 
+def certificate_of(folder: Path, holder: Identity, key: Any = KEY) -> str:  # noqa: ANN401
+    """A file with a certificate of *holder* and its private key."""
+    issued = authority_of(key).issue(holder, HOUR)
+    own = folder / "own.pem"
+    own.write_bytes(issued.certificate + issued.private_key)
+    return str(own)
+
+
 def caller(node: Ringpop, scheme: str = "http", **options: Any) -> httpx.AsyncClient:  # noqa: ANN401
     assert node.http_address is not None
     return httpx.AsyncClient(base_url=f"{scheme}://{node.http_address}", **options)
@@ -241,26 +249,11 @@ async def test_the_port_speaks_tls_to_whom_begins_so(tmp_path: Path) -> None:
 async def test_a_certificate_does_as_well(
     tmp_path: Path, role: Role, cluster: str, status: int
 ) -> None:
-    issued = authority_of(KEY).issue(Identity(cluster, role, "bob"), HOUR)
-    own = tmp_path / "own.pem"
-    own.write_bytes(issued.certificate + issued.private_key)
-    context = trusting(str(own).encode())
+    own = certificate_of(tmp_path, Identity(cluster, role, "bob"))
+    context = trusting(own.encode())
     async with serving(tmp_path) as node, caller(node, "https", verify=context) as http:
         assert (await http.get("/keyspaces")).is_success
         assert (await http.delete("/keyspaces/k?confirm=k")).status_code == status
-
-
-@pytest.mark.parametrize(("cluster", "role"), [("d", Role.ADMIN), ("c", Role.SHUFFLES)])
-async def test_a_certificate_of_another_cluster_or_role_gets_no_connection(
-    tmp_path: Path, cluster: str, role: Role
-) -> None:
-    issued = authority_of(KEY).issue(Identity(cluster, role, "bob"), HOUR)
-    own = tmp_path / "own.pem"
-    own.write_bytes(issued.certificate + issued.private_key)
-    context = trusting(str(own).encode())
-    async with serving(tmp_path) as node, caller(node, "https", verify=context) as http:
-        with pytest.raises(httpx.TransportError):
-            await http.get("/keyspaces")
 
 
 async def test_a_node_with_a_certificate_in_place_of_a_key_takes_certificates(
@@ -360,10 +353,8 @@ async def test_a_revoked_caller_is_refused_and_an_open_page_of_theirs_ends(
     monkeypatch.setattr("ringpop_py.net.security.credentials.LOOK_S", 0.0)
     monkeypatch.setattr("ringpop_py.edge.web.pages.BEAT_S", 0.01)
     ann = Identity("c", role, "ann")
-    issued = authority_of(KEY).issue(ann, HOUR)
-    own = tmp_path / "own.pem"
-    own.write_bytes(issued.certificate + issued.private_key)
-    context = trusting(*[str(own).encode()] if door == "certificate" else ())
+    own = certificate_of(tmp_path, ann)
+    context = trusting(*[own.encode()] if door == "certificate" else ())
     shown = {"certificate": {}, "token": bearer(token(role)), "old token": bearer(untimed(ann))}
     revoked = revoking(NOTHING, holders_of("ann", None), wall_s())
     async with serving(tmp_path) as node, caller(node, "https", verify=context) as http:
@@ -411,21 +402,18 @@ def knowing(site: Site, *own: str) -> ssl.SSLContext:
 async def test_callers_that_do_not_know_the_cluster_are_asked_who_they_are(tmp_path: Path) -> None:
     site = a_site()
     certificate, private_key = site.write(tmp_path)
-    own = tmp_path / "own.pem"
-    issued = authority_of(KEY).issue(Identity("c", Role.CLIENT, "bob"), HOUR)
-    own.write_bytes(issued.certificate + issued.private_key)
+    own = certificate_of(tmp_path, Identity("c", Role.CLIENT, "bob"))
     async with serving(tmp_path, http_cert=certificate, http_key=private_key) as node:
         async with caller(node, "https", verify=knowing(site)) as http:
             assert (await http.get("/alive")).is_success
             assert (await http.get("/keyspaces")).status_code == 401
             assert (await http.get("/keyspaces", headers=bearer(token()))).is_success
-        async with caller(node, "https", verify=knowing(site, str(own))) as http:
+        async with caller(node, "https", verify=knowing(site, own)) as http:
             assert (await http.get("/keyspaces")).is_success
             assert (await http.delete("/keyspaces/k?confirm=k")).status_code == 403
         for other in (Identity("d", Role.CLIENT, "bob"), Identity("c", Role.SHUFFLES, "bob")):
-            issued = authority_of(KEY).issue(other, HOUR)
-            own.write_bytes(issued.certificate + issued.private_key)
-            async with caller(node, "https", verify=knowing(site, str(own))) as http:
+            own = certificate_of(tmp_path, other)
+            async with caller(node, "https", verify=knowing(site, own)) as http:
                 with pytest.raises(httpx.TransportError):
                     await http.get("/alive")
 
@@ -466,10 +454,8 @@ async def test_another_certificate_is_shown_without_a_restart(
         write_keys(tmp_path / "cluster.key", (NEXT, KEY), replace=True)
         assert node.credentials is not None
         node.credentials.read_again()
-        issued = authority_of(NEXT).issue(Identity("c", Role.CLIENT, "bob"), HOUR)
-        own = tmp_path / "own.pem"
-        own.write_bytes(issued.certificate + issued.private_key)
-        async with caller(node, "https", verify=knowing(second, str(own))) as http:
+        own = certificate_of(tmp_path, Identity("c", Role.CLIENT, "bob"), NEXT)
+        async with caller(node, "https", verify=knowing(second, own)) as http:
             assert (await http.get("/keyspaces")).is_success
 
 
@@ -498,16 +484,6 @@ async def test_a_certificate_does_not_say_who_calls(tmp_path: Path, *, has_key: 
             assert (await http.get(f"https://{url}/keyspaces", headers=headers)).is_success
             refused = await http.get(f"http://{url}/keyspaces", headers=headers)
             assert (refused.status_code, refused.json()["error"]) == (403, "TlsNeeded")
-
-
-async def test_without_keys_the_port_speaks_both(tmp_path: Path) -> None:
-    site = a_site()
-    certificate, private_key = site.write(tmp_path)
-    config = Config(http=ANY_PORT, http_cert=certificate, http_key=private_key)
-    async with open_ringpop(config) as node:
-        for scheme in ("https", "http"):
-            async with caller(node, scheme, verify=knowing(site)) as http:
-                assert (await http.get("/keyspaces")).is_success
 
 
 async def test_a_certificate_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:

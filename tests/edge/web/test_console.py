@@ -82,6 +82,16 @@ async def three(nursery: trio.Nursery, network: MemoryNetwork) -> AsyncIterator[
     nursery.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def watched_by_a_caller() -> AsyncIterator[tuple[list[Ringpop], httpx.AsyncClient]]:
+    async with (
+        trio.open_nursery() as nursery,
+        three(nursery, MemoryNetwork()) as nodes,
+        caller(nodes[0]) as http,
+    ):
+        yield nodes, http
+
+
 def caller(node: Ringpop) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=f"http://{node.http_address}", timeout=10)
 
@@ -131,11 +141,7 @@ def checked(html: str) -> Balanced:
 
 
 async def test_the_page_is_whole_without_its_script() -> None:
-    async with (
-        trio.open_nursery() as nursery,
-        three(nursery, MemoryNetwork()) as nodes,
-        caller(nodes[0]) as http,
-    ):
+    async with watched_by_a_caller() as (nodes, http):
         home = await http.get("/")
         assert (home.status_code, home.headers["location"]) == (307, "/ui")
         while 'td class="ok' not in (page := (await http.get("/ui", params={"key": "ann"})).text):
@@ -193,11 +199,7 @@ async def test_a_changed_part_is_sent_within_two_seconds_and_the_rest_is_not() -
 
 
 async def test_nobody_is_asked_while_nobody_looks() -> None:
-    async with (
-        trio.open_nursery() as nursery,
-        three(nursery, MemoryNetwork()) as nodes,
-        caller(nodes[0]) as http,
-    ):
+    async with watched_by_a_caller() as (nodes, http):
         await http.get("/ui")
         served = nodes[1].channel.handlers.served["ringpop", "/admin/reach"]
         before = served.count
@@ -254,11 +256,7 @@ async def test_names_and_texts_of_others_are_only_text() -> None:
 
 async def test_acts_are_done_at_any_member_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "ringpop")
-    async with (
-        trio.open_nursery() as nursery,
-        three(nursery, MemoryNetwork()) as nodes,
-        caller(nodes[0]) as http,
-    ):
+    async with watched_by_a_caller() as (nodes, http):
         for member, act, size in (("n2", "drain", 2), ("n1", "leave", 1), ("n2", "undrain", 2)):
             done = await http.post("/ui/act", json={"act": act, "member": member})
             assert done.status_code == 200, done.text
@@ -435,11 +433,7 @@ def test_a_ping_that_failed_counts_for_a_while_and_until_one_is_answered() -> No
     "said", [[], {}, {"at": "now", "pings": 5}, {"at": float("nan"), "pings": []}, 7]
 )
 async def test_a_member_that_answers_nonsense_is_shown_as_silent(said: object) -> None:
-    async with (
-        trio.open_nursery() as nursery,
-        three(nursery, MemoryNetwork()) as nodes,
-        caller(nodes[0]) as http,
-    ):
+    async with watched_by_a_caller() as (nodes, http):
 
         def lie(_incoming: IncomingCall) -> Answer:
             return Answer(ok=True, arg3=encode_value("msgpack", said))
@@ -452,11 +446,7 @@ async def test_a_member_that_answers_nonsense_is_shown_as_silent(said: object) -
 
 
 async def test_a_member_of_an_older_version_lacks_some_figures_and_nothing_else() -> None:
-    async with (
-        trio.open_nursery() as nursery,
-        three(nursery, MemoryNetwork()) as nodes,
-        caller(nodes[0]) as http,
-    ):
+    async with watched_by_a_caller() as (nodes, http):
         for endpoint in ("/admin/reach", "/admin/checkup"):
             del nodes[1].channel.handlers.served["ringpop", endpoint]
         page = (await http.get("/ui")).text
@@ -492,11 +482,7 @@ async def test_a_change_is_shown_while_a_member_that_hangs_is_asked(
 
 
 async def test_a_member_that_takes_its_time_holds_nobody_up() -> None:
-    async with (
-        trio.open_nursery() as nursery,
-        three(nursery, MemoryNetwork()) as nodes,
-        caller(nodes[0]) as http,
-    ):
+    async with watched_by_a_caller() as (nodes, http):
         for endpoint in ("/admin/node", "/admin/reach", "/admin/checkup"):
             served = nodes[1].channel.handlers.served["ringpop", endpoint]
 

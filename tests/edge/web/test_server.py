@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import socket
-import subprocess
 import sys
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
@@ -168,25 +167,6 @@ async def test_a_caller_that_reads_nothing_does_not_keep_the_node_from_ending(
 
     assert trio.current_time() - begun < 5
     await deaf.aclose()
-
-
-@pytest.mark.e2e
-def test_a_daemon_whose_http_port_is_taken_ends_with_2_and_says_why() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "ringpop_py.edge.cli.ringpopd"),
-                *("--listen", "127.0.0.1:0", "--http", f"127.0.0.1:{port}"),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-
-    assert done.returncode == 2
-    assert f"--http 127.0.0.1:{port}: cannot listen there" in done.stderr
 
 
 async def test_a_node_that_drains_closes_a_connection_with_its_next_answer() -> None:
