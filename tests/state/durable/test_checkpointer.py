@@ -13,10 +13,8 @@ from ringpop_py.state.catalog.checkpoints import encode_checkpoint
 from ringpop_py.state.catalog.layout import slot_in
 from ringpop_py.state.durable.checkpointer import LOOK_S, TRIM_S
 from ringpop_py.state.journal.codec import encode_record
-from ringpop_py.state.journal.desk import Presence
-from ringpop_py.state.journal.effects import PutCheckpoint
 from ringpop_py.state.journal.records import Seal
-from ringpop_py.state.stores.memory import MemoryStore, StoreFault
+from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.table.entries import FrozenEntries, MemoryEntries
 from ringpop_py.state.tasks import Worker
 from tests.logged import events_in
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from ringpop_py.node.ringpop import Ringpop
     from ringpop_py.state.durable.checkpointer import CheckpointCounts
     from ringpop_py.state.durable.partition import Partition
-    from ringpop_py.state.journal.effects import Reply, Request
     from ringpop_py.state.journal.records import Reached
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_py.state.stores.store import Store
@@ -110,23 +107,6 @@ async def test_a_partition_without_changes_writes_none() -> None:
         assert len(keys_of(cluster.store, "ck")) == 1
 
 
-async def test_records_that_a_checkpoint_covers_are_deleted_except_claims_and_the_mark() -> None:
-    async with a_cluster() as cluster:
-        node = await cluster.start("a")
-        keyspace = await node.open_keyspace("counts", partitions=1)
-        for number in range(30):
-            await keyspace.put("k", number)
-        assert len(keys_of(cluster.store, "j")) == 30
-
-        await trio.sleep(16)
-
-        (claim,) = keys_of(cluster.store, "claims")
-        (mark,) = keys_of(cluster.store, "j")
-        assert claim.endswith("/claims/0000000001")
-        assert mark.endswith("/mark/0000000031")
-        assert len(keys_of(cluster.store, "ck")) == 1
-
-
 async def test_many_commits_make_a_checkpoint_due_before_its_time() -> None:
     async with a_cluster() as cluster:
         node = await cluster.start("a", state=StateConfig(checkpoint_slots_max=20))
@@ -150,7 +130,7 @@ async def test_the_journal_stays_short_though_some_of_many_partitions_are_rarely
         hot, cold = keys[:16], keys[16:]
         lengths, slots = [], []
 
-        for number in range(1_500):
+        for number in range(600):
             await keyspace.put(hot[number % 16], number)
             if number % 40 == 0:
                 await keyspace.put(cold[number // 40 % 16], number)
@@ -160,15 +140,15 @@ async def test_the_journal_stays_short_though_some_of_many_partitions_are_rarely
 
         # So many are put between two looks, and while checkpoints are written.
         slack = 2 * (LOOK_S / 0.02)
-        assert writer.journal.next_slot > 1_500
+        assert writer.journal.next_slot > 600
         assert max(lengths) < 50 + slack
         assert max(slots) < 50 + slack + 2  # with marks
         # Most of those that are due are due together: not each look writes some.
-        assert counts_at(node).whole_count + counts_at(node).incremental_count < 32 * 1_500 / 50
+        assert counts_at(node).whole_count + counts_at(node).incremental_count < 32 * 600 / 50
         await cluster.stop("a")
         successor = await (await cluster.start("b")).open_keyspace("counts")
-        assert await successor.get(cold[0]) == 1_280
-        assert await successor.get(hot[0]) == 1_488
+        assert await successor.get(cold[1]) == 40
+        assert await successor.get(hot[0]) == 592
 
 
 async def test_a_partition_that_was_written_once_is_covered_when_it_holds_the_journal_back() -> (
@@ -248,26 +228,6 @@ async def test_the_next_ones_hold_what_has_changed_since_and_a_successor_reads_t
         assert found == [0, 1, 2, "x" * 100]
 
 
-async def test_a_store_that_fails_costs_a_checkpoint_and_nothing_else() -> None:
-    async with a_cluster() as cluster:
-        node = await cluster.start("a")
-        keyspace = await node.open_keyspace("counts", partitions=1)
-        await keyspace.put("k", 1)
-        await trio.sleep(1)  # until it is noted how far the journal has come
-        cluster.store.inject(StoreFault.LOSES_REPLY)
-        await trio.sleep(12)
-        failed = counts_at(node).failed_count
-
-        await keyspace.put("k", 2)
-        await trio.sleep(24)
-
-        assert failed == 1
-        assert counts_at(node).whole_count >= 1
-        await cluster.stop("a")
-        successor = await (await cluster.start("b")).open_keyspace("counts")
-        assert await successor.get("k") == 2
-
-
 class Unreadable(MemoryEntries):
     """On a disk that is broken: what was written is read from memory, and nothing else."""
 
@@ -279,19 +239,6 @@ class UnreadableRows(FrozenEntries):
     def pieces(self, _bytes_max: int) -> Iterator[Piece]:
         message = "the disk is broken"
         raise PartitionUnavailable(message)
-
-
-async def test_a_state_that_cannot_be_read_costs_a_checkpoint_and_nothing_else() -> None:
-    async with a_cluster() as cluster:
-        node = await cluster.start("a")
-        node.keyspaces.states.make_entries = Unreadable
-        keyspace = await node.open_keyspace("counts", partitions=1, checkpoint_interval_s=1)
-        await keyspace.put("k", 1)
-
-        await trio.sleep(10)
-
-        assert 5 < counts_at(node).failed_count < 15
-        assert await keyspace.get("k") == 1
 
 
 async def test_why_checkpoints_fail_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -397,87 +344,6 @@ async def test_a_partition_that_is_lost_while_its_checkpoint_is_made_costs_that_
         assert lost == partitions[:1]
         assert "/p/00001/" in checkpoint
         assert counts_at(node).failed_count == 0  # nothing is wrong with it
-
-
-async def test_a_partition_that_is_claimed_again_while_its_checkpoint_is_made_has_a_new_one() -> (
-    None
-):
-    """The file is of a former epoch: a checkpoint of it would not be what the owner says."""
-    async with a_cluster() as cluster:
-        node = await cluster.start("a")
-        keyspace = await node.open_keyspace("counts", partitions=1, checkpoint_interval_s=1)
-        await keyspace.put("k", 1)
-        host = node.keyspaces.durable_host("counts")
-        journal = host.keys.journal(host.writer.journal.name)
-        fenced: list[int] = []
-
-        async def fence() -> None:
-            key = journal.slot(2)
-            cluster.store.put_if_absent(key, encode_record(Seal("z"), key))
-            await keyspace.get("k")  # which meets it, and is repeated
-            fenced.append(host.driver.online()[0].epoch)
-
-        host.checkpointer._worker = SlowWorker(cluster.store, fence)
-        await until(lambda: keys_of(cluster.store, "ck") or host.driver.failure)
-
-        (checkpoint,) = keys_of(cluster.store, "ck")
-        assert not host.driver.failure
-        assert fenced == [2]
-        assert slot_in(checkpoint) == (2, 0)
-        assert counts_at(node).failed_count == 0
-
-
-async def test_a_partition_that_is_lost_while_its_checkpoint_is_put_ends_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with a_cluster() as cluster:
-        node = await cluster.start("a")
-        keyspace = await node.open_keyspace("counts", partitions=2, checkpoint_interval_s=1)
-        await all_online(keyspace, "a")
-        host = node.keyspaces.durable_host("counts")
-        first = host.driver.online()[0]
-        perform = host.writer.beside.perform
-
-        async def lose_before(request: Request) -> Reply:
-            if isinstance(request, PutCheckpoint) and first.presence is Presence.OWNED:
-                await release_unknown(host.writer, first)
-            return await perform(request)
-
-        monkeypatch.setattr(host.writer.beside, "perform", lose_before)
-        await keyspace.put(key_in(keyspace, 0), 1)
-        await until(lambda: keys_of(cluster.store, "ck") or host.driver.failure)
-        await keyspace.put(key_in(keyspace, 1), 1)
-        await until(lambda: len(keys_of(cluster.store, "ck")) == 2 or host.driver.failure)
-
-        assert not host.driver.failure
-        assert first.epoch == 0
-        assert counts_at(node).whole_count == 2
-
-
-async def test_a_partition_that_is_lost_while_it_waits_for_its_turn_is_passed_over() -> None:
-    async with a_cluster() as cluster:
-        node = await cluster.start("a")
-        keyspace = await node.open_keyspace("counts", partitions=2, checkpoint_interval_s=3600)
-        await all_online(keyspace, "a")
-        host = node.keyspaces.durable_host("counts")
-        first, second = host.driver.online()
-        slots = []
-
-        async def write(partition: Partition) -> None:
-            slots.append(await host.checkpointer.write(partition))
-
-        async with trio.open_nursery() as nursery:
-
-            async def lose_the_next() -> None:
-                nursery.start_soon(write, second)
-                await release_unknown(host.writer, second)
-
-            host.checkpointer._worker = SlowWorker(cluster.store, lose_the_next)
-            await write(first)
-
-        assert slots == [(1, 0), None]
-        assert not host.driver.failure
-        assert counts_at(node).failed_count == 0
 
 
 class WithoutCheckpoints(MemoryStore):

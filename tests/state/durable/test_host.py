@@ -8,63 +8,22 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.base.errors import PartitionUnavailable, StoreFull
+from ringpop_py.base.errors import StoreFull
 from ringpop_py.net.transport.deadlines import now_us
 from ringpop_py.state.catalog.fence import FENCE, fence
 from ringpop_py.state.durable.driver import STRANGER_S
 from ringpop_py.state.durable.host import DurableHost
 from ringpop_py.state.placement.table import PartitionStatus, TableRow
 from ringpop_py.state.stores.memory import MemoryStore
-from ringpop_py.state.table.entries import MemoryEntries
 from tests.logged import events_in
 from tests.state.keyspaces.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable
 
     from ringpop_py.state.durable.partition import Partition
 
 pytestmark = pytest.mark.virtual_time
-
-
-class Disk:
-    """Of a node that keeps entries on it."""
-
-    def __init__(self) -> None:
-        self.full = True
-
-    def entries(self) -> MemoryEntries:
-        return EntriesOn(self)
-
-
-class EntriesOn(MemoryEntries):
-    def __init__(self, disk: Disk) -> None:
-        super().__init__()
-        self._disk = disk
-
-    def write(self, changed: Mapping[str, bytes], deleted: Sequence[str]) -> None:
-        if self._disk.full:
-            message = "no space left"
-            raise PartitionUnavailable(message)
-        super().write(changed, deleted)
-
-
-async def test_a_member_with_a_full_disk_gains_nothing_and_ends_nothing() -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        keyspace = await a.open_keyspace("counts", partitions=8)
-        await keyspace.update_many([(f"k{n}", "put", n) for n in range(50)])
-        disk = Disk()
-
-        b = await cluster.start("b")
-        b.keyspaces.states.make_entries = disk.entries
-        await trio.sleep(20)
-        values = await keyspace.get_many(f"k{n}" for n in range(50))
-        disk.full = False
-        await all_online(keyspace, "a", "b")
-
-        assert values == {f"k{n}": n for n in range(50)}
-        assert await keyspace.get_many(f"k{n}" for n in range(50)) == values
 
 
 class StoreWithARival(MemoryStore):
@@ -184,18 +143,6 @@ async def test_a_node_that_drops_a_keyspace_and_one_that_joins_later_are_not_str
         await trio.sleep(STRANGER_S + 1)
 
     assert events_in(caplog, "partition-lost")
-    assert events_in(caplog, "store-shared") == []
-
-
-async def test_a_partition_that_goes_to_another_member_is_no_stranger(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        keyspace = await a.open_keyspace("visits", partitions=4)
-        await cluster.start("b")
-        await all_online(keyspace, "a", "b")
-
     assert events_in(caplog, "store-shared") == []
 
 

@@ -9,27 +9,23 @@ import trio
 import trio.testing
 
 from ringpop_py.base.errors import (
-    KeyspaceError,
-    OutcomeUnknown,
     PartitionUnavailable,
     StateDamaged,
     StoreUnavailable,
 )
 from ringpop_py.base.values.checksum import wrap
-from ringpop_py.base.values.operations import Change, Outcome, Write
+from ringpop_py.base.values.operations import Outcome
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.state.catalog.checkpoints import Checkpoint, encode_checkpoint
-from ringpop_py.state.journal import codec
 from ringpop_py.state.journal.desk import Presence
-from ringpop_py.state.journal.records import Mark, Seal, Slot
-from ringpop_py.state.placement.duties import HeldBy, ReleaseSaid, Taken
-from ringpop_py.state.stores.memory import MemoryStore, StoreFault
+from ringpop_py.state.journal.records import Slot
+from ringpop_py.state.placement.duties import ReleaseSaid, Taken
+from ringpop_py.state.stores.memory import StoreFault
 from ringpop_py.state.table.aggregations import Aggregations
 from ringpop_py.state.table.entries import MemoryEntries
 from ringpop_py.state.table.keyed import KeyedState
 from tests.state.durable.benches import (
     KEYS,
-    Bench,
     DistantStore,
     a_bench,
     acquire,
@@ -37,7 +33,6 @@ from tests.state.durable.benches import (
     anybody,
     encode,
     follow,
-    leave,
     nobody,
     release,
     total,
@@ -50,28 +45,6 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.virtual_time
-
-
-# Groups.
-
-
-async def test_more_writes_than_may_wait_are_refused_and_not_begun() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a", queue_writes_max=3)
-        refused = []
-
-        async def write(number: int) -> None:
-            try:
-                await partition.write([add(number)])
-            except PartitionUnavailable:
-                refused.append(number)
-
-        async with trio.open_nursery() as nursery:
-            for number in range(10):
-                nursery.start_soon(write, number)
-
-        assert refused
-        assert await total(partition) == 10 - len(refused)
 
 
 # A store that fails.
@@ -113,18 +86,6 @@ async def test_a_new_owner_gives_up_if_the_store_is_in_trouble_for_long() -> Non
         assert await partition.write([add(1)]) == [Outcome((1,))]
 
 
-async def test_a_claim_is_pursued_however_long_the_store_fails() -> None:
-    """If it took effect, no other node could tell."""
-    async with a_bench() as bench:
-        partition = bench.node("a").partition()
-        bench.store.inject(StoreFault.FAILS, count=30)
-
-        await acquire(partition, anybody)
-
-        assert partition.presence is Presence.OWNED
-        assert trio.current_time() > 10
-
-
 # Reads.
 
 
@@ -138,87 +99,6 @@ async def test_of_a_store_that_takes_no_time_a_read_is_one_look_without_a_task()
 
         assert bench.store.calls["get"] - before == 1
         assert not bench.node("a").writer.working
-
-
-# Fences.
-
-
-async def seal(bench: Bench, node: str, by: str = "z", *, slot: int | None = None) -> int:
-    """Seal the journal of *node* where its next group would go, without taking anything."""
-    at = bench.node(node).writer.journal.next_slot if slot is None else slot
-    key = bench.slot_key(node, at)
-    assert bench.store.put_if_absent(key, codec.encode_record(Seal(by), key))
-    return at
-
-
-async def test_an_owner_that_was_replaced_finds_out_with_its_next_read_unless_stale_will_do() -> (
-    None
-):
-    async with a_bench() as bench:
-        old = await bench.online("a")
-        await old.write([add(1)])
-        new = await bench.online("b")
-        await new.write([add(2)])
-
-        stale = await old.read(lambda state: value_in(state, "k"), stale=True)
-        with pytest.raises(PartitionUnavailable):
-            await total(old)
-        await until(lambda: old.presence is Presence.LOST)
-
-        assert stale == 1
-        assert bench.node("a").told[-1] == ("lost", 0, "b")
-
-
-async def test_a_fenced_owner_that_cannot_know_of_a_write_says_it_may_have_taken_effect() -> None:
-    """A seal where others have deleted what was there, as the mark beyond it shows."""
-    async with a_bench() as bench:
-        partition, other = await bench.online("a", 0), await bench.online("a", 1)
-        journal = KEYS.journal(bench.node("a").writer.journal.name)
-        at = await seal(bench, "a", "b")
-        mark = journal.mark(at + 1)
-        bench.store.put_if_absent(mark, codec.encode_mark(Mark({}), mark))
-
-        with pytest.raises(OutcomeUnknown, match="b has taken over partition 0"):
-            await partition.write([add(1)])
-
-        assert bench.node("a").told == [("fenced", [], "b"), ("lost", 0, "b"), ("lost", 1, "b")]
-        assert {partition.presence, other.presence} == {Presence.LOST}
-        with pytest.raises(PartitionUnavailable):
-            await other.write([add(1)])
-
-
-async def test_an_owner_that_lives_is_not_replaced() -> None:
-    async with a_bench() as bench:
-        first = await bench.online("a")
-        other = bench.node("b").partition()
-
-        fact = await acquire(other, nobody)
-
-        assert isinstance(fact, HeldBy)
-        assert fact.owner == "a"
-        assert other.presence is Presence.PENDING
-        assert other.recovery.journal_of(1) == bench.node("a").writer.journal.name
-        assert await first.write([add(1)]) == [Outcome((1,))]
-
-
-async def test_a_condition_that_waited_for_a_claim_is_decided_upon_after_it() -> None:
-    async with a_bench(DistantStore()) as bench:
-        partition = await bench.online("a")
-        await seal(bench, "a")
-        put = Write("t", 1, (Change("k", "put_if_absent", 7),))
-        outcomes: list[object] = []
-
-        async def write(each: Write) -> None:
-            outcomes.extend(await partition.write([each]))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(write, put)
-            nursery.start_soon(write, Write("t", 2, put.changes))
-
-        assert sorted(type(outcome).__name__ for outcome in outcomes) == [
-            "ConditionFailed",
-            "Outcome",
-        ]
 
 
 # Releases.
@@ -281,135 +161,6 @@ async def test_writes_queued_before_a_release_are_done_and_later_ones_are_refuse
         target = bench.node("b").partition()
         assert isinstance(await acquire(target, nobody), Taken)
         assert await total(target) == 5
-
-
-# Giving up.
-
-
-def has_let_go(bench: Bench, number: int) -> bool:
-    """Whether node a neither has nor claims the partition *number*."""
-    writer = bench.node("a").writer
-    journal = writer.journal
-    return writer.ownership.is_settled(number, journal.name)
-
-
-async def test_a_partition_that_is_given_up_is_released_to_nobody_in_particular() -> None:
-    async with a_bench() as bench:
-        partition, other = await bench.online("a", 0), await bench.online("a", 1)
-        await partition.write([add(1)])
-
-        leave(partition)
-        await until(lambda: partition.epoch == 0)
-        target = bench.node("b").partition(0)
-
-        assert isinstance(await acquire(target, nobody), Taken)
-        assert await total(target) == 1
-        assert partition.presence is Presence.LOST
-        with pytest.raises(PartitionUnavailable):
-            await partition.write([add(2)])
-        await until(lambda: len(partition.state) == 0)
-        assert await other.write([add(1)]) == [Outcome((1,))]
-
-
-async def test_a_partition_given_up_while_it_was_claimed_again_is_released_then() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        await seal(bench, "a")
-        bench.store.inject(StoreFault.FAILS, count=5)
-        with pytest.raises(PartitionUnavailable):
-            await total(partition)
-
-        leave(partition)
-        await until(lambda: has_let_go(bench, 0))
-
-        fact = await acquire(bench.node("b").partition(), nobody)
-        assert isinstance(fact, Taken)
-        assert fact.epoch == 3
-        assert ("claimed again", 0, 2) not in bench.node("a").told
-
-
-class WithoutClaims(MemoryStore):
-    """It takes no claims, while `fails`."""
-
-    fails = False
-
-    def put_if_absent(self, key: str, value: bytes) -> bool:
-        if self.fails and "/claims/" in key:
-            raise StoreUnavailable(key)
-        return super().put_if_absent(key, value)
-
-
-async def test_writes_that_wait_for_a_claim_end_when_their_partition_is_given_up() -> None:
-    store = WithoutClaims()
-    async with a_bench(store) as bench:
-        partition = await bench.online("a")
-        await seal(bench, "a")
-        store.fails = True
-        refused: list[str] = []
-
-        async def write() -> None:
-            with pytest.raises(PartitionUnavailable) as caught:
-                await partition.write([add(1)])
-            refused.append(str(caught.value))
-
-        with trio.fail_after(5):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(write)
-                await until(lambda: partition.waiting)
-                leave(partition)
-        store.fails = False
-        await until(lambda: has_let_go(bench, 0))
-
-        assert refused == ["partition 0 has left this node"]
-        assert partition.presence is Presence.LOST
-
-
-class StoreWithAWatcher(MemoryStore):
-    """Calls a function just after a claim was put."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.claimed: Callable[[], object] | None = None
-
-    def put_if_absent(self, key: str, value: bytes) -> bool:
-        done = super().put_if_absent(key, value)
-        if self.claimed is not None and "/claims/" in key:
-            claimed, self.claimed = self.claimed, None
-            claimed()
-        return done
-
-
-@pytest.mark.parametrize("tries", range(8))  # two tasks can run in either order
-async def test_a_partition_that_was_fenced_as_soon_as_it_came_is_claimed_again(
-    tries: int,
-) -> None:
-    store = StoreWithAWatcher()
-    async with a_bench(store) as bench:
-        for name in "bcd":  # so that several claims are read at a time
-            await (await bench.online(name)).write([add(tries, name)])
-        first = await bench.online("a", 1)
-        claimed = trio.Event()
-
-        async def look() -> None:
-            await claimed.wait()
-            with pytest.raises(PartitionUnavailable):
-                await total(first)
-
-        def seal_now() -> None:
-            key = bench.slot_key("a", 1)
-            bench.store.put_if_absent(key, codec.encode_record(Seal("x"), key))
-            claimed.set()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(look)
-            await trio.testing.wait_all_tasks_blocked()
-            store.claimed = seal_now
-            second = await bench.online("a", 0)
-        await until(lambda: second.presence is Presence.OWNED)
-
-        assert second.epoch == 5
-        assert await total(second, "b") == 1
-        assert first.epoch == 2
 
 
 # Damage.
@@ -492,31 +243,6 @@ async def test_a_new_owner_without_space_for_the_entries_fails_and_can_try_again
         await acquire(second, anybody)
 
         assert await total(second) == 5
-
-
-async def test_requests_that_wait_for_a_partition_whose_state_has_failed_are_refused() -> None:
-    async with a_bench(DistantStore()) as bench:
-        disk = Disk(full=False)
-        partition = await bench.node("a", group_writes_max=1).online(0, EntriesOn(disk))
-        disk.full = True
-        ended: list[str] = []
-
-        async def use(what: str) -> None:
-            try:
-                if what == "write":
-                    await partition.write([add(len(ended))])
-                else:
-                    await total(partition)
-                ended.append(what)
-            except KeyspaceError as error:
-                ended.append(type(error).__name__)
-
-        async with trio.open_nursery() as nursery:
-            for what in ("write", "write", "read"):
-                nursery.start_soon(use, what)
-
-        # One of the writes was in the first group, and nothing is answered from the old state.
-        assert sorted(ended) == ["PartitionUnavailable", "PartitionUnavailable", "write"]
 
 
 # Callers without a task of their own.

@@ -10,7 +10,6 @@ import trio
 from ringpop_py.base.errors import StoreUnavailable
 from ringpop_py.state.catalog.high_water import ReachedBook
 from ringpop_py.state.catalog.journalstore import JournalStore
-from ringpop_py.state.catalog.layout import KeyspaceKeys
 from ringpop_py.state.durable.sweeper import SWEEP_S, Sweeper
 from ringpop_py.state.journal import codec
 from ringpop_py.state.journal.records import Seal
@@ -28,7 +27,6 @@ from tests.state.durable.benches import (
     release,
     total,
 )
-from tests.state.keyspaces.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
     from ringpop_py.state.stores.store import Store
@@ -41,12 +39,6 @@ def sweeper_of(bench: Bench, node: str) -> Sweeper:
     logs = JournalStore(KEYS, worker)
     reached = ReachedBook(bench.store, KEYS)
     return Sweeper(KEYS, worker, bench.node(node).writer, logs, reached)
-
-
-def names_in(store: Store, keys: KeyspaceKeys) -> list[str]:
-    """The journals that still have slots."""
-    found = [key for key in store.list(keys.journals) if "/mark/" not in key]
-    return list(dict.fromkeys(map(keys.journal_in, found)))
 
 
 def slots_in(store: Store, name: str) -> list[int]:
@@ -109,27 +101,6 @@ async def test_a_store_that_fails_ends_a_sweep_and_the_next_one_goes_on() -> Non
         assert slots_in(bench.store, name) == [2]
 
 
-async def test_the_journal_of_a_member_that_has_left_is_gone_after_a_while() -> None:
-    async with a_cluster() as cluster:
-        node = await cluster.start("a")
-        keyspace = await node.open_keyspace("counts", partitions=8, checkpoint_interval_s=10)
-        keys = KeyspaceKeys("default", "counts", 1)
-        await cluster.start("b")
-        await all_online(keyspace, "a", "b")
-        await keyspace.update_many([(f"k{n}", "put", n) for n in range(50)])
-        name = node.keyspaces.durable_host("counts").writer.journal.name
-        await cluster.stop("b")
-        await all_online(keyspace, "a")
-
-        before = set(names_in(cluster.store, keys)) - {name}
-        await trio.sleep(2 * SWEEP_S)
-
-        assert len(before) == 1
-        assert names_in(cluster.store, keys) == []
-        values = {f"k{n}": n for n in range(50)}
-        assert await keyspace.get_many(values) == values
-
-
 async def test_a_journal_trimmed_up_to_its_seal_is_not_looked_at_again() -> None:
     async with a_bench() as bench:
         for number in range(10):
@@ -158,13 +129,13 @@ async def test_a_node_sweeps_only_in_its_turn_and_logs_trouble_without_ending(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sweeper.run, lambda: ours)
             before = bench.store.calls["list"]
-            await trio.sleep(5 * SWEEP_S)
+            await trio.sleep(1.5 * SWEEP_S)
             idle = bench.store.calls["list"] - before
             ours = True
             bench.store.inject(StoreFault.FAILS, verb="list")
-            await trio.sleep(5 * SWEEP_S)
+            await trio.sleep(2.5 * SWEEP_S)
             nursery.cancel_scope.cancel()
 
         assert idle == 0
-        assert bench.store.calls["list"] - before >= 3
+        assert bench.store.calls["list"] - before >= 2
         assert len(events_in(caplog, "journals-not-swept")) == 1

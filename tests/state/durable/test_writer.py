@@ -11,14 +11,11 @@ import trio
 import trio.testing
 
 from ringpop_py.base.errors import OutcomeUnknown, PartitionUnavailable, StoreFull, StoreUnavailable
-from ringpop_py.state.journal import codec
 from ringpop_py.state.journal.desk import Presence, WriteJob
-from ringpop_py.state.journal.records import Seal
 from ringpop_py.state.placement.duties import Taken
 from ringpop_py.state.stores.memory import MemoryStore, StoreFault
 from tests.state.durable.benches import (
     KEYS,
-    Bench,
     DistantStore,
     a_bench,
     acquire,
@@ -29,42 +26,13 @@ from tests.state.durable.benches import (
     put_checkpoint,
     release,
     total,
-    until,
 )
 from tests.state.table.reading import value_in
 
 if TYPE_CHECKING:
     from ringpop_py.state.durable.partition import Partition
-    from ringpop_py.state.journal.effects import Trimmed
 
 pytestmark = pytest.mark.virtual_time
-
-
-def slots_of(bench: Bench, node: str = "a") -> list[int]:
-    return [int(key.rsplit("/", 1)[1]) for key in bench.slots_of(node)]
-
-
-async def trim(bench: Bench, node: str = "a") -> Trimmed:
-    return await bench.node(node).writer.trim()
-
-
-# Trimming.
-
-
-async def test_an_owner_does_not_trim_what_a_fence_left_in_its_former_journal() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        await partition.write([add(1)])
-        former = KEYS.journal(bench.node("a").writer.journal.name)
-        key = bench.slot_key("a", 2)
-        bench.store.put_if_absent(key, codec.encode_record(Seal("z"), key))
-        await partition.write([add(2)])
-        assert await put_checkpoint(partition)
-
-        await trim(bench)
-
-        assert slots_of(bench) == []  # of the new one
-        assert len(bench.store.list(former.root)) == 2
 
 
 # Claims, and who may ask whom.
@@ -83,25 +51,6 @@ async def test_an_epoch_is_settled_here_once_nothing_of_it_is_on_its_way() -> No
         assert writer.ownership.is_settled(0, journal)
         assert writer.ownership.is_settled(0, "another journal")
         assert writer.ownership.is_settled(7, journal)
-
-
-async def test_an_epoch_is_not_settled_while_it_is_claimed_again() -> None:
-    """The claim may be there already: a peer that asks for a release would seal the new journal."""
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        writer = bench.node("a").writer
-        key = bench.slot_key("a", 1)
-        bench.store.put_if_absent(key, codec.encode_record(Seal("z"), key))
-        bench.store.inject(StoreFault.LOSES_REPLY, count=2)
-        with pytest.raises(PartitionUnavailable, match="claimed again"):
-            await total(partition)
-        await until(lambda: bench.store.get(KEYS.partition(0).claim(2)) is not None)
-
-        assert writer.journal.reclaims(0)
-        assert not writer.ownership.is_settled(0, writer.journal.name)
-        await until(lambda: not writer.journal.reclaims(0))
-        assert partition.epoch == 2
-        assert partition.presence is Presence.OWNED
 
 
 # Work.

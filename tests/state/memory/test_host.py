@@ -11,19 +11,15 @@ import pytest
 import trio
 
 from ringpop_py.base.errors import (
-    BadOperation,
     ConfigError,
-    KeyspaceConflict,
     KeyspaceError,
     KeyspaceUnknown,
 )
 from ringpop_py.base.logs import LogEvent
-from ringpop_py.base.values.operations import Change, Write
+from ringpop_py.base.values.operations import Change
 from ringpop_py.state.actors.actors import Actor
 from ringpop_py.state.memory.host import COLLECT_S, MemoryHost
-from ringpop_py.state.memory.steward import HANDOVER_US
 from ringpop_py.state.memory.versioned import TOMBSTONES_MAX
-from ringpop_py.state.shares.rescale_events import Gained, Lost
 from tests.state.keyspaces.memory_clusters import Cluster, a_cluster, key_at, serving
 
 if TYPE_CHECKING:
@@ -46,46 +42,6 @@ async def opened(cluster: Cluster, *names: str, merge: str = "last_writer_wins")
     for keyspace in found:
         await serving(keyspace, *names)
     return found
-
-
-async def test_a_value_that_one_node_puts_another_gets_without_a_store() -> None:
-    async with a_cluster() as cluster:
-        here, there = await opened(cluster, "a", "b")
-
-        await here.put("k", {"n": [1, None, b"x"]})
-
-        assert await there.get("k") == {"n": [1, None, b"x"]}
-
-
-async def test_an_operation_id_takes_effect_once_also_after_a_move() -> None:
-    async with a_cluster() as cluster:
-        (here,) = await opened(cluster, "a")
-        await here.update_many([(f"k{n}", "add", 5) for n in range(50)], operation_id="once")
-        await cluster.start("b")
-        await serving(here, "a", "b")
-
-        await here.update_many([(f"k{n}", "add", 5) for n in range(50)], operation_id="once")
-
-        assert set((await here.get_many(f"k{n}" for n in range(50))).values()) == {5}
-
-
-async def test_a_member_that_joins_takes_its_share_and_no_write_is_lost_meanwhile() -> None:
-    async with a_cluster() as cluster:
-        (here,) = await opened(cluster, "a")
-        written = dict.fromkeys((f"k{n}" for n in range(64)), 0)
-        async with trio.open_nursery() as writers:
-            for key in written:
-                writers.start_soon(write_on, here, key, written)
-
-            await cluster.start("b")
-            await serving(here, "a", "b")
-            await trio.sleep(1)
-            writers.cancel_scope.cancel()
-
-        assert here.table.counts() == {"a": 8, "b": 8}
-        found = await here.get_many(written)
-        # What was cancelled on its way may have taken effect or not.
-        assert all(found[key] in (count, count + 1) for key, count in written.items())
 
 
 async def test_members_that_drain_leave_and_shut_down_lose_nothing_under_writes() -> None:
@@ -116,31 +72,6 @@ async def write_on(keyspace: Keyspace, key: str, written: dict[str, int]) -> Non
         await trio.sleep(0.02)
 
 
-async def test_writes_that_the_old_owner_acknowledges_during_a_move_are_not_lost() -> None:
-    async with a_cluster() as cluster:
-        (here,) = await opened(cluster, "a")
-        host = cluster.nodes["a"].keyspaces.here("state").host
-        written = dict.fromkeys((f"k{n}" for n in range(64)), 0)
-
-        async def write_here(key: str) -> None:
-            """Add one at this node, again at each change: whatever the table says by then."""
-            for sequence in count():
-                write = Write(key, sequence, (Change(key, "add", 1),))
-                (result,) = await host.apply([(here.partition_of(key), [write])])
-                written[key] += isinstance(result, list)
-                with trio.move_on_after(0.02):
-                    await host.changed.wait()
-
-        async with trio.open_nursery() as writers:
-            for key in written:
-                writers.start_soon(write_here, key)
-            await cluster.start("b")
-            await serving(here, "a", "b")
-            writers.cancel_scope.cancel()
-
-        assert await here.get_many(written) == written
-
-
 async def test_large_partitions_move_in_parts() -> None:
     async with a_cluster() as cluster:
         (here,) = await opened(cluster, "a")
@@ -152,21 +83,6 @@ async def test_large_partitions_move_in_parts() -> None:
         await serving(here, "a", "b")
 
         assert {key: await here.get(key) for key in large} == large
-
-
-async def test_a_delete_of_a_key_that_cannot_exist_is_refused_and_the_share_moves_on() -> None:
-    async with a_cluster() as cluster:
-        (here,) = await opened(cluster, "a")
-        await here.update_many([(f"k{n}", "put", n) for n in range(40)])
-        with pytest.raises(BadOperation):
-            await here.delete("\ud800")
-        with pytest.raises(BadOperation):
-            await here.put("k", 1, operation_id="\ud800")
-
-        await cluster.start("b")
-        await serving(here, "a", "b")
-
-        assert len(await here.get_many(f"k{n}" for n in range(40))) == 40
 
 
 async def test_content_that_cannot_be_sent_keeps_back_its_own_partition_and_no_other(
@@ -278,15 +194,6 @@ async def test_two_who_create_the_same_keyspace_at_once_have_created_one() -> No
         assert await found["a"].get_many(names) == dict(zip(names, "abc", strict=True))
 
 
-async def test_a_keyspace_cannot_be_opened_as_another_one() -> None:
-    async with a_cluster() as cluster:
-        await opened(cluster, "a")
-        (late,) = await cluster.start("b")
-
-        with pytest.raises(KeyspaceConflict, match="partitions 16 instead of 8"):
-            await late.open_keyspace("state", mode="memory", partitions=8)
-
-
 async def test_of_two_that_were_created_on_two_sides_of_a_cut_one_stays() -> None:
     async with a_cluster() as cluster:
         a, b = await cluster.start("a", "b")
@@ -333,24 +240,6 @@ async def test_settings_that_memory_mode_lacks_are_refused(settings: Settings, w
             await node.open_keyspace("state", **settings)
 
 
-async def test_nodes_are_told_which_partitions_they_gain_and_lose() -> None:
-    async with a_cluster() as cluster:
-        (here,) = await opened(cluster, "a")
-        await here.update_many([(f"k{n}", "add", 1) for n in range(99)], offsets={"topic": 42})
-        events = here.rescale_events()
-        gained = [await anext(events) for _ in range(16)]
-
-        (b,) = await cluster.start("b")
-        lost = [await anext(events) for _ in range(8)]
-        there = (await b.open_keyspace("state")).rescale_events()
-        moved = [await anext(there) for _ in range(8)]
-
-        assert all(isinstance(event, Gained) for event in gained)
-        assert all(isinstance(event, Lost) for event in lost)
-        offsets = {e.partition: e.offsets for e in moved if isinstance(e, Gained)}
-        assert offsets == {event.partition: {"topic": 42} for event in lost}
-
-
 # Cuts.
 
 
@@ -358,9 +247,6 @@ async def test_nodes_are_told_which_partitions_they_gain_and_lose() -> None:
     ("merge", "ours", "theirs", "kept"),
     [
         ("last_writer_wins", 9, 3, 3),
-        ("max", 9, 3, 9),
-        ("min", 9, 3, 3),
-        ("longest", "long", "short", "short"),
         ("union", [1, 3], [2, 3], [1, 2, 3]),
     ],
 )
@@ -433,64 +319,6 @@ async def test_a_function_of_the_application_merges_what_two_sides_wrote() -> No
 
 def sorted_together(older: Value, newer: Value) -> Value:
     return " ".join(sorted({*str(older).split(), *str(newer).split()}))
-
-
-async def test_a_delete_on_one_side_of_a_cut_is_not_undone_by_the_other() -> None:
-    async with a_cluster() as cluster:
-        here, there = await opened(cluster, "a", "b")
-        await here.put("k", 1)
-        cluster.cut("a", "b")
-        await serving(here, "a")
-        await serving(there, "b")
-        owner_side, other_side = (here, there) if here.owner_of("k") == "a" else (there, here)
-        await trio.sleep(1)
-        await other_side.put("k", 2)
-        await other_side.delete("k")
-
-        await cluster.heal()
-        await all_agree(cluster)
-
-        assert await owner_side.get("k") is None
-
-
-async def test_a_repeated_cut_and_heal_ends_with_one_owner_a_partition() -> None:
-    async with a_cluster() as cluster:
-        here, *_ = await opened(cluster, "a", "b", "c", "d")
-        for number, sides in enumerate([("ab", "cd"), ("a", "bcd"), ("ad", "bc")]):
-            cluster.cut(*sides)
-            for side in sides:
-                for name in side:
-                    (keyspace,) = cluster.nodes[name].keyspaces.all()
-                    # A node that is alone has nobody to confirm what it suspects: it may take 18 s
-                    # until it has given up the last of the others.
-                    await serving(keyspace, *side)
-                    await keyspace.put(f"{number} {name}", number)
-            await cluster.heal()
-            await trio.sleep(3)  # the next cut comes while copies may still be on their way
-
-        await all_agree(cluster)
-
-        keys = {f"{number} {name}": number for number in range(3) for name in "abcd"}
-        assert await here.get_many(keys) == keys
-
-
-async def test_an_owner_that_says_nothing_is_not_waited_for_forever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with a_cluster() as cluster:
-        (here,) = await opened(cluster, "a")
-        await here.put("k", 1)
-        # As if it had not heard of the other one.
-        host = cluster.nodes["a"].keyspaces.here("state").host
-        monkeypatch.setattr(host.driver.steward, "_look", lambda _now: None)
-        (b,) = await cluster.start("b")
-        there = await b.open_keyspace("state")
-        began_at = trio.current_time()
-
-        await serving(there, "a", "b")
-
-        handover_s = HANDOVER_US / 1_000_000
-        assert handover_s <= trio.current_time() - began_at < handover_s + 3
 
 
 async def test_deletes_that_are_forgotten_early_are_told_once_a_minute(

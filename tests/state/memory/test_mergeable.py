@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgpack
 import pytest
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from ringpop_py.base.errors import (
     BadOperation,
-    BodyError,
     OperationIdReused,
     OperationTooOld,
     PartitionFull,
@@ -170,18 +169,6 @@ def test_writes_that_either_copy_has_seen_are_known_after_they_met(ahead: int) -
     assert new == Outcome((value_in(target.keyed, "k"),), repeated=14 + ahead in seen_there)  # type: ignore[arg-type]
 
 
-def test_a_new_key_beyond_the_maximum_is_refused_and_a_delete_frees_a_place() -> None:
-    state = a_state(keys_max=1)
-    write(state, "one", "put", 1, sequence=1)
-    refused = write(state, "two", "put", 2, sequence=2)
-    write(state, "one", "delete", sequence=3)
-
-    write(state, "two", "put", 2, sequence=4)
-
-    assert isinstance(refused, PartitionFull)
-    assert rows_in(state.keyed) == [("two", 2)]
-
-
 def test_merging_goes_over_the_maximum_rather_than_lose_a_key() -> None:
     source, target = a_state("a"), a_state("b", keys_max=1)
     write(source, "x", "put", 1)
@@ -304,21 +291,3 @@ def test_no_delete_is_undone_by_what_was_put_before_it(rule: str, steps: list[St
 
     expected = after_two_sides(steps, rule)
     assert dict(rows_in(sides[0].keyed)) == dict(rows_in(sides[1].keyed)) == expected
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        ([], [["source", -1, b""]], {}),
-        ([], [["source", True, b""]], {}),
-        ([], [["source", 1, b"x" * 513]], {}),
-        ([], [["source", 1]], {}),
-        ([["key"]], [], {}),
-        ([], [], {}, ["source"]),
-        ([], [], {}, [["source", b"x" * 15]]),
-        ([], [], {}, [["source", b"x" * 16 * (WINDOW + 2)]]),
-    ],
-)
-def test_a_malformed_part_of_a_copy_is_refused(part: tuple[Any, ...]) -> None:
-    with pytest.raises(BodyError):
-        content_of(*part)

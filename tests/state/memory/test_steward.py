@@ -83,26 +83,6 @@ def test_a_steward_waits_for_a_partition_just_given_away_and_does_not_begin_anew
     assert but_told(steward.advance(HANDOVER_US + 2)) == [Serve(0, 3)]
 
 
-def test_a_member_that_leaves_offers_to_another_recovery_after_a_refusal() -> None:
-    sight = Members("a", "b", "c")
-    sight.left_out = {"b", "c"}
-    steward = steward_of(sight)
-    steward.advance(0)
-    sight.left_out = set()
-    (offer,) = but_told(steward.leave(0))
-    assert isinstance(offer, Offer)
-
-    # The successor leaves, too, which is not known here yet.
-    steward.done(offer, HandOverReply.NOT_NOW, 0)
-    (second,) = but_told(steward.advance(RETRY_US))
-    assert isinstance(second, Offer)
-    steward.done(second, HandOverReply.NOT_NOW, RETRY_US)
-    (third,) = but_told(steward.advance(2 * RETRY_US))
-
-    assert {offer.to, second.to} == {"b", "c"}
-    assert isinstance(third, Offer)
-
-
 @pytest.mark.parametrize("others", [("b",), ("b", "c")])
 def test_a_member_that_leaves_keeps_its_copies_though_all_others_have_refused(
     others: tuple[str, ...],
@@ -153,26 +133,6 @@ def test_an_owner_that_dies_is_not_waited_for() -> None:
     sight.statuses["a"] = Status.FAULTY
 
     assert but_told(steward.members_changed(1)) == [Serve(0, 2)]
-
-
-def test_an_owner_that_is_not_known_yet_is_waited_for() -> None:
-    steward = steward_of(Members("b"))
-    steward.heard([served(0, "a")], 0)
-
-    early = but_told(steward.advance(HANDOVER_US - 1))
-    late = but_told(steward.advance(2 * HANDOVER_US))
-
-    assert (early, late) == ([], [Serve(0, 2)])
-
-
-def test_the_last_part_makes_the_taker_the_owner() -> None:
-    _, steward = waiting_for("a")
-
-    first, _ = steward.take(step(PART), 1, able=True)
-    last, tasks = steward.take(step(LAST), 2, able=True)
-
-    assert (first, last) == (HandOverReply.YES, HandOverReply.YES)
-    assert but_told(tasks) == [Serve(0, 2)]
 
 
 def test_a_copy_of_the_other_side_of_a_cut_is_taken_but_does_not_make_an_owner() -> None:
@@ -249,15 +209,6 @@ def test_a_copy_without_content_that_was_never_served_is_dropped_without_a_trans
     (offer,) = but_told(steward.members_changed(2))
 
     assert but_told(steward.done(offer, NOTHING_TO_GIVE, 3)) == [Drop(0)]  # type: ignore[arg-type]
-
-
-def test_a_refused_offer_leaves_the_partition_served_and_is_repeated() -> None:
-    _, steward, _ = giving()
-
-    steward.done(Offer(0, "b"), HandOverReply.NOT_NOW, 0)
-
-    assert steward.serving == {0}
-    assert but_told(steward.advance(RETRY_US)) == [Offer(0, "b")]
 
 
 def test_a_transfer_that_fails_is_repeated_and_ends_if_the_partition_is_to_stay() -> None:

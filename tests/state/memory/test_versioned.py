@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_py.base.errors import BodyError, ConfigError
+from ringpop_py.base.errors import ConfigError
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.state.memory import versioned
 from ringpop_py.state.memory.versioned import (
@@ -89,19 +89,6 @@ def test_versions_only_grow_whatever_the_time_says_and_peers_said(
 # -- one key -------------------------------------------------------------------------------
 
 
-def test_a_value_is_there_until_it_is_deleted() -> None:
-    """F11."""
-    one = state()
-    one.put("key", pack(None), NOW)
-    assert one.get("key") == pack(None)
-    assert len(one) == 1
-
-    one.delete("key", NOW)
-
-    assert one.get("key") is None
-    assert len(one) == 0
-
-
 def test_keys_are_scanned_in_order_between_bounds_and_without_the_deleted() -> None:
     """F11."""
     one = state()
@@ -175,39 +162,6 @@ def test_copies_that_hear_of_each_other_in_any_order_become_equal(
     assert take(copies[0], copies[1], rule) == []
 
 
-def test_of_two_sides_the_last_writer_wins_and_the_other_write_is_lost() -> None:
-    one, other = state("a"), state("b")
-    one.put("key", pack("first"), NOW)
-    other.put("key", pack("second"), NOW + 1)
-
-    assert take(one, other, "last_writer_wins") == ["key"]
-    assert take(other, one, "last_writer_wins") == []
-
-    assert contents(one) == contents(other) == {"key": "second"}
-
-
-def test_a_write_made_after_another_was_seen_is_later_though_its_clock_is_behind() -> None:
-    one, other = state("a"), state("b")
-    one.put("key", pack("ahead"), NOW + 60_000)
-    take(other, one, "last_writer_wins")
-
-    other.put("key", pack("after it"), NOW)
-    take(one, other, "last_writer_wins")
-
-    assert contents(one) == {"key": "after it"}
-
-
-def test_with_max_what_was_put_on_either_side_survives() -> None:
-    one, other = state("a"), state("b")
-    one.put("key", pack(9), NOW)
-    other.put("key", pack(4), NOW + 1)
-    other.put("more", pack(1), NOW)
-
-    take(one, other, "max")
-
-    assert contents(one) == {"key": 9, "more": 1}
-
-
 @joining_rule
 def test_a_delete_wins_over_what_did_not_know_of_it_and_a_later_put_begins_anew(
     rule: str,
@@ -224,31 +178,6 @@ def test_a_delete_wins_over_what_did_not_know_of_it_and_a_later_put_begins_anew(
     other.put("key", pack([1]), NOW + 3)
     take(one, other, rule)
     assert contents(one) == {"key": [1]}
-
-
-@each_rule
-def test_a_delete_of_a_key_that_was_never_seen_here_wins_over_an_older_value(rule: str) -> None:
-    one, other = state("a"), state("b")
-    other.put("key", pack(1), NOW)
-
-    one.delete("key", NOW + 1)
-    take(other, one, rule)
-    take(one, other, rule)
-
-    assert contents(one) == contents(other) == {}
-
-
-@each_rule
-def test_a_second_delete_wins_over_what_was_put_elsewhere_after_the_first(rule: str) -> None:
-    one, other = state("a"), state("b")
-    one.delete("key", NOW)
-    take(other, one, rule)
-    other.put("key", pack(1), NOW + 1)
-
-    one.delete("key", NOW + 2)
-    take(one, other, rule)
-
-    assert contents(one) == {}
 
 
 @joining_rule
@@ -390,19 +319,6 @@ def test_a_delete_that_is_too_old_is_neither_sent_nor_taken() -> None:
     assert contents(other) == {"key": 1}
 
 
-def test_a_copy_that_was_away_for_too_long_brings_a_deleted_key_back() -> None:
-    """As the module says."""
-    one, away = state("a"), state("b")
-    one.put("key", pack(1), NOW)
-    take(away, one, "last_writer_wins")
-    one.delete("key", NOW + 1)
-    one.collect(LATER + 1)
-
-    take(one, away, "last_writer_wins", LATER + 1)
-
-    assert contents(one) == {"key": 1}
-
-
 # -- exports -------------------------------------------------------------------------------
 
 
@@ -445,28 +361,3 @@ def test_an_entry_is_read_as_it_was_written(entry: Entry) -> None:
     one.merge([entry], "max", 0)
 
     assert exported(one, 0) == [entry]
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        ["text"],
-        [[]],
-        [["key", b"", 1, 0]],
-        [[7, b"", 1, 0, "a"]],
-        [["key", "text", 1, 0, "a"]],
-        [["key", b"", True, 0, "a"]],
-        [["key", b"", 1, -1, "a"]],
-        [["key", b"", 2**63, 0, "a"]],
-        [["key", b"", 1.5, 0, "a"]],
-        [["key", b"", 1, 0, 7]],
-        [["key", b"", 1, 0, "x" * 5000]],
-        [["key", None, 1, 0, "a"]],
-        [["key", None, 2, 0, "a", 1, 0, "a"]],
-        [["key", b"", 1, 0, "a", 2, 0, "a"]],
-        [["key", b"", 1, 0, "a", 0, "x", "a"]],
-    ],
-)
-def test_a_hostile_row_is_refused(rows: list[object]) -> None:
-    with pytest.raises(BodyError):
-        entries_from_rows(rows)

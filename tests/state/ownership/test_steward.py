@@ -77,18 +77,6 @@ def coming_from(sight: Members, owner: str) -> tuple[DurableSteward, Follow]:
     return steward, follow
 
 
-def test_a_partition_of_nobody_is_taken_over_and_told() -> None:
-    steward = steward_of(Members("a"))
-
-    (acquire,) = but_told(steward.advance(0))
-    tasks = steward.done(Acquire(0), Taken(1), 5)
-
-    assert acquire == Acquire(0)
-    assert Serve(0, 1) in tasks
-    assert any(isinstance(task, Tell) for task in tasks)
-    assert steward.destination(0) == "a"
-
-
 def test_a_hand_over_follows_asks_and_claims_and_its_pause_begins_with_the_question() -> None:
     steward, follow = coming_from(Members("b", "a"), "a")
 
@@ -272,15 +260,6 @@ def test_a_claim_that_a_later_row_has_overtaken_is_abandoned() -> None:
     assert steward.serving == set()
 
 
-def test_a_later_claim_of_another_member_ends_ours() -> None:
-    sight = Members("a", "b")
-    sight.left_out.add("b")
-    steward = serving(sight)
-
-    assert Drop(0) in steward.heard([served(0, "b", 2)], 0)
-    assert steward.destination(0) == "b"
-
-
 def test_a_generation_that_is_over_gains_nothing_more() -> None:
     steward = steward_of(Members("a"))
     (acquire,) = but_told(steward.advance(0))
@@ -300,18 +279,6 @@ def handing_over(*, places: int = 2, partitions: int = 1) -> tuple[Members, Dura
     sight.left_out = {"a"}
     steward.members_changed(0)
     return sight, steward
-
-
-def test_a_partition_is_sealed_for_the_member_that_should_own_it() -> None:
-    _, steward = handing_over()
-
-    seal = steward.release(0, 1, "b")
-    tasks = steward.done(ReleaseTo(0, "b"), ReleaseSaid.RELEASED, 0)
-
-    assert seal == ReleaseTo(0, "b")
-    assert steward.serving == set()
-    assert steward.table[0].status is PartitionStatus.MIGRATING
-    assert any(isinstance(task, Tell) for task in tasks)
 
 
 @pytest.mark.parametrize(
@@ -419,17 +386,6 @@ def test_a_partition_claimed_again_is_served_in_its_new_epoch_and_announced() ->
     assert (steward.table[1].owner, steward.table[1].epoch) == ("a", 2)
     assert steward.serving == {1}
     assert steward.holding == {0: 1, 1: 2}
-
-
-def test_a_partition_that_another_claimed_after_a_fence_is_dropped_and_wanted_again() -> None:
-    steward = serving(Members("a"), 2)
-    steward.fenced([0, 1], SECOND)
-
-    tasks = steward.lost(0, "x", SECOND)
-
-    assert but_told(tasks) == [Drop(0)]
-    assert steward.holding == {1: 1}
-    assert steward.coming == {0} or but_told(steward.advance(2 * SECOND + 1)) == [Acquire(0)]
 
 
 def test_a_later_claim_that_came_by_gossip_wins_over_the_own_one() -> None:
