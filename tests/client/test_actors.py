@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,12 +16,9 @@ from ringpop_py import (
     AsyncClient,
     AsyncKeyspaceClient,
     BadOperation,
-    Client,
     ConfigError,
-    KeyspaceClient,
     OperationIdReused,
     PartitionUnavailable,
-    RingpopError,
 )
 from ringpop_py.base.errors import BadRequest
 from ringpop_py.base.values.declared import encode
@@ -29,18 +26,14 @@ from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.state.actors import host
 from ringpop_py.state.actors.mail import Mail
 from ringpop_py.state.messages import ROUTED, TELL
-from tests.client.loops import run_on
+from tests.client.loops import FACES, Step, by
 from tests.client.test_keyspace_client import nodes
 from tests.logged import events_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from ringpop_py.base.address import Address
     from ringpop_py.node.ringpop import Ringpop
-
-FACES = ("no loop", "trio", "asyncio")
-Step = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 
 class Account(Actor[int, int]):
@@ -80,41 +73,6 @@ async def a_bank() -> AsyncIterator[Sequence[Ringpop]]:
         yield found
 
 
-def outcome_of(error: RingpopError) -> object:
-    return type(error), str(error)
-
-
-def called(peer: Address, steps: Sequence[Step], *, direct: bool) -> list[object]:
-    with Client(peer) as client, KeyspaceClient(client, "k", direct=direct) as keyspace:
-        accounts, found = keyspace.actors("Account"), list[object]()
-        for name, arguments, options in steps:
-            try:
-                found.append(getattr(accounts, name)(*arguments, **options))
-            except RingpopError as error:
-                found.append(outcome_of(error))
-        return found
-
-
-async def awaited(peer: Address, steps: Sequence[Step], *, direct: bool) -> list[object]:
-    async with (
-        AsyncClient(peer) as client,
-        AsyncKeyspaceClient(client, "k", direct=direct) as keyspace,
-    ):
-        accounts, found = keyspace.actors("Account"), list[object]()
-        for name, arguments, options in steps:
-            try:
-                found.append(await getattr(accounts, name)(*arguments, **options))
-            except RingpopError as error:
-                found.append(outcome_of(error))
-        return found
-
-
-async def by(face: str, peer: Address, steps: Sequence[Step], *, direct: bool) -> list[object]:
-    if face == "no loop":
-        return await trio.to_thread.run_sync(partial(called, peer, steps, direct=direct))
-    return await run_on(face, partial(awaited, peer, steps, direct=direct))
-
-
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("face", FACES)
 async def test_an_actor_answers_a_client_as_it_answers_a_member(face: str, *, direct: bool) -> None:
@@ -130,26 +88,25 @@ async def test_an_actor_answers_a_client_as_it_answers_a_member(face: str, *, di
         ("ask", (7, 5), {}),
     ]
     async with a_bank() as (_, b, _c):
-        found = await by(face, b.address, steps, direct=direct)
+        found = await by(face, b.address, steps, direct=direct, actor="Account")
 
     reused, overdrawn, unfit = (found[place] for place in (2, 3, 4))
     assert [found[place] for place in (0, 1, 5, 6, 7)] == [100, 100, 105, 105, None]
-    assert isinstance(reused, tuple)
-    assert reused[0] is OperationIdReused
-    assert overdrawn == (ApplicationError, "overdrawn: there are only 100")
-    assert isinstance(unfit, tuple)
-    assert unfit[0] is BadOperation
-    assert found[8] == (ConfigError, "the key of an actor is text, not int: 7")
+    assert type(reused) is OperationIdReused
+    assert repr(overdrawn) == repr(ApplicationError("overdrawn", "there are only 100"))
+    assert type(unfit) is BadOperation
+    assert type(found[8]) is ConfigError
+    assert str(found[8]) == "the key of an actor is text, not int: 7"
 
 
 @pytest.mark.parametrize("face", FACES)
 async def test_what_is_told_arrives_without_an_answer(face: str) -> None:
     tells: list[Step] = [("tell", (f"key {number}", number), {}) for number in range(20)]
     async with a_bank() as (a, b, _):
-        assert await by(face, b.address, tells, direct=True) == [None] * 20
+        assert await by(face, b.address, tells, actor="Account") == [None] * 20
         states: list[Step] = [("state_of", (f"key {number}",), {}) for number in range(1, 20)]
         with trio.fail_after(20):
-            while await by("trio", a.address, states, direct=True) != [*range(1, 20)]:
+            while await by("trio", a.address, states, actor="Account") != [*range(1, 20)]:
                 await trio.sleep(0.01)
 
 
@@ -157,7 +114,7 @@ async def test_what_fails_after_it_was_told_is_in_the_log_of_the_daemon(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with a_bank() as (_, b, _c):
-        assert await by("trio", b.address, [("tell", ("ada", -1), {})], direct=True) == [None]
+        assert await by("trio", b.address, [("tell", ("ada", -1), {})], actor="Account") == [None]
         with trio.fail_after(20):
             while not events_in(caplog, "message-failed"):
                 await trio.sleep(0.01)
@@ -188,24 +145,19 @@ async def test_a_daemon_with_too_many_messages_under_way_takes_no_more(
 async def test_a_class_that_nobody_has_registered_answers_nobody() -> None:
     async with nodes("a") as (a,):
         step = ("ask", ("ada", 1), {"timeout_s": 0.5})
-        (found,) = await by("trio", a.address, [step], direct=True)
-    assert isinstance(found, tuple)
-    assert issubclass(found[0], PartitionUnavailable)
+        (found,) = await by("trio", a.address, [step], actor="Account")
+    assert isinstance(found, PartitionUnavailable)
 
 
-@pytest.mark.parametrize("endpoint", ["/keyspace/actor", ROUTED["/keyspace/actor"], TELL])
-@pytest.mark.parametrize("partition", [8, 2**62, 0])
-async def test_a_message_for_another_partition_than_that_of_the_actor_is_refused(
-    endpoint: str, partition: int
-) -> None:
-    async with a_bank() as (a, _b, _c):
+async def test_a_message_for_another_partition_than_that_of_the_actor_is_refused() -> None:
+    endpoints = ("/keyspace/actor", ROUTED["/keyspace/actor"], TELL)
+    async with a_bank() as (a, _b, _c), AsyncClient(a.address) as client:
         keyspace = await a.open_keyspace("k", partitions=8)
         key = next(k for k in map(str, range(99)) if keyspace.partition_of(f"Account/{k}") == 1)
-        mail = Mail("k", keyspace.generation, partition, "Account", key, "s", 1, b"\x05")
-        async with AsyncClient(a.address) as client:
-            call = Call(NODE_SERVICE, endpoint, b"", encode(mail), ttl_s=5.0)
+        for endpoint, partition in product(endpoints, (8, 2**62, 0)):
+            mail = Mail("k", keyspace.generation, partition, "Account", key, "s", 1, b"\x05")
             with pytest.raises(BadRequest):
-                await client.call(call)
+                await client.call(Call(NODE_SERVICE, endpoint, b"", encode(mail), ttl_s=5.0))
         assert await keyspace.get(f"Account/{key}") is None
 
 

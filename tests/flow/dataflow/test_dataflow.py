@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +26,6 @@ from ringpop_py.edge.admin.checkup import checkup
 from ringpop_py.flow.dataflow import checkpoints, leader, part
 from ringpop_py.flow.dataflow.stage import StageRunner, checked_stage
 from ringpop_py.flow.exchange.state import StageState
-from ringpop_py.state.stores.memory import StoreFault
 from ringpop_py.streams import BadRecord, Files, Record
 from tests.logged import events_in
 from tests.state.keyspaces.clusters import a_cluster, all_online
@@ -323,38 +322,6 @@ async def test_a_record_far_ahead_is_refused_and_moves_no_watermark(tmp_path: Pa
         assert any("w: 1 records came too late" in text for text in answer["flow_troubles"])
 
 
-async def test_a_stage_that_fails_begins_again_from_the_last_epoch(tmp_path: Path) -> None:
-    clicks, totals, failures = Clicks(tmp_path), Totals(), defaultdict[str, int](int)
-
-    def fragile(state: int | None, rows: Sequence[Row], context: Context) -> int:
-        if context.key == USERS[3] and failures["count"] < 3:
-            failures["count"] += 1
-            raise ZeroDivisionError("of the application")
-        return count(state, rows, context)
-
-    clicks.add(200)
-    async with a_cluster(gossip=PRESETS["local"]) as cluster:
-        flows = [
-            start_dataflow(
-                await cluster.start(name),
-                clicks.source(),
-                fragile,
-                name="clicks",
-                sink=totals,
-                every_s=EVERY_S,
-            )
-            for name in "ab"
-        ]
-        troubles: set[str] = set()
-
-        def is_complete() -> bool:
-            troubles.update(flow.status()["trouble"] for flow in flows)
-            return totals.totals == clicks.counts
-
-        await until(is_complete)
-    assert failures["count"] == 3
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -433,45 +400,6 @@ def test_a_key_that_is_woken_at_once_again_does_not_hold_the_others_up() -> None
     for at in (5, 6):
         runner.advance(at)
     assert runner.state.values == {"a": 3, "b": 3}
-
-
-async def test_more_workers_than_key_groups_go_on(tmp_path: Path) -> None:
-    clicks, totals = Clicks(tmp_path), Totals()
-    clicks.add(100)
-    async with a_cluster(gossip=PRESETS["local"]) as cluster:
-        flows = [
-            start_dataflow(
-                await cluster.start(name),
-                clicks.source(),
-                count,
-                name="clicks",
-                sink=totals,
-                every_s=EVERY_S,
-                key_groups=2,
-            )
-            for name in "abc"
-        ]
-        await until(lambda: flows[0].status()["workers"] == ["a", "b", "c"])
-        epoch = flows[0].status()["epoch"]
-        clicks.add(100)
-        await until(lambda: totals.totals == clicks.counts)
-        await until(lambda: flows[0].status()["epoch"] > epoch + 3)
-        assert {str(flow.status()["key_groups"]) for flow in flows} >= {"[0, 1]", "[1, 2]"}
-
-
-async def test_a_store_that_is_away_for_a_while_makes_nobody_begin_again(tmp_path: Path) -> None:
-    clicks, totals = Clicks(tmp_path), Totals()
-    clicks.add(100)
-    async with a_cluster(gossip=PRESETS["local"]) as cluster:
-        flow = counting(await cluster.start("a"), clicks, totals)
-        await until(lambda: totals.totals == clicks.counts)
-        run = flow.status()["run"]
-        for verb in ("put_if_absent", "get", "list"):
-            cluster.store.inject(StoreFault.FAILS, verb=verb, count=4)
-        cluster.store.inject(StoreFault.LOSES_REPLY, count=3)
-        clicks.add(100)
-        await until(lambda: totals.totals == clicks.counts)
-        assert flow.status()["run"] == run
 
 
 def test_a_file_of_results_is_whole_and_written_once(tmp_path: Path) -> None:

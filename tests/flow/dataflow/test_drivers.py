@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import trio
 
-from tests.flow.dataflow.benches import EVERY_S, Results, Rows, a_flow, until, without_threads
+from ringpop_py.state.stores.memory import StoreFault
+from tests.flow.dataflow.benches import (
+    EVERY_S,
+    Results,
+    Rows,
+    a_flow,
+    passed_on,
+    until,
+    without_threads,
+)
 from tests.state.keyspaces.clusters import a_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ringpop_py.dataflow import Context, Row
 
 pytestmark = pytest.mark.virtual_time
 
@@ -220,3 +236,51 @@ async def test_a_worker_that_cannot_list_its_splits_is_not_taken_for_idle() -> N
 
         silent.failing = set()
         await until(lambda: flow.status()["watermark"] == 59)
+
+
+async def test_a_stage_that_fails_begins_again_from_the_last_epoch() -> None:
+    source, sink, failures = Rows("one", "two"), Results(), list[str]()
+
+    def fragile(state: int | None, rows: Sequence[Row], context: Context) -> int:
+        if context.key == KEYS[3] and len(failures) < 3:
+            failures.append(context.key)
+            raise ZeroDivisionError("of the application")
+        return passed_on(state, rows, context)
+
+    async with a_cluster() as cluster:
+        for name in "ab":
+            flow = a_flow(await cluster.start(name), source, sink, stage=fragile)
+        for split in ("one", "two"):
+            source.add(split, *KEYS)
+        await until(lambda: len(sink.rows) == 2 * len(KEYS))
+
+    assert sorted(sink.rows) == sorted((key, number) for key in KEYS for number in (1, 2))
+    assert len(failures) == 3
+    assert flow.status()["trouble"] == ""
+
+
+async def test_more_workers_than_key_groups_go_on() -> None:
+    source, sink = Rows("one"), Results()
+    async with a_cluster() as cluster:
+        flows = [a_flow(await cluster.start(name), source, sink, key_groups=2) for name in "abc"]
+        await until(lambda: flows[0].status()["workers"] == [*"abc"])
+        epoch = flows[0].status()["epoch"]
+        source.add("one", *KEYS)
+        await until(lambda: len(sink.rows) == len(KEYS))
+        await until(lambda: flows[0].status()["epoch"] > epoch + 3)
+        assert {str(flow.status()["key_groups"]) for flow in flows} >= {"[0, 1]", "[1, 2]"}
+
+
+async def test_a_store_that_is_away_for_a_while_makes_nobody_begin_again() -> None:
+    source, sink = Rows("one"), Results()
+    async with a_cluster() as cluster:
+        flow = a_flow(await cluster.start("a"), source, sink)
+        source.add("one", *KEYS)
+        await until(lambda: len(sink.rows) == len(KEYS))
+        run = flow.status()["run"]
+        for verb in ("put_if_absent", "get", "list"):
+            cluster.store.inject(StoreFault.FAILS, verb=verb, count=4)
+        cluster.store.inject(StoreFault.LOSES_REPLY, count=3)
+        source.add("one", *KEYS)
+        await until(lambda: len(sink.rows) == 2 * len(KEYS))
+        assert flow.status()["run"] == run
