@@ -107,16 +107,6 @@ async def test_a_handler_that_is_at_work_is_waited_for() -> None:
         assert a.status_of("b") is Status.LEAVE
 
 
-async def test_a_node_with_nothing_under_way_ends_without_waiting() -> None:
-    async with a_cluster() as cluster:
-        await started(cluster, "a", "b", "c")
-        began = trio.current_time()
-
-        await cluster.shut_down("c")
-
-        assert trio.current_time() - began < 0.2
-
-
 async def test_requests_for_keys_of_an_ending_node_go_to_the_next_owner() -> None:
     async with a_cluster() as cluster, trio.open_nursery() as nursery:
         a, b, _ = await started(cluster, "a", "b", "c")
@@ -132,33 +122,6 @@ async def test_requests_for_keys_of_an_ending_node_go_to_the_next_owner() -> Non
         reply = await a.proxy(key, SLOW)
 
         assert reply.owner in ("a", "c")
-
-
-async def test_calls_all_the_time_meet_no_error_while_nodes_are_restarted() -> None:
-    failures: list[RingpopError] = []
-    owners: set[str] = set()
-
-    async def keep_calling(node: Ringpop, key: str) -> None:
-        while True:
-            try:
-                owners.add((await node.proxy(key, SLOW)).owner)
-            except RingpopError as error:
-                failures.append(error)
-
-    async with a_cluster() as cluster, trio.open_nursery() as nursery:
-        (a, *_) = await started(cluster, "a", "b", "c")
-        for number in range(20):
-            nursery.start_soon(keep_calling, a, f"key-{number}")
-
-        for name in ("b", "c", "b"):
-            await trio.sleep(1)
-            await cluster.shut_down(name)
-            await cluster.start(name)
-        await trio.sleep(3)
-        nursery.cancel_scope.cancel()
-
-    assert not failures
-    assert owners == {"a", "b", "c"}
 
 
 async def test_a_clients_call_is_brought_to_its_owner_until_the_node_closes() -> None:
@@ -249,18 +212,6 @@ async def test_partitions_are_handed_over_before_the_node_is_gone() -> None:
         assert "offline" not in statuses
 
 
-async def test_the_last_node_does_not_wait_for_somebody_to_take_its_partitions() -> None:
-    async with a_cluster(stores("a")) as cluster:
-        (a,) = await started(cluster, "a")
-        keyspace = await a.open_keyspace("counts", partitions=8)
-        await all_online(keyspace, "a")
-        began = trio.current_time()
-
-        await cluster.shut_down("a")
-
-        assert trio.current_time() - began < 0.2
-
-
 @pytest.mark.parametrize("mode", ["durable", "memory"])
 async def test_an_actor_that_is_at_work_finishes_before_its_partition_moves(mode: Mode) -> None:
     RECEIVED.clear()
@@ -309,21 +260,6 @@ async def test_partitions_that_nobody_takes_are_sealed_and_told(
         assert STALLED_S < took_s < STALLED_S + 2
         assert f"{count} partitions were not handed over" in caplog.text
         assert "cut after" not in caplog.text
-
-
-async def test_a_message_that_was_told_arrives_before_the_node_is_gone() -> None:
-    async with a_cluster(stores("a", "b")) as cluster:
-        a, b = await started(cluster, "a", "b")
-        keyspace = await a.open_keyspace("actors", partitions=4)
-        here = keyspace.actor(Slow)
-        there = (await b.open_keyspace("actors")).actor(Slow)
-        await all_online(keyspace, "a", "b")
-        key = next(k for n in range(100) if here.owner_of(k := f"k{n}") == "a")
-
-        await there.tell(key, 7)
-        await cluster.shut_down("b")
-
-        assert await here.state_of(key) == 7
 
 
 async def test_an_end_cannot_be_undone_by_labels_or_undrain() -> None:
@@ -471,25 +407,6 @@ async def test_an_end_that_is_cancelled_says_what_it_cuts_and_leaving_the_block_
         assert trio.current_time() - began < 0.5
         assert a.status_of("b") is Status.LEAVE
         assert caplog.text.count("cut after") == 1
-
-
-async def test_a_block_that_is_left_waits_for_an_end_that_is_under_way() -> None:
-    replies: list[bytes] = []
-    async with a_cluster() as cluster, trio.open_nursery() as nursery:
-        a, b = await started(cluster, "a", "b")
-
-        async def call() -> None:
-            replies.append((await a.proxy(key_of(b), SLOW)).body)
-
-        nursery.start_soon(call)
-        await trio.sleep(0.1)
-        nursery.start_soon(b.end)
-        await trio.sleep(0.1)
-        await cluster.shut_down("b")
-        await trio.sleep(0.1)
-
-        assert replies == [b"b"]
-        assert a.status_of("b") is Status.LEAVE
 
 
 async def test_in_the_dialect_of_ringpop_a_node_says_that_it_is_faulty_and_nothing_else(

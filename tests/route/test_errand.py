@@ -141,29 +141,6 @@ def test_parts_of_one_owner_travel_together() -> None:
     assert errand.results == {1: "b 1", 2: "c 2", 3: "b 3"}
 
 
-def test_an_end_that_is_reported_too_late_changes_nothing() -> None:
-    errand, routes = Errand([0], READ, 10 * s), Partitions({0: "b"})
-    first = ask_of(errand, routes)
-    errand.failed(first, LOST)
-    second = ask_of(errand, routes, pause_of(errand, routes))
-
-    errand.failed(first, CallTimeout("late"))
-    errand.answered(first, ["late"], routes)
-
-    assert (errand.under_way, errand.results) == ([second], {})
-
-
-def test_its_repr_says_what_is_open_and_why() -> None:
-    errand, routes = Errand([1, 2], WRITE, s), Partitions({1: "b", 2: "c"})
-    first, _ = asks_of(errand, routes)
-    errand.failed(first, CallTimeout("late"))
-
-    assert repr(errand) == (
-        "<Errand: 0 done, [1, 2] open, asks [[2] at c], {1: Attempts(attempts_count=1, "
-        "redirects_count=0, may_have_run=True, last=CallTimeout('late'), to='b')}>"
-    )
-
-
 # Until the deadline.
 
 
@@ -280,17 +257,6 @@ def test_a_pause_is_capped_and_keeps_its_chance(pauses_count: int) -> None:
     pauses_us = {READ.pause_us(pauses_count) for _ in range(2000)}
 
     assert (min(pauses_us), max(pauses_us)) == (PAUSE_US_MAX - 49_000, PAUSE_US_MAX)
-
-
-def test_pauses_grow() -> None:
-    errand, routes, now = Errand([0], WRITE, NEVER), Partitions({}), 0
-    pauses_us = []
-    for _ in range(20):
-        pauses_us.append(pause_of(errand, routes, now))
-        now += pauses_us[-1]
-
-    assert pauses_us[0] <= 50_000
-    assert PAUSE_US_MAX - 50_000 <= pauses_us[-1] <= PAUSE_US_MAX
 
 
 def test_parts_that_nobody_serves_do_not_hold_up_the_others() -> None:

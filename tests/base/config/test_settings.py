@@ -14,7 +14,6 @@ from ringpop_py.base.config.settings import (
     GossipConfig,
     ProxyConfig,
     WireLimits,
-    check_schedule,
 )
 from ringpop_py.base.errors import ConfigError
 
@@ -42,11 +41,6 @@ def test_damping_that_could_not_end_or_begin_is_refused(values: dict[str, Any]) 
         GossipConfig(**values)
 
 
-def test_a_switch_is_true_or_false() -> None:
-    with pytest.raises(ConfigError, match="damping is true or false, not 1"):
-        GossipConfig(damping=1)  # type: ignore[arg-type]
-
-
 def test_the_plain_protocol_has_every_switch_off_and_the_same_timing() -> None:
     gossip = GossipConfig(period_s=0.3)
     switches = [field.name for field in fields(gossip) if isinstance(field.default, bool)]
@@ -55,13 +49,6 @@ def test_the_plain_protocol_has_every_switch_off_and_the_same_timing() -> None:
 
     assert not any(getattr(plain, name) for name in switches)
     assert plain == replace(gossip, **dict.fromkeys(switches, False))
-
-
-def test_the_farther_the_network_the_more_patience() -> None:
-    local, lan, wan = (PRESETS[name] for name in ("local", "lan", "wan"))
-
-    assert local.ping_timeout_s < lan.ping_timeout_s < wan.ping_timeout_s
-    assert local.suspect_s < lan.suspect_s < wan.suspect_s
 
 
 @pytest.mark.parametrize(
@@ -110,12 +97,6 @@ def test_a_setting_that_would_stop_a_node_is_refused(values: dict[str, Any]) -> 
         GossipConfig(**values)
 
 
-@pytest.mark.parametrize("rows", [127, 4097])
-def test_a_sync_holds_some_buckets_and_no_more_than_peers_take(rows: int) -> None:
-    with pytest.raises(ConfigError, match="sync_rows_max is a whole number from 128 to 4,096"):
-        GossipConfig(sync_rows_max=rows)
-
-
 @pytest.mark.parametrize("name", [field.name for field in fields(WireLimits)])
 def test_every_limit_of_the_wire_is_above_zero(name: str) -> None:
     values: dict[str, Any] = {name: 0}
@@ -131,8 +112,6 @@ def test_every_limit_of_the_wire_is_above_zero(name: str) -> None:
         ({"retry_schedule_s": ()}, "retry_schedule is empty"),
         ({"retry_schedule_s": (0.0, -1.0)}, "retry_schedule is a tuple of seconds"),
         ({"retry_schedule_s": (float("nan"),)}, "retry_schedule is a tuple of seconds"),
-        ({"retry_schedule_s": (float("inf"),)}, "retry_schedule is a tuple of seconds"),
-        ({"max_retries": "3"}, "max_retries is a whole number, 0 or more, not '3'"),
         ({"max_retries": True}, "max_retries is a whole number, 0 or more, not True"),
         ({"retry_schedule_s": 1}, "retry_schedule is a tuple of seconds, each 0 or more, not 1"),
         (
@@ -143,7 +122,6 @@ def test_every_limit_of_the_wire_is_above_zero(name: str) -> None:
             {"retry_schedule_s": ("1",)},
             r"retry_schedule is a tuple of seconds, each 0 or more, not \('1',\)",
         ),
-        ({"timeout_s": "x"}, "timeout_s is a number above 0, not 'x'"),
         (
             {"in_flight_max": 2.5},
             "in_flight_max is a whole number from 1 to 1,099,511,627,776, not 2.5",
@@ -152,21 +130,15 @@ def test_every_limit_of_the_wire_is_above_zero(name: str) -> None:
             {"body_bytes_max": {}},
             "body_bytes_max is a whole number from 1 to 1,099,511,627,776, not {}",
         ),
-        ({"consistency": 5}, "consistency is 'keys', 'checksum' or 'none', not 5"),
         ({"timeout_s": 0}, "timeout_s is a number above 0"),
         ({"timeout_s": float("nan")}, "timeout_s is a number above 0"),
         ({"in_flight_max": 0}, "in_flight_max is a whole number from 1"),
-        ({"body_bytes_max": 0}, "body_bytes_max is a whole number from 1"),
         ({"consistency": "maybe"}, "consistency is 'keys', 'checksum' or 'none'"),
     ],
 )
 def test_a_proxy_that_cannot_work_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ProxyConfig(**values)
-
-
-def test_no_schedule_is_needed_where_nothing_is_retried() -> None:
-    check_schedule(0, ())
 
 
 @pytest.mark.parametrize(
@@ -211,10 +183,3 @@ def test_a_cluster_without_a_name_has_that_of_its_dialect() -> None:
     assert replace(ringpop, name="a").cluster == "ringpop"
     assert Config(dialect="ringpop", cluster="default").cluster == "default"
     assert Config(cluster="ringpop").cluster == "ringpop"
-
-
-def test_a_node_needs_no_settings() -> None:
-    config = Config()
-
-    assert (config.dialect, config.cluster, config.hosts) == ("native", "default", ())
-    assert config.gossip == PRESETS["lan"]

@@ -47,10 +47,13 @@ def around(tree: ast.Module) -> Iterator[str]:
 
 
 def test_nothing_else_opens_arrow_or_compressed_data() -> None:
-    paths = {str(path.relative_to(PACKAGE)): path for path in PACKAGE.rglob("*.py")}
-    found = {name: list(around(ast.parse(path.read_text("utf-8")))) for name, path in paths.items()}
+    words = {*OPENERS, *UNPACKERS, "open_file"}
+    texts = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+    suspects = [path for path, text in texts.items() if any(word in text for word in words)]
 
-    assert {name for name, ways in found.items() if ways} == DOORS
+    ways = {path for path in suspects if any(around(ast.parse(texts[path])))}
+
+    assert {str(path.relative_to(PACKAGE)) for path in ways} == DOORS
 
 
 @pytest.mark.parametrize(

@@ -116,14 +116,6 @@ def test_a_malformed_value_is_refused_with_the_place_of_the_mistake(
     assert str(raised.value) == error
 
 
-@pytest.mark.parametrize(
-    "body", [b"", encode(LEASE)[:-1], encode(LEASE) + b"\xc0", b"\xc1", b"\x92\xa1\xff\x90"]
-)
-def test_bytes_that_are_no_msgpack_are_refused(body: bytes) -> None:
-    with pytest.raises(BodyError, match="Lease: "):
-        decode(Lease, body)
-
-
 def test_a_value_that_is_nested_too_deep_is_refused() -> None:
     with pytest.raises(BodyError, match="too deep"):
         decode(object, b"\x91" * 100_000 + b"\xc0")

@@ -63,11 +63,6 @@ def test_a_packer_says_what_msgpack_says_also_after_what_cannot_be_said(
             assert pack(value) == expected
 
 
-@SCHEMES
-def test_no_bytes_mean_none(scheme: str) -> None:
-    assert decode_value(scheme, b"") is None
-
-
 @pytest.mark.parametrize("text", [b"1e999", b"-1e999", b'{"a": [1e309]}'])
 def test_a_number_of_json_that_would_become_infinite_is_refused(text: bytes) -> None:
     with pytest.raises(BodyError, match="is too large"):
@@ -165,24 +160,6 @@ def test_a_value_of_another_shape_is_refused_by_its_name(
 ) -> None:
     with pytest.raises(BodyError, match=message):
         check(value, "it")
-
-
-@pytest.mark.parametrize(
-    ("check", "value"),
-    [
-        (a_map, {"a": 1}),
-        (a_list, [1]),
-        (a_text, "x" * TEXT_CHARACTERS_MAX),
-    ],
-)
-def test_a_value_of_the_right_shape_is_handed_back(
-    check: Callable[[Any, str], object], value: object
-) -> None:
-    assert check(value, "it") is value
-
-
-def test_none_stands_for_an_empty_list() -> None:
-    assert a_list(None, "it") == []
 
 
 def test_a_row_may_be_longer_than_we_know() -> None:

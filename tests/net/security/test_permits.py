@@ -160,6 +160,7 @@ def test_each_door_is_tried() -> None:
     assert bodies("k").keys() == doors()
 
 
+@pytest.mark.virtual_time
 @pytest.mark.parametrize("role", Role)
 async def test_each_door_asks_who_may_use_the_keyspace(key: str, role: Role) -> None:
     network = MemoryNetwork()

@@ -18,7 +18,6 @@ from ringpop_py.base.errors import (
     CallCancelled,
     CallError,
     CallTimeout,
-    ConfigError,
     ConnectBroke,
     ConnectFailed,
     ConnectionLost,
@@ -51,7 +50,7 @@ from ringpop_py.net.wire.calls import (
     Ended,
 )
 from ringpop_py.net.wire.connection import Connection
-from ringpop_py.net.wire.frames import error_frame, frame
+from ringpop_py.net.wire.frames import frame
 from ringpop_py.net.wire.init import init_frame
 
 if TYPE_CHECKING:
@@ -136,13 +135,6 @@ async def test_both_ends_call_over_one_connection(start: Start, _clock: Clock) -
     assert serving(a) == serving(b) == 0
 
 
-async def test_a_node_may_call_itself(start: Start, _clock: Clock) -> None:
-    a = await start("a")
-    a.serve("app", "/echo", echo)
-
-    assert (await a.call(A, call(arg3=b"1"))).arg3 == b"1"
-
-
 async def test_a_handler_sees_who_calls_and_until_when(start: Start, _clock: Clock) -> None:
     a, b = await start("a"), await start("b")
     seen: list[IncomingCall] = []
@@ -163,27 +155,6 @@ async def test_a_handler_sees_who_calls_and_until_when(start: Start, _clock: Clo
     assert incoming.caller == "a:1"
     assert incoming.deadline == pytest.approx(began + 5.0, abs=0.1)
     assert repr(incoming) == "<IncomingCall app /x from a:1>"
-
-
-async def test_answers_come_as_they_are_ready(
-    start: Start, nursery: trio.Nursery, _clock: Clock
-) -> None:
-    a, b = await start("a"), await start("b")
-    order: list[bytes] = []
-
-    async def slow(incoming: IncomingCall) -> Answer:
-        await trio.sleep(float(incoming.arg3))
-        return Answer(ok=True, arg3=incoming.arg3)
-
-    async def caller(seconds: bytes) -> None:
-        order.append((await a.call(B, call("/slow", seconds, ttl_s=9.0))).arg3)
-
-    b.serve("app", "/slow", slow)
-    for seconds in (b"3", b"1", b"2"):
-        nursery.start_soon(caller, seconds)
-    await trio.sleep(4)
-
-    assert order == [b"1", b"2", b"3"]
 
 
 async def test_a_handler_may_answer_later(start: Start, _clock: Clock) -> None:
@@ -468,21 +439,6 @@ async def test_clusters_do_not_mix(start: Start, _clock: Clock) -> None:
     assert len(a.links) == 0
 
 
-async def test_a_disconnected_peer_is_dialed_again(start: Start, _clock: Clock) -> None:
-    a, b = await start("a"), await start("b")
-    b.serve("app", "/echo", echo)
-    gone: list[Address] = []
-    a.on_disconnect = gone.append
-    await a.call(B, call())
-
-    a.links.routes[B].stop("disconnected by this node")
-    await trio.sleep(0.1)
-
-    assert len(a.links) == 0
-    assert gone == []
-    assert (await a.call(B, call())).ok
-
-
 async def test_an_idle_connection_is_closed(start: Start, _clock: Clock) -> None:
     a, b = await start("a"), await start("b")
     b.serve("app", "/echo", echo)
@@ -592,20 +548,6 @@ async def test_the_number_of_calls_that_wait_for_a_connection_is_bounded(
 
     for _ in range(3):
         a.begin(B, call(), outcomes.append)
-
-    assert [type(outcome) for outcome in outcomes] == [TooManyInFlight]
-
-
-async def test_calls_in_flight_are_bounded(start: Start, _clock: Clock) -> None:
-    a = await start("a", limits=WireLimits(calls_in_flight_max=2))
-    b = await start("b")
-    b.serve("app", "/slow", forever)
-    outcomes: list[Answer | CallError] = []
-    a.begin(B, call("/slow"), outcomes.append)
-    await trio.sleep(0.1)
-
-    for _ in range(2):
-        a.begin(B, call("/slow"), outcomes.append)
 
     assert [type(outcome) for outcome in outcomes] == [TooManyInFlight]
 
@@ -742,35 +684,7 @@ async def test_a_known_host_gets_in_when_all_connections_are_in_use(
         stream.close()
 
 
-async def test_a_port_in_use_is_a_config_error(
-    start: Start, network: MemoryNetwork, _clock: Clock
-) -> None:
-    await start("a")
-
-    with pytest.raises(ConfigError, match="cannot listen on a:1: Address already in use"):
-        await Channel(process_name="x", network=network).listen(A)
-
-
 # Hostile peers.
-
-
-async def test_garbage_ends_its_connection_and_nothing_else(
-    start: Start, network: MemoryNetwork, _clock: Clock
-) -> None:
-    a, b = await start("a"), await start("b")
-    b.serve("app", "/echo", echo)
-    await a.call(B, call())
-
-    for raw in (b"GET / HTTP/1.1\r\n\r\n", bytes(100), frame(0x77, 1), b"\xff" * 70_000):
-        stream = await network.connect(B, origin=None)
-        await stream.send_some(memoryview(raw))
-        answer = await stream.receive()
-        if answer:
-            assert answer[16] == 0xFF
-            assert await stream.receive() == b""
-
-    assert (await a.call(B, call())).ok
-    assert len(b.links) == 1
 
 
 async def test_a_peer_that_never_introduces_itself_is_left(
@@ -819,19 +733,6 @@ async def test_frames_that_are_finished_in_time_keep_their_connection(
     await trio.sleep(20)
 
     assert len(b.links) == 1
-
-
-async def test_a_peer_that_breaks_the_protocol_is_told(
-    start: Start, network: MemoryNetwork, _clock: Clock
-) -> None:
-    await start("b")
-    stream = await hello(network, B)
-
-    await stream.send_some(memoryview(frame(0x77, 1)))
-
-    expected = "a frame of type 0x77 is out of place here"
-    assert await stream.receive() == error_frame(frames.NO_ID, 0xFF, expected)
-    assert await stream.receive() == b""
 
 
 async def test_each_call_ends_once_whatever_happens(

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.base.errors import BodyError, ConfigError
-from ringpop_py.base.values.packed import decode_value, encode_value
-from ringpop_py.route.proxy.head import Head, KeyspaceBelief
+from ringpop_py.base.values.packed import encode_value
+from ringpop_py.route.proxy.head import Head
 from ringpop_py.route.proxy.http import (
     decode_http_head,
     decode_http_reply,
-    encode_http_head,
-    encode_http_reply_head,
     end_to_end,
 )
 from ringpop_py.route.proxy.request import HttpReply, HttpRequest
@@ -33,35 +31,6 @@ def test_headers_of_one_connection_are_dropped_those_that_connection_names_too()
     kept = end_to_end(headers)
 
     assert kept == (("Accept", "text/plain"), ("X-Many", "1"), ("X-Many", "2"))
-
-
-def test_a_request_comes_back_as_it_went() -> None:
-    request = HttpRequest("POST", "/users/42?x=1", (("accept", "a"), ("accept", "b")), b"body")
-
-    head = Head(("user:42",), 7, keyspace=KeyspaceBelief("users", 3, (12,)))
-
-    assert decode_http_head(encode_http_head(request, head), b"body") == (request, head)
-
-
-def test_the_head_has_the_names_that_ringpop_uses() -> None:
-    head = encode_http_head(HttpRequest("GET", "/x"), Head(("k",), 7))
-
-    assert decode_value("json", head) == {
-        "url": "/x",
-        "headers": {},
-        "method": "GET",
-        "httpVersion": "1.1",
-        "ringpopChecksum": 7,
-        "ringpopKeys": ["k"],
-    }
-
-
-def test_a_reply_comes_back_as_it_went() -> None:
-    headers = (("set-cookie", "a=1"), ("set-cookie", "b=2"))
-
-    reply = decode_http_reply(encode_http_reply_head(201, headers), b"made", "b")
-
-    assert reply == HttpReply(201, headers, b"made", "b")
 
 
 @pytest.mark.parametrize(

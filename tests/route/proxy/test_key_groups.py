@@ -20,7 +20,6 @@ from ringpop_py.base.errors import (
     DeadlineExceeded,
     HandlerFailed,
     KeysDiverged,
-    MaxRetriesExceeded,
     NoOwner,
     Refused,
     RingpopError,
@@ -32,7 +31,7 @@ from ringpop_py.edge.daemon import open_ringpop
 from ringpop_py.member.swim.member import Status
 from ringpop_py.net.wire.calls import Call
 from ringpop_py.route.proxy import key_groups
-from ringpop_py.route.proxy.head import APPLICATION_SCHEME, MANY_ENDPOINT, Head
+from ringpop_py.route.proxy.head import MANY_ENDPOINT, Head
 from ringpop_py.route.proxy.key_groups import BYTES_MAX, KEYS_MAX, checked_many, messages_of
 from ringpop_py.route.proxy.request import AppCall, HttpRequest, ManyCall, Request
 from ringpop_py.testing import MemoryNetwork
@@ -208,45 +207,6 @@ async def test_each_key_gets_the_error_of_a_missing_handler_or_of_one_that_raise
         assert {str(each) for each in later} == {"full: come back later"}
 
 
-async def test_requests_whose_owners_have_changed_are_grouped_anew(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
-    async with cluster(3) as (nodes, _):
-        for node in nodes:
-            serve_each(node)
-        now, late = nodes[0].ring, nodes[2].name
-        nodes[0].ring = stale = now.with_changes([], [late])  # it has not heard of it yet
-        keys = [key for key in KEYS if stale.lookup(key) == nodes[1].name]
-
-        async def hear() -> None:
-            await trio.sleep(0.05)
-            nodes[0].ring = now
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(hear)
-            results = await nodes[0].proxy_many("/tell", keys, BODIES[: len(keys)])
-
-        assert results == expected(nodes[0], keys, BODIES[: len(keys)])
-        assert {nodes[0].lookup(key) for key in keys} == {nodes[1].name, late}
-        assert sum(node.proxying.counts.refused_keys for node in nodes) > 0
-
-
-async def test_an_owner_that_is_gone_fails_its_own_keys_only(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
-    async with cluster(2, max_retries=1, retry_schedule_s=(0.0,)) as ((a, b), network):
-        for node in (a, b):
-            serve_each(node)
-        network.cut(a.address, b.address)
-
-        results = await a.proxy_many("/tell", KEYS[:50], BODIES[:50])
-
-        for key, result in zip(KEYS, results, strict=False):
-            assert isinstance(result, bytes if a.lookup(key) == a.name else MaxRetriesExceeded)
-
-
 async def test_without_an_owner_each_request_says_so(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -255,19 +215,6 @@ async def test_without_an_owner_each_request_says_so(
         node.ring = node.ring.with_changes([], [node.name])
         [result] = await node.proxy_many("/tell", KEYS[:1], BODIES[:1])
         assert isinstance(result, NoOwner)
-
-
-@pytest.mark.parametrize("keys_max", [1, 2, 3, 7, 100])
-def test_each_request_is_in_one_message_whatever_their_size(keys_max: int) -> None:
-    keys = [f"key {number}" for number in range(7)]
-    bodies = [b"%d" % number for number in range(7)]
-
-    messages = [*messages_of(keys, bodies, range(7), keys_max)]
-
-    assert [place for message in messages for place in message.places] == [*range(7)]
-    assert [key for message in messages for key in message.keys] == keys
-    assert [body for message in messages for body in message.bodies] == bodies
-    assert max(len(message.keys) for message in messages) == min(keys_max, 7)
 
 
 def test_messages_hold_so_many_keys_and_bytes_and_leave_none_out() -> None:
@@ -548,35 +495,6 @@ def test_a_daemon_that_is_away_is_the_result_of_each_request() -> None:
 # Failover.
 
 
-async def test_the_next_member_answers_for_an_owner_that_is_silent_or_gone(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
-    async with cluster(4) as (nodes, network):
-        for node in nodes:
-            serve_each(node)
-        names = {node.name: node for node in nodes}
-        asker = nodes[0]
-        key, (owner, second) = next(
-            (key, found) for key in KEYS if asker.name not in (found := asker.lookup_n(key, 2))
-        )
-        reply = await asker.proxy(key, Request("/tell"), idempotent=True, failover=2)
-        assert reply.owner == owner
-        network.hang(names[owner].address)
-        began_at = trio.current_time()
-
-        reply = await asker.proxy(key, Request("/tell"), idempotent=True, failover=2)
-
-        assert reply.owner == second
-        # As soon as membership doubts the owner, and not after its time-out of 30 s.
-        assert trio.current_time() - began_at < 5
-        await asker.wait_until(lambda node: node.status_of(owner) is not Status.ALIVE)
-        began_at = trio.current_time()
-        reply = await asker.proxy(key, Request("/tell"), idempotent=True, failover=2)
-        assert (reply.owner, trio.current_time() - began_at < 0.1) == (second, True)
-        network.resume(names[owner].address)
-
-
 async def test_a_call_to_a_member_in_doubt_is_given_up_if_its_request_may_run_elsewhere(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -630,69 +548,6 @@ async def test_members_that_are_suspect_and_faulty_are_in_doubt(
         await nodes[0].wait_until(lambda node: node.status_of(name) is Status.FAULTY)
         assert doubted == [(nodes[1].address, True), (nodes[1].address, False)]
         network.resume(nodes[1].address)
-
-
-async def test_requests_that_may_run_twice_go_to_the_next_owner_when_the_last_is_faulty(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
-    async with cluster(3) as (nodes, network):
-        for node in nodes:
-            serve_each(node)
-        asker = nodes[0]
-        key = next(key for key in KEYS if asker.name not in asker.lookup_n(key, 2))
-        owner, second = asker.lookup_n(key, 2)
-        names = {node.name: node for node in nodes}
-        network.hang(names[owner].address)
-        began_at, ends = trio.current_time(), dict[bool, tuple[str, float]]()
-        faulty_at = 0.0
-
-        async def look() -> None:
-            nonlocal faulty_at
-            await asker.wait_until(lambda node: node.status_of(owner) is Status.FAULTY)
-            faulty_at = trio.current_time() - began_at
-
-        async def ask(*, idempotent: bool) -> None:
-            try:
-                reply = await asker.proxy(key, Request("/tell"), idempotent=idempotent)
-                end = reply.owner
-            except RingpopError as error:
-                end = type(error).__name__
-            ends[idempotent] = end, trio.current_time() - began_at
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(ask, idempotent=True))
-            nursery.start_soon(partial(ask, idempotent=False))
-            nursery.start_soon(look)
-        (answered_by, soon), (error, later) = ends[True], ends[False]
-        assert (answered_by, error) == (second, "MayHaveRun")
-        # At that moment, after the pause of a retry, and not when a connection is found to be dead.
-        assert 0 <= soon - faulty_at < 1.01
-        assert later > 1
-        network.resume(names[owner].address)
-
-
-async def test_a_member_that_is_not_among_the_first_refuses(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    del autojump_clock
-    async with cluster(4) as (nodes, _):
-        for node in nodes:
-            serve_each(node)
-        owners = nodes[0].lookup_n(KEYS[0], 4)
-        asker = next(node for node in nodes if node.name == owners[3])
-        taken = list[bool | str]()
-        for name in owners[:3]:
-            address = asker.address_of(name)
-            assert address is not None
-            head = Head((KEYS[0],), asker.ring.checksum, asker.name, failover=2).encode()
-            call = Call("app", "/tell", head, b"", ttl_s=5, scheme=APPLICATION_SCHEME)
-            try:
-                taken.append((await asker.channel.call(address, call)).ok)
-            except RingpopError as error:
-                taken.append(str(error))
-        assert taken[:2] == [True, True]
-        assert f"{owners[2]} has {owners[0]}, {owners[1]} for the key" in str(taken[2])
 
 
 async def test_failover_is_for_one_key_of_the_ring(autojump_clock: trio.testing.MockClock) -> None:

@@ -119,7 +119,7 @@ async def test_a_path_that_leaves_the_prefix_is_refused(path: str) -> None:
 @pytest.mark.usefixtures("has_httptools")
 async def test_a_request_beyond_the_limit_is_declined_at_once_and_others_do_not_wait() -> None:
     async with _an_application() as application:
-        replayer = HttpReplayer(f"http://127.0.0.1:{application.port}", 100, 150)
+        replayer = HttpReplayer(f"http://127.0.0.1:{application.port}", 100, 110)
         done: list[int] = []
 
         async def replay() -> None:
@@ -127,15 +127,15 @@ async def test_a_request_beyond_the_limit_is_declined_at_once_and_others_do_not_
 
         with trio.fail_after(10):
             async with trio.open_nursery() as nursery:
-                for _ in range(150):
+                for _ in range(110):
                     nursery.start_soon(replay)
-                while len(application.targets) < 150:  # none waits for a connection of the pool
+                while len(application.targets) < 110:  # none waits for a connection of the pool
                     await trio.sleep(0.01)
-                with pytest.raises(PeerBusy, match="150 requests under way"):
+                with pytest.raises(PeerBusy, match="110 requests under way"):
                     await replayer.replay(HttpRequest("GET", "/quick"))
                 application.go.set()
 
-            assert done == [200] * 150
+            assert done == [200] * 110
             assert (await replayer.replay(HttpRequest("GET", "/after")))[2] == b"ok"
         await replayer.aclose()
 

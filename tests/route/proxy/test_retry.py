@@ -138,28 +138,6 @@ def test_each_retry_waits_as_scheduled_and_past_the_end_as_the_last_says() -> No
     assert pauses_us == [0, 500_000, 2 * s, 2 * s, 2 * s]
 
 
-def test_a_retry_looks_up_again() -> None:
-    retry, routes = Retry(("k",), schedule()), Owners(k="b")
-    retry.failed(ask_of(retry, routes), REFUSED)
-    assert pause_of(retry, routes) == 0
-
-    routes.owners["k"] = "c"
-
-    assert ask_of(retry, routes).to == "c"
-
-
-def test_the_end_of_an_earlier_attempt_changes_nothing() -> None:
-    retry, routes = Retry(("k",), schedule(idempotent=True)), Owners(k="b")
-    first = ask_of(retry, routes)
-    retry.failed(first, LOST)
-    assert pause_of(retry, routes) == 0
-    second = ask_of(retry, routes)
-
-    retry.failed(first, CallTimeout("late"))
-
-    assert retry.under_way is second
-
-
 def test_the_last_failure_tells_of_all() -> None:
     error = failing(schedule(1), REFUSED, PeerBusy("full"))
 
