@@ -1,9 +1,4 @@
-"""Whatever an application returns, raises or passes ends no node, and each error says whose it is.
-
-Everything faulty is fed to every place at which an application hands something over. A place is a
-function of a node, the faulty function, and the nodes; it returns the error that the caller got, or
-None if there was none to get.
-"""
+"""Whatever an application returns, raises or passes ends no node, and errors say whose it is."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The launchers of bin/, in a made-up checkout: no network, no package, a Python that takes notes.
-
-The PATH holds what a bare Debian has and nothing else, so that neither uv nor Java of this
-machine plays along.
-"""
+"""The launchers of bin/ in a made-up checkout: no network, and a Python that takes notes."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""README.md is run as it stands: its blocks in their order, in one shell, in an empty folder.
-
-So are the sections of docs/tutorials.md, and the blocks of other guides. Each block falls under one
-rule of `rule_of`; a block that none fits is an error. The two rules that do not run a block as it
-is say so: `COMMANDS` (the demo and the tests, which would run themselves) is checked to name
-launchers, and `SPARK` is run by a test of its own, which is skipped where Spark or Java is missing.
-Ports 3000 to 3009, and that of Spark's master (7077, for which 3009 is not used), are replaced by
-free ones.
-"""
+"""README.md is run as it stands: its blocks in their order, in one shell, in an empty folder."""
 
 from __future__ import annotations
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+import farmhash
 
 from ringpop_py.base.address import Address
 from ringpop_py.base.dialect import NATIVE, RINGPOP
 from ringpop_py.member.swim.checksum import OrderedChecksum, SumChecksum
 from ringpop_py.member.swim.member import Member, Status
-from tests.bench.report import Row, seconds_each, smaller_is_better, without_peer
+from tests.bench.report import Row, seconds_each, smaller_is_better
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,11 +50,7 @@ def _row(
 ) -> Row:
     name = f"checksum.{dialect}.{len(members)}"
     target = target if len(members) == TARGET_MEMBERS_COUNT else None
-    theirs = _sort_join_hash(members)
-    if theirs is None:
-        (ours_s,) = seconds_each(ours)
-        return without_peer(name, ours_s / updates_count * 1e6, "us", "farmhash", target)
-    ours_s, theirs_s = seconds_each(ours, theirs, rounds_count=5)
+    ours_s, theirs_s = seconds_each(ours, _sort_join_hash(members), rounds_count=5)
     value, peer_value = ours_s / updates_count * 1e6, theirs_s / PEER_UPDATES_COUNT * 1e6
     return smaller_is_better(name, value, "us", "sort, join, Fingerprint32", peer_value, target)
 
@@ -73,12 +70,8 @@ def _updates(
     return run
 
 
-def _sort_join_hash(members: list[Member]) -> Callable[[], object] | None:
+def _sort_join_hash(members: list[Member]) -> Callable[[], object]:
     """As Ringpop does it: the text of each member, sorted and joined, hashed in C."""
-    try:
-        fingerprint32 = import_module("farmhash").fingerprint32
-    except ImportError:
-        return None
     rows = {member.name: member for member in members}
     changed = [_suspect(members, number) for number in range(PEER_UPDATES_COUNT)]
 
@@ -86,7 +79,7 @@ def _sort_join_hash(members: list[Member]) -> Callable[[], object] | None:
         for member in changed:
             rows[member.name] = member
             texts = sorted(f"{m.name}{m.status.label}{m.incarnation};" for m in rows.values())
-            fingerprint32("".join(texts).encode())
+            farmhash.fingerprint32("".join(texts).encode())
 
     return run
 

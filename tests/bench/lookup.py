@@ -6,11 +6,12 @@ import random
 from bisect import bisect_left
 from copy import copy
 from functools import partial
-from importlib import import_module
 from timeit import Timer
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from sortedcontainers import SortedDict
+from uhashring import HashRing as UhashRing
 
 from ringpop_py.base.address import Address
 from ringpop_py.base.config.settings import GossipConfig
@@ -20,7 +21,7 @@ from ringpop_py.member.ring.placement import Placement
 from ringpop_py.member.swim.member import Member
 from ringpop_py.member.swim.messages import Asked, MemberChange, Ping
 from ringpop_py.member.swim.node import Node
-from tests.bench.report import Row, seconds_each, smaller_is_better, without_peer
+from tests.bench.report import Row, seconds_each, smaller_is_better
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,13 +60,8 @@ def _one_key(ring: HashRing) -> Iterator[Row]:
         # The promise is about a ring of ordinary size.
         target = SCALAR_TARGET if peer == "uhashring" and len(ring) == 100 else None
         name = f"lookup.one.{len(ring)}"
-        lookup = build(ring)
-        if lookup is None:
-            (ours,) = seconds_each(_each_key(ring.lookup))
-            yield without_peer(name, _ns(ours), "ns", peer, target)
-        else:
-            ours, theirs = seconds_each(_each_key(ring.lookup), _each_key(lookup))
-            yield smaller_is_better(name, _ns(ours), "ns", peer, _ns(theirs), target)
+        ours, theirs = seconds_each(_each_key(ring.lookup), _each_key(build(ring)))
+        yield smaller_is_better(name, _ns(ours), "ns", peer, _ns(theirs), target)
 
 
 def _many_keys(ring: HashRing) -> Row:
@@ -83,10 +79,7 @@ def _many_keys(ring: HashRing) -> Row:
 
 def _join(ring: HashRing) -> Row:
     name = f"lookup.join.{len(ring)}"
-    peer = _uhashring_of(ring)
-    if peer is None:
-        (ours,) = seconds_each(lambda: ring.with_changes([NEWCOMER]))
-        return without_peer(name, ours * 1e6, "us", "uhashring")
+    peer = UhashRing(list(ring.owners))
 
     def join() -> None:
         peer.add_node(NEWCOMER)
@@ -137,16 +130,9 @@ def join_together(count: int) -> Row:
     return smaller_is_better(title, ours * 1e3, "ms", "a ring a member", theirs * 1e3, target)
 
 
-def _uhashring_of(ring: HashRing) -> Any:  # noqa: ANN401 - the peer has no types
-    try:
-        return import_module("uhashring").HashRing(list(ring.owners))
-    except ImportError:
-        return None
-
-
-def _uhashring(ring: HashRing) -> Callable[[str], object] | None:
-    peer = _uhashring_of(ring)
-    return None if peer is None else peer.get_node
+def _uhashring(ring: HashRing) -> Callable[[str], object]:
+    lookup: Callable[[str], object] = UhashRing(list(ring.owners)).get_node
+    return lookup
 
 
 def _bisect(ring: HashRing) -> Callable[[str], object]:
@@ -161,11 +147,8 @@ def _bisect(ring: HashRing) -> Callable[[str], object]:
     return lookup
 
 
-def _sorted_dict(ring: HashRing) -> Callable[[str], object] | None:
-    try:
-        points = import_module("sortedcontainers").SortedDict(ring.points())
-    except ImportError:
-        return None
+def _sorted_dict(ring: HashRing) -> Callable[[str], object]:
+    points = SortedDict(ring.points())
     hash_key = NATIVE.hash_key
 
     def lookup(key: str) -> object:

@@ -7,41 +7,21 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
+from tests.e2e.commands import command_of, ctl, ctl_json, run
 from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
-
-
-def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", f"ringpop_py.edge.cli.{module}", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def ctl(cluster: LocalCluster, *arguments: str, node: int = 0) -> subprocess.CompletedProcess[str]:
-    return run("ringpopctl", "--peer", cluster[node].name, *arguments)
-
-
-def ctl_json(cluster: LocalCluster, *arguments: str) -> Any:  # noqa: ANN401 - plain values
-    done = ctl(cluster, *arguments, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -175,13 +155,7 @@ def test_a_watching_command_shows_its_answer_again_until_ctrl_c(cluster: LocalCl
         (("top",), ("members", "requests")),
         (("members", "--watch", "0.1"), ("members", "incarnation")),
     ):
-        command = [
-            sys.executable,
-            "-m",
-            "ringpop_py.edge.cli.ringpopctl",
-            "--peer",
-            cluster[0].name,
-        ]
+        command = command_of("ringpopctl", "--peer", cluster[0].name)
         process = subprocess.Popen(
             [*command, "--format", "json", *arguments], stdout=subprocess.PIPE, text=True
         )
@@ -220,8 +194,8 @@ def test_check_says_what_is_wrong_as_monitors_expect(tmp_path: Path) -> None:
 
 
 def test_events_are_followed_until_ctrl_c(cluster: LocalCluster) -> None:
-    command = [sys.executable, "-u", "-m", "ringpop_py.edge.cli.ringpopctl"]
-    command += ["--peer", cluster[0].name, "events", "-f", "--format", "json"]
+    command = command_of("ringpopctl", "--peer", cluster[0].name)
+    command += ["events", "-f", "--format", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as following:
         assert following.stdout is not None
         assert json.loads(following.stdout.readline())["number"] >= 1
@@ -336,13 +310,7 @@ def test_an_application_that_never_ends_its_start_can_be_ended(tmp_path: Path) -
         "    print('started', flush=True)\n    await trio.sleep_forever()\n"
     )
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "ringpop_py.edge.cli.ringpopd",
-            "--listen=127.0.0.1:0",
-            "--app=hanging:create",
-        ],
+        command_of("ringpopd", "--listen=127.0.0.1:0", "--app=hanging:create"),
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stdout=subprocess.PIPE,
@@ -373,7 +341,7 @@ def test_the_peer_of_the_environment_may_have_a_zone(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("with_key", [False, True], ids=["without a key", "with a key"])
 def test_dev_starts_kills_and_ends_a_cluster(tmp_path: Path, *, with_key: bool) -> None:
-    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "dev", "3", "--base-port", "0"]
+    command = command_of("ringpopd", "dev", "3", "--base-port", "0")
     if with_key:
         key = str(tmp_path / "key")
         assert run("ringpopctl", "keygen", key).returncode == 0
@@ -427,7 +395,7 @@ def test_dev_starts_kills_and_ends_a_cluster(tmp_path: Path, *, with_key: bool) 
 
 def test_the_nodes_of_dev_end_with_it_even_if_it_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "dev", "2", "--base-port", "0"]
+    command = command_of("ringpopd", "dev", "2", "--base-port", "0")
     with log.open("wb") as sink:
         command += ["--", "--preset", "local"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sink)

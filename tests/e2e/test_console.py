@@ -7,13 +7,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.commands import command_of
 from tests.e2e.local_cluster import LocalCluster, free_addresses, wait_until
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -190,7 +190,7 @@ def test_a_page_whose_node_ends_says_so_and_goes_on_when_it_is_back(
 @pytest.fixture
 def dev() -> Iterator[tuple[Callable[[str], None], str]]:
     """What presses a key of ``ringpopd dev``, with five nodes, and the address of its console."""
-    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "dev", "5", "--base-port", "0"]
+    command = command_of("ringpopd", "dev", "5", "--base-port", "0")
     with subprocess.Popen(
         [*command, "--", "--preset", "local"],
         stdin=subprocess.PIPE,

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,24 +15,18 @@ from ringpop_py.client.aio.client import AsyncClient
 from ringpop_py.client.lines.trust import KEY_VARIABLE
 from ringpop_py.net.security.keys import new_key, read_keys, write_keys
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
+from tests.e2e.commands import run
 from tests.e2e.local_cluster import LocalCluster, wait_until
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 
 def ctl(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    others = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
-    return subprocess.run(
-        [sys.executable, "-m", "ringpop_py.edge.cli.ringpopctl", *arguments],
-        env={**others, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run("ringpopctl", *arguments, **environment)
 
 
 @pytest.fixture
@@ -176,14 +167,7 @@ def joined(peer: str, key: str, count: int) -> bool:
 def test_a_node_that_would_be_open_to_anybody_does_not_start(
     key: str, flags: list[str], message: str
 ) -> None:
-    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd"]
-    done = subprocess.run(
-        [*command, *(key if flag == "KEY" else flag for flag in flags)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run("ringpopd", *(key if flag == "KEY" else flag for flag in flags))
 
     assert done.returncode == 2
     assert message in done.stderr

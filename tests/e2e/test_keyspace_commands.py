@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.e2e.commands import command_of, ctl, ctl_json, run
 from tests.e2e.local_cluster import LocalCluster, wait_until
 
 if TYPE_CHECKING:
@@ -16,27 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
-
-
-def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", f"ringpop_py.edge.cli.{module}", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def ctl(cluster: LocalCluster, *arguments: str, node: int = 0) -> subprocess.CompletedProcess[str]:
-    return run("ringpopctl", "--peer", cluster[node].name, *arguments)
-
-
-def ctl_json(cluster: LocalCluster, *arguments: str, node: int = 0) -> Any:  # noqa: ANN401 - plain
-    done = ctl(cluster, *arguments, "--format", "json", node=node)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +186,7 @@ def test_a_node_that_cannot_write_does_not_join_and_takes_no_partitions(
     store = f"{scheme}{tmp_path}/store"
     with LocalCluster(tmp_path, 1, "--preset", "local", "--store", store) as cluster:
         cluster.wait_converged()
-        started = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "--listen", "127.0.0.1:0"]
+        started = command_of("ringpopd", "--listen", "127.0.0.1:0")
         started += ["--hosts", str(cluster.hosts_file), "--preset", "local", "--store", store]
         # A limit on the size of files stands for a disk that is full.
         done = subprocess.run(

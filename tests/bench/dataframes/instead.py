@@ -29,6 +29,7 @@ from tests.bench.dataframes.inputs import TOTALS, check, flights, ordered
 from tests.bench.dataframes.ours import register
 from tests.bench.dataframes.turns import Way, rates, tell
 from tests.bench.dataframes.writes import ours
+from tests.bench.keyspaces.peers import redis_server
 from tests.bench.report import NOT_INSTALLED, Row, larger_is_better, without_peer
 
 if TYPE_CHECKING:
@@ -151,42 +152,20 @@ def _redis(*, durable: bool, by_spark: bool = False) -> Iterator[Place | None]:
     if shutil.which("redis-server") is None or find_spec("redis") is None:
         yield None
         return
-    with tempfile.TemporaryDirectory() as folder:
-        host, port = free_addresses(1)[0].split(":")
-        command = ["redis-server", "--port", port, "--bind", host, "--dir", folder, "--save", ""]
-        if durable:
-            command += ["--appendonly", "yes", "--appendfsync", "always"]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-            try:
-                _wait_for_redis(host, int(port))
-                send = _add_each(host, int(port))
-                yield Place(
-                    lambda rows: (_added_up(rows) if by_spark else rows).foreachPartition(send),
-                    lambda: _redis_totals(host, int(port)),
-                    warm=by_spark,
-                )
-            finally:
-                server.kill()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        redis_server(Path(folder), durable=durable) as at,
+    ):
+        send = _add_each(*at)
+        yield Place(
+            lambda rows: (_added_up(rows) if by_spark else rows).foreachPartition(send),
+            lambda: _redis_totals(*at),
+            warm=by_spark,
+        )
 
 
 def _added_up(rows: DataFrame) -> DataFrame:
     return rows.groupBy("key").agg(F.sum("minutes").alias("minutes"), F.sum("miles").alias("miles"))
-
-
-def _wait_for_redis(host: str, port: int) -> None:
-    import redis
-
-    until = time.monotonic() + START_S
-    while True:
-        try:
-            with redis.Redis(host, port) as client:
-                client.ping()
-        except redis.ConnectionError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.05)
-        else:
-            return
 
 
 # Databases, through JDBC.

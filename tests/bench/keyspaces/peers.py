@@ -113,12 +113,13 @@ def _entries(keys: Sequence[str], turn: int) -> Entries:
 
 
 @contextmanager
-def redis_server(folder: Path) -> Iterator[Address]:
-    """Where a Redis with ``appendfsync always`` answers, which keeps its file in *folder*."""
+def redis_server(folder: Path, *, durable: bool = True) -> Iterator[Address]:
+    """Where a Redis answers; if *durable*, with ``appendfsync always`` and a file in *folder*."""
     address = Address("127.0.0.1", free_ports(1)[0])
     command = ["redis-server", "--port", str(address.port), "--bind", address.host]
-    command += ["--dir", str(folder), "--save", "", "--appendonly", "yes"]
-    command += ["--appendfsync", "always"]
+    command += ["--dir", str(folder), "--save", ""]
+    if durable:
+        command += ["--appendonly", "yes", "--appendfsync", "always"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
             _wait_for(address)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -15,6 +13,7 @@ from ringpop_py.base.errors import ShuffleDamaged, ShuffleFull
 from ringpop_py.flow.shuffle.client.client import ShuffleClient
 from ringpop_py.flow.shuffle.server.framestore import name_in_files
 from ringpop_py.flow.shuffle.server.process import DATA
+from tests.e2e.commands import run
 from tests.e2e.local_cluster import free_addresses
 from tests.e2e.shuffle.cluster import ShuffleCluster, child_of, until
 from tests.e2e.shuffle.test_rows import SCHEMA, keys_of, put, refreshed, rows
@@ -127,16 +126,8 @@ def test_wrong_flags_are_refused_at_the_start(
     file.touch()
     [address] = free_addresses(1)
     given = [flag.format(folder=tmp_path, file=file) for flag in flags]
-    command = [
-        sys.executable,
-        "-m",
-        "ringpop_py.edge.cli.ringpopd",
-        "--listen",
-        str(address),
-        *given,
-    ]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    done = run("ringpopd", "--listen", str(address), *given)
 
     assert done.returncode == 2
     assert said in done.stderr
@@ -144,11 +135,15 @@ def test_wrong_flags_are_refused_at_the_start(
 
 def test_two_nodes_cannot_have_one_folder(cluster: ShuffleCluster, tmp_path: Path) -> None:
     [address] = free_addresses(1)
-    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopd", "--listen", str(address)]
-    command += ["--store", str(tmp_path), "--create-store"]
-    command += ["--shuffle-folder", str(cluster.folders[0])]
+    flags = [
+        "--store",
+        str(tmp_path),
+        "--create-store",
+        "--shuffle-folder",
+        str(cluster.folders[0]),
+    ]
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    done = run("ringpopd", "--listen", str(address), *flags)
 
     assert done.returncode == 2
     assert "is in use by another process" in done.stderr

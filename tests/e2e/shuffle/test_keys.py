@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -29,6 +27,7 @@ from ringpop_py.net.security.tokens import issue_token
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
 from ringpop_py.net.wire.codec import JOIN, PING
 from ringpop_py.state.durable.snapshots import SNAPSHOT
+from tests.e2e.commands import run
 from tests.e2e.local_cluster import free_addresses
 from tests.e2e.shuffle.cluster import ShuffleCluster, child_of, until
 
@@ -41,9 +40,8 @@ def test_rows_travel_between_those_that_have_a_key(
     key, job = str(tmp_path / "cluster.key"), str(tmp_path / "job.pem")
     secret, [web] = new_key(), free_addresses(1)
     write_keys(key, (secret,), replace=False)
-    command = [sys.executable, "-m", "ringpop_py.edge.cli.ringpopctl", "keys", "issue", key, job]
-    issued = [*command, "--role", "client", "--name", "job"]
-    subprocess.run(issued, check=True, capture_output=True, timeout=60)
+    issued = run("ringpopctl", "keys", "issue", key, job, "--role", "client", "--name", "job")
+    assert issued.returncode == 0, issued.stderr
 
     with ShuffleCluster(tmp_path / "nodes", 3, "--cluster-key", key) as cluster:
         monkeypatch.setenv(KEY_VARIABLE, key)

@@ -1,8 +1,4 @@
-"""`edge.cli.process`: an application that cannot be started ends the process, and says why.
-
-`ringpopd` runs in the process of the test. In all cases there is one line for people at the end,
-and nobody sees a traceback but in the log.
-"""
+"""`edge.cli.process`: an application that cannot be started ends the process, and says why."""
 
 from __future__ import annotations
 
