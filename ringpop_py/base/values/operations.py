@@ -77,7 +77,7 @@ class Span(Declared, frozen=True):
     whose range begins at the mark or before, and ignores what it has already; so writes may be
     repeated, doubled and reordered, even by several senders, and each record counts once.
     The outcome of a write is the mark. A write without changes, after 0 and up to 0, asks for it;
-    one up to `MARK_CLOSED` closes the source, if its mark is exactly *after*.
+    one up to `MARK_CLOSED` or more closes the source, if its mark is exactly *after*.
 
     Attributes:
         after: the position before the range.

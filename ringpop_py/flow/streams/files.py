@@ -20,7 +20,7 @@ from ringpop_py.base.logs import log
 from ringpop_py.base.values.inflate import DAMAGED
 from ringpop_py.flow.streams.compressed_files import is_compressed, skip, unpacked
 from ringpop_py.flow.streams.parsing import Parser
-from ringpop_py.flow.streams.source import BadRecord, NamedSplit, original_of
+from ringpop_py.flow.streams.source import BadRecord, NamedSplit, SplitDiffers, original_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -326,14 +326,14 @@ class Files:
         if not opened.is_same():
             raise SourceFailed(f"{title} was cut or overwritten: it begins anew")
         if not opened.seek(max(after - 1, 0)) or 0 < opened.size < after:
-            raise SourceFailed(
+            raise SplitDiffers(
                 f"{title} has less than the {after} bytes that were read before: it was cut, and "
                 "begins with the same line; give the new content another name, or first line"
             )
         if after:
             opened.at += 1
             if opened.file.read(1) != b"\n" and opened.file.read(1):
-                raise SourceFailed(
+                raise SplitDiffers(
                     f"{title} has no end of a line at {after}, where one was read before: it was "
                     "replaced, or has grown after its end; give the new content another name"
                 )

@@ -9,7 +9,7 @@ import trio
 from ringpop_py.base.errors import BodyError, SourceFailed, SpanRefused
 from ringpop_py.base.logs import log
 from ringpop_py.base.values.operations import MARK_CLOSED, Outcome, Span
-from ringpop_py.flow.streams.source import NamedSplit, number_of, original_of
+from ringpop_py.flow.streams.source import NamedSplit, SplitDiffers, number_of, original_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 AGAIN_S: Final = 0.05
 AGAIN_S_MAX: Final = 5.0
+SOURCE: Final = -1
+"""The source, in place of a partition's number."""
 
 
 class Bringing(Protocol):
@@ -47,7 +49,8 @@ class Marks:
     """Asks the partitions for the marks of *split*, and has it go on where its former names are.
 
     Args:
-        note: is called with a partition and its trouble, which is empty if there is none.
+        note: is called with a partition, or `SOURCE`, and its
+            trouble, which is empty if there is none.
     """
 
     def __init__(
@@ -65,56 +68,101 @@ class Marks:
     async def begin(self) -> list[int] | None:
         """Return the marks of the split, by partition; None if it is not to be read."""
         split, marks = self._split, await self._of(self._split)
-        if not isinstance(split, NamedSplit):
+        if not isinstance(split, NamedSplit) or max(marks.values()) >= MARK_CLOSED:
             return self._ordered(marks)
-        for former in await self._originals(split):
-            marks = await self._taken_over(former, marks)
+        first = await self._first(split)
+        if split.is_copy and first not in ("", split) and not self._stream.has(first):
+            marks = await self._taken_over(split, first, marks)
         if split.is_spare and not any(marks.values()):
             return None
-        if split.alias and not split.is_copy:  # so that a copy finds us
-            await self._raise(
-                split.alias, self._stream.partition_of(split.alias), 0, number_of(split)
-            )
+        if split.alias and not (split.is_copy and first):  # so that a copy finds us
+            await self._raise(split.alias, self._home(split), 0, number_of(split))
         return self._ordered(marks)
 
     def _ordered(self, marks: dict[int, int]) -> list[int]:
         return [marks[number] for number in range(self._partitions)]
 
-    async def _originals(self, split: NamedSplit) -> list[str]:
+    def _home(self, split: NamedSplit) -> int:
+        return self._stream.partition_of(split.alias)
+
+    async def _first(self, split: NamedSplit) -> str:
+        """Return the name under which a split with this alias was read first; empty if none was."""
         if not split.is_copy or not split.alias:
-            return []
-        home = self._stream.partition_of(split.alias)
+            return ""
+        home = self._home(split)
         number = (await self._of(split.alias, [home]))[home]
-        name = original_of(split.alias, number)
-        return [] if not number or name == split or self._stream.has(name) else [name]
+        return original_of(split.alias, number) if number else ""
 
-    async def _taken_over(self, former: str, marks: dict[int, int]) -> dict[int, int]:
-        """Go on with what was read as *former*; return the marks of the split.
+    async def _taken_over(
+        self, split: NamedSplit, first: str, marks: dict[int, int]
+    ) -> dict[int, int]:
+        """Go on with what was read as *first*, or as its copies; return the marks of the split.
 
-        The former name is closed partition by partition, so that what its reader has under way
-        counts before or not at all. If we die between, the next reader of the split goes on.
+        The former name is closed partition by partition, also where nothing was read, so that what
+        its reader has under way counts before or not at all. If we die between, the next reader of
+        the split goes on.
         """
-        before = await self._of(former)
-        still = [number for number, mark in before.items() if 0 < mark < MARK_CLOSED]
-        if not still or (any(marks.values()) and MARK_CLOSED not in before.values()):
+        home, begun, closed = self._home(split), f"{split}+", MARK_CLOSED + number_of(split)
+        before = await self._last(split, first, range(self._partitions))
+        read = [mark for name, mark in before.values() if name != split]
+        if not any(read) and split.is_spare:
+            return marks
+        if any(marks.values()) and not (await self._of(begun, [home]))[home]:
+            return marks  # it was read beside the other one
+        if any(self._stream.has(name) for name, _ in before.values() if name != split):
             return marks
         try:
-            await self._stream.records(self._split, max(before[number] for number in still))
-        except SourceFailed as error:
-            text = f"{former} was read before, and is another file now, read as a new one: {error}"
+            await self._check(split, max(read, default=0))
+        except SplitDiffers as error:
+            text = f"{first} was read before, and is another file now, read as a new one: {error}"
             log.warning("stream-loss", stream=self._stream.name, text=text)
             return marks
-        for number in still:
-            mark = before[number]
-            while True:
-                await self._raise(self._split, number, marks[number], mark)
-                if await self._raise(former, number, mark, MARK_CLOSED):
+        await self._raise(begun, home, 0, 1)
+        for number, place in before.items():
+            former, mark = place
+            while former != split:
+                await self._raise(split, number, 0, mark)
+                if await self._raise(former, number, mark, closed):
                     break
-                mark = (await self._of(former, [number]))[number]
-        return await self._of(self._split)
+                former, mark = (await self._last(split, former, [number]))[number]
+        return await self._of(split)
+
+    async def _check(self, split: NamedSplit, position: int) -> None:
+        """Check that a record of *split* ends at *position*. Raises SplitDiffers."""
+        pause_s = AGAIN_S
+        while True:
+            try:
+                await self._stream.records(split, position)
+            except SplitDiffers:
+                raise
+            except SourceFailed as error:  # it may just have been renamed
+                self._note(SOURCE, str(error))
+            else:
+                return
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_S_MAX)
+
+    async def _last(
+        self, split: NamedSplit, first: str, numbers: Collection[int]
+    ) -> dict[int, tuple[str, int]]:
+        """Return under which name each partition goes on, from *first* on, and its mark there.
+
+        The mark of a name that is closed says which number goes on.
+        """
+        found: dict[int, tuple[str, int]] = {}
+        later: dict[str, list[int]] = {}
+        for number, mark in (await self._of(first, numbers)).items():
+            if mark > MARK_CLOSED and first != split:
+                name = original_of(split.alias, mark - MARK_CLOSED)
+                later.setdefault(name, []).append(number)
+            else:
+                found[number] = first, mark
+        for name, rest in later.items():
+            found |= await self._last(split, name, rest)
+        return found
 
     async def _raise(self, source: str, number: int, after: int, upto: int) -> bool:
-        """Raise a mark; return False if it is not at *after*, although it has to be."""
+        """Raise a mark; return whether it is *upto* now: a source is closed only at *after*."""
         if upto <= after:
             return True
         pause_s = AGAIN_S
@@ -122,7 +170,7 @@ class Marks:
         while True:
             outcome = (await self._stream.write({number: span}))[number]
             if isinstance(outcome, Outcome):
-                return True
+                return mark_in(outcome) == upto
             if isinstance(outcome, SpanRefused):
                 return False
             self._note(number, f"it does not take over what was read: {outcome}")

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
+from ringpop_py.base.errors import SourceFailed
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringpop_py.base.values.operations import Value
+
+
+class SplitDiffers(SourceFailed):
+    """No record ends at the position up to which a split was read, and none ever will."""
 
 
 class Record(NamedTuple):

@@ -28,7 +28,7 @@ from ringpop_py.base.values.operations import (
     Write,
 )
 from ringpop_py.flow.streams.feed import Feed
-from ringpop_py.flow.streams.marks import Marks, mark_in
+from ringpop_py.flow.streams.marks import SOURCE, Marks, mark_in
 from ringpop_py.flow.streams.source import BadRecord, Record, label_of, losses_of
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ SPLITS_MAX: Final = 4_000
 THREADS: Final = 8
 """The most splits that are read at the same time."""
 NAME_CHARACTERS_MAX: Final = 64
-SOURCE: Final = -1
-"""The source, in place of a partition's number."""
 TEXT_SHOWN: Final = 200
 
 

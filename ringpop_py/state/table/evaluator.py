@@ -260,7 +260,7 @@ class Evaluator:
         if mark >= span.upto:
             return Outcome((mark,), repeated=True)
         known = bisect_right(span.positions, mark)
-        is_whole = span.upto == MARK_CLOSED or (write.changes and not span.positions)
+        is_whole = span.upto >= MARK_CLOSED or (write.changes and not span.positions)
         if mark < span.after or (mark > span.after and is_whole):
             raise SpanRefused(
                 f"the partition has source {span.source!r} up to {mark}, and the write has what is "

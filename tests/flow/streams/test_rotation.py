@@ -132,6 +132,33 @@ async def test_each_line_counts_once_through_a_rotation(
         assert bool(troubles) is (way is Log.copytruncate and not is_restarted)
 
 
+@pytest.mark.parametrize("was_read", [False, True], ids=["rotated before", "was read"])
+@pytest.mark.parametrize("way", WAYS[:2], ids=lambda way: way.__name__)
+async def test_a_rotated_file_that_is_compressed_later_goes_on(
+    tmp_path: Path, way: Callable[[Log], None], *, was_read: bool
+) -> None:
+    log = Log(tmp_path)
+    log.add(LINES)
+    async with a_cluster() as cluster:
+        keyspace = await (await cluster.start("a")).open_keyspace("visits", partitions=4)
+        await all_online(keyspace, "a")
+        if not was_read:
+            way(log)
+        counting(keyspace, source(log, "app.log*"))
+        await counted(keyspace, log.counts)
+        if was_read:
+            way(log)
+            await trio.sleep(5)
+        rotated = log.path.with_name("app.log.1")
+        for copy in map(log.path.with_name, ("app.log.1.gz", "app.log.2.gz")):
+            data = rotated.read_bytes()  # the second copy goes on where the first one was
+            copy.write_bytes(data if rotated.suffix == ".gz" else gzip.compress(data))
+            rotated.unlink()
+            rotated = copy
+            await trio.sleep(70)
+            await counted(keyspace, log.counts)
+
+
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["lives", "restarts"])
 async def test_a_file_that_is_renamed_within_the_pattern_goes_on(
     tmp_path: Path, *, is_restarted: bool
