@@ -33,10 +33,6 @@ def test_addresses_are_read(text: str, expected: tuple[str, int]) -> None:
     assert Address.parse(text) == expected
 
 
-def test_ipv6_hosts_are_printed_in_brackets() -> None:
-    assert str(Address("::1", 3000)) == "[::1]:3000"
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -572,7 +572,7 @@ def losers_in(world: World) -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("apart_s", [0.0, 0.001, 0.1])
 def test_two_of_one_name_with_nobody_else_settle_it_too(seed: int, apart_s: float) -> None:
     world = World(config=LAN, seed=seed)
@@ -586,7 +586,7 @@ def test_two_of_one_name_with_nobody_else_settle_it_too(seed: int, apart_s: floa
     assert losers_in(world) == [address_of(1 if apart_s == 0 else 0)]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_node_that_has_lost_its_name_and_is_started_again_finds_it_taken(seed: int) -> None:
     world = cluster_of(12, seed)
     world.split(range(6), [6, 7, 8, 9, 10, 11, 20])
@@ -602,7 +602,7 @@ def test_a_node_that_has_lost_its_name_and_is_started_again_finds_it_taken(seed:
     assert len(world.effects(20, Ready)) == 1
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_dead_namesake_beyond_a_cut_does_not_take_the_name_of_who_lives(seed: int) -> None:
     world = World(seed=seed, config=LAN)
     for index in range(4):

@@ -297,7 +297,7 @@ def test_a_small_argument_that_is_kept_does_not_keep_the_large_one(small: bytes)
 
 def test_a_message_in_tiny_pieces_holds_little_more_than_its_bytes() -> None:
     server = make_served()
-    count = 100_000
+    count = 50_000
     first = call_payload(flags=1, end=b"\0" + u16(1) + b"e" + u16(0) + u16(0))
     rest = b"".join(
         frame(frames.CALL_REQ_CONTINUE, 1, b"\1\0" + u16(2) + b"xy") for _ in range(count)
