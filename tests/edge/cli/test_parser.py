@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import subprocess
-import sys
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 
@@ -83,27 +82,6 @@ def test_bash_completes_a_command_with_what_is_printed() -> None:
     )
 
     assert done.stdout == "members\n", done.stderr
-
-
-def test_a_command_ends_quietly_when_its_reader_goes() -> None:
-    code = "import sys, itertools; from ringpop_py.edge.cli.commands import ends_with_its_reader\n"
-    code += "@ends_with_its_reader\ndef main():\n    for n in itertools.count(): print(n)\n"
-    code += "sys.exit(main())"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline() == b"0\n"
-        process.stdout.close()
-
-        assert process.stderr.read() == b""
-        assert process.wait(10) == commands.ExitCode.READER_GONE
-
-
-def test_did_you_mean_knows_when_to_be_silent() -> None:
-    assert commands.did_you_mean("hots", ["hosts", "listen"]) == "; did you mean hosts?"
-    assert commands.did_you_mean("zzz", ["hosts", "listen"]) == ""
 
 
 @pytest.mark.parametrize(

@@ -275,14 +275,3 @@ async def test_changes_of_many_keys_have_their_conditions_as_operations() -> Non
         done, refused = response.json()["outcomes"]
         assert done == {"value": 2, "repeated": False}
         assert (refused["error"], refused["status"]) == ("ConditionFailed", 412)
-
-
-async def test_a_value_put_in_msgpack_can_be_replaced_by_its_tag() -> None:
-    packed = {"Content-Type": "application/msgpack"}
-    async with a_node() as served:
-        body = msgpack.packb({"b": b"\xff"})
-        put = await served.http.put(X, content=body, headers=packed)
-
-        response = await served.http.delete(X, headers={"If-Match": put.headers["etag"]})
-
-        assert response.status_code == 204

@@ -278,18 +278,6 @@ async def test_a_scan_goes_on_where_the_page_before_ended() -> None:
         assert found == [{"key": f"a{n:03}", "value": n} for n in range(1, 24)]
 
 
-async def test_many_keys_are_read_at_once() -> None:
-    async with a_node(members=2) as served:
-        await served.put("a", 1)
-        await served.put("b", None)
-
-        response = await served.http.post(
-            "/keyspaces/k/get-many", json={"keys": ["a", "b", "missing"]}
-        )
-
-        assert response.json() == {"values": {"a": 1, "b": None}}
-
-
 async def test_many_changes_are_made_at_once_and_each_has_its_outcome() -> None:
     changes = [
         {"key": "text", "operation": "add", "argument": 1},
