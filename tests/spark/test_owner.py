@@ -31,7 +31,7 @@ def ring_of(count: int) -> HashRing:
 def keys() -> list[str]:
     rng = random.Random(7)
     alphabet = "abcdefghijklmnopqrstuvwxyz0123456789-_:äß漢😀"
-    drawn = ("".join(rng.choices(alphabet, k=rng.randrange(1, 40))) for _ in range(100_000))
+    drawn = ("".join(rng.choices(alphabet, k=rng.randrange(1, 40))) for _ in range(20_000))
     return [*ODD_KEYS, *drawn]
 
 
@@ -47,7 +47,7 @@ def frame(
     return spark.read.parquet(str(path))
 
 
-@pytest.mark.parametrize("members_count", [1, 3, 5, 100, 1_000])
+@pytest.mark.parametrize("members_count", [1, 5, 1_000])
 def test_ring_owner_is_lookup_for_every_key(
     frame: DataFrame, keys: list[str], members_count: int
 ) -> None:
@@ -61,7 +61,7 @@ def test_ring_owner_is_lookup_for_every_key(
     assert rows.column(2).to_pylist() == ring.owner_indexes(found).tolist()
 
 
-@pytest.mark.parametrize("members_count", [1, 5, 40])
+@pytest.mark.parametrize("members_count", [1, 40])
 def test_a_session_without_a_jvm_at_hand_has_the_same_owners(
     frame: DataFrame, monkeypatch: pytest.MonkeyPatch, members_count: int
 ) -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 from pyspark.sql import functions as F  # noqa: N812
 
 from ringpop_demo.cluster import Cluster
-from ringpop_py.base.errors import ConfigError, KeyspaceUnknown, PipelineFailed
+from ringpop_py.base.errors import ConfigError, PipelineFailed
 from ringpop_py.client.sync.client import Client
 from ringpop_py.client.sync.keyspaces import KeyspaceClient
 from ringpop_py.edge.cli.pipeline import dry_run_text, summary_text
@@ -288,11 +288,6 @@ def test_a_mistake_in_a_pipeline_is_reported_before_anything_is_written(
         dry_run(spark, job)
 
     assert PipelineTarget(job.target, job.keyspace).ownership().planned
-
-
-def test_a_keyspace_that_is_not_to_be_made_is_missed(spark: SparkSession, pipeline: Make) -> None:
-    with pytest.raises(KeyspaceUnknown, match="create it"):
-        run(spark, pipeline("keyspace.create=false"))
 
 
 def test_a_dry_run_tells_whose_the_rows_would_be_and_makes_nothing(

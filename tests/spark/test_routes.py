@@ -156,18 +156,6 @@ def test_a_task_that_spark_repeats_counts_its_rows_once(
     assert report.repeated_rows > 0
 
 
-def test_a_job_that_is_repeated_by_its_name_changes_nothing(
-    spark: SparkSession, cluster: Cluster
-) -> None:
-    df, job = flights(spark, 1_000), uuid.uuid4().hex
-    send(df, cluster, job=job)
-
-    report = send(df, cluster, job=job)
-
-    assert report.repeated_rows == report.rows_sent == 1_000
-    assert totals(cluster).items() >= expected_totals(df).items()
-
-
 def test_other_rows_under_the_name_of_a_job_are_refused(
     spark: SparkSession, cluster: Cluster
 ) -> None:
@@ -179,18 +167,6 @@ def test_other_rows_under_the_name_of_a_job_are_refused(
         send(other, cluster, job=job)
 
     assert totals(cluster).items() >= expected_totals(df).items()
-
-
-def test_an_owner_that_dies_is_replaced_by_its_successors(
-    spark: SparkSession, mortal_cluster: Cluster
-) -> None:
-    mortal_cluster.kill(mortal_cluster.nodes[0])
-
-    peers = [node.address for node in mortal_cluster.nodes]
-    report = send(flights(spark, 1_000), mortal_cluster, peers=peers)
-
-    assert report.rows_sent == 1_000
-    assert set(report.per_owner) <= {"node-2", "node-3"}
 
 
 def test_an_owner_that_stays_away_is_named(spark: SparkSession, mortal_cluster: Cluster) -> None:
@@ -318,18 +294,6 @@ def test_a_row_without_a_key_fails_the_query_or_is_not_asked_about(
     assert ask(df, cluster, on_null_key="skip").count() == 16
     with pytest.raises(Exception, match="BadKey: 1 row has no key in column 'key'"):
         ask(df, cluster).collect()
-
-
-def test_the_rows_of_an_owner_that_is_gone_are_answered_by_its_successors(
-    spark: SparkSession, mortal_cluster: Cluster
-) -> None:
-    answers = ask(keyed(spark, 300), mortal_cluster, max_retries=30, retry_schedule=(0, 0.25))
-
-    mortal_cluster.kill(mortal_cluster.nodes[0])
-
-    rows = answers.select("key", "name").collect()
-    assert {row.name for row in rows} == {"node-2", "node-3"}
-    assert len({row.key for row in rows}) == 300
 
 
 @pytest.mark.parametrize(

@@ -161,20 +161,6 @@ def test_a_batch_without_a_row_that_takes_effect_comes_again_until_it_is_mended(
     assert contents(durable_cluster, name) == totals_of(batch_of(spark, tmp_path))
 
 
-def test_a_batch_that_fails_is_sent_again_under_its_name(
-    spark: SparkSession, durable_cluster: Cluster, tmp_path: Path
-) -> None:
-    name, df = fresh_name(), stream_of(spark, tmp_path)
-    add_file(tmp_path / "in", 1)
-    failing = df.withColumn("delay", F.expr("raise_error('no delay')").cast("bigint"))
-    with pytest.raises(StreamingQueryException, match="no delay"):
-        run(failing, durable_cluster, name, tmp_path)
-
-    run(df, durable_cluster, name, tmp_path)
-
-    assert contents(durable_cluster, name) == totals_of(batch_of(spark, tmp_path))
-
-
 def test_a_complete_result_is_put_again_with_each_batch(
     spark: SparkSession, durable_cluster: Cluster, tmp_path: Path
 ) -> None:
