@@ -11,7 +11,6 @@ import trio
 
 from ringpop_py import ApplicationError
 from ringpop_py.base.errors import (
-    ActorBusy,
     BadOperation,
     ConfigError,
     KeyspaceError,
@@ -83,16 +82,6 @@ async def test_an_actor_is_one_and_the_same_from_any_node() -> None:
             assert await here.state_of(key) == 7
 
 
-async def test_an_actor_lives_at_the_owner_of_its_partition_alone() -> None:
-    async with a_cluster() as cluster:
-        here, there, _ = await two_nodes(cluster)
-        key = actor_at(here, "b")
-
-        await here.ask(key, 5)
-
-        assert (here.in_memory(), there.in_memory()) == ([], [key])
-
-
 async def test_messages_are_handled_one_at_a_time_in_their_order() -> None:
     async with a_cluster() as cluster:
         keyspace = await (await cluster.start("a")).open_keyspace("slow", partitions=4)
@@ -121,20 +110,6 @@ async def test_actors_do_not_wait_for_each_other() -> None:
                 nursery.start_soon(slow.ask, f"k{number}", 1.0)
 
         assert trio.current_time() - began_at < 2
-
-
-async def test_the_state_moves_with_the_partition() -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        here = await accounts_at(a)
-        for number in range(50):
-            await here.ask(f"k{number}", number)
-
-        there = await accounts_at(await cluster.start("b"))
-        await all_online(await a.open_keyspace("bank"), "a", "b")
-
-        assert [await there.ask(f"k{n}", 1) for n in range(50)] == [n + 1 for n in range(50)]
-        assert all(here.owner_of(key) == "a" for key in here.in_memory())
 
 
 async def test_nothing_is_lost_or_doubled_while_partitions_move_to_and_fro() -> None:
@@ -187,16 +162,6 @@ async def test_a_message_with_the_id_of_another_gets_its_reply_and_changes_nothi
 
         assert await there.ask("k", 5, operation_id="once") == 5
         assert await here.state_of("k") == 15
-
-
-async def test_the_reply_to_an_id_survives_the_node() -> None:
-    async with a_cluster() as cluster:
-        async with cluster.for_a_while("a") as a:
-            await (await accounts_at(a)).ask("k", 5, operation_id="once")
-        here = await accounts_at(await cluster.start("b"))
-
-        assert await here.ask("k", 5, operation_id="once") == 5
-        assert await here.state_of("k") == 5
 
 
 async def test_an_id_whose_reply_is_forgotten_still_takes_no_second_effect() -> None:
@@ -326,21 +291,6 @@ async def test_a_message_that_changes_nothing_costs_no_write() -> None:
         assert len(cluster.store.list("")) == slots_before
 
 
-async def test_a_full_mailbox_refuses() -> None:
-    async with a_cluster() as cluster:
-        keyspace = await (await cluster.start("a")).open_keyspace("slow", partitions=4)
-        slow = keyspace.actor(Slow, mailbox_max=1)
-        await slow.ask("k", 0.0)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(slow.ask, "k", 1.0)
-            await trio.testing.wait_all_tasks_blocked()
-            nursery.start_soon(slow.ask, "k", 1.0)
-            await trio.testing.wait_all_tasks_blocked()
-
-            with pytest.raises(ActorBusy, match="1 messages wait for Slow 'k' already"):
-                await slow.ask("k", 1.0)
-
-
 async def test_idle_actors_leave_memory_and_come_back_with_their_state() -> None:
     async with a_cluster() as cluster:
         keyspace = await (await cluster.start("a")).open_keyspace("bank", partitions=4)
@@ -350,34 +300,6 @@ async def test_idle_actors_leave_memory_and_come_back_with_their_state() -> None
 
         assert accounts.in_memory() == ["one", "three"]
         assert await accounts.ask("two", 1) == 2
-
-
-async def test_working_actors_do_not_leave_memory() -> None:
-    async with a_cluster() as cluster:
-        keyspace = await (await cluster.start("a")).open_keyspace("slow", partitions=4)
-        slow = keyspace.actor(Slow, actors_max=1)
-        await slow.ask("k", 0.0)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(slow.ask, "k", 1.0)
-            await trio.testing.wait_all_tasks_blocked()
-
-            with pytest.raises(ActorBusy, match="all 1 actors Slow"):
-                await slow.ask("l", 1.0)
-
-
-async def test_a_caller_that_gave_up_is_not_worked_for() -> None:
-    async with a_cluster() as cluster:
-        keyspace = await (await cluster.start("a")).open_keyspace("slow", partitions=4)
-        slow = keyspace.actor(Slow)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(slow.ask, "k", 3.0)
-            await trio.testing.wait_all_tasks_blocked()
-            with trio.move_on_after(1):
-                await slow.ask("k", 1.0)
-
-        await slow.ask("k", 0.0)
-
-        assert len(await slow.state_of("k")) == 2  # type: ignore[arg-type]
 
 
 async def test_two_classes_in_one_keyspace_do_not_clash() -> None:

@@ -11,13 +11,11 @@ import trio
 
 from ringpop_py.base.errors import (
     BadOperation,
-    JobAborted,
     KeyspaceError,
     StateDamaged,
     StoreUnavailable,
 )
 from ringpop_py.state.actors.actors import Actor
-from ringpop_py.state.jobs.messages import Decision
 from ringpop_py.state.placement.keys import partition_of
 from ringpop_py.state.rows.stagefile import Chunk, encode_stage
 from ringpop_py.state.stores.memory import MemoryStore, StoreFault
@@ -108,60 +106,6 @@ async def test_of_attempts_and_files_and_chunks_the_later_ones_win() -> None:
         assert await contents(keyspace) == {"k": 4, "only": 2}
 
 
-async def test_a_repeated_commit_changes_nothing_and_finds_the_first() -> None:
-    async with members("a", "b") as (_, nodes, keyspace):
-        jobs = jobs_of(nodes[0])
-        await staged(jobs, "t0", a_file(ONES, operation="add"))
-        await staged(jobs, "t1", a_file(ONES, operation="add"))
-        first = await decided(jobs, "t0")
-        await settled(jobs)
-
-        again = await decided(jobs_of(nodes[1]), "t1", by="other")
-        await settled(jobs_of(nodes[1]))
-
-        assert again == first
-        assert await contents(keyspace) == ONES
-
-
-async def test_a_job_that_was_aborted_cannot_be_committed() -> None:
-    async with members("a") as (_, nodes, keyspace):
-        jobs = jobs_of(nodes[0])
-        await staged(jobs, "t0", a_file(ROWS))
-        await decided(jobs, aborted=True)
-
-        found = await decided(jobs, "t0", by="other")
-
-        assert not found.committed
-        with pytest.raises(JobAborted):
-            await jobs.settle(JOB)
-        assert await contents(keyspace) == {}
-
-
-async def test_a_job_that_was_committed_cannot_be_aborted() -> None:
-    async with members("a") as (_, nodes, _keyspace):
-        jobs = jobs_of(nodes[0])
-        await staged(jobs, "t0", a_file(ROWS))
-        first = await decided(jobs, "t0")
-
-        assert await decided(jobs, aborted=True, by="other") == first
-
-
-async def test_of_two_who_decide_at_once_one_does() -> None:
-    async with members("a", "b") as (_, nodes, _keyspace):
-        found: list[Decision] = []
-        for node, attempt in zip(nodes, ["t0", "t1"], strict=True):
-            await staged(jobs_of(node), attempt, a_file(ROWS))
-
-        async def decide(node: Ringpop, attempt: str) -> None:
-            found.append(await decided(jobs_of(node), attempt, by=attempt))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(decide, nodes[0], "t0")
-            nursery.start_soon(decide, nodes[1], "t1")
-
-        assert found[0] == found[1]
-
-
 async def test_an_attempt_that_is_not_finished_cannot_be_committed() -> None:
     async with members("a") as (_, nodes, _keyspace):
         jobs = jobs_of(nodes[0])
@@ -171,29 +115,6 @@ async def test_an_attempt_that_is_not_finished_cannot_be_committed() -> None:
             await decided(jobs, "t0")
 
         assert await jobs.decision(JOB) is None
-
-
-async def test_a_late_driver_hears_of_the_first_decision_though_its_attempts_are_gone() -> None:
-    store = MemoryStore()
-    async with a_cluster(store) as cluster:
-        node = await cluster.start("a")
-        keyspace = await node.open_keyspace(NAME, partitions=PARTITIONS)
-        await all_online(keyspace, "a")
-        jobs = jobs_of(node)
-        await staged(jobs, "t0", a_file(ROWS))
-        first = Decision(("other",), "the first driver")
-        keys = jobs.store.keys.job(JOB)
-        look_up = store.get
-
-        def get(key: str) -> bytes | None:
-            if key == keys.manifest("t0"):  # decided, applied and cleaned up just now
-                jobs.store.decide(JOB, first)
-                store.delete(store.list(keys.staged))
-            return look_up(key)
-
-        store.get = get  # type: ignore[method-assign]
-
-        assert await decided(jobs, "t0") == first
 
 
 async def test_a_job_without_attempts_is_applied_at_once() -> None:
@@ -209,20 +130,6 @@ async def test_a_job_that_is_not_decided_is_not_applied() -> None:
     async with members("a") as (_, nodes, _keyspace):
         with pytest.raises(BadOperation, match="not committed"):
             await jobs_of(nodes[0]).settle(JOB)
-
-
-async def test_all_that_was_staged_is_deleted_after_it_was_applied() -> None:
-    async with members("a") as (cluster, nodes, _keyspace):
-        jobs = jobs_of(nodes[0])
-        await staged(jobs, "t0", a_file(ROWS))
-        await staged(jobs, "loser", a_file(ROWS))
-        await decided(jobs, "t0")
-
-        await settled(jobs)
-        await trio.sleep(1)
-
-        assert cluster.store.list(jobs.store.keys.staged_jobs) == []
-        assert (await jobs.settle(JOB)).applied
 
 
 # Sent again.
@@ -299,75 +206,6 @@ async def test_a_decision_whose_put_was_in_doubt_can_be_asked_for_again(fault: S
 
 
 # What dies.
-
-
-@pytest.fixture
-def small_commits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few chunks each, so that there is a middle to be stopped in."""
-    monkeypatch.setattr("ringpop_py.state.jobs.applier.GROUP_BYTES_MAX", 600)
-
-
-@pytest.mark.usefixtures("small_commits")
-async def test_an_owner_that_stops_while_it_applies_is_followed_by_another() -> None:
-    async with members("a", "b") as (cluster, nodes, keyspace):
-        jobs = jobs_of(nodes[0])
-        files = [a_file(ONES, operation="add", chunk_rows=1) for _ in range(5)]
-        await committed(jobs, *files)
-        calls_before = cluster.store.calls["put_if_absent"]
-
-        jobs._spawn(settled, jobs)
-        while cluster.store.calls["put_if_absent"] < calls_before + 20:
-            await trio.lowlevel.checkpoint()
-        await cluster.stop("b")
-        await settled(jobs)
-
-        assert await contents(keyspace) == dict.fromkeys(ONES, 5)
-
-
-@pytest.mark.usefixtures("small_commits")
-async def test_a_handoff_in_the_middle_doubles_nothing() -> None:
-    async with members("a") as (cluster, nodes, keyspace):
-        jobs = jobs_of(nodes[0])
-        files = [a_file(ONES, operation="add", chunk_rows=1) for _ in range(5)]
-        await committed(jobs, *files)
-
-        jobs._spawn(settled, jobs)
-        await cluster.start("b")
-        await all_online(keyspace, "a", "b")
-        await settled(jobs)
-
-        assert await contents(keyspace) == dict.fromkeys(ONES, 5)
-
-
-@pytest.mark.usefixtures("small_commits")
-@pytest.mark.parametrize("seed", range(8))
-async def test_faults_of_the_store_lose_and_double_nothing(seed: int) -> None:
-    async with members("a", "b") as (cluster, nodes, keyspace):
-        jobs = jobs_of(nodes[0])
-        await committed(jobs, a_file(ONES, operation="add"), a_file(ONES, operation="add"))
-        for number, verb in enumerate(["put_if_absent", "get", "put_if_absent", "get", "list"]):
-            faults = [StoreFault.FAILS, StoreFault.LOSES_REPLY]
-            if verb == "put_if_absent":
-                faults.append(StoreFault.LATE)
-            cluster.store.inject(faults[(seed + number) % len(faults)], verb=verb, count=seed + 1)
-
-        await settled(jobs_of(nodes[seed % 2]))
-        cluster.store.land_late()
-
-        assert await contents(keyspace) == dict.fromkeys(ONES, 2)
-
-
-@pytest.mark.usefixtures("small_commits")
-async def test_two_who_see_a_job_through_at_once_double_nothing() -> None:
-    async with members("a", "b") as (_, nodes, keyspace):
-        await staged(jobs_of(nodes[0]), "t0", *[a_file(ONES, operation="add")] * 3)
-        await decided(jobs_of(nodes[0]), "t0")
-
-        async with trio.open_nursery() as nursery:
-            for node in nodes * 2:
-                nursery.start_soon(settled, jobs_of(node))
-
-        assert await contents(keyspace) == dict.fromkeys(ONES, 3)
 
 
 async def test_a_keyspace_that_is_dropped_meanwhile_has_no_job() -> None:
@@ -570,18 +408,3 @@ async def test_names_of_jobs_have_any_characters_that_can_be_printed() -> None:
         await settled(jobs, job)
 
         assert await contents(keyspace) == ROWS
-
-
-async def test_a_second_job_of_a_name_that_was_forgotten_is_another_job() -> None:
-    async with members("a") as (cluster, nodes, keyspace):
-        jobs = jobs_of(nodes[0])
-        await committed(jobs, a_file(ONES, operation="add"))
-        await settled(jobs)
-        await trio.sleep(1)
-        cluster.store.delete([jobs.store.keys.job(JOB).decision, jobs.store.keys.job(JOB).applied])
-
-        await staged(jobs, "t0", a_file(ONES, operation="add"))
-        await decided(jobs, "t0", by="later")
-        await settled(jobs)
-
-        assert await contents(keyspace) == dict.fromkeys(ONES, 2)

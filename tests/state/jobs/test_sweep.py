@@ -8,11 +8,10 @@ import pytest
 import trio
 
 from ringpop_py.base.errors import StateDamaged
-from ringpop_py.base.values.checksum import wrap_message
 from ringpop_py.state.jobs import record as jobs_recorded
 from ringpop_py.state.jobs.jobs import SWEEP_S
-from ringpop_py.state.jobs.messages import AttemptManifest, Decision
-from ringpop_py.state.jobs.record import ABANDONED_US, DAY_US, REMEMBERED_DAYS
+from ringpop_py.state.jobs.messages import Decision
+from ringpop_py.state.jobs.record import DAY_US, REMEMBERED_DAYS
 from ringpop_py.state.stores.memory import StoreFault
 from ringpop_py.state.table.sessions import SOURCES_MAX, Sessions
 from tests.state.jobs.jobs_staged import (
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.virtual_time
 
 ONES: dict[str, Value] = {f"key-{n}": 1 for n in range(100)}
-LONG_AGO_MS = ABANDONED_US // 1_000 + 60_000
 
 
 @pytest.fixture
@@ -53,19 +51,6 @@ async def a_keyspace(cluster: Cluster, *names: str) -> tuple[Keyspace, Jobs]:
     keyspace = await nodes[0].open_keyspace(NAME, partitions=PARTITIONS)
     await all_online(keyspace, *names)
     return keyspace, jobs_of(nodes[0])
-
-
-def stage_at(jobs: Jobs, cluster: Cluster, attempt: str, staged_ms: int) -> None:
-    """As a task did at that time."""
-    keys = jobs.store.keys.job(JOB)
-    cluster.store.put_if_absent(keys.file(attempt, 0, staged_ms), a_file(ONES))
-
-
-def finish_at(jobs: Jobs, cluster: Cluster, attempt: str, finished_ms: int) -> None:
-    keys = jobs.store.keys.job(JOB)
-    manifest = AttemptManifest((), finished_ms)
-    key = keys.manifest(attempt)
-    cluster.store.put_if_absent(key, wrap_message(manifest, key))
 
 
 def take_second_file(cluster: Cluster, jobs: Jobs) -> tuple[str, bytes]:
@@ -92,16 +77,6 @@ async def test_a_committed_job_is_applied_without_its_driver() -> None:
         assert await contents(keyspace) == ONES
         assert jobs.store.applied(JOB) is not None
         assert cluster.store.list(jobs.store.keys.staged_jobs) == []
-
-
-async def test_a_driver_is_given_time_before_others_do_its_work() -> None:
-    async with a_cluster() as cluster:
-        keyspace, jobs = await a_keyspace(cluster, "a")
-        await committed(jobs, a_file(ONES))
-
-        await jobs.sweep()
-
-        assert await contents(keyspace) == {}
 
 
 @pytest.mark.usefixtures("impatient")
@@ -157,49 +132,6 @@ async def test_one_job_that_is_damaged_keeps_no_other_from_being_applied() -> No
         assert await contents(keyspace) == ONES
 
 
-async def test_a_job_that_nobody_committed_for_a_day_is_aborted_and_deleted() -> None:
-    async with a_cluster() as cluster:
-        _keyspace, jobs = await a_keyspace(cluster, "a")
-        stage_at(jobs, cluster, "t0", now_ms() - LONG_AGO_MS)
-
-        await trio.sleep(2 * SWEEP_S)
-
-        assert cluster.store.list(jobs.store.keys.staged_jobs) == []
-        decision = await jobs.decision(JOB)
-        assert decision is not None
-        assert not decision.committed
-
-
-@pytest.mark.parametrize("sign", ["file", "manifest"])
-async def test_a_job_that_has_given_a_sign_within_a_day_is_not_given_up(sign: str) -> None:
-    async with a_cluster() as cluster:
-        _keyspace, jobs = await a_keyspace(cluster, "a")
-        stage_at(jobs, cluster, "t0", now_ms() - LONG_AGO_MS)
-        give = stage_at if sign == "file" else finish_at
-        give(jobs, cluster, "t1", now_ms() - LONG_AGO_MS // 2)
-
-        await trio.sleep(2 * SWEEP_S)
-
-        assert await jobs.decision(JOB) is None
-
-
-async def test_jobs_are_forgotten_when_a_week_has_passed_and_not_before() -> None:
-    async with a_cluster() as cluster:
-        _keyspace, jobs = await a_keyspace(cluster, "a")
-        days_us = [0, REMEMBERED_DAYS * DAY_US, (REMEMBERED_DAYS + 2) * DAY_US]
-        for age_us in days_us:
-            wanted = Decision((), DRIVER, now_ms() * 1_000 - age_us)
-            jobs.store.decide(f"{age_us} old", wanted)
-            await settled(jobs, f"{age_us} old")
-
-        await jobs.sweep()
-
-        known = [jobs.store.decision(f"{age_us} old") is not None for age_us in days_us]
-        assert known == [True, True, False]
-        left = cluster.store.list(jobs.store.keys.root + "jobs/")
-        assert [key for key in left if f"{days_us[2]}" in key] == []
-
-
 async def test_of_a_job_that_is_forgotten_no_partition_is_known_as_done() -> None:
     async with a_cluster() as cluster:
         _keyspace, jobs = await a_keyspace(cluster, "a")
@@ -213,20 +145,6 @@ async def test_of_a_job_that_is_forgotten_no_partition_is_known_as_done() -> Non
 
         assert await jobs.decision(JOB) is None
         assert jobs.store.marked(keys.done) == set()
-
-
-async def test_an_old_job_that_is_not_applied_yet_is_not_forgotten() -> None:
-    async with a_cluster() as cluster:
-        keyspace, jobs = await a_keyspace(cluster, "a")
-        await staged(jobs, "t0", a_file(ONES))
-        old_us = now_ms() * 1_000 - (REMEMBERED_DAYS + 2) * DAY_US
-        jobs.store.decide(JOB, Decision(("t0",), DRIVER, old_us))
-
-        jobs.store.retire(old_us // DAY_US, jobs.store.staged())
-
-        assert await jobs.decision(JOB) is not None
-        await jobs.sweep()
-        assert await contents(keyspace) == ONES
 
 
 async def test_of_a_job_that_takes_long_it_is_kept_which_partitions_are_done(

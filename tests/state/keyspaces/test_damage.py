@@ -162,11 +162,6 @@ async def test_a_checkpoint_that_is_gone_is_told_of_and_helps_when_it_is_put_bac
     await one_partition_stops_without(checkpoints_of(store)[0], store)
 
 
-async def test_a_record_that_is_gone_is_told_of_and_helps_when_it_is_put_back() -> None:
-    store = await a_store(checkpoints_count=1, first=1)
-    await one_partition_stops_without(slot_of_first(store), store)
-
-
 async def test_a_record_that_all_partitions_need_stops_them_all_until_it_is_put_back() -> None:
     store = await a_store()
     key = slots_of(store)[len(KEYS) // 2]
@@ -233,16 +228,6 @@ async def test_without_a_loss_what_was_noted_stops_nobody(checkpoints_count: int
             keyspace = await (await cluster.start(name)).open_keyspace("k")
             assert await keyspace.get_many(KEYS) == dict.fromkeys(KEYS, VALUE)
             await trio.sleep(2 * TRIM_S)
-
-
-async def test_a_checkpoint_that_is_gone_is_made_up_for_while_its_records_are_there() -> None:
-    store = await a_store(checkpoints_count=1)
-    store.delete([checkpoints_of(store)[0]])
-
-    async with a_cluster(store) as cluster:
-        keyspace = await (await cluster.start("b")).open_keyspace("k")
-
-        assert await keyspace.get_many(KEYS) == dict.fromkeys(KEYS, VALUE)
 
 
 async def one_partition_stops_without(key: str, store: MemoryStore) -> None:

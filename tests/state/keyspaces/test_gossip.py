@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final, Literal
 import pytest
 import trio
 
-from ringpop_py.base.errors import BadRequest, BodyError, KeyspaceUnknown, PeerFailed
+from ringpop_py.base.errors import BadRequest, BodyError, PeerFailed
 from ringpop_py.base.values import requests as messages
 from ringpop_py.base.values.declared import encode
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
-from tests.state.keyspaces import memory_clusters
 from tests.state.keyspaces.clusters import a_cluster, all_online
 
 if TYPE_CHECKING:
@@ -92,33 +91,6 @@ async def test_a_keyspace_that_nobody_made_is_not_looked_for_again_and_again() -
             await call(b, a, messages.READ, body)
 
         assert cluster.store.calls.total() - before < 50
-
-
-async def test_a_new_keyspace_is_known_everywhere_soon() -> None:
-    async with a_cluster() as cluster:
-        a, b, c = [await cluster.start(name) for name in "abc"]
-        with pytest.raises(KeyspaceUnknown):
-            b.keyspaces.here("counts")
-
-        keyspace = await a.open_keyspace("counts", partitions=6)
-        await all_online(keyspace, "a", "b", "c")
-
-        assert {node.keyspaces.here("counts").host.generation for node in (a, b, c)} == {1}
-
-
-async def test_calls_for_another_generation_say_that_it_is_unknown() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        keyspace = await a.open_keyspace("counts", partitions=4)
-        await all_online(keyspace, "a", "b")
-        body = encode(messages.ReadRequest("counts", 7, ((0, ("k",)),)))
-
-        answer = await b.channel.call(
-            a.address, Call(NODE_SERVICE, messages.READ, b"", body, ttl_s=8)
-        )
-
-        (result,) = messages.decode_results(answer.arg3, 1)
-        assert isinstance(result, KeyspaceUnknown)
 
 
 async def test_a_release_that_nobody_should_ask_for_is_not_granted() -> None:
@@ -209,26 +181,6 @@ async def test_a_newcomer_without_a_store_knows_all_keyspaces_when_it_is_ready()
         assert names == ["m0", "m1", "m2"]
         assert newcomer.keyspaces.known().keys() == a.keyspaces.known().keys()
         assert newcomer.keyspaces.elsewhere("d0") is not None
-
-
-async def test_after_a_cut_both_sides_know_the_same() -> None:
-    async with memory_clusters.a_cluster() as cluster:
-        nodes = await cluster.start(*"abcd")
-        both = await nodes[0].open_keyspace("both", mode="memory", partitions=8)
-        await all_online(both, *"abcd")
-        cluster.cut("ab", "cd")
-        await all_online(both, "a", "b")
-        await nodes[0].open_keyspace("here", mode="memory", partitions=8)
-        await nodes[2].open_keyspace("there", mode="memory", partitions=8)
-        await trio.sleep(SETTLED_S)
-        assert len(digests_of(*nodes)) == 2
-
-        await cluster.heal()
-        await trio.sleep(10)
-
-        for node in nodes:
-            assert [keyspace.name for keyspace in node.keyspaces.all()] == ["both", "here", "there"]
-        assert len(digests_of(*nodes)) == 1
 
 
 async def test_where_pings_carry_no_digest_nodes_compare_at_the_quiet_pace() -> None:

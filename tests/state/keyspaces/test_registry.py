@@ -41,17 +41,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_a_value_that_one_node_puts_another_gets() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        here = await a.open_keyspace("sessions", partitions=8)
-        there = await b.open_keyspace("sessions")
-
-        await here.put("k", {"n": [1, None, b"x"]})
-
-        assert await there.get("k") == {"n": [1, None, b"x"]}
-
-
 async def test_partitions_move_to_a_new_member_with_their_state() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
@@ -66,16 +55,6 @@ async def test_partitions_move_to_a_new_member_with_their_state() -> None:
         assert await keyspace.get_many(f"k{n}" for n in range(100)) == {
             f"k{n}": n for n in range(100)
         }
-
-
-async def test_an_operation_id_takes_effect_once() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        here = await a.open_keyspace("counts", partitions=4)
-        there = await b.open_keyspace("counts")
-        await here.update("k", "add", 5, operation_id="once")
-
-        assert await there.update("k", "add", 5, operation_id="once") == 5
 
 
 async def test_a_scan_is_ordered_over_all_partitions() -> None:
@@ -261,17 +240,6 @@ async def test_a_dropped_keyspace_is_no_longer_served_and_can_be_created_anew() 
         new = await b.open_keyspace("counts", partitions=8)
 
         assert await new.get("k") is None
-
-
-async def test_a_refused_write_leaves_nothing_and_others_of_the_call_take_effect() -> None:
-    async with a_cluster() as cluster:
-        keyspace = await (await cluster.start("a")).open_keyspace("mixed", partitions=4)
-        await keyspace.put("text", "no number")
-
-        outcomes = await keyspace.update_many([("text", "add", 1), ("n", "add", 1)])
-
-        assert isinstance(outcomes[0], BadOperation)
-        assert await keyspace.get_many(["text", "n"]) == {"text": "no number", "n": 1}
 
 
 async def test_a_node_without_a_store_says_what_it_lacks() -> None:

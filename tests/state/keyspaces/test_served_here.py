@@ -166,18 +166,6 @@ async def test_an_answer_that_cannot_be_read_leaves_a_write_open(
         assert await keyspace.get(key) == 1
 
 
-async def test_a_number_beyond_msgpack_harms_no_other_change() -> None:
-    async with a_cluster() as cluster:
-        keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=1)
-        await all_online(keyspace, "a")
-
-        refused, done = await keyspace.update_many([("a", "put", 1 << 64), ("b", "put", 1)])
-
-        assert isinstance(refused, BadOperation)
-        assert not isinstance(done, KeyspaceError)
-        assert await keyspace.get_many(["a", "b"]) == {"b": 1}
-
-
 async def test_a_caller_that_is_gone_is_not_answered_and_what_it_wrote_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -17,27 +17,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_memory_has_a_writer_on_both_sides_and_they_become_one_by_the_rule() -> None:
-    async with a_cluster() as cluster:
-        nodes = await cluster.start("a", "b", "c")
-        settings: Settings = {"mode": "memory", "partitions": 8, "merge": "union"}
-        here, _, there = [await n.open_keyspace("state", **settings) for n in nodes]
-        await serving(here, "a", "b", "c")
-        await here.put("k", ["before"])
-
-        cluster.cut("ab", "c")
-        await serving(here, "a", "b")
-        await serving(there, "c")
-        await here.put("k", ["here"])
-        await there.put("k", ["there"])
-        assert await here.get("k") == ["here"]
-        assert await there.get("k") == ["there"]
-        await cluster.heal()
-        await trio.sleep(10)
-
-        assert await there.get("k") == await here.get("k") == ["here", "there"]
-
-
 async def test_an_id_that_was_used_on_one_side_is_compared_on_both_when_they_are_one() -> None:
     async with a_cluster() as cluster:
         nodes = await cluster.start("a", "b", "c")
@@ -59,27 +38,3 @@ async def test_an_id_that_was_used_on_one_side_is_compared_on_both_when_they_are
                 (other,) = await keyspace.update_many([(key, "put", 3)], operation_id=name)
                 assert same == Outcome((value,), repeated=True)
                 assert isinstance(other, OperationIdReused)
-
-
-@pytest.mark.parametrize("merge", ["last_writer_wins", "max", "union"])
-async def test_a_delete_of_a_key_that_only_the_other_side_has_is_not_undone(merge: str) -> None:
-    async with a_cluster() as cluster:
-        nodes = await cluster.start("a", "b", "c")
-        settings: Settings = {"mode": "memory", "partitions": 8, "merge": merge}
-        here, _, there = [await n.open_keyspace("state", **settings) for n in nodes]
-        await serving(here, "a", "b", "c")
-        keys = [f"k{n}" for n in range(24)]
-        await here.update_many([(key, "put", 1) for key in keys])
-        assert {here.owner_of(key) for key in keys} == {"a", "b", "c"}
-
-        cluster.cut("ab", "c")
-        await serving(here, "a", "b")
-        await serving(there, "c")
-        for key in keys:
-            await there.delete(key)
-        await here.put("kept", 1)
-        await cluster.heal()
-        await trio.sleep(10)
-
-        assert [key async for key, _ in here.scan()] == ["kept"]
-        assert [key async for key, _ in there.scan()] == ["kept"]

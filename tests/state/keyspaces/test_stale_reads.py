@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from ringpop_py import PartitionUnavailable
-from ringpop_py.base.config.settings import StateConfig
 from ringpop_py.base.values.requests import STALE_OWNER_S
 from ringpop_py.state.durable import copies
 from ringpop_py.state.durable.copies import Copies
@@ -21,6 +20,7 @@ from tests.state.table.reading import value_in
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from ringpop_py.base.config.settings import StateConfig
     from ringpop_py.state.durable.partition import PartitionCopy
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from tests.state.keyspaces.clusters import Cluster
@@ -275,19 +275,6 @@ async def test_a_copy_that_nobody_reads_is_forgotten() -> None:
         await trio.sleep(2 * copies.KEPT_S)
 
         assert scene.copies_count == 0
-
-
-async def test_a_copy_begins_with_a_checkpoint_where_slots_are_gone() -> None:
-    async with a_scene(partitions=2, state=StateConfig(checkpoint_slots_max=5)) as scene:
-        key = scene.key()
-        for number in range(30):
-            await scene.reader.put(key, number)
-        while len(scene.store.list("")) > 20:  # claims, definitions and few slots
-            await trio.sleep(0.1)
-        await scene.reader.put(key, "after")
-        scene.hang()
-
-        assert await scene.reader.get(key, stale=True, timeout_s=2) == "after"
 
 
 async def test_an_owner_that_is_only_slow_answers_where_the_store_does_not() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from ringpop_py.base.errors import BodyError
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.state.placement import gossip as gossiping
 from ringpop_py.state.placement.definition import Definition
@@ -256,27 +255,7 @@ def test_a_drop_whose_push_was_lost_is_found_by_comparison(
     assert not turn_of(first, other, 10 * SECOND)
 
 
-def test_rows_that_a_peer_still_has_do_not_bring_back_what_was_dropped() -> None:
-    a, b = two_that_differ()
-    b.drop("counts")
-
-    asks = turn_of(a, b)
-    while asks:
-        asks = answered(a, b, asks)
-
-    assert dropped(a)
-    assert dropped(b)
-
-
 # What is learnt.
-
-
-def test_malformed_gossip_is_refused() -> None:
-    a, _ = two_that_differ()
-
-    for body in (b"", b"\xc1", encode_value("msgpack", [[], [["counts", 1]], "s"])):
-        with pytest.raises(BodyError):
-            a.gossip.heard(body)
 
 
 def test_durable_keyspaces_of_another_store_are_not_believed() -> None:
@@ -351,7 +330,7 @@ def agree(network: Network) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_after_the_last_loss_all_tables_are_soon_the_same_and_nodes_rest(seed: int) -> None:
     network = after_trouble(seed)
     assert not agree(network)
@@ -366,15 +345,6 @@ def test_after_the_last_loss_all_tables_are_soon_the_same_and_nodes_rest(seed: i
     assert network.calls == calls
 
 
-def test_pushes_alone_leave_tables_different() -> None:
-    network = after_trouble(1)
-    network.pings = False
-
-    network.run(10 * AGREED_AFTER_S)
-
-    assert not agree(network)
-
-
 def test_nodes_that_forget_what_stays_different_never_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -386,10 +356,3 @@ def test_nodes_that_forget_what_stays_different_never_rest(
     network.run(20)
 
     assert network.calls > calls + 20
-
-
-def test_the_same_seed_makes_the_same_course() -> None:
-    first, second = after_trouble(3), after_trouble(3)
-
-    assert first.calls == second.calls
-    assert repr(first.nodes["a"].gossip) == repr(second.nodes["a"].gossip)

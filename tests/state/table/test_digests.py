@@ -45,20 +45,6 @@ def test_an_id_that_is_used_again_for_something_else_changes_nothing_and_says_so
     assert rows_in(state) == [("a", 1)]
 
 
-def test_an_id_that_is_used_again_in_the_same_group_is_told_as_well() -> None:
-    state = a_state()
-
-    outcomes = commit(
-        state, put("a", 1, ONE), put("b", 2, TWO), put("a", 1, ONE), put("c", 3, source="other")
-    )
-
-    assert outcomes[0] == Outcome((1,))
-    assert isinstance(outcomes[1], OperationIdReused)
-    assert outcomes[2] == Outcome((1,), repeated=True)
-    assert outcomes[3] == Outcome((3,))
-    assert rows_in(state) == [("a", 1), ("c", 3)]
-
-
 def test_the_message_names_the_sequence_of_a_source_that_counts() -> None:
     state = a_state()
     commit(state, put("a", 1, ONE, sequence=5))

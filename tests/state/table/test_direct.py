@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_py.base.errors import BadOperation, KeyspaceError, PartitionFull
 from ringpop_py.base.values.operations import Change, Outcome, Write
 from ringpop_py.base.values.packed import make_packer
 from ringpop_py.state.table.aggregations import ABSENT, INTEGER_MAX, INTEGER_MIN, Aggregations
@@ -81,21 +79,6 @@ def test_direct_changes_do_what_staged_ones_do(
         assert dict(zip(keys, values, strict=True)) == dict(staged.scan_packed("", None, None, 100))
 
 
-@pytest.mark.parametrize("value", [True, None, 1.0, "1", b"1", [1], 1, -(1 << 63)])
-@pytest.mark.parametrize("before", ["add", None])
-def test_each_kind_of_value_comes_back_as_it_was_put(before: str | None, value: Value) -> None:
-    state = a_direct_state()
-    if before is not None:
-        state.change("a", before, 1)
-
-    state.change("a", "put", value)
-
-    assert state.packed(["a"]) == [make_packer()(value)]
-    state.change("a", "delete")
-    assert state.packed(["a"]) == [None]
-    assert state.scan_packed("", None, None, 10) == []
-
-
 def test_a_number_and_what_is_staged_see_each_other() -> None:
     state = a_direct_state()
     assert state.change("a", "add", 1) == Outcome((1,))
@@ -107,23 +90,3 @@ def test_a_number_and_what_is_staged_see_each_other() -> None:
 
     assert state.change("a", "add", 1) == Outcome((4,))
     assert state.packed(["a"]) == [b"\x04"]
-
-
-def test_a_full_partition_still_takes_changes_of_its_keys() -> None:
-    state = a_direct_state(keys_max=1)
-    state.change("a", "add", 1)
-
-    assert isinstance(state.change("b", "add", 1), PartitionFull)
-    assert state.change("a", "add", 1) == Outcome((2,))
-
-
-@pytest.mark.parametrize(("number", "more"), [(INTEGER_MAX, 1), (INTEGER_MIN, -1)])
-def test_a_number_that_would_not_fit_is_refused(number: int, more: int) -> None:
-    state = a_direct_state()
-    assert state.change("a", "put", number) == Outcome((number,))
-
-    (refused,) = change_each([state], [0], [Change("a", "add", more)])
-
-    assert isinstance(refused, BadOperation)
-    assert isinstance(refused, KeyspaceError)
-    assert state.change("a", "add", -more) == Outcome((number - more,))

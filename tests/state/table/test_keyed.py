@@ -86,21 +86,6 @@ def test_a_staged_write_changes_nothing_until_it_is_applied() -> None:
     assert value_in(state, "a") == 1
 
 
-def test_writes_of_a_group_build_upon_those_before_them() -> None:
-    state = make_state()
-
-    outcomes = commit(
-        state,
-        write(0, ("a", "add", 1)),
-        write(1, ("a", "add", 2), ("b", "append", "x")),
-        write(2, ("a", "delete")),
-        write(3, ("a", "add", 5), ("a", "add", 1)),
-    )
-
-    assert outcomes == [Outcome((1,)), Outcome((3, ["x"])), Outcome((None,)), Outcome((5, 6))]
-    assert values_in(state, ["a", "b", "c"]) == {"a": 6, "b": ["x"]}
-
-
 def test_the_log_has_the_last_value_of_each_key_of_a_group() -> None:
     state = make_state()
 
@@ -147,23 +132,6 @@ def test_an_applications_function_may_change_what_it_is_given() -> None:
     assert value_in(state, "a") == [1]
 
 
-def test_a_write_that_is_refused_leaves_no_trace_and_others_go_on() -> None:
-    state = make_state()
-
-    outcomes = commit(
-        state,
-        write(0, ("text", "put", "x"), ("n", "add", 1)),
-        write(1, ("n", "add", 1), ("new", "put", 1), ("text", "add", 1), offsets={"file": 3}),
-        write(2, ("n", "add", 1)),
-    )
-
-    assert isinstance(outcomes[1], BadOperation)
-    assert [outcomes[0], outcomes[2]] == [Outcome(("x", 1)), Outcome((2,))]
-    assert rows_in(state) == [("n", 2), ("text", "x")]
-    assert state.offsets == {}
-    assert commit(state, write(1, ("n", "add", 1))) == [Outcome((3,))]
-
-
 def test_a_group_in_which_all_is_refused_or_repeated_has_nothing_for_the_log() -> None:
     state = make_state()
     commit(state, write(0, ("a", "put", 1)))
@@ -171,21 +139,6 @@ def test_a_group_in_which_all_is_refused_or_repeated_has_nothing_for_the_log() -
     body, _ = state.stage([write(0, ("a", "put", 1)), write(1, ("a", "append", 1))])
 
     assert body is None
-
-
-def test_a_repeated_write_is_answered_with_what_is_there_now() -> None:
-    state = make_state()
-    commit(state, write(0, ("a", "add", 1), ("b", "add", 1)))
-
-    outcomes = commit(
-        state,
-        write(1, ("a", "add", 1), ("b", "delete")),
-        write(0, ("a", "add", 1), ("b", "add", 1)),
-        write(1, ("a", "add", 1), ("b", "delete")),
-    )
-
-    assert outcomes[1:] == [Outcome((2, None), repeated=True)] * 2
-    assert value_in(state, "a") == 2
 
 
 def test_a_write_older_than_the_window_is_refused_within_a_group_and_across() -> None:
@@ -197,24 +150,6 @@ def test_a_write_older_than_the_window_is_refused_within_a_group_and_across() ->
     assert isinstance(outcomes[1], OperationTooOld)
     assert isinstance(later[0], OperationTooOld)
     assert later[1] == Outcome((3,))
-
-
-def test_a_write_without_changes_still_moves_offsets_once() -> None:
-    state = make_state()
-
-    outcomes = commit(state, write(0, offsets={"file": 3}), write(0, offsets={"file": 1}))
-
-    assert outcomes == [Outcome(()), Outcome((), repeated=True)]
-    assert state.offsets == {"file": 3}
-
-
-def test_offsets_of_other_sources_stay() -> None:
-    state = make_state()
-    commit(state, write(0, offsets={"one": 1, "two": {"at": [2]}}))
-
-    commit(state, write(1, offsets={"one": None}))
-
-    assert state.offsets == {"one": None, "two": {"at": [2]}}
 
 
 def test_no_more_offsets_are_kept_than_their_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,15 +263,6 @@ def test_a_scan_goes_on_after_its_last_key() -> None:
 GOOD = Body({"a": b"\x01"}, ["b"], {"client": [1]}, {"file": b"\x01"})
 
 
-def test_a_record_is_taken_as_it_is_read_from_the_log() -> None:
-    state = make_state()
-
-    state.apply(logged(GOOD))
-
-    assert (rows_in(state), state.offsets) == ([("a", 1)], {"file": 1})
-    assert commit(state, write(1, ("a", "put", 2))) == [Outcome((1,), repeated=True)]
-
-
 @pytest.mark.parametrize(
     ("part", "damaged"),
     [
@@ -421,18 +347,6 @@ def test_an_increment_has_what_changed_and_what_went_since_a_snapshot() -> None:
     assert sorted(increment.deleted) == ["c", "e"]
 
 
-def test_an_increment_that_was_not_kept_is_covered_by_the_next_one() -> None:
-    state = make_state()
-    kept = state.snapshot()
-    commit(state, write(0, ("a", "put", 1)))
-    state.snapshot(since=kept.mark)
-    commit(state, write(1, ("b", "put", 1)))
-
-    again = state.snapshot(since=kept.mark)
-
-    assert entries_of(again) == {"a": 1, "b": 1}
-
-
 def test_an_increment_over_an_increment_has_only_what_came_after_it() -> None:
     state = make_state()
     first = state.snapshot()
@@ -479,19 +393,6 @@ def test_of_too_many_changed_keys_no_account_is_kept(monkeypatch: pytest.MonkeyP
 
     assert (snapshot.since, entries_of(snapshot)) == (None, {"a": 1, "b": 1, "c": 1})
     assert (increment.since, entries_of(increment)) == (snapshot.mark, {"a": 2})
-
-
-def test_increments_go_on_from_what_was_restored() -> None:
-    origin = make_state()
-    commit(origin, write(0, ("a", "put", 1), ("b", "put", 1)))
-    state = make_state()
-    state.restore([origin.snapshot()])
-    commit(state, write(1, ("b", "delete")))
-
-    increment = state.snapshot(since=state.mark)
-
-    assert (increment.since is None, entries_of(increment)) == (False, {})
-    assert increment.deleted == ("b",)
 
 
 def test_a_state_that_is_reset_knows_nothing() -> None:
@@ -769,14 +670,6 @@ def test_writes_after_a_refused_one_of_a_series_are_refused_as_well() -> None:
     assert value_in(state, "a") == 1
 
 
-def test_a_repeated_write_of_a_series_changes_nothing() -> None:
-    state = make_state()
-    commit(state, packed(0, "add", a=1))
-
-    assert commit(state, packed(0, "add", a=1)) == [Outcome((), repeated=True)]
-    assert value_in(state, "a") == 1
-
-
 def test_of_a_key_that_is_there_twice_in_a_packed_put_the_last_value_counts() -> None:
     state = make_state()
     values = [msgpack.packb(1), msgpack.packb(2)]
@@ -815,14 +708,6 @@ def test_a_full_partition_takes_packed_values_of_keys_that_are_there() -> None:
 
     assert isinstance(outcomes[1], PartitionFull)
     assert values_in(state, "abc") == {"a": 3, "b": 4}
-
-
-def test_a_group_counts_the_keys_of_packed_writes_before() -> None:
-    state = make_state(keys_max=2)
-
-    outcomes = commit(state, packed(0, a=1, b=2), write(0, ("c", "put", 1)))
-
-    assert isinstance(outcomes[1], PartitionFull)
 
 
 def test_refusals_name_the_changes_that_would_not_be_taken() -> None:
@@ -887,10 +772,6 @@ def test_a_repeated_write_took_effect_though_its_value_cannot_be_read_any_more()
     commit(state, PackedWrite("job/j", 0, "put", ["a"], [NO_VALUE]))
 
     assert commit(state, write(0, ("a", "put", 1))) == [Outcome((None,), repeated=True)]
-
-
-def test_an_aggregation_that_nobody_knows_refuses_all() -> None:
-    assert make_state().refusals(packed(0, "what", a=1, b=2)).keys() == {0, 1}
 
 
 def test_a_write_of_a_series_without_changes_takes_its_turn() -> None:

@@ -34,14 +34,6 @@ def session_of(*sequences: int) -> Session:
     return session
 
 
-def test_a_write_in_order_is_new_once() -> None:
-    session = session_of(0, 1, 2)
-
-    assert after(session, 2) is None
-    assert after(session, 0) is None
-    assert after(session, 3) == (3, 0, b"")
-
-
 @given(
     st.sets(st.integers(0, 20) | st.integers(WINDOW, WINDOW + 20), max_size=6).map(sorted),
     st.integers(1, 20) | st.integers(WINDOW, WINDOW + 5),
@@ -60,39 +52,10 @@ def test_a_run_of_writes_is_as_one_after_the_other(
     assert after_run(session, first, count) == expected
 
 
-def test_a_write_that_was_overtaken_is_new_once() -> None:
-    session = session_of(0, 5, 3)
-
-    again = [sequence for sequence in range(7) if after(session, sequence) is None]
-
-    assert again == [0, 3, 5]
-
-
-def test_a_write_just_inside_the_window_is_told_and_one_before_it_is_not() -> None:
-    session = session_of(0, WINDOW + 1)
-
-    assert after(session, 1) == (WINDOW + 1, session[1] ^ 1 << (WINDOW - 1), b"")
-    with pytest.raises(OperationTooOld):
-        after(session, 0)
-
-
-def test_a_source_may_begin_anywhere_and_what_is_before_is_new() -> None:
-    session = session_of(10)
-
-    assert after(session, 9) is not None
-    assert after(session, 10) is None
-
-
 def test_a_jump_as_far_as_there_are_numbers_costs_no_more_than_the_window() -> None:
     session = session_of(0, SEQUENCE_MAX)
 
     assert session[1].bit_length() == WINDOW
-
-
-def test_a_gap_is_forgotten_once_the_window_has_passed_it() -> None:
-    session = session_of(0, 3, *range(4, WINDOW + 4))
-
-    assert session == (WINDOW + 3, 0, b"")
 
 
 @given(st.lists(st.integers(0, 3 * WINDOW) | st.integers(0, 20), max_size=60))
@@ -194,14 +157,6 @@ def with_digests(count: int, *, first: int = 0) -> Session:
     session = session_with([(sequence, 1) for sequence in range(first, first + count)])
     assert session is not None
     return session
-
-
-def test_a_source_has_no_more_digests_than_its_window_is_long() -> None:
-    session = with_digests(WINDOW + 50)
-
-    assert len(records_in(session[2])) == 1 + WINDOW
-    assert digest_in(session[2], 49) == a_digest(1)
-    assert digest_in(session[2], 48) == b""
 
 
 def test_of_too_many_digests_those_of_the_sources_that_wrote_longest_ago_are_forgotten() -> None:
