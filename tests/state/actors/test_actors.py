@@ -14,14 +14,12 @@ from ringpop_py.base.errors import (
     BadOperation,
     ConfigError,
     KeyspaceError,
-    OperationTooOld,
     OutcomeUnknown,
     PartitionUnavailable,
     StateDamaged,
 )
-from ringpop_py.base.values.operations import OperationId
 from ringpop_py.state.actors.actors import Actor, Actors
-from ringpop_py.state.actors.mailboxes import FINISH_US_MAX, REPLIES_MAX
+from ringpop_py.state.actors.mailboxes import FINISH_US_MAX
 from tests.state.keyspaces.clusters import Cluster, a_cluster, all_online
 
 if TYPE_CHECKING:
@@ -162,18 +160,6 @@ async def test_a_message_with_the_id_of_another_gets_its_reply_and_changes_nothi
 
         assert await there.ask("k", 5, operation_id="once") == 5
         assert await here.state_of("k") == 15
-
-
-async def test_an_id_whose_reply_is_forgotten_still_takes_no_second_effect() -> None:
-    async with a_cluster() as cluster:
-        here = await accounts_at(await cluster.start("a"))
-        await here.ask("k", 5, operation_id="once")
-        for _ in range(REPLIES_MAX):
-            await here.ask("k", 1)
-
-        with pytest.raises(OperationTooOld, match="its reply is not known"):
-            await here.ask("k", 5, operation_id=OperationId("once"))
-        assert await here.ask("k", 0) == 5 + REPLIES_MAX
 
 
 async def test_an_error_of_an_actor_reaches_its_caller_and_leaves_the_state() -> None:
@@ -380,21 +366,6 @@ async def test_a_record_that_is_none_is_not_taken_for_a_state() -> None:
 
         with pytest.raises(StateDamaged, match="something other"):
             await here.ask("k", 1)
-
-
-async def test_an_actor_whose_record_has_gone_on_elsewhere_starts_again_from_it() -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        here = await accounts_at(a)
-        keyspace = await a.open_keyspace("bank")
-        await here.ask("k", 5)
-        record = await keyspace.get("Account/k")
-        assert isinstance(record, dict)
-        await keyspace.put("Account/k", {**record, "state": 100, "version": 7})
-
-        assert await here.ask("k", 0) == 100
-        await keyspace.put("Account/k", {**record, "state": 200, "version": 8})
-        assert await here.ask("k", 1) == 201
 
 
 async def test_actors_live_in_memory_mode_too() -> None:

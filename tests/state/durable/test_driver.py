@@ -13,7 +13,7 @@ from ringpop_py.state.journal.codec import encode_claim, encode_record
 from ringpop_py.state.journal.records import Claim, Seal
 from ringpop_py.state.memory.steward import MemorySteward
 from ringpop_py.state.placement.duties import ReleaseSaid
-from ringpop_py.state.stores.memory import MemoryStore, StoreFault
+from ringpop_py.state.stores.memory import MemoryStore
 from tests.state.durable.benches import until
 from tests.state.keyspaces import clusters, memory_clusters
 
@@ -77,30 +77,6 @@ async def test_a_node_whose_share_has_failed_denies_the_partition_that_it_claims
         store.deaf = False
 
         assert said is ReleaseSaid.NOT_MINE
-
-
-async def test_a_node_does_not_deny_a_partition_before_its_release_is_done() -> None:
-    async with clusters.a_cluster() as cluster:
-        a = await cluster.start("a")
-        keyspace = await a.open_keyspace("counts", partitions=1)
-        await clusters.all_online(keyspace, "a")
-        host = a.keyspaces.durable_host("counts")
-        request = request_for(keyspace, host.writer.journal.name)
-        host.driver.table.desire(["b"])
-        first: list[ReleaseSaid] = []
-
-        async def ask_first() -> None:
-            first.append(await host.driver.release(request))
-
-        cluster.store.inject(StoreFault.FAILS, count=5)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask_first)
-            await until(lambda: 0 in host.driver.steward._releasing)
-            second = await host.driver.release(request)
-            assert not first
-
-        assert second is ReleaseSaid.NOT_YET
-        assert first == [ReleaseSaid.RELEASED]
 
 
 async def test_a_node_that_claims_a_partition_again_does_not_deny_it() -> None:

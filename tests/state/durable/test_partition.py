@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -48,27 +48,6 @@ pytestmark = pytest.mark.virtual_time
 
 
 # A store that fails.
-
-
-async def test_while_the_store_fails_new_writes_are_refused_and_the_old_one_goes_on() -> None:
-    async with a_bench() as bench:
-        partition, other = await bench.online("a"), await bench.online("a", 1)
-        bench.store.inject(StoreFault.FAILS, count=6)
-        outcomes: list[Any] = []
-
-        async def write() -> None:
-            outcomes.extend(await partition.write([add(1)]))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(write)
-            await trio.testing.wait_all_tasks_blocked()
-            with pytest.raises(StoreUnavailable):
-                await partition.write([add(2)])
-            with pytest.raises(StoreUnavailable):  # they share the journal
-                await other.write([add(2)])
-
-        assert outcomes == [Outcome((1,))]
-        assert await total(partition) == 1
 
 
 async def test_a_new_owner_gives_up_if_the_store_is_in_trouble_for_long() -> None:
@@ -281,15 +260,6 @@ def fail(_: object) -> None:
     pytest.fail("the result was there")
 
 
-async def test_a_caller_without_a_task_is_told_that_the_store_fails() -> None:
-    async with a_bench() as bench:
-        partition = await bench.online("a")
-        bench.store.inject(StoreFault.FAILS, verb="get")
-
-        assert isinstance(await result_of(partition.begin_read, len, stale=False), StoreUnavailable)
-        assert await result_of(partition.begin_read, len, stale=False) == 0
-
-
 async def test_a_request_that_no_task_will_do_is_refused_and_not_queued(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -361,15 +331,3 @@ async def test_a_copy_has_what_was_acknowledged_and_puts_nothing() -> None:
         assert first == 1
         assert value_in(copy.state, "k") == 2
         assert bench.store.calls["put_if_absent"] == 1  # the second write
-
-
-async def test_a_node_copies_what_it_has_itself() -> None:
-    async with a_bench() as bench:
-        owner = await bench.online("a")
-        await owner.write([add(1)])
-        copy = bench.node("a").copy()
-
-        await copy.read()
-
-        assert value_in(copy.state, "k") == 1
-        assert await owner.write([add(2)]) == [Outcome((2,))]

@@ -147,16 +147,6 @@ async def test_of_two_at_once_one_is_refused() -> None:
         assert set(outcomes) == {2, RebalanceUnderWay}
 
 
-async def test_a_balanced_keyspace_stays_as_it_is() -> None:
-    async with a_cluster() as cluster:
-        nodes, _ = await the_example(cluster)
-
-        plan = await rebalance(host_of(nodes[0]))
-
-        assert (plan.moves, plan.note) == ((), "nothing has to move")
-        assert host_of(nodes[0]).assignment_version == 1
-
-
 async def test_nothing_is_rebalanced_before_the_first_assignment() -> None:
     async with a_cluster() as cluster:
         node = await cluster.start("athens")

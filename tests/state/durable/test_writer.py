@@ -74,17 +74,6 @@ async def test_readers_that_come_together_share_a_look_though_the_store_is_quick
         assert bench.store.calls["get"] - before <= 3
 
 
-async def test_a_writer_without_jobs_does_nothing() -> None:
-    async with a_bench() as bench:
-        await bench.online("a")
-        bench.store.calls.clear()
-
-        await trio.sleep(100)
-
-        assert not bench.node("a").writer.working
-        assert sum(bench.store.calls.values()) == 0
-
-
 async def test_a_caller_that_hangs_up_leaves_the_others_their_answers() -> None:
     async with a_bench(DistantStore()) as bench:
         partition = await bench.online("a")

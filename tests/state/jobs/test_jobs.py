@@ -18,7 +18,7 @@ from ringpop_py.base.errors import (
 from ringpop_py.state.actors.actors import Actor
 from ringpop_py.state.placement.keys import partition_of
 from ringpop_py.state.rows.stagefile import Chunk, encode_stage
-from ringpop_py.state.stores.memory import MemoryStore, StoreFault
+from ringpop_py.state.stores.memory import StoreFault
 from tests.state.jobs.jobs_staged import (
     JOB,
     NAME,
@@ -165,44 +165,6 @@ async def test_an_attempt_that_is_finished_again_otherwise_is_refused() -> None:
 
         with pytest.raises(BadOperation, match="with other contents"):
             await staged(jobs, "t0")
-
-
-class FaultyDecisions(MemoryStore):
-    """Decisions, and what leads to them, suffer a fault each; nothing else does."""
-
-    def __init__(self, fault: StoreFault) -> None:
-        super().__init__()
-        self._fault = fault
-        self._seen: set[str] = set()
-
-    def put_if_absent(self, key: str, value: bytes) -> bool:
-        if ("/decided/" in key or "/days/" in key) and key not in self._seen:
-            self._seen.add(key)
-            self.inject(self._fault)
-        return super().put_if_absent(key, value)
-
-
-@pytest.mark.parametrize(
-    "fault", [StoreFault.FAILS, StoreFault.LOSES_REPLY, StoreFault.LATE, StoreFault.FULL]
-)
-async def test_a_decision_whose_put_was_in_doubt_can_be_asked_for_again(fault: StoreFault) -> None:
-    async with a_cluster(FaultyDecisions(fault)) as cluster:
-        node = await cluster.start("a")
-        keyspace = await node.open_keyspace(NAME, partitions=PARTITIONS)
-        await all_online(keyspace, "a")
-        jobs = jobs_of(node)
-        await staged(jobs, "t0", a_file(ROWS))
-
-        for by in ("first", "second"):
-            with pytest.raises(StoreUnavailable):
-                await decided(jobs, "t0", by=by)
-        found = await decided(jobs, "t0", by="third")
-        cluster.store.land_late()
-
-        assert found == await jobs.decision(JOB)
-        assert found.token == ("second" if fault is StoreFault.LOSES_REPLY else "third")
-        await settled(jobs)
-        assert await contents(keyspace) == ROWS
 
 
 # What dies.

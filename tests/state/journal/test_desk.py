@@ -188,13 +188,6 @@ def test_jobs_of_a_group_that_a_bug_keeps_from_being_staged_end_with_the_desk(
     assert job.error is not None
 
 
-def test_where_nothing_waits_there_is_no_step() -> None:
-    office = Office()
-
-    assert office.desk.empty
-    assert office.begin() == []
-
-
 def test_a_group_takes_so_many_writes_and_nobody_is_overtaken() -> None:
     office = Office(group_writes_max=3)
     for number, count in ((0, 2), (1, 2), (2, 1)):
@@ -233,15 +226,6 @@ def test_each_argument_of_a_packed_write_has_its_size() -> None:
 
     assert office.slots() == [group((0, 1, [1]))]
     assert not job.ended
-
-
-def test_a_job_larger_than_any_limit_is_done_alone() -> None:
-    office = Office(group_writes_max=2, queue_writes_max=2)
-    job = office.write(0, *(add(n) for n in range(5)))
-
-    office.step()
-
-    assert errors_of(job) == [None]
 
 
 def test_each_partition_has_its_own_limit_of_what_waits() -> None:

@@ -24,16 +24,6 @@ def test_a_commit_in_three_partitions_is_one_put_and_each_fold_gets_its_own_part
     assert [a.bodies(number) for number in range(3)] == [["x"], ["y"], ["z"]]
 
 
-def test_nothing_is_folded_before_the_outcome_is_known(a: Node) -> None:
-    a.acquires(0)
-
-    put = only(a.journal.commit({0: "x"}), fx.PutSlot)
-
-    assert (a.bodies(), a.journal.committing, a.journal.next_slot) == ([], True, 1)
-    a.run(a.journal, [put])
-    assert (a.bodies(), a.journal.committing, a.journal.next_slot) == (["x"], False, 2)
-
-
 @pytest.mark.parametrize("happened", [False, True])
 def test_a_commit_with_an_open_outcome_is_repeated_unchanged_until_it_is_known(
     a: Node, *, happened: bool
@@ -112,17 +102,6 @@ def test_a_release_goes_with_the_groups_of_others_and_the_journal_goes_on(a: Nod
     assert sorted(a.journal.held) == [1]
     assert a.bodies(1) == ["y", "z", "w"]
     assert a.bodies(0) == ["x"]  # a release is no body
-
-
-def test_a_release_that_is_not_known_yet_is_still_held(a: Node) -> None:
-    a.acquires(0)
-    put = only(a.journal.commit({0: Release("b")}), fx.PutSlot)
-
-    again = only(a.journal.answered(put.id, StoreAnswer.FAILED), fx.PutSlot)
-
-    assert 0 in a.journal.held
-    assert a.run(a.journal, [again]) == [fx.Committed(1)]
-    assert 0 not in a.journal.held
 
 
 # Reads.

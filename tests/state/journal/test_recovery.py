@@ -173,28 +173,6 @@ def test_a_lie_with_a_mark_right_above_it_and_groups_behind_it_is_started_over_f
     assert b.journal.ends == {"a1": 4}
 
 
-def test_a_lie_below_an_end_that_is_known_is_not_believed(a: Node, b: Node) -> None:
-    a.acquires(0, 1)
-    a.group({0: "w", 1: "x"})
-    b.follow(1)
-    recovery = b.recovery(1)
-    look, rest = b.until(recovery, recovery.acquire(lambda *_: True), fx.GetSlot)
-    a.group({0: "y", 1: "z"})
-    a.checkpoint(0)
-    a.checkpoint(1)
-    a.trim()
-    a.store.slots["a1", look.slot] = Seal("c")  # which was overtaken, and took it for the end
-    b.acquires(0, take=True)
-    assert b.journal.ends == {"a1": 3}
-
-    facts = b.run(recovery, [look, *rest])
-
-    assert look.slot == 2
-    assert facts == [fx.Acquired(1, 2)]
-    assert b.bodies(1) == ["x", "z"]
-    assert b.journal.ends == {"a1": 3}
-
-
 # What counts.
 
 
@@ -523,18 +501,6 @@ def test_a_record_that_is_lost_in_a_former_epoch_is_named(a: Node, b: Node, c: N
     assert c.acquire(take=True) == [fx.Damaged(0, fx.GoneRecord("a1", 2))]
 
 
-def test_a_record_that_is_lost_at_the_very_slot_of_the_mark_is_named(a: Node, b: Node) -> None:
-    """The mark covers what stands below it."""
-    a.acquires(0)
-    a.commit("x", "y")
-    a.checkpoint()
-    a.trim()
-    a.commit("z", "w")
-    del a.store.slots["a1", 3]
-
-    assert b.acquire(take=True) == [fx.Damaged(0, fx.GoneRecord("a1", 3))]
-
-
 def test_a_lost_seal_of_a_journal_whose_end_is_known_is_named(a: Node, b: Node) -> None:
     a.acquires(0, 1)
     b.acquires(0, take=True)
@@ -596,23 +562,6 @@ def test_a_lost_claim_before_a_later_one_is_named(a: Node, b: Node, c: Node) -> 
     a.store.claims[0, 1] = lost
 
     assert stopped == [fx.Damaged(0, fx.GoneClaim(0, 1))]
-    assert c.acquire(take=True) == [fx.Acquired(0, 3)]
-    assert c.bodies() == ["x"]
-
-
-def test_a_lost_claim_is_named_though_only_a_checkpoint_of_its_epoch_says_that_it_was(
-    a: Node, b: Node, c: Node
-) -> None:
-    a.acquires(0)
-    a.commit("x")
-    b.acquires(0, take=True)
-    b.checkpoint()
-    lost = a.store.claims.pop((0, 2))
-
-    stopped = c.acquire(take=True)
-    a.store.claims[0, 2] = lost
-
-    assert stopped == [fx.Damaged(0, fx.GoneClaim(0, 2))]
     assert c.acquire(take=True) == [fx.Acquired(0, 3)]
     assert c.bodies() == ["x"]
 

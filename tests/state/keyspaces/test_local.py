@@ -145,14 +145,6 @@ async def test_an_applications_own_refusal_arrives_as_it_was_raised(
         assert isinstance(many, Overdrawn)
 
 
-async def test_an_operation_id_takes_effect_once(store: MemoryStore | None) -> None:
-    async with open_local_keyspaces(store) as local:
-        keyspace = await local.open_keyspace("counts", partitions=8)
-        await keyspace.update("k", "add", 5, operation_id="once")
-
-        assert await keyspace.update("k", "add", 5, operation_id="once") == 5
-
-
 async def test_values_are_the_callers_own(store: MemoryStore | None) -> None:
     async with open_local_keyspaces(store) as local:
         keyspace = await local.open_keyspace("lists", partitions=8)

@@ -133,19 +133,6 @@ async def test_running_members_newcomers_and_those_without_a_store_learn_it() ->
 
 
 @pytest.mark.virtual_time
-async def test_a_member_that_was_away_learns_it_by_gossip() -> None:
-    async with a_cluster() as cluster:
-        a, b = await cluster.start("a"), await cluster.start("b")
-        await three(a)
-        await known_at(b, 3)
-        cluster.hang("b")
-        await set_to(a, 1)
-        cluster.resume("b")
-
-        await known_at(b, 1)
-
-
-@pytest.mark.virtual_time
 async def test_the_value_in_code_does_not_conflict_with_that_of_an_admin() -> None:
     async with a_cluster() as cluster:
         a = await cluster.start("a")
@@ -215,18 +202,6 @@ async def test_after_a_drop_the_value_in_code_holds_again() -> None:
 
         assert (await three(a)).definition.min_cluster_size == 3
         assert gone["message"] == "no keyspace 'three' in cluster 'default'"
-
-
-@pytest.mark.virtual_time
-async def test_a_dropped_keyspace_comes_back_with_the_value_of_the_admin() -> None:
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        await three(a)
-        await set_to(a, 1)
-        await ask(a, "drop")
-        await ask(a, "bring-back")
-
-        assert (await three(a)).definition.min_cluster_size == 1
 
 
 @pytest.mark.virtual_time

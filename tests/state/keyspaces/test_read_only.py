@@ -143,22 +143,6 @@ async def test_a_node_does_not_claim_again_the_partitions_that_it_is_fenced_from
         assert await keyspace.get(key) == 3
 
 
-async def test_a_member_that_starts_with_it_takes_nothing_until_it_may_write() -> None:
-    async with a_cluster() as cluster:
-        mount = Mount(cluster.store)
-        keyspace = await (await cluster.start("a")).open_keyspace("k", partitions=16)
-        await all_online(keyspace, "a")
-        mount.is_read_only = True
-        await cluster.start("b", store=mount)
-        await trio.sleep(20)
-
-        with trio.fail_after(1):
-            await all_online(keyspace, "a")
-        mount.is_read_only = False
-        with trio.fail_after(20):
-            await all_online(keyspace, "a", "b")
-
-
 async def test_without_another_member_it_keeps_its_partitions_and_serves_reads() -> None:
     async with a_cluster() as cluster:
         mounts = [Mount(cluster.store), Mount(cluster.store)]

@@ -265,28 +265,6 @@ async def test_partitions_may_live_in_a_database_on_disk(tmp_path: Path) -> None
     assert not list((tmp_path / "entries").glob("entries-*"))
 
 
-async def test_a_folder_that_cannot_hold_entries_is_told_at_the_start(tmp_path: Path) -> None:
-    pytest.importorskip("rocksdict", reason="the extra rocks is not installed")
-    (tmp_path / "file").touch()
-    config = Config(entries_folder=str(tmp_path / "file" / "entries"))
-
-    with pytest.raises(ConfigError, match=r"cannot keep entries in .*/file/entries"):
-        async with open_ringpop(config, network=MemoryNetwork(), store=MemoryStore()):
-            pass
-
-
-async def test_nodes_that_share_a_folder_of_entries_are_told_at_the_start(tmp_path: Path) -> None:
-    pytest.importorskip("rocksdict", reason="the extra rocks is not installed")
-    network, store = MemoryNetwork(), MemoryStore()
-    a, b = (
-        Config(listen=Address("10.0.0.1", port), entries_folder=str(tmp_path)) for port in (1, 2)
-    )
-    async with open_ringpop(a, network=network, store=store):
-        with pytest.raises(ConfigError, match="another process keeps entries in"):
-            async with open_ringpop(b, network=network, store=store):
-                pass
-
-
 async def test_a_start_that_fails_leaves_the_folder_of_entries_free(tmp_path: Path) -> None:
     pytest.importorskip("rocksdict", reason="the extra rocks is not installed")
     network, store = MemoryNetwork(), MemoryStore()
@@ -326,23 +304,6 @@ async def test_an_impossible_key_is_refused_immediately_wherever_its_owner_is(ke
                 await keyspace.put(key, 1)
 
         assert trio.current_time() - begun < 1
-
-
-@pytest.mark.parametrize(
-    "value", [{1, 2}, 1 << 64, "\ud800"], ids=["a set", "large", "half a pair"]
-)
-async def test_an_impossible_value_is_refused_immediately_wherever_its_owner_is(
-    value: Any,  # noqa: ANN401
-) -> None:
-    async with a_cluster() as cluster:
-        nodes = [await cluster.start("a"), await cluster.start("b")]
-        keyspaces = [await node.open_keyspace("one", partitions=1) for node in nodes]
-
-        for keyspace in keyspaces:
-            with pytest.raises(BadOperation):
-                await keyspace.put("x", value)
-
-        assert await keyspaces[0].get("x") is None
 
 
 @pytest.mark.parametrize("steps_count", range(8))

@@ -201,22 +201,6 @@ async def test_a_message_at_an_actor_of_a_share_that_fails_takes_effect_once_els
         assert await here.state_of(key) == 7
 
 
-async def test_a_keyspace_that_is_made_anew_has_a_sound_share_again() -> None:
-    stores, store = buggy_stores()
-    async with a_cluster(stores) as cluster:
-        a, _, counts, _ = await two_keyspaces(cluster)
-        store.buggy = "counts"
-        await counts.put(key_at(counts, "b"), 1)
-        await serving(counts, "a", "c")
-
-        store.buggy = ""
-        await a.keyspaces.drop("counts")
-        again = await a.open_keyspace("counts", partitions=8)
-        await serving(again, "a", "b", "c")
-
-        assert not has_failed(member(a, "b"), "counts")
-
-
 async def test_an_applications_labels_leave_the_failure_told() -> None:
     stores, store = buggy_stores()
     async with a_cluster(stores) as cluster:

@@ -151,19 +151,6 @@ async def test_a_crash_loses_what_the_member_held_and_nothing_else() -> None:
         assert found == {f"k{n}": n for n in range(100) if n not in held}
 
 
-async def test_a_late_joiner_learns_of_the_keyspace_within_a_second() -> None:
-    async with a_cluster() as cluster:
-        (here,) = await opened(cluster, "a")
-        await here.put("k", 1)
-        (late,) = await cluster.start("b")
-        await trio.sleep(1.1)
-
-        known = late.keyspaces.all()
-
-        assert [keyspace.name for keyspace in known] == ["state"]
-        assert await known[0].get("k") == 1
-
-
 async def test_a_node_that_has_not_heard_of_a_keyspace_asks_before_it_creates_one() -> None:
     async with a_cluster() as cluster:
         (here,) = await opened(cluster, "a")

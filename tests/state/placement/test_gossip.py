@@ -91,15 +91,6 @@ def test_a_comparison_ends_with_the_rows_that_the_peer_lacks() -> None:
     assert b.facts() == a.facts()
 
 
-def test_a_comparison_brings_the_rows_that_the_peer_has() -> None:
-    a, b = two_that_differ()
-
-    fingerprints = answered(b, a, turn_of(b, a))
-
-    assert answered(b, a, fingerprints) == []
-    assert b.facts() == a.facts()
-
-
 def test_an_answer_that_comes_too_late_or_again_is_ignored() -> None:
     a, b = two_that_differ()
     (ask,) = turn_of(a, b)

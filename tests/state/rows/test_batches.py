@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from ringpop_py.base.dialect import NATIVE, RINGPOP
-from ringpop_py.base.errors import ApplicationError, BadRequest, BodyError
+from ringpop_py.base.errors import ApplicationError, BadRequest
 from ringpop_py.base.values.declared import decode
 from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.route.proxy.request import AppCall
@@ -77,27 +77,6 @@ def test_rows_that_are_ours_are_handled_and_the_others_named() -> None:
     moved = tuple(index for index in range(40) if index not in OURS)
     assert reply == BatchReply(len(OURS), 0, moved, RING.checksum)
     assert owner.handled == [KEYS[index] for index in OURS]
-
-
-def test_a_batch_that_comes_again_is_handled_once() -> None:
-    owner = Owner()
-    owner.receive(batch_of([*KEYS]))
-
-    reply = owner.receive(batch_of([*KEYS]), SOURCE._replace(attempt=1))
-
-    assert (reply.accepted, reply.repeated) == (0, len(OURS))
-    assert len(owner.handled) == len(OURS)
-
-
-def test_of_a_batch_that_comes_again_in_part_only_new_rows_are_handled() -> None:
-    owner = Owner()
-    half = OURS[::2]
-    owner.receive(batch_of([KEYS[index] for index in half], half))
-
-    reply = owner.receive(batch_of([*KEYS]))
-
-    assert (reply.accepted, reply.repeated) == (len(OURS) - len(half), len(half))
-    assert sorted(owner.handled) == sorted(KEYS[index] for index in OURS)
 
 
 @pytest.mark.parametrize(
@@ -315,15 +294,6 @@ def test_keys_have_the_hashes_of_the_ring(dialect: Dialect, kind: pa.DataType) -
     assert found.tolist() == ring.hashes_of(texts).tolist()
 
 
-def test_rows_in_any_order_are_taken() -> None:
-    owner = Owner()
-
-    reply = owner.receive(batch_of([KEYS[index] for index in reversed(OURS)], [*reversed(OURS)]))
-
-    assert reply.accepted == len(OURS)
-    assert owner.receive(batch_of([*KEYS])).repeated == len(OURS)
-
-
 def test_random_resends_count_each_row_once() -> None:
     owner, rng = Owner(), random.Random(11)
 
@@ -466,12 +436,6 @@ def test_mutated_bodies_are_refused_or_answered_and_nothing_else() -> None:
 def test_bytes_that_are_no_stream_are_refused(body: bytes) -> None:
     with pytest.raises(BadRequest, match=r"a schema and one batch|not an Arrow IPC stream"):
         decode_batch(body, "key")
-
-
-@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x80", b"\x81\xa8accepted\xff"])
-def test_a_reply_of_another_shape_is_refused(body: bytes) -> None:
-    with pytest.raises(BodyError):
-        rows_in(decode(BatchReply, body))
 
 
 # What is remembered.

@@ -138,22 +138,6 @@ def test_requests_survive_the_wire() -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        ["k", 1, [[0, 5]], 1, False],
-        ["k", 1, [[0, [5]]], 1, False],
-        ["k", 1, [[0, ["x" * 1_025]]], 1, False],
-        ["k", 1, [[0, ""]], -1, False],
-        ["k", 1, [["", ""]], 1, False],
-        ["k", 1],
-    ],
-)
-def test_a_malformed_request_is_refused(body: list[object]) -> None:
-    with pytest.raises(BodyError):
-        decode(ColumnsRequest, encode(body))
-
-
-@pytest.mark.parametrize(
     ("result", "wanted"),
     [
         ([b"", bytes(4), b"", bytes(8), False], ""),

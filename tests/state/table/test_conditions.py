@@ -8,18 +8,11 @@ import pytest
 import trio
 
 from ringpop_py import BadOperation, ConditionFailed, tag_of
-from ringpop_py.base.values.operations import Change, Write
-from ringpop_py.base.values.requests import ApplyRequest
 from ringpop_py.state.keyspaces.local import open_local_keyspaces
-from ringpop_py.state.placement.keys import partition_of
-from ringpop_py.state.requests import WritesOf
-from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.table.conditions import CONDITIONAL, conditional
 from tests.state.keyspaces.clusters import a_cluster, all_online, key_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ringpop_py.base.values.operations import Value
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from tests.state.keyspaces.clusters import Cluster
@@ -97,55 +90,6 @@ async def test_of_writes_with_one_tag_through_all_members_exactly_one_takes_effe
         assert won == [await keyspaces[0].get(key)]
 
 
-@BOTH_MODES
-async def test_a_repetition_of_a_write_that_took_effect_is_not_refused_by_its_own_effect(
-    mode: Literal["durable", "memory"],
-) -> None:
-    async with a_cluster() as cluster:
-        ours, theirs = await two_members(cluster, mode)
-        key = key_at(ours, "b")
-        await ours.put(key, 1)
-
-        await ours.put(key, 2, if_tag=tag_of(1), operation_id="order-17")
-        await theirs.put(key, 2, if_tag=tag_of(1), operation_id="order-17")
-
-        assert await ours.get(key) == 2
-
-
-class CuttingStore(MemoryStore):
-    """Calls *after_put* when a put has taken place, once."""
-
-    after_put: Callable[[], None] | None = None
-
-    def put_if_absent(self, key: str, value: bytes) -> bool:
-        was_put = super().put_if_absent(key, value)
-        call, self.after_put = self.after_put, None
-        if call is not None:
-            call()
-        return was_put
-
-
-async def test_a_write_whose_answer_was_lost_and_which_was_sent_again_is_not_refused() -> None:
-    store = CuttingStore()
-    async with a_cluster(store) as cluster:
-        ours, _ = await two_members(cluster, "durable")
-        key = key_at(ours, "b")
-        await ours.put(key, 1)
-        lost = []
-
-        def lose_the_answer() -> None:
-            cluster.isolate("b")
-            cluster.network.heal()
-            lost.append(key)
-
-        store.after_put = lose_the_answer
-
-        await ours.put(key, 2, if_tag=tag_of(1))
-
-        assert lost == [key]
-        assert await ours.get(key) == 2
-
-
 async def test_a_refused_write_stays_refused_under_the_id_that_its_caller_chose() -> None:
     async with open_local_keyspaces() as local:
         keyspace = await local.open_keyspace("k", partitions=2)
@@ -158,29 +102,6 @@ async def test_a_refused_write_stays_refused_under_the_id_that_its_caller_chose(
 
         await keyspace.put("x", 1, if_tag=tag_of(0), operation_id="order-18")
         assert await keyspace.get("x") == 1
-
-
-@BOTH_MODES
-async def test_a_copy_that_comes_after_its_repetition_was_refused_has_no_effect(
-    mode: Literal["durable", "memory"],
-) -> None:
-    async with a_cluster() as cluster:
-        ours, _ = await two_members(cluster, mode)
-        key = key_at(ours, "b")
-        number = partition_of(key, 8)
-        change = Change(key, *conditional("put", "late", if_match=[tag_of("a")]))
-        request = WritesOf("k", 0, {number: [Write("client", 0, (change,))]})
-        first, again = (ApplyRequest.decode(request.encode([number])).parts for _ in range(2))
-        await ours.put(key, "b")
-
-        refused = await ours.write(dict(again))
-        await ours.put(key, "a")
-        if mode == "durable":  # also at the next owner
-            await cluster.stop("b")
-        late = await ours.write(dict(first))
-
-        assert [type(each) for each in (*refused[number], *late[number])] == [ConditionFailed] * 2
-        assert await ours.get(key) == "a"
 
 
 async def test_a_tag_is_of_the_value_however_it_was_packed() -> None:

@@ -16,33 +16,6 @@ def entries_of(*keys: str) -> MemoryEntries:
     return entries
 
 
-def keys_of(entries: MemoryEntries, **scan: str) -> list[str]:
-    found = entries.scan(scan.get("prefix", ""), scan.get("start", ""), scan.get("end"), 100)
-    return [key for key, _ in found]
-
-
-def test_a_scan_goes_from_start_to_before_the_end() -> None:
-    entries = entries_of("a", "b", "c", "d")
-
-    assert keys_of(entries, start="b", end="d") == ["b", "c"]
-    assert keys_of(entries, start="d", end="b") == []
-
-
-def test_a_scan_of_a_prefix_begins_at_the_later_of_both() -> None:
-    entries = entries_of("a", "b1", "b2", "b3", "c")
-
-    assert keys_of(entries, prefix="b") == ["b1", "b2", "b3"]
-    assert keys_of(entries, prefix="b", start="b2") == ["b2", "b3"]
-    assert keys_of(entries, prefix="b", start="c") == []
-
-
-def test_a_scan_has_at_most_so_many_entries() -> None:
-    entries = entries_of("a", "b", "c")
-
-    assert entries.scan("", "", None, 2) == [("a", b"a"), ("b", b"b")]
-    assert entries.scan("", "", None, 0) == []
-
-
 @given(
     st.lists(st.tuples(st.dictionaries(KEYS, st.binary(max_size=2)), st.lists(KEYS))),
     KEYS,

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ringpop_py.base.errors import BadOperation, OperationIdReused
-from ringpop_py.base.values.operations import Change, OperationId, Outcome
+from ringpop_py.base.values.operations import Change, Outcome
 from ringpop_py.state.table.operation_ids import NO_DIGEST, named_write
-from tests.state.keyspaces.clusters import a_cluster, all_online
 from tests.state.keyspaces.kinds import KINDS, a_keyspace
 
 if TYPE_CHECKING:
@@ -116,17 +115,6 @@ async def test_of_many_changes_those_of_partitions_that_know_the_id_otherwise_ar
     assert await keyspace.get_many([key, neighbour, elsewhere]) == {key: 1, elsewhere: 1}
 
 
-async def test_an_id_of_a_source_that_counts_is_compared_as_well(keyspace: Keyspace) -> None:
-    for sequence in range(10):
-        await keyspace.update("k", "add", sequence, operation_id=OperationId("me", sequence))
-
-    for sequence in range(10):  # as a program that begins at 0 after a restart
-        with pytest.raises(OperationIdReused, match=r"'me'.* was used before"):
-            await keyspace.update("k", "add", 100, operation_id=OperationId("me", sequence))
-
-    assert await keyspace.get("k") == sum(range(10))
-
-
 async def test_ids_that_the_keyspace_makes_up_cost_no_digest(keyspace: Keyspace) -> None:
     await keyspace.update("k", "add", 1)
     await keyspace.update_many([("k", "add", 1)])
@@ -141,24 +129,6 @@ async def test_ids_that_the_keyspace_makes_up_cost_no_digest(keyspace: Keyspace)
     sessions = [session for state in states for _, session in state.sessions]
     assert sessions
     assert {digests for _, _, digests in sessions} == {NO_DIGEST}
-
-
-@pytest.mark.parametrize("mode", ["durable", "memory"])
-async def test_the_meaning_of_an_id_moves_with_the_partition(mode: Any) -> None:  # noqa: ANN401
-    async with a_cluster() as cluster:
-        a = await cluster.start("a")
-        here = await a.open_keyspace("orders", partitions=8, mode=mode)
-        keys = [f"k{n}" for n in range(16)]
-        await here.update_many([(key, "add", 1) for key in keys], operation_id="once")
-        there = await (await cluster.start("b")).open_keyspace("orders", partitions=8, mode=mode)
-        await all_online(here, "a", "b")
-
-        again = await there.update_many([(key, "add", 1) for key in keys], operation_id="once")
-        other = await there.update_many([(key, "add", 2) for key in keys], operation_id="once")
-
-        assert all(isinstance(outcome, Outcome) and outcome.repeated for outcome in again)
-        assert {type(outcome) for outcome in other} == {OperationIdReused}
-        assert set((await here.get_many(keys)).values()) == {1}
 
 
 @pytest.mark.parametrize("wrong", [{1}, {"k": {1: 2}}, 1 << 70, "\ud800"])
