@@ -573,36 +573,6 @@ def losers_in(world: World) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("apart_s", [0.0, 0.001, 0.1])
-def test_two_of_one_name_with_nobody_else_settle_it_too(seed: int, apart_s: float) -> None:
-    world = World(config=LAN, seed=seed)
-
-    world.start(1, (0, 1), name="twin")
-    world.run(apart_s)
-    world.start(0, (0, 1), name="twin")
-
-    world.run_until(lambda: bool(losers_in(world)), within_s=10)
-    world.run(30)
-    assert losers_in(world) == [address_of(1 if apart_s == 0 else 0)]
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_node_that_has_lost_its_name_and_is_started_again_finds_it_taken(seed: int) -> None:
-    world = cluster_of(12, seed)
-    world.split(range(6), [6, 7, 8, 9, 10, 11, 20])
-    second = world.start(20, [6, 7, 8], name="n0")
-    world.run(40)
-    world.heal()
-
-    for _ in range(20):
-        world.run_until(lambda node=second: node.name_lost, within_s=15)  # type: ignore[misc]
-        world.run(0.02)
-        second = world.start(20, [6, 7, 8], name="n0")
-
-    assert len(world.effects(20, Ready)) == 1
-
-
-@pytest.mark.parametrize("seed", range(2))
 def test_a_dead_namesake_beyond_a_cut_does_not_take_the_name_of_who_lives(seed: int) -> None:
     world = World(seed=seed, config=LAN)
     for index in range(4):

@@ -293,32 +293,7 @@ def test_a_ringpop_node_asks_until_enough_have_answered() -> None:
     assert not was_ready
 
 
-def test_join_rounds_wait_longer_and_longer() -> None:
-    world = World(NATIVE, config=GossipConfig(heal_period_s=1_000, fast_heal=False))
-    world.start(0, [1])
-
-    world.run(60)
-
-    at = [at for at, _ in world.calls(0, Join)]
-    gaps_s = [(b - a) / SECOND_US for a, b in itertools.pairwise(at)]
-    bounds = [(0.1 * 2 ** (n - 1) if n else 0.0, 0.1 * 2**n) for n in range(len(gaps_s))]
-    assert len(gaps_s) >= 8
-    # The refusal of the round before takes up to two milliseconds.
-    assert all(low <= gap <= high + 0.002 for gap, (low, high) in zip(gaps_s, bounds, strict=True))
-
-
 # Joining.
-
-
-@BOTH
-@pytest.mark.parametrize(("hosts", "asked"), [(1, 1), (3, 3), (6, 6), (20, 6)])
-def test_the_first_round_is_one_group_of_joins(dialect: Dialect, hosts: int, asked: int) -> None:
-    node = lone(dialect=dialect, ready=False)
-
-    effects = node.start([address_of(i) for i in range(1, hosts + 1)], 0)
-
-    assert len(calls_in(effects)) == len(effects) == asked
-    assert {type(call.request) for call in calls_in(effects)} == {Join}
 
 
 def test_a_node_without_hosts_starts_a_cluster_alone() -> None:
