@@ -12,6 +12,7 @@ from ringpop_py.base.dialect import NATIVE, Dialect
 from ringpop_py.base.values.declared import replace
 from ringpop_py.member.swim.effects import (
     CallPeer,
+    HealthChanged,
     StatusChanged,
     SuspicionConfirmed,
 )
@@ -301,6 +302,22 @@ def test_probes_that_are_answered_heal() -> None:
     world.run(10)
 
     assert world.sim.at[0].node._core.health.score == 0
+
+
+def test_a_node_that_is_cut_off_from_all_takes_the_blame_and_not_the_others() -> None:
+    world = cluster(5)
+    world.split([0], range(1, 5))
+
+    world.run(LAN.suspect_s)
+
+    health = [e.score for _, e in world.effects(0, HealthChanged) if isinstance(e, HealthChanged)]
+    accused = {
+        e.member.name
+        for at, e in world.effects(0, StatusChanged)
+        if at > 2_000_000 and isinstance(e, StatusChanged) and e.member.status is Status.SUSPECT
+    }
+    assert max(health) >= 3
+    assert accused == set()
 
 
 @pytest.mark.parametrize("silently", [True, False])
