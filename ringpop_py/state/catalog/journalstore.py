@@ -105,12 +105,32 @@ def _overhead(entry: Entry) -> int:
     return ENTRY_BYTES + CHANGE_BYTES * changes_count
 
 
+class StoreHealth:
+    """Whether the store answers one member; threads note it, and a watch looks now and then.
+
+    Attributes:
+        trouble: why the last request failed; None if it did not.
+    """
+
+    def __init__(self) -> None:
+        self.trouble: StoreUnavailable | None = None
+        self.has_answered = False
+        self.has_failed = False
+
+    def only_fails(self) -> bool:
+        """Return whether requests have failed since the last call of this, and none succeeded."""
+        found = self.has_failed and not self.has_answered
+        self.has_failed = self.has_answered = False
+        return found
+
+
 class JournalStore:
     """What stands under *keys* in a store, called through *worker*, for one journal or recovery.
 
     A refusal by the store is a reply, too.
 
     Args:
+        health: shared by all that call the store for a keyspace at a node.
         known: shared by all recoveries of a keyspace at a node; None if nothing is read twice.
 
     Attributes:
@@ -119,10 +139,15 @@ class JournalStore:
     """
 
     def __init__(
-        self, keys: KeyspaceKeys, worker: Worker, known: KnownRecords | None = None
+        self,
+        keys: KeyspaceKeys,
+        worker: Worker,
+        known: KnownRecords | None = None,
+        health: StoreHealth | None = None,
     ) -> None:
         self.quick = worker.store.quick
         self.trouble: StoreUnavailable | None = None
+        self._health = health or StoreHealth()
         self._worker = worker
         self._store = worker.store
         self._keys = keys
@@ -143,13 +168,15 @@ class JournalStore:
                 _look_for_losses(self._reached, request)
             reply = self._carry_out(request)
         except StoreUnavailable as error:
-            self.trouble = error
+            self.trouble = self._health.trouble = error
+            self._health.has_failed = True
             return fx.StoreAnswer.FAILED if error.passes else fx.StoreAnswer.NO_ROOM
         except StateDamaged as error:
             self.trouble = StoreUnavailable(str(error))
             self._say_damaged(str(error))
             return fx.Unreadable(str(error))
-        self.trouble = None
+        self.trouble = self._health.trouble = None
+        self._health.has_answered = True
         return reply
 
     def _say_damaged(self, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -12,14 +11,14 @@ import trio
 from ringpop_py.base.errors import ConfigError, StoreUnavailable
 from ringpop_py.base.supervision import keep_running
 from ringpop_py.state.catalog.high_water import ReachedBook
-from ringpop_py.state.catalog.journalstore import JournalStore, KnownRecords
+from ringpop_py.state.catalog.journalstore import JournalStore, KnownRecords, StoreHealth
 from ringpop_py.state.catalog.layout import KeyspaceKeys
 from ringpop_py.state.durable.checkpointer import Checkpointer
 from ringpop_py.state.durable.copies import Copies
 from ringpop_py.state.durable.driver import DurableDriver
 from ringpop_py.state.durable.partition import Partition, PartitionCopy
-from ringpop_py.state.durable.refusals import LOOK_S, RefusalWatch
 from ringpop_py.state.durable.snapshots import Snapshots
+from ringpop_py.state.durable.store_watch import LOOK_S, StoreAccess, StoreWatch
 from ringpop_py.state.durable.sweeper import Sweeper
 from ringpop_py.state.durable.writer import Writer
 from ringpop_py.state.jobs.jobs import Jobs
@@ -49,9 +48,6 @@ class DurableHost(OwningHost[DurableDriver]):
         worker: calls the store.
         make_state: makes an empty state of a partition.
         on_over: called when the store says that this generation was dropped.
-
-    Attributes:
-        on_away: called when `RefusalWatch.away` has changed; set from outside.
     """
 
     def __init__(
@@ -65,7 +61,6 @@ class DurableHost(OwningHost[DurableDriver]):
         spawn: Spawn,
         on_over: Callable[[], None],
     ) -> None:
-        self.on_away: Callable[[], None] = lambda: None
         self.keys = KeyspaceKeys(node.config.cluster, entry.name, entry.generation)
         self.store = worker.store
         self.worker = worker
@@ -83,10 +78,11 @@ class DurableHost(OwningHost[DurableDriver]):
         )
         reached = ReachedBook(worker.store, self.keys)
         self._known = KnownRecords(reached)
-        stores = JournalStore(self.keys, worker), JournalStore(self.keys, worker)
-        make_name = stores[0].make_name
+        health = StoreHealth()
+        steps, beside = (JournalStore(self.keys, worker, health=health) for _ in range(2))
+        make_name = steps.make_name
         self.ownership = Ownership(node.name, make_name, state, steward, self._make_partition)
-        self.writer = Writer(self.ownership, *stores, spawn, node.channel.wheel)
+        self.writer = Writer(self.ownership, steps, beside, spawn, node.channel.wheel)
         driver = DurableDriver(
             steward,
             Keeper(self.assignments, peers.members, self._acts),
@@ -99,7 +95,8 @@ class DurableHost(OwningHost[DurableDriver]):
         logs = JournalStore(self.keys, worker)
         self.sweeper = Sweeper(self.keys, worker, self.writer, logs, reached)
         self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker, reached)
-        self.watch = RefusalWatch(self.ownership, node.name, entry.name, peers.members)
+        access = StoreAccess(node, entry, self.keys, worker, health)
+        self.watch = StoreWatch(node.name, self.ownership, access, peers.members)
         self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
         self.jobs = Jobs(
             node,
@@ -140,7 +137,7 @@ class DurableHost(OwningHost[DurableDriver]):
         """Return the work beside that of the driver: a bug in it leaves the partitions served."""
         return {
             "the checkpoints": self.checkpointer.run,
-            "the watch for refusals": partial(self.watch.run, self._probe_store, self.on_away),
+            "the watch of the store": self.watch.run,
             "the sweep of jobs": partial(self.jobs.run_sweeps, partial(self._acts, "/jobs")),
             "the sweep of journals": partial(self.sweeper.run, partial(self._acts, "/journals")),
         }
@@ -157,11 +154,6 @@ class DurableHost(OwningHost[DurableDriver]):
                 self.table.note_claims()
                 self.driver.wake()
             return
-
-    async def _probe_store(self) -> None:
-        key = f"{self.keys.root}probe/{secrets.token_hex(8)}"
-        await self.worker.run(self.store.put_if_absent, key, b"")
-        await self.worker.run(self.store.delete, [key])
 
     def _acts(self, what: str = "") -> bool:
         # One member does *what* for all. Members without our store could not. While views differ,
@@ -186,7 +178,7 @@ class DurableHost(OwningHost[DurableDriver]):
         return PartitionCopy(number, state=state, store=store, journal=journal)
 
     def _made(self) -> tuple[KeyedState, JournalStore]:
-        store = JournalStore(self.keys, self.worker, self._known)
+        store = JournalStore(self.keys, self.worker, self._known, self.watch.access.health)
         return self._make_state(self.definition), store
 
     def forget_records(self) -> None:

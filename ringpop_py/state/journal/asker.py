@@ -28,6 +28,11 @@ class Asker:
         """How many requests have no reply yet."""
         return len(self._open)
 
+    @property
+    def asked_count(self) -> int:
+        """How many requests there have been, repetitions included."""
+        return self._ids
+
     def answered(self, request_id: int, reply: fx.Reply) -> Effects:
         """Handle the *reply* to a request. Ignore a second reply, and one that comes too late."""
         request, handler = self._open.pop(request_id, (None, None))

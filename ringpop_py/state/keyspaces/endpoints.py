@@ -25,6 +25,7 @@ from ringpop_py.state.actors.mail import Mail, MailAnswered
 from ringpop_py.state.durable.driver import ReleaseRequest
 from ringpop_py.state.durable.host import DurableHost
 from ringpop_py.state.durable.snapshots import SNAPSHOT, SnapshotRequest
+from ringpop_py.state.durable.store_watch import STORE_ANSWERS, StoreAnswersRequest
 from ringpop_py.state.jobs.messages import OWNERS_ONLY
 from ringpop_py.state.jobs.server import JobServer
 from ringpop_py.state.memory.hand_over import HAND_OVER, HandOver
@@ -81,7 +82,13 @@ def _answer(incoming: IncomingCall, result: object) -> None:
         incoming.fail(error)
 
 
-MEMBERS_ONLY: Final = OWNERS_ONLY | {SNAPSHOT, messages.RELEASE, HAND_OVER, messages.GOSSIP}
+MEMBERS_ONLY: Final = OWNERS_ONLY | {
+    SNAPSHOT,
+    messages.RELEASE,
+    HAND_OVER,
+    messages.GOSSIP,
+    STORE_ANSWERS,
+}
 """What no client calls: who could, could take partitions away."""
 
 
@@ -108,6 +115,7 @@ class KeyspaceServer:
             # No work that an end waits for: a node that ends hands over by these very calls.
             None: {
                 messages.RELEASE: self._release,
+                STORE_ANSWERS: self._say_if_store_answers,
                 HAND_OVER: self._take,
                 messages.GOSSIP: self._answer_gossip,
             },
@@ -232,6 +240,11 @@ class KeyspaceServer:
         request = decode(ReleaseRequest, incoming.arg3)
         host = await self._host_of(request, incoming, DurableHost)
         return Answer(ok=True, arg3=encode(await host.driver.release(request)))
+
+    async def _say_if_store_answers(self, incoming: IncomingCall) -> Answer:
+        request = decode(StoreAnswersRequest, incoming.arg3)
+        host = await self._host_of(request, incoming, DurableHost)
+        return Answer(ok=True, arg3=encode(await host.watch.access.answers()))
 
     async def _take(self, incoming: IncomingCall) -> Answer:
         request = decode(HandOver, incoming.arg3)

@@ -202,7 +202,7 @@ class Shares:
             spawn=spawn,
             on_over=lambda: self._spawn(stored.look_up, name),  # it may have been created again
         )
-        host.on_away = self._tell_failures
+        host.watch.on_change = self._tell_failures
         return host
 
     def _members(self, name: str, store_label: tuple[str, str] | None) -> Sequence[str]:

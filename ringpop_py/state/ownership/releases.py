@@ -32,6 +32,7 @@ class Releases:
     Attributes:
         holders: by number, the partition that the journal holds, claims after a fence, or has
             released, until the steward lets it go.
+        cut_off: whether the store answers other members, and not this one; see `StoreWatch`.
         may_leave: whether a partition may go to another member now; see `ActorHost.may_leave`.
     """
 
@@ -45,6 +46,7 @@ class Releases:
     ) -> None:
         self.holders: dict[int, LocalPartition] = {}
         self.may_leave: Callable[[int], bool] = lambda _number: True
+        self.cut_off = False
         self._desk = desk
         self._journal = desk.journal
         self._steward = steward
@@ -61,6 +63,10 @@ class Releases:
             epoch: of the newest claim that *to* knows.
             settled: whether that epoch is no longer open here.
         """
+        if self.cut_off:
+            # A seal ends all that is under way here; nothing else ends it while the cut lasts.
+            tell(ReleaseSaid.NOT_MINE)
+            return
         duty = self._steward.release(number, epoch, to)
         if isinstance(duty, ReleaseSaid):
             # A node that receives NOT_MINE may seal the journal, and with it all partitions here.

@@ -74,11 +74,7 @@ def a_plan(operation: Operation, unserved_us: int) -> Plan:
         pytest.param(FailStore(at_us=AT, for_us=LONG, how="full"), 5 * s, id="a full store"),
         pytest.param(FailStore(at_us=AT, for_us=LONG, how="unknown"), 8 * s, id="a flaky store"),
         pytest.param(
-            FailStore(at_us=AT, for_us=LONG, nodes=ONE, how="cut"),
-            10 * s,
-            id="a member without its store",
-            # It keeps its partitions for the whole cut, although others could serve them.
-            marks=pytest.mark.xfail(strict=True, reason="it does not give them up yet"),
+            FailStore(at_us=AT, for_us=LONG, nodes=ONE, how="cut"), 10 * s, id="a member without it"
         ),
         # Nobody can serve them meanwhile, but soon afterwards.
         pytest.param(FailStore(at_us=AT, for_us=LONG, how="cut"), LONG + 3 * s, id="no store"),

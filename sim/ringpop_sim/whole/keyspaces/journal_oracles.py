@@ -185,9 +185,9 @@ def _contents(state: KeyedState) -> tuple[object, ...]:
 class OwnersStay(KeyspaceOracle):
     """K13: durable: no node seals the journal of a member that it sees and that owns the partition.
 
-    A member that left is no longer probed, so no node sees it. One whose writes the store refuses
-    cannot release the partition, and has others take it. The verdict is checked when it is made:
-    until the seal is there, it may change.
+    A member that left is no longer probed, so no node sees it. One that the store fails cannot
+    release the partition, and has others take it. The verdict is checked when it is made: until the
+    seal is there, it may change.
     """
 
     invariants: ClassVar = ("K13",)
@@ -209,8 +209,8 @@ class OwnersStay(KeyspaceOracle):
             return
         for other in self.shares:
             journal = other.journal
-            refused = self.shares.shelf.refuses(other.number)
-            if journal.name == claim.journal and number in journal.held and not refused:
+            gives_up = self.shares.shelf.may_give_up(other.number)
+            if journal.name == claim.journal and number in journal.held and not gives_up:
                 text = f"{share.name} seals the journal of {other.name}, which owns partition"
                 self.broke("K13", f"{text} {number}")
 

@@ -369,7 +369,7 @@ class StoreView:
     """What is in the store, decoded."""
 
     def __init__(self, cluster: WholeCluster) -> None:
-        self.refuses = cluster.store.refuses
+        self.may_give_up = cluster.store.may_give_up
         self._objects = cluster.store.objects
         self._keys = KeyspaceKeys(CLUSTER, KEYSPACE, GENERATION)
 

@@ -26,8 +26,9 @@ LATENCY_US: Final = (500, 3 * ms)
 SLOW_US: Final = (100 * ms, 900 * ms)
 LATE_US: Final = (10 * ms, 3_000 * ms)
 """How much later than it is reported to have failed a change takes place, if it is late."""
-REFUSED_US: Final = 1 * s
-"""So long after writes were refused, others may go on as if they still were."""
+AFTER_US: Final = {"read-only": 1 * s, "cut": 8 * s}
+"""Troubles for which others take over, and how long afterwards they may go on as if it lasted: a
+member that was cut off tries its store every 5 s."""
 UNKNOWN_SHARE: Final = 0.4
 CHANGED_SHARE: Final = 0.7
 LATE_SHARE: Final = 0.5
@@ -47,7 +48,7 @@ class SharedObjects:
         self._threads = threads
         self._rng = random.Random(f"store {world.seed}")
         self._faults: list[FailStore] = []
-        self._refused_until: dict[int | None, int] = {}
+        self._given_up_until: dict[int | None, int] = {}
         self._took_us = {
             "put": plan.store_write_us,
             "get": plan.store_read_us,
@@ -62,18 +63,18 @@ class SharedObjects:
     def end(self, fault: FailStore) -> None:
         """End *fault*."""
         self._faults.remove(fault)
-        if fault.how == "read-only":
-            for node in fault.nodes or (None,):
-                self._refused_until[node] = self.world.now + REFUSED_US
+        for node in fault.nodes or (None,):
+            until = self.world.now + AFTER_US.get(fault.how, 0)
+            self._given_up_until[node] = max(until, self._given_up_until.get(node, 0))
 
     def troubles(self, node: int) -> set[str]:
         """Return how the store fails for *node* at present."""
         return {fault.how for fault in self._faults if not fault.nodes or node in fault.nodes}
 
-    def refuses(self, node: int) -> bool:
-        """Return whether it refuses what *node* writes, or did so a moment ago."""
-        until = self._refused_until.get(node, 0), self._refused_until.get(None, 0)
-        return "read-only" in self.troubles(node) or max(until) > self.world.now
+    def may_give_up(self, node: int) -> bool:
+        """Return whether it fails *node* so that others take over, or did so a moment ago."""
+        until = self._given_up_until.get(node, 0), self._given_up_until.get(None, 0)
+        return bool(AFTER_US.keys() & self.troubles(node)) or max(until) > self.world.now
 
     def call(
         self, process: TrioProcess, node: int, verb: str, what: str, act: Callable[[], T]

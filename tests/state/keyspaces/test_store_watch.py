@@ -1,4 +1,4 @@
-"""A node whose store no longer takes writes says so and goes on reading; others take over."""
+"""A node whose store fails it alone, for writes or altogether: others take over, and it says so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.base.errors import KeyspaceError, StoreFull, StoreRefused
+from ringpop_py.base.errors import KeyspaceError, StoreFull, StoreRefused, StoreUnavailable
 from ringpop_py.state.stores.memory import MemoryStore, StoreFault
 from tests.logged import events_in
 from tests.state.keyspaces.clusters import a_cluster, all_online, key_at
@@ -21,23 +21,29 @@ pytestmark = pytest.mark.virtual_time
 
 
 class Mount(MemoryStore):
-    """The store *there* as one machine sees it, which may be mounted for reading only."""
+    """The store *there* as one machine sees it, which may be read-only for it, or cut off."""
 
     def __init__(self, there: MemoryStore) -> None:
         super().__init__()
         self.there = there
         self.is_read_only = False
+        self.is_cut = False
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
         if self.is_read_only:
             raise StoreRefused(f"{key}: Read-only file system")
-        return self.there.put_if_absent(key, value)
+        return self._reached().put_if_absent(key, value)
 
     def get(self, key: str) -> bytes | None:
-        return self.there.get(key)
+        return self._reached().get(key)
 
     def list(self, prefix: str) -> list[str]:
-        return self.there.list(prefix)
+        return self._reached().list(prefix)
+
+    def _reached(self) -> MemoryStore:
+        if self.is_cut:
+            raise StoreUnavailable("the store does not answer")
+        return self.there
 
     def delete(self, keys: Sequence[str]) -> None:
         if not self.is_read_only:
@@ -108,6 +114,53 @@ async def test_other_members_take_over_by_themselves_until_it_may_write_again() 
             await all_online(keyspace, "a", "b")
 
         assert await keyspace.get(key) == 3
+
+
+async def test_other_members_take_over_from_one_that_does_not_reach_the_store(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="ringpop")
+    async with a_cluster() as cluster:
+        mount = Mount(cluster.store)
+        a = await cluster.start("a", store=mount)
+        keyspace = await a.open_keyspace("k", partitions=8)
+        await cluster.start("b")
+        await all_online(keyspace, "a", "b")
+        key = key_at(keyspace, "a")
+        await keyspace.put(key, 1)
+        mount.is_cut = True
+        with pytest.raises(KeyspaceError, match="does not answer"):
+            await keyspace.put(key, 2, timeout_s=1)
+
+        with trio.fail_after(10):
+            await all_online(keyspace, "b")
+        assert await keyspace.get(key) in {1, 2}
+        await keyspace.put(key, 3)
+        mount.is_cut = False
+        with trio.fail_after(20):
+            await all_online(keyspace, "a", "b")
+
+        assert await keyspace.get(key) == 3
+        [event] = events_in(caplog, "store-fails-here")
+        assert "the store answers b, but not this member" in str(event)
+        assert len(events_in(caplog, "store-works-here")) == 1
+
+
+async def test_nothing_moves_while_no_member_reaches_the_store() -> None:
+    async with a_cluster() as cluster:
+        mounts = [Mount(cluster.store), Mount(cluster.store)]
+        nodes = [await cluster.start(n, store=m) for n, m in zip("ab", mounts, strict=True)]
+        keyspace = await nodes[0].open_keyspace("k", partitions=8)
+        await all_online(keyspace, "a", "b")
+        keys = [key_at(keyspace, name) for name in "ab"]
+        for mount in mounts:
+            mount.is_cut = True
+        for key in keys:
+            with pytest.raises(KeyspaceError):
+                await keyspace.put(key, 2, timeout_s=1)
+        await trio.sleep(30)
+
+        assert [keyspace.owner_of(key) for key in keys] == ["a", "b"]
 
 
 @pytest.mark.parametrize("drains", [False, True])
