@@ -114,7 +114,7 @@ async def test_a_store_that_fails_is_swept_the_next_time() -> None:
         await committed(jobs, a_file(ONES))
         cluster.store.inject(StoreFault.FAILS, verb="list")
 
-        await trio.sleep(4 * SWEEP_S)
+        await trio.sleep(2.5 * SWEEP_S)
 
         assert await contents(keyspace) == ONES
 

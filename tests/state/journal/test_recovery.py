@@ -146,33 +146,6 @@ def test_one_seal_ends_all_partitions_of_its_journal_and_is_judged_once(a: Node,
     assert [b.bodies(number) for number in range(3)] == [["x"], ["y"], ["z"]]
 
 
-def test_a_lie_with_a_mark_right_above_it_and_groups_behind_it_is_started_over_from(
-    a: Node, b: Node
-) -> None:
-    a.acquires(0)
-    a.commit("x")
-    a.checkpoint()
-    a.trim()
-    former = a.store.marks["a1", 2]
-    b.follow()
-    recovery = b.recovery()
-    seal, rest = b.until(recovery, recovery.acquire(lambda *_: True), fx.PutSlot)
-    assert seal.slot == 2
-    a.commit("y")
-    a.checkpoint()
-    a.trim()
-    a.store.marks["a1", 2] = former  # its deletion is still on the way
-    a.commit("z")
-
-    facts = b.run(recovery, [seal, *rest])
-
-    assert facts == [fx.Acquired(0, 2)]
-    assert a.store.marks_of("a1") == [2, 3]
-    assert b.store.slots["a1", 2] == Seal("b")  # where "y" was
-    assert b.bodies() == ["x", "y", "z"]
-    assert b.journal.ends == {"a1": 4}
-
-
 # What counts.
 
 
@@ -508,20 +481,6 @@ def test_a_lost_seal_of_a_journal_whose_end_is_known_is_named(a: Node, b: Node) 
 
     assert b.journal.ends == {"a1": 1}
     assert b.acquire(1, take=True) == [fx.Damaged(1, fx.GoneRecord("a1", 1))]
-
-
-def test_a_checkpoint_that_a_mark_names_and_that_is_lost_is_noticed(a: Node, b: Node) -> None:
-    a.acquires(0)
-    a.commit("x", "y")
-    a.checkpoint()
-    a.trim()
-    del a.store.checkpoints[0, Slot(1, 2)]
-
-    followed = b.follow()
-    stopped = b.acquire(take=True)
-
-    assert followed == stopped == [fx.Damaged(0, fx.GoneCheckpoint(Slot(1, 2)))]
-    assert b.bodies() == []
 
 
 def test_a_follower_that_has_folded_all_of_a_lost_checkpoint_goes_on(a: Node, b: Node) -> None:

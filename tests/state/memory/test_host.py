@@ -18,8 +18,8 @@ from ringpop_py.base.errors import (
 from ringpop_py.base.logs import LogEvent
 from ringpop_py.base.values.operations import Change
 from ringpop_py.state.actors.actors import Actor
+from ringpop_py.state.memory import versioned
 from ringpop_py.state.memory.host import COLLECT_S, MemoryHost
-from ringpop_py.state.memory.versioned import TOMBSTONES_MAX
 from tests.state.keyspaces.memory_clusters import Cluster, a_cluster, key_at, serving
 
 if TYPE_CHECKING:
@@ -309,13 +309,14 @@ def sorted_together(older: Value, newer: Value) -> Value:
 
 
 async def test_deletes_that_are_forgotten_early_are_told_once_a_minute(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(versioned, "TOMBSTONES_MAX", 20)
     async with a_cluster() as cluster:
         (node,) = await cluster.start("a")
         keyspace = await node.open_keyspace("state", mode="memory", partitions=1)
         await serving(keyspace, "a")
-        write = tuple(Change(f"k{n}", "delete") for n in range(TOMBSTONES_MAX))
+        write = tuple(Change(f"k{n}", "delete") for n in range(20))
 
         await keyspace.update_many(write)
         await keyspace.update_many([("one", "delete", None), ("more", "delete", None)])

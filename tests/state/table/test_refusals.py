@@ -80,15 +80,6 @@ def test_a_refusal_is_in_the_log_and_in_snapshots() -> None:
     assert isinstance(commit(restored(recovery), FIRST)[0], ConditionFailed)
 
 
-def test_in_one_group_the_repetition_decides_as_elsewhere() -> None:
-    state = make_state()
-    commit(state, put(0, "b"))
-
-    outcomes = commit(state, AGAIN, put(1, "a"), FIRST)
-
-    assert [type(each) for each in outcomes] == [ConditionFailed, Outcome, ConditionFailed]
-
-
 def test_a_first_attempt_that_fails_is_not_logged_and_may_be_tried_again() -> None:
     state = make_state()
     commit(state, put(0, "b"))
