@@ -201,3 +201,36 @@ def test_a_certificate_lets_its_holder_do_what_its_role_permits_and_no_more(
     assert "is for the role admin, not ringpop:///client/job" in changed.stderr
     assert "is for the role member" in str(caught.value)
     assert read_keys(key) == (second,)
+
+
+@pytest.mark.usefixtures("_with_key")
+def test_a_job_is_revoked_while_it_is_connected_and_gets_another_certificate(
+    key: str, tmp_path: Path
+) -> None:
+    job, other = str(tmp_path / "job.pem"), str(tmp_path / "other.pem")
+    assert ctl("keys", "issue", key, job, "--name", "job").returncode == 0
+    flags = ["--cluster-key", key, "--preset", "local"]
+    with LocalCluster(tmp_path / "nodes", 2, *flags) as cluster:
+        cluster.wait_converged()
+        with Client(cluster[0].name, cluster_key=job) as client:
+            assert client.lookup("x")
+            assert ctl("keys", "revoke", key, "--name", "job").returncode == 0
+
+            def is_refused() -> bool:
+                try:
+                    client.lookup("x")
+                except CallError:
+                    return True
+                return False
+
+            wait_until(is_refused, 30, "its connection ends")
+        for node in cluster.nodes:
+            words = ["--peer", node.name, "lookup", "x", "--cluster-key"]
+            wait_until(lambda words=words: ctl(*words, job).returncode == 4, 30, node.name)  # type: ignore[misc]
+            assert "job: its certificate is revoked" in node.log.read_text()
+        assert ctl("keys", "issue", key, other, "--name", "job").returncode == 0
+        assert ctl(*words, other).returncode == 0
+        cluster.wait_converged()  # the members are who they were
+
+        assert ctl("keys", "revoke", key, "--name", "job", "--undo").returncode == 0
+        wait_until(lambda: ctl(*words, job).returncode == 0, 30, "it counts again")

@@ -178,3 +178,24 @@ def test_answers_that_are_old_partial_or_of_another_cluster_harm_nobody(
         dns.says({"all.test": {"A": [dead, addresses[1].host]}})
         cluster.wait_converged(timeout_s=40)
         assert len(strangers[0].statuses()) == 1
+
+
+@pytest.mark.e2e
+def test_daemons_find_each_other_by_a_name_that_is_unknown_at_first(
+    dns: Dns, tmp_path: Path
+) -> None:
+    port = free_addresses(1)[0].port
+    addresses = [Address(f"127.0.0.{place}", port) for place in (1, 2, 3)]
+    dns.says({})
+    with ExitStack() as stack:
+        cluster = LocalCluster(tmp_path / "cluster", 3, addresses=addresses)
+        for node in cluster.nodes:
+            at = node.command.index("--hosts") + 1
+            node.command[at] = f"dns://all.test:{port}?server={dns.address}"
+        stack.enter_context(cluster)
+        wait_until(lambda: all(node.ask("/admin/node") for node in cluster.nodes), 20, "the nodes")
+        assert all(len(node.statuses()) == 1 for node in cluster.nodes)
+
+        dns.says({"all.test": {"A": [address.host for address in addresses]}})
+
+        cluster.wait_converged(timeout_s=40)

@@ -282,3 +282,15 @@ def test_a_ring_describes_itself() -> None:
     assert A in ring
     assert "unknown" not in ring
     assert ring.owners == (A, B, C)
+
+
+def test_a_member_that_joins_takes_its_share_and_moves_nothing_else() -> None:
+    before = HashRing([A, B, C])
+    after = before.with_changes(["127.0.0.1:3003"])
+
+    share = moved(before, after)
+
+    assert share == pytest.approx(1 / 4, abs=0.06)
+    assert share == pytest.approx(after.weights()["127.0.0.1:3003"])
+    changes = zip(before.lookup_many(KEYS), after.lookup_many(KEYS), strict=True)
+    assert {new for old, new in changes if old != new} == {"127.0.0.1:3003"}

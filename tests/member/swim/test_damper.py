@@ -30,7 +30,7 @@ from ringpop_py.member.swim.node import Node
 from ringpop_py.member.swim.scores import Scores, is_flap
 from ringpop_sim.world.network import address_of
 from ringpop_sim.world.world import WALL_MS
-from tests.member.swim.nodes import advance_to
+from tests.member.swim.nodes import World, advance_to
 
 SECOND_US = 1_000_000
 
@@ -134,6 +134,53 @@ def in_ring(node: Node) -> list[str]:
 
 
 # Scores.
+
+
+QUICK = GossipConfig(
+    ping_timeout_s=0.3, ping_req_timeout_s=0.6, suspect_s=1.0, damp_half_life_s=60.0
+)
+
+
+def restart(world: World, index: int, times: int, *, every_s: float = 1.5) -> None:
+    """Kill a process and start it again, over and over."""
+    for _ in range(times):
+        world.crash(index)
+        world.run(every_s / 2)
+        world.start(index, [(index + 1) % len(world.sim.at)])
+        world.run(every_s / 2)
+        check_rings(world)
+
+
+def check_rings(world: World) -> None:
+    """Nodes of equal checksum have equal rings, and no node leaves out more than it may."""
+    rings: dict[int, list[str]] = {}
+    for node in world.nodes:
+        ring = in_ring(node)
+        assert rings.setdefault(node.members.checksum, ring) == ring
+        serving = [m for m in node.members if m.status.reachable]
+        assert len(serving) - len(ring) <= max(1, len(serving) // 10)
+
+
+def damped_everywhere(world: World, index: int) -> bool:
+    rows = [node.members.get(f"n{index}") for node in world.nodes]
+    return all(member is not None and member.damped for member in rows)
+
+
+def in_every_ring(world: World, index: int) -> bool:
+    return all(f"n{index}" in in_ring(node) for node in world.nodes)
+
+
+def in_no_ring(world: World, index: int) -> bool:
+    return not any(f"n{index}" in in_ring(node) for node in world.nodes)
+
+
+def flapping_world(seed: int) -> World:
+    """Eight nodes, of which the last is damped."""
+    world = World(seed=seed, config=QUICK)
+    world.start_cluster(8)
+    restart(world, 7, 8)
+    world.run_until(lambda: damped_everywhere(world, 7), within_s=15)
+    return world
 
 
 @pytest.mark.parametrize("period_s", [10, 30, 44, 47, 60, 120])
@@ -610,3 +657,19 @@ def test_an_evicted_member_leaves_nothing() -> None:
     assert node.members.get(A.name) is None
     assert len(node._damper._scores) == len(node._damper._scores._looks) == 0
     assert node._damper._scores.flappers == {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_flapping_member_leaves_every_ring_its_own_too_and_comes_back(seed: int) -> None:
+    world = flapping_world(seed)
+    out = in_no_ring(world, 7)
+    pinged = world.calls(7, Ping)
+
+    world.run_until(world.converged, within_s=10)
+    check_rings(world)
+    took_s = world.run_until(lambda: in_every_ring(world, 7), within_s=130)
+
+    assert out
+    assert pinged  # who is damped goes on gossiping
+    assert took_s >= 40
+    check_rings(world)

@@ -507,3 +507,34 @@ def split(dialect: Dialect, *, heal_period_s: float = 30.0) -> World:
     world.run(7)  # so that the last ping-reqs to the other side have been given up
     world.heal()
     return world
+
+
+@pytest.mark.parametrize("dialect", [NATIVE, RINGPOP])
+def test_a_full_split_heals_by_itself(dialect: Dialect) -> None:
+    world = split(dialect)
+
+    world.run_until(world.converged, within_s=5 * world.config.heal_period_s)
+
+
+@pytest.mark.parametrize("shape", ["one", "half", "three"])
+@pytest.mark.parametrize("knows_hosts", [True, False])
+def test_a_cut_may_last_longer_than_a_tombstone(shape: str, *, knows_hosts: bool) -> None:
+    world = World(config=dataclasses.replace(PRESETS["lan"], faulty_s=8, tombstone_s=4))
+    world.start_cluster(9)
+    if not knows_hosts:
+        for index in range(9):
+            find(world, index, [])
+    sides = sides_of(shape, 9)
+    world.split(*sides)
+    world.run_until(
+        lambda: all(
+            None in (world.status(one, other), world.status(other, one))
+            for here, there in itertools.combinations(sides, 2)
+            for one, other in itertools.product(here, there)
+        ),
+        within_s=200,
+    )
+
+    world.heal()
+
+    world.run_until(world.converged, within_s=5)

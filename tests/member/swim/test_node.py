@@ -1060,3 +1060,32 @@ def test_members_that_do_not_answer_do_not_slow_the_others_down() -> None:
     world.run(20)
 
     assert world.sim.at[0].node.period_us == 200_000
+
+
+@BOTH
+def test_a_node_that_comes_later_is_spread_by_gossip(dialect: Dialect) -> None:
+    world = World(dialect)
+    world.start_cluster(10)
+
+    world.start(10, [0])
+
+    assert world.run_until(world.converged, within_s=4) < 4
+
+
+@BOTH
+def test_a_paused_member_comes_back_with_a_higher_incarnation(dialect: Dialect) -> None:
+    world = World(dialect, config=dataclasses.replace(QUICK, faulty_s=60.0))
+    world.start_cluster(5)
+    world.run(3)
+    world.sim.pause(world.sim.at[2])
+    world.run_until(world.all_see(2, Status.FAULTY), within_s=15)
+
+    world.sim.resume(world.sim.at[2])
+
+    world.run_until(world.converged, within_s=10)
+    refuted = world.effects(2, Refuted)
+    assert refuted
+    assert all(
+        e.now.incarnation > e.accusation.incarnation for _, e in refuted if isinstance(e, Refuted)
+    )
+    assert all(world.status(2, other) is Status.ALIVE for other in range(5))

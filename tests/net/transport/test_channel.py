@@ -1145,3 +1145,24 @@ async def test_a_call_that_another_cancels_when_the_connection_is_up_is_not_sent
     assert scope.cancelled_caught
     assert served == []
     assert not any(link.busy for link in a.links)
+
+
+async def test_answers_come_as_they_are_ready(
+    start: Start, nursery: trio.Nursery, _clock: Clock
+) -> None:
+    a, b = await start("a"), await start("b")
+    order: list[bytes] = []
+
+    async def slow(incoming: IncomingCall) -> Answer:
+        await trio.sleep(float(incoming.arg3))
+        return Answer(ok=True, arg3=incoming.arg3)
+
+    async def caller(seconds: bytes) -> None:
+        order.append((await a.call(B, call("/slow", seconds, ttl_s=9.0))).arg3)
+
+    b.serve("app", "/slow", slow)
+    for seconds in (b"3", b"1", b"2"):
+        nursery.start_soon(caller, seconds)
+    await trio.sleep(4)
+
+    assert order == [b"1", b"2", b"3"]

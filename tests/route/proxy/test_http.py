@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ringpop_py.base.errors import BodyError, ConfigError
-from ringpop_py.base.values.packed import encode_value
-from ringpop_py.route.proxy.head import Head
+from ringpop_py.base.values.packed import decode_value, encode_value
+from ringpop_py.route.proxy.head import Head, KeyspaceBelief
 from ringpop_py.route.proxy.http import (
     decode_http_head,
     decode_http_reply,
+    encode_http_head,
     end_to_end,
 )
 from ringpop_py.route.proxy.request import HttpReply, HttpRequest
@@ -117,3 +118,24 @@ def test_null_among_keys_and_headers_is_empty_text() -> None:
 def test_a_reply_without_a_status_is_no_reply(head: bytes) -> None:
     with pytest.raises(BodyError, match=r"head: .*statusCode"):
         decode_http_reply(head, b"", "b")
+
+
+def test_a_request_comes_back_as_it_went() -> None:
+    request = HttpRequest("POST", "/users/42?x=1", (("accept", "a"), ("accept", "b")), b"body")
+
+    head = Head(("user:42",), 7, keyspace=KeyspaceBelief("users", 3, (12,)))
+
+    assert decode_http_head(encode_http_head(request, head), b"body") == (request, head)
+
+
+def test_the_head_has_the_names_that_ringpop_uses() -> None:
+    head = encode_http_head(HttpRequest("GET", "/x"), Head(("k",), 7))
+
+    assert decode_value("json", head) == {
+        "url": "/x",
+        "headers": {},
+        "method": "GET",
+        "httpVersion": "1.1",
+        "ringpopChecksum": 7,
+        "ringpopKeys": ["k"],
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator  # noqa: TC003 - Spark pickles what is annotated
 from typing import TYPE_CHECKING, Any
 
@@ -508,3 +509,12 @@ def test_other_types_than_those_of_the_keyspace_are_refused_before_the_job(
 
 def options_of_read(cluster: Cluster, keyspace: str) -> dict[str, str]:
     return {"keyspace": keyspace, "key": "id", "peers": ",".join(cluster.addresses)}
+
+
+def test_names_of_jobs_are_not_shared_by_keyspaces(spark: SparkSession, cluster: Cluster) -> None:
+    df, names, job = flights(spark, 100), (fresh_name(), fresh_name()), uuid.uuid4().hex
+
+    for name in names:
+        writer(df, cluster, name, operation=TOTALS, job=job).save()
+
+    assert contents(cluster, names[0]) == contents(cluster, names[1]) == totals_of(df)
