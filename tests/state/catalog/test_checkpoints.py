@@ -29,7 +29,7 @@ from ringpop_py.state.journal.records import Slot
 from ringpop_py.state.table.aggregations import Aggregations
 from ringpop_py.state.table.entries import FrozenEntries
 from ringpop_py.state.table.keyed import KeyedState, Snapshot
-from ringpop_py.state.table.sessions import record_of
+from ringpop_py.state.table.sessions import WINDOW, record_of
 from tests.state.table.reading import rows_in
 
 SESSIONS = (
@@ -255,6 +255,41 @@ def test_a_file_of_someone_elses_making_is_taken_if_it_is_well_formed() -> None:
     checkpoint = decode_checkpoint(file_of(GOOD, batch_count=2))
 
     assert (checkpoint.slot, len(checkpoint.snapshot.entries)) == (Slot(1, 5), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ringpop", "something"),
+        ("ringpop", None),
+        ("version", "2"),
+        ("keyspace", None),
+        ("generation", "-1"),
+        ("generation", "first"),
+        ("partition", str(1 << 63)),
+        ("slot", "5"),
+        ("slot", "1:2:3"),
+        ("builds_on", "1:1"),
+        ("entries", "2"),
+        ("deleted", "1"),
+        ("sessions", "&"),
+        ("sessions", packed({})),
+        ("sessions", packed(["client"])),
+        ("sessions", packed([["client", 1]])),
+        ("sessions", packed([["client", 1, b"x" * 513]])),
+        ("sessions", packed([["client", -1, b""]])),
+        ("sessions", packed([[b"client", 1, b""]])),
+        ("sessions", packed([["client", 1, b"", "text"]])),
+        ("sessions", packed([["client", 1, b"", b"x" * 15]])),
+        ("sessions", packed([["client", 1, b"", b"x" * 16 * (WINDOW + 2)]])),
+        ("offsets", packed({"file": 1})),
+        ("offsets", base64.b64encode(b"\xc1").decode()),
+        ("offsets", None),
+    ],
+)
+def test_metadata_that_make_no_sense_are_refused(name: str, text: str | None) -> None:
+    with pytest.raises(StateDamaged):
+        decode_checkpoint(file_of(GOOD, {name: text}))
 
 
 @pytest.mark.parametrize("builds_on", ["1:5", "2:1", "1:2 1:1", "1:1 1:1"])

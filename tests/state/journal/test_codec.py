@@ -141,6 +141,14 @@ def test_additional_fields_of_a_newer_version_are_ignored() -> None:
         decode_mark(wrap(mark, MARK_KEY), MARK_KEY)
 
 
+@pytest.mark.parametrize(
+    "row", [["a", "j", 0, None], ["a", "", 1, None], ["a", "j" * 201, 1, None]]
+)
+def test_a_claim_beyond_its_limits_is_refused_and_named(row: object) -> None:
+    with pytest.raises(StateDamaged, match=CLAIM_KEY):
+        decode_claim(wrap(encode_value("msgpack", row), CLAIM_KEY), CLAIM_KEY)
+
+
 # Any values.
 
 integers = st.integers(0, INTEGER_MAX)

@@ -196,6 +196,22 @@ def test_the_newest_checkpoint_spares_the_epochs_before_it(store: Store) -> None
     assert {r.journal for r in last.asked if isinstance(r, fx.GetSlot)} == {"c1"}
 
 
+def test_reading_begins_at_the_mark_where_that_is_beyond_the_checkpoint(a: Node, b: Node) -> None:
+    a.acquires(0, 1)
+    a.commit("x")
+    a.checkpoint(0)
+    for number in range(20):
+        a.commit(number, partition=1)
+    a.checkpoint(1)
+    a.trim()
+    a.commit("y")
+
+    b.acquires(0, take=True)
+
+    assert b.bodies() == ["x", "y"]
+    assert min(r.slot for r in b.asked if isinstance(r, fx.GetSlot)) == 22
+
+
 # Reading ahead.
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ringpop_py.base.errors import (
     BadOperation,
+    BodyError,
     OperationIdReused,
     OperationTooOld,
     PartitionFull,
@@ -291,3 +292,16 @@ def test_no_delete_is_undone_by_what_was_put_before_it(rule: str, steps: list[St
 
     expected = after_two_sides(steps, rule)
     assert dict(rows_in(sides[0].keyed)) == dict(rows_in(sides[1].keyed)) == expected
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        ([], [["source", 1, b"x" * 513]], {}),
+        ([], [], {}, [["source", b"x" * 15]]),
+        ([], [], {}, [["source", b"x" * 16 * (WINDOW + 2)]]),
+    ],
+)
+def test_a_malformed_part_of_a_copy_is_refused(part: tuple[Any, ...]) -> None:
+    with pytest.raises(BodyError):
+        content_of(*part)

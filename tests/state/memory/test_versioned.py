@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_py.base.errors import ConfigError
+from ringpop_py.base.errors import BodyError, ConfigError
 from ringpop_py.base.values.packed import decode_value, encode_value
 from ringpop_py.state.memory import versioned
 from ringpop_py.state.memory.versioned import (
@@ -361,3 +361,17 @@ def test_an_entry_is_read_as_it_was_written(entry: Entry) -> None:
     one.merge([entry], "max", 0)
 
     assert exported(one, 0) == [entry]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [["key", b"", 2**63, 0, "a"]],
+        [["key", b"", 1, 0, "x" * 5000]],
+        [["key", None, 2, 0, "a", 1, 0, "a"]],
+        [["key", b"", 1, 0, "a", 2, 0, "a"]],
+    ],
+)
+def test_a_hostile_row_is_refused(rows: list[object]) -> None:
+    with pytest.raises(BodyError):
+        entries_from_rows(rows)

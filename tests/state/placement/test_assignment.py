@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringpop_py.base.errors import NoOwner, NotEnoughMembers
+from ringpop_py.base.errors import BodyError, NoOwner, NotEnoughMembers
+from ringpop_py.base.values.declared import encode
 from ringpop_py.state.placement.assignment import (
     Assignment,
     Move,
@@ -99,6 +100,20 @@ def test_an_assignment_is_read_as_it_was_written(version: int, owners: list[str]
     assignment = Assignment(version, tuple(owners))
 
     assert decode_assignment(assignment.encode(), len(owners)) == assignment
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [1, ["a"], [0]],
+        [1, ["a"], [0, 1]],
+        [1, ["a"], [0, -1]],
+        [0, ["a"], [0, 0]],
+    ],
+)
+def test_a_malformed_assignment_is_refused(value: object) -> None:
+    with pytest.raises(BodyError):
+        decode_assignment(encode(value), 2)
 
 
 # -- plans ---------------------------------------------------------------------------------

@@ -276,6 +276,33 @@ def test_columns_that_a_newer_peer_adds_are_ignored() -> None:
     assert from_rows(plain, PARTITIONS_COUNT) == [online(0, "a")]
 
 
+GOOD = [0, 0, 0, 1, 1, 2, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [["a", ""], *[GOOD] * 5],
+        [["a", ""], [4, 0, 0, 1, 1, 2, 0, 0]],
+        [["a", ""], [0, 2, 0, 1, 1, 2, 0, 0]],
+        [["a", ""], [0, 0, 2, 1, 1, 2, 0, 0]],
+        [["a", ""], [0, 0, 0, 2, 1, 2, 0, 0]],
+        [["a", ""], [0, 0, 0, 1, 2**63, 2, 0, 0]],
+        [["a", ""], [0, 0, 0, 1, 1, 5, 0, 0]],
+        # Rows that no partition can have.
+        [["a", ""], [0, 0, 0, 1, 0, 2, 0, 0]],
+        [["a", ""], [0, 0, 1, 1, 1, 2, 0, 0]],
+        [["a", ""], [0, 0, 0, 1, 0, 1, 0, 0]],
+        [["a", ""], [0, 0, 1, 0, 0, 1, 0, 0]],
+        [["a", ""], [0, 0, 0, 1, 1, 1, 0, 0]],
+        [["a", ""], [0, 0, 0, 1, 1, 2, 2, 0]],
+    ],
+)
+def test_a_hostile_row_is_refused(value: object) -> None:
+    with pytest.raises(BodyError):
+        from_rows(value, PARTITIONS_COUNT)
+
+
 # -- questions -----------------------------------------------------------------------------
 
 
