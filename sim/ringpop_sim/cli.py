@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Final
 from ringpop_py.edge.cli.commands import command_parser
 from ringpop_sim import commands as c
 from ringpop_sim.commands import (
-    dataflows,
     determinism,
-    journal,
     keyspaces,
     replay,
     report,
     run,
     shrink,
     shuffle,
-    streams,
     swarm,
     theory,
 )
+from ringpop_sim.commands.checkers import CHECKERS
 from ringpop_sim.errors import NotDeterministic, PlanError
 
 if TYPE_CHECKING:
@@ -36,13 +34,13 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     report,
     determinism,
     theory,
-    journal,
+    CHECKERS["journal"],
     keyspaces,
     shuffle,
-    dataflows,
-    streams,
+    CHECKERS["dataflows"],
+    CHECKERS["streams"],
 )
-"""The modules of the subcommands, in the order of the help."""
+"""The subcommands, in the order of the help: most are modules."""
 
 EPILOG: Final = """\
 examples:

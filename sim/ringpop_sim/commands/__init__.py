@@ -33,7 +33,7 @@ SEED_MAX: Final = (1 << 63) - 1
 
 
 class Command(Protocol):
-    """The interface of a subcommand's module."""
+    """The interface of a subcommand: of a module, or of an object."""
 
     def add_parser(self, commands: Parsers) -> argparse.ArgumentParser:
         """Add the parser of this subcommand to *commands*, and return it."""

@@ -1,4 +1,4 @@
-"""The common part of checkers' subcommands: many random schedules, and what broke in them."""
+"""The checkers' subcommands: many random schedules, and what broke in them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
+from ringpop_sim.flow.exchange.schedule import DATAFLOWS, WORKERS_MAX
+from ringpop_sim.flow.streams.schedule import PARTITIONS, STREAMS
+from ringpop_sim.state.journal.schedule import JOURNAL
 
 if TYPE_CHECKING:
     import argparse
@@ -104,3 +107,42 @@ def _table(summary: SweepSummary) -> str:
     for name, count in summary.broken.most_common():
         lines.append(f"  {name:<8} in {count} schedules, violated: {summary.invariants[name]}")
     return "\n".join(lines)
+
+
+CHECKERS: Final = {
+    command.name: command
+    for command in (
+        CheckerCommand(
+            "journal",
+            JOURNAL,
+            "run random schedules of the nodes' journals, and show what broke",
+            (
+                "ringpop-sim journal --schedules 60000 --jobs 2",
+                "ringpop-sim journal --schedules 1 --first 4711 --trace",
+                "ringpop-sim journal --nodes 4 --format json",
+            ),
+            "2 to 4",
+        ),
+        CheckerCommand(
+            "dataflows",
+            DATAFLOWS,
+            "run random schedules of workers that exchange records in epochs, and show what broke",
+            (
+                "ringpop-sim dataflows --schedules 100000 --jobs 2",
+                "ringpop-sim dataflows --schedules 1 --first 4711 --trace",
+            ),
+            str(WORKERS_MAX),
+        ),
+        CheckerCommand(
+            "streams",
+            STREAMS,
+            "run random schedules of sources that are read into partitions, and show what broke",
+            (
+                "ringpop-sim streams --schedules 100000 --jobs 2",
+                "ringpop-sim streams --schedules 1 --first 4711 --trace",
+            ),
+            str(PARTITIONS),
+        ),
+    )
+}
+"""The subcommands that only run a checker, by name."""

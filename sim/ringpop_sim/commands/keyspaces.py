@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from ringpop_py.state.placement.definition import Mode
 from ringpop_sim import commands as c
-from ringpop_sim.commands.swarm import add_output, show
+from ringpop_sim.commands.swarm import add_output, add_seeds, show
 from ringpop_sim.runs.swarm import Shape
 
 if TYPE_CHECKING:
@@ -25,12 +25,7 @@ FAULTS_DEFAULT: Final = 4
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     parser = c.parser_of(commands, "keyspaces", SUMMARY, EXAMPLES)
-    parser.add_argument("--seeds", type=c.count, default=None, metavar="N",
-                        help=f"how many plans ({SEEDS_DEFAULT})")  # fmt: skip
-    parser.add_argument("--for", dest="for_s", type=c.positive_seconds, metavar="S",
-                        help="stop after so many seconds")  # fmt: skip
-    parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
-    parser.add_argument("--cores", type=c.count, metavar="N", help="worker processes (all cores)")
+    add_seeds(parser, SEEDS_DEFAULT)
     parser.add_argument("--nodes", type=c.count, default=NODES_DEFAULT, help="(%(default)s)")
     parser.add_argument("--faults", type=c.count, default=FAULTS_DEFAULT,
                         help="the most faults of a plan, less one (%(default)s)")  # fmt: skip

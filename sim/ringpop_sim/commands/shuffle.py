@@ -29,7 +29,6 @@ _DEATHS: Final = CheckerCommand("shuffle --deaths", DEATHS, "", (), str(NODES))
 
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
-    """See `Command`."""
     parser = _RANDOM.add_parser(commands)
     parser.add_argument(
         "--deaths",
@@ -46,7 +45,6 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
 
 
 def main(options: argparse.Namespace) -> int:
-    """See `Command`."""
     if options.deaths and options.store:
         c.mention("ringpop-sim: --deaths or --store, not both")
         return c.BAD_PLAN

@@ -31,13 +31,7 @@ TOLD_MAX: Final = 5
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     parser = c.parser_of(commands, "swarm", SUMMARY, EXAMPLES)
-    parser.add_argument(
-        "--seeds", type=c.count, metavar="N", help=f"how many plans ({SEEDS_DEFAULT})"
-    )
-    parser.add_argument("--for", dest="for_s", type=c.positive_seconds, metavar="S",
-                        help="stop after so many seconds")  # fmt: skip
-    parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
-    parser.add_argument("--cores", type=c.count, metavar="N", help="worker processes (all cores)")
+    add_seeds(parser, SEEDS_DEFAULT)
     parser.add_argument("--nodes", type=c.count, default=None,
                         help=f"({NODES_DEFAULT}; {WHOLE_NODES_DEFAULT} if whole)")  # fmt: skip
     parser.add_argument("--faults", type=c.count, default=FAULTS_DEFAULT,
@@ -46,6 +40,15 @@ def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
                         help="whole daemons with a keyspace, whose store fails, too")  # fmt: skip
     add_output(parser)
     return parser
+
+
+def add_seeds(parser: argparse.ArgumentParser, usual: int) -> None:
+    """Add the options of which plans are run, *usual* many, and where."""
+    parser.add_argument("--seeds", type=c.count, metavar="N", help=f"how many plans ({usual})")
+    parser.add_argument("--for", dest="for_s", type=c.positive_seconds, metavar="S",
+                        help="stop after so many seconds")  # fmt: skip
+    parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
+    parser.add_argument("--cores", type=c.count, metavar="N", help="worker processes (all cores)")
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -35,7 +35,6 @@ class Deaths(ShuffleWorld):
         """The events until the shuffle can be read."""
 
     def play(self) -> None:
-        """See `ShuffleWorld`."""
         self.go_on(UNTIL, lambda: self.event_count >= self._at)
         if self.event_count >= self._at:
             self._what(self)

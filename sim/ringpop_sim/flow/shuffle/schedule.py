@@ -60,7 +60,6 @@ class Schedule(ShuffleWorld):
         self._deletes = False
 
     def play(self) -> None:
-        """See `ShuffleWorld`."""
         rng = self.rng
         self.lossy = rng.random() < 0.7  # noqa: PLR2004 - shares
         self._plan()
@@ -110,7 +109,6 @@ class Schedule(ShuffleWorld):
         self._waiting.append((state, self.rng.randrange(70), what))
 
     def record_changed(self, record: Record) -> None:
-        """See `Around`."""
         super().record_changed(record)
         for entry in list(self._waiting):
             state, delay, what = entry

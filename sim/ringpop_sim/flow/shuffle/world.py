@@ -195,7 +195,6 @@ class ShuffleWorld(Around[Process]):
             self.after(self.rng.randrange(20), client.step)
 
     def record_changed(self, record: Record) -> None:
-        """See `Around`."""
         super().record_changed(record)
         self.suspected = {each for each in self.suspected if each in record.members}
 

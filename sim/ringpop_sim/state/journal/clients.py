@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from ringpop_sim.state.journal.owners import Done
+    from ringpop_sim.state.journal.process import Part
     from ringpop_sim.state.journal.promises import LogTruth, Op
 
 PAUSE: Final = 6
@@ -50,16 +50,6 @@ class Habits:
         return replace(self, todo=todo, fickle=0.1, writes=False, pause=PAUSE)
 
 
-class Server(Protocol):
-    """A server of the requests for one partition at one node."""
-
-    def write(self, asked: AskedWrite) -> None:
-        """Accept a write of a client."""
-
-    def read(self, sure_count: int, done: Done) -> None:
-        """Accept a read; *sure_count* operations were sure before it began."""
-
-
 class ClientSurroundings(Protocol):
     """What a client needs from its world."""
 
@@ -74,7 +64,7 @@ class ClientSurroundings(Protocol):
     def truth_of(self, partition: int) -> LogTruth:
         """Return what is known of *partition*."""
 
-    def some_server(self, partition: int, client: int) -> Server | None:
+    def some_server(self, partition: int, client: int) -> Part | None:
         """Return a node to send to; None means that the node that was tried does not answer."""
 
     def note(self, who: str, what: object) -> None:
@@ -101,7 +91,7 @@ class LogClient:
         self._attempt = 0
         self._began_with = 0
         self._tries = 0
-        self._served_by: dict[int, Server] = {}
+        self._served_by: dict[int, Part] = {}
 
     @property
     def done(self) -> bool:

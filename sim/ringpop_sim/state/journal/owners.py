@@ -47,11 +47,9 @@ class Items:
         self.seen: set[Op] = set()
 
     def reset(self) -> None:
-        """See `Fold`."""
         self.items, self.seen = [], set()
 
     def restore(self, checkpoint: object) -> None:
-        """See `Fold`."""
         assert isinstance(checkpoint, list)
         self.items, self.seen = list(checkpoint), set(checkpoint)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """The requests of one state machine, *asker*, of a process; see `Sender`."""
+    """The requests of one state machine, *asker*, of a process."""
 
     process: JournalProcess
     asker: Asker
@@ -60,7 +60,7 @@ class Line:
         return self.process.stalled_until
 
     def answered(self, request: fx.Request, reply: fx.Reply) -> None:
-        """See `Sender`."""
+        """Handle the store's *reply* to *request*."""
         self.process.awake(partial(self.process.answered, self, request, reply))
 
 

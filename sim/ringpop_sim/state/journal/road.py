@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.journal.records import Slot
     from ringpop_sim.state.journal.odds import Odds
     from ringpop_sim.state.journal.owners import Checkpoint
+    from ringpop_sim.state.journal.process import Line
     from ringpop_sim.state.journal.shelf import Shelf
 
     Steps = Iterable[Callable[[], None]]
@@ -29,25 +30,6 @@ LATE_MOST: Final = 400
 """How much later a request may take effect that was reported as failed, at most."""
 LONG_PAUSES: Final = 0.05
 """The share of long pauses between two steps; there are many lists on the way of a partition."""
-
-
-class Sender(Protocol):
-    """A sender of requests, which is answered."""
-
-    @property
-    def label(self) -> str:
-        """A name for the trace."""
-
-    @property
-    def online(self) -> bool:
-        """Whether it believes that it is an owner."""
-
-    @property
-    def stalled_until(self) -> int:
-        """Its road to the store is slow and lossy until then."""
-
-    def answered(self, request: fx.Request, reply: Any) -> None:  # noqa: ANN401 - of any kind
-        """Handle the store's *reply* to *request*."""
 
 
 class RoadSurroundings(Protocol):
@@ -64,13 +46,13 @@ class RoadSurroundings(Protocol):
     def after(self, delay: int, what: Callable[[], None]) -> None:
         """Call *what* after *delay*."""
 
-    def lives(self, sender: Any) -> bool:  # noqa: ANN401 - a `Sender`
+    def lives(self, sender: Line) -> bool:
         """Return whether *sender* has not crashed."""
 
     def note(self, who: str, what: object) -> None:
         """Add *what* to the trace."""
 
-    def lag(self, sender: Any) -> int:  # noqa: ANN401 - a `Sender`
+    def lag(self, sender: Line) -> int:
         """Return for how long the replies to *sender* are held up, from now on."""
 
     def crash_all(self) -> None:
@@ -89,7 +71,7 @@ class Road:
         self.shelf = shelf
         self.loses_next = False
 
-    def ask(self, sender: Sender, request: fx.Request, body: Checkpoint | None = None) -> None:
+    def ask(self, sender: Line, request: fx.Request, body: Checkpoint | None = None) -> None:
         """Send *request* of *sender* to the store, which carries it out at some time, or never.
 
         Args:
@@ -120,7 +102,7 @@ class Road:
             self.carry(delay + int(rng.random() * 150), None, request, body)
 
     def carry(
-        self, delay: int, sender: Sender | None, request: fx.Request, body: Checkpoint | None
+        self, delay: int, sender: Line | None, request: fx.Request, body: Checkpoint | None
     ) -> None:
         """Carry out *request* after *delay*; without a *sender*, its reply goes nowhere."""
         after, reply = self.world.after, partial(self._reply, sender, request)
@@ -154,7 +136,7 @@ class Road:
         seals = isinstance(request, fx.PutSlot) and isinstance(request.record, Seal)
         return chance / 4 if seals else chance
 
-    def _delay(self, sender: Sender, request: fx.Request) -> int:
+    def _delay(self, sender: Line, request: fx.Request) -> int:
         """Draw how long *request* takes to reach the store."""
         rng, odds = self.world.rng, self.world.odds
         delay = 1 + int(rng.random() * 4)
@@ -171,17 +153,17 @@ class Road:
             delay += int(rng.random() * 250)  # much can happen before an owner sees its slot
         return delay
 
-    def fail(self, sender: Sender, request: fx.Request, delay: int) -> None:
+    def fail(self, sender: Line, request: fx.Request, delay: int) -> None:
         """Report *request* as failed."""
         self.world.after(delay + 8, partial(self.answer, sender, request, fx.StoreAnswer.FAILED))
 
-    def answer(self, sender: Sender, request: fx.Request, reply: object) -> None:
+    def answer(self, sender: Line, request: fx.Request, reply: fx.Reply) -> None:
         """Deliver *reply* to *sender*, if that has not crashed."""
         if self.world.lives(sender):
             self.world.note(sender.label, (request.id, reply))
             sender.answered(request, reply)
 
-    def _reply(self, sender: Sender | None, request: fx.Request, reply: object) -> None:
+    def _reply(self, sender: Line | None, request: fx.Request, reply: fx.Reply) -> None:
         """Send *reply*, the store's answer to *request*, to *sender*."""
         world = self.world
         whose = sender.label if sender is not None else "nobody"
@@ -192,7 +174,7 @@ class Road:
                 delay += int(world.rng.random() * (sender.stalled_until - world.now))
             world.after(delay, partial(self.answer, sender, request, reply))
 
-    def _lag(self, sender: Sender, request: fx.Request) -> int:
+    def _lag(self, sender: Line, request: fx.Request) -> int:
         """Draw how much later than usual the reply to *request* arrives.
 
         Much can happen before an owner learns the outcome of its request.
@@ -202,7 +184,7 @@ class Road:
 
     # Operations that a store carries out in several steps, each at another moment.
 
-    def _list_partition(self, request: fx.ListPartition, reply: Callable[[object], None]) -> None:
+    def _list_partition(self, request: fx.ListPartition, reply: Callable[[fx.Reply], None]) -> None:
         """List checkpoints first, and then claims, each in two pages."""
         checkpoints: list[Slot] = []
         epochs: list[int] = []
@@ -214,7 +196,7 @@ class Road:
             deque(steps), lambda: reply(fx.PartitionListed(sorted(epochs), sorted(checkpoints)))
         )
 
-    def _list_journal(self, request: fx.ListJournal, reply: Callable[[object], None]) -> None:
+    def _list_journal(self, request: fx.ListJournal, reply: Callable[[fx.Reply], None]) -> None:
         """List marks in two pages, and slots, in any order of the two."""
         slots: list[int] = []
         marks: list[int] = []

@@ -44,7 +44,6 @@ class Schedule(JournalWorld):
         self._harm_at = int(self.rng.random() * FAULTY_UNTIL / HARM_SHARE)
 
     def play(self) -> None:
-        """See `JournalWorld`."""
         for node in self.nodes:
             self.start(node)
         for client in self.clients:
@@ -68,7 +67,6 @@ class Schedule(JournalWorld):
     # Nodes.
 
     def live(self, node: Node, process: JournalProcess) -> None:
-        """See `JournalWorld`."""
         rng, odds = self.rng, self.odds
         if self.calm:
             super().live(node, process)

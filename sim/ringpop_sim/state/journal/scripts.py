@@ -78,7 +78,6 @@ class ScriptRoad(Road):
         self.back: list[Gate] = []
 
     def carry(self, delay: int, sender: Any, request: fx.Request, body: Any) -> None:  # noqa: ANN401
-        """See `Road`."""
         for gate in self.there:
             if gate.stops(sender, request):
                 go_on = partial(super().carry, 1, sender, request, body)
@@ -86,8 +85,7 @@ class ScriptRoad(Road):
                 return
         super().carry(delay, sender, request, body)
 
-    def answer(self, sender: Any, request: Any, reply: object) -> None:  # noqa: ANN401
-        """See `Road`."""
+    def answer(self, sender: Any, request: Any, reply: Any) -> None:  # noqa: ANN401
         answer = super().answer
         for gate in self.back:
             if gate.stops(sender, request):
@@ -125,7 +123,6 @@ class Script(JournalWorld):
         self._op = 0
 
     def play(self) -> None:
-        """See `JournalWorld`."""
         self.calm = True  # for the road: the scene has all the faults
         self.desired = [0] * len(self.desired)
         for node in self.nodes:
@@ -136,17 +133,14 @@ class Script(JournalWorld):
         self.true.clear()
 
     def wants(self, node: Node, part: Part) -> bool:
-        """See `JournalWorld`."""
         return (node.name in self.true and part.online) or super().wants(node, part)
 
     def step(self) -> None:
-        """See `Heap`."""
         if not self.scene_count:
             self.disturb(self, self.event_count)
         super().step()
 
     def may_take(self, claim: Claim) -> bool:
-        """See `JournalWorld`."""
         return claim.owner in self.dead or super().may_take(claim)
 
     # What a scene waits for, and asks for.

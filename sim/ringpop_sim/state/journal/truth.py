@@ -78,7 +78,6 @@ class PartitionTruth(LogTruth):
         """For each epoch: at which slot the log has grown to how many items."""
 
     def breaks(self, invariant: str, detail: str) -> None:
-        """See `LogTruth`."""
         self._truth.breaks(invariant, f"partition {self.number}: {detail}")
 
     @property

@@ -260,21 +260,17 @@ class JournalWorld(Heap):
         self.after(1 + int(self.rng.random() * 40), partial(self.start, node))
 
     def crash_all(self) -> None:
-        """See `RoadSurroundings`."""
         for node in self.nodes:
             if node.process is not None:
                 self.crash(node, node.process)
 
     def lives(self, sender: Line) -> bool:
-        """See `RoadSurroundings`."""
         return sender.process.up
 
     def lag(self, sender: Line) -> int:
-        """See `RoadSurroundings`."""
         return 0 if self.calm else max(sender.process.lags_until - self.now, 0)
 
     def when_awake(self, process: JournalProcess, what: Callable[[], None]) -> None:
-        """See `ProcessSurroundings`."""
         if process.frozen_until > self.now:
             wakes = process.frozen_until - self.now
             self.after(wakes, partial(self.when_awake, process, what))
@@ -294,7 +290,6 @@ class JournalWorld(Heap):
         return 0 if loyal else int(self.rng.random() * len(self.desired))
 
     def truth_of(self, partition: int) -> PartitionTruth:
-        """See `ClientSurroundings`."""
         return self.truth.partitions[partition]
 
     def some_server(self, partition: int, client: int) -> Part | None:
@@ -313,5 +308,4 @@ class JournalWorld(Heap):
         return process.parts[partition] if process is not None else None
 
     def ask(self, line: Line, request: fx.Request, body: Checkpoint | None) -> None:
-        """See `ProcessSurroundings`."""
         self.road.ask(line, request, body)
