@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 
 def outcomes(checker: str, *where: str) -> Iterator[ScheduleOutcome]:
     """Run the schedules that the arguments ask for."""
-    package = f"ringpop_sim.{checker}"
     if len(where) == 1:
-        directed = import_module(f"{package}.directed")
+        directed = import_module(f"tests.sim.{checker}.directed")
         yield directed.run_directed(getattr(directed, where[0]))
         return
     run, first, count = where[0], int(where[1]), int(where[2])
-    schedule = import_module(f"{package}.schedule")
+    schedule = import_module(f"ringpop_sim.{checker}.schedule")
     yield from map(getattr(schedule, run), range(first, first + count))
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringpop_sim.state.journal.crashes import SCENES, crash_points, event_count
-from ringpop_sim.state.journal.directed import DIRECTED, run_directed
+from tests.sim.state.journal.crashes import SCENES, crash_points, event_count
+from tests.sim.state.journal.directed import DIRECTED, run_directed
 
 if TYPE_CHECKING:
-    from ringpop_sim.state.journal.scripts import Scene
+    from tests.sim.state.journal.scripts import Scene
 
 
 def _name(scene: Scene) -> str:

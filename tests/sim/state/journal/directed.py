@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.records import Group
-from ringpop_sim.state.journal.scripts import Script
+from tests.sim.state.journal.scripts import Script
 
 if TYPE_CHECKING:
-    from ringpop_sim.state.journal.scripts import Scene
     from ringpop_sim.state.journal.sweep import ScheduleOutcome
+    from tests.sim.state.journal.scripts import Scene
 
 
 def _commits(request: fx.Request) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ringpop_sim.state.journal.scripts import Script
+from tests.sim.state.journal.scripts import Script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ringpop_sim.state.journal.scripts import Scene
     from ringpop_sim.state.journal.sweep import ScheduleOutcome
+    from tests.sim.state.journal.scripts import Scene
 
 
 def writes(script: Script) -> None:
