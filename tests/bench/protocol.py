@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean, median
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.address import Address
 from ringpop_py.base.config.settings import PRESETS
@@ -67,8 +67,6 @@ class Watch(Check):
         refuted_us: how long after that its member refuted it.
         turns: how often each observer's ring took *flapper* in or left it out.
     """
-
-    wants_facts: ClassVar[bool] = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -20,7 +20,6 @@ class NobodyIsFaulty(Check):
     """Breaks as soon as anyone is declared faulty."""
 
     invariants: ClassVar[tuple[str, ...]] = ("T1",)
-    wants_facts: ClassVar[bool] = True
 
     def fact(self, process: Process, effect: Effect) -> None:
         if isinstance(effect, StatusChanged) and effect.via == "timer" and effect.after is not None:

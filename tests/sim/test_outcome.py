@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import Crash, Plan
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 class Raises(Check):
-    wants_facts: ClassVar[bool] = True
-
     def fact(self, _process: Process, _effect: Effect) -> None:
         raise ZeroDivisionError("of all things")
 

@@ -25,7 +25,6 @@ import pytest
 import ringpop_sim as r
 
 class NeverAnything(r.Check):
-    wants_facts = True
 
     def fact(self, process, effect):
         self.broke("T1", f"{process.name} said something")

@@ -37,7 +37,6 @@ class DampingIsFair(Check):
     """
 
     invariants: ClassVar = ("L5",)
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

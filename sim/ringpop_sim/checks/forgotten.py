@@ -48,7 +48,6 @@ class EvictedForgotten(Check):
     """
 
     invariants: ClassVar = ("L7",)
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -39,7 +39,6 @@ class LiarsRemoveNobody(Check):
     """
 
     invariants: ClassVar = ("L11",)
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

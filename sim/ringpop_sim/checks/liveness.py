@@ -170,7 +170,6 @@ class CrashesFound(Check):
     """
 
     invariants: ClassVar = ("L2",)
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -223,7 +222,6 @@ class HealsGently(Check):
     """
 
     invariants: ClassVar = ("L3",)
-    wants_facts: ClassVar = True
 
     def fact(self, process: Process, effect: Effect) -> None:
         if not isinstance(effect, fx.StatusChanged) or effect.via != "heal":

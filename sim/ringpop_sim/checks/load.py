@@ -46,8 +46,6 @@ class MessagesBounded(Check):
     """
 
     invariants: ClassVar = ("S12",)
-    wants_facts: ClassVar = True
-    wants_duties: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -148,7 +146,6 @@ class RestIsQuiet(CalmCheck):
     """
 
     invariants: ClassVar = ("S13",)
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

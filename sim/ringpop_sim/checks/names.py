@@ -64,8 +64,6 @@ class NamesKept(Check):
     """
 
     invariants: ClassVar = ("S15",)
-    wants_facts: ClassVar = True
-    wants_duties: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

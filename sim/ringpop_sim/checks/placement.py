@@ -68,7 +68,6 @@ class EqualListsEqualRings(Check):
     """
 
     invariants: ClassVar = ("S9", "L5")
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -103,9 +103,6 @@ class ProbesFail(Check):
     """
 
     invariants: ClassVar = ("S6",)
-    wants_facts: ClassVar = True
-    wants_inputs: ClassVar = True
-    wants_duties: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -299,7 +296,6 @@ class NobodySuspected(CalmCheck):
     """
 
     invariants: ClassVar = ("S7",)
-    wants_facts: ClassVar = True
 
     def fact(self, process: Process, effect: Effect) -> None:
         if isinstance(effect, fx.Ready):
@@ -328,7 +324,6 @@ class PausesEndWell(Check):
     """
 
     invariants: ClassVar = ("S8",)
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

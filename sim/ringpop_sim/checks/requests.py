@@ -204,7 +204,6 @@ class RequestsSucceed(CalmCheck):
     """
 
     invariants: ClassVar = ("L6",)
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -61,7 +61,6 @@ class RowsRise(Check):
     """
 
     invariants: ClassVar = ("S1", "S4")
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -140,7 +139,6 @@ class IncarnationsIssued(Check):
     """
 
     invariants: ClassVar = ("S2",)
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -180,8 +178,6 @@ class Refutations(Check):
     """
 
     invariants: ClassVar = ("S3",)
-    wants_facts: ClassVar = True
-    wants_inputs: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -262,7 +258,6 @@ class StatusesLast(Check):
     """
 
     invariants: ClassVar = ("S5",)
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.member.swim.effects import StatusChanged
 from ringpop_py.member.swim.records import record_of
@@ -50,8 +50,6 @@ class TraceWriter(Watcher):
     Args:
         messages: whether to collect each message, too.
     """
-
-    wants_facts: ClassVar[bool] = True
 
     def __init__(self, world: World, *, messages: bool = False) -> None:
         self.wants_messages = messages

@@ -24,7 +24,6 @@ class Expected(Check):
     """Counts what plans may expect, and compares the counts when the plan has ended."""
 
     invariants: ClassVar = ("E",)
-    wants_facts: ClassVar = True
 
     def __init__(self, world: World, measures: Measures) -> None:
         super().__init__(world)

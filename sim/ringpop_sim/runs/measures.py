@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.member.swim import effects as fx
 from ringpop_py.member.swim.member import Status
@@ -20,8 +20,6 @@ LEFT_ALONE_US: Final = 10 * s
 
 class Measures(Check):
     """Compares the whole cluster after facts, but only while a measure is still open."""
-
-    wants_facts: ClassVar[bool] = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

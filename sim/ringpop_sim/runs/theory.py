@@ -14,7 +14,7 @@ import dataclasses
 import math
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from ringpop_py.base.values.declared import replace
 from ringpop_py.member.swim import effects as fx
@@ -102,10 +102,6 @@ class TheoryRow:
 
 class Probes(Check):
     """Records when which node began a probe of which: pings not sent on behalf of another."""
-
-    wants_inputs: ClassVar[bool] = True
-    wants_duties: ClassVar[bool] = True
-    wants_facts: ClassVar[bool] = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.errors import (
     BodyError,
@@ -45,8 +45,6 @@ class Rings(Check):
     member list as the product's does. In larger clusters processes with equal member lists share
     one ring, made from the whole list.
     """
-
-    wants_facts: ClassVar[bool] = True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,14 +75,10 @@ class Watcher:
     """Observes a run. The world calls its hooks; each hook does nothing by default.
 
     Attributes:
-        wants_facts, wants_inputs, wants_duties, wants_messages: whether to call `fact` and
-            `members_changed`, `input`, `duty`, `message`. A hook that is not wanted costs nothing.
+        wants_messages: whether to call `message`: a trace may be with or without messages.
     """
 
-    wants_facts: ClassVar[bool] = False
-    wants_inputs: ClassVar[bool] = False
-    wants_duties: ClassVar[bool] = False
-    wants_messages: bool = False  # not of the class: a trace may be with or without messages
+    wants_messages: bool = False
 
     def started(self, _process: Process) -> None:
         """*process* has started; for a revived process, it runs again."""
@@ -133,12 +129,20 @@ class Watchers(list[Watcher]):
     """All watchers of one run.
 
     Attributes:
-        facts, inputs, duties, messages: the watchers that want these hooks.
+        facts, inputs, duties, messages: those that have these hooks: another costs nothing there.
     """
 
     def __init__(self, watchers: Iterable[Watcher]) -> None:
         super().__init__(watchers)
-        self.facts = [watcher for watcher in self if watcher.wants_facts]
-        self.inputs = [watcher for watcher in self if watcher.wants_inputs]
-        self.duties = [watcher for watcher in self if watcher.wants_duties]
+        self.facts = self._with("fact", "members_changed")
+        self.inputs = self._with("input")
+        self.duties = self._with("duty")
         self.messages = [watcher for watcher in self if watcher.wants_messages]
+
+    def _with(self, *hooks: str) -> list[Watcher]:
+        """Return the watchers that have one of these hooks of their own."""
+        return [
+            watcher
+            for watcher in self
+            if any(getattr(type(watcher), hook) is not getattr(Watcher, hook) for hook in hooks)
+        ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import asdict
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ringpop_py.base.config.settings import GossipConfig
 from ringpop_py.base.dialect import NATIVE, Dialect
@@ -36,9 +36,6 @@ def advance_to(node: Node, until: int) -> list[Effect]:
 
 class World(Watcher):
     """The simulator's world `sim`, where node *index* is at that machine; `trace`: all effects."""
-
-    wants_facts: ClassVar[bool] = True
-    wants_duties: ClassVar[bool] = True
 
     def __init__(
         self, dialect: Dialect = NATIVE, seed: int = 0, config: GossipConfig | None = None

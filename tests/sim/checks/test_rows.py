@@ -37,9 +37,8 @@ def calm_run(*, dialect: str = "native") -> Run:
 
 def tell(under_way: Run, process: Process, effect: StatusChanged | Refuted) -> None:
     """Have all oracles hear a fact that the node did not tell."""
-    for check in under_way.world.checks:
-        if check.wants_facts:
-            check.fact(process, effect)
+    for check in under_way.world.checks.facts:
+        check.fact(process, effect)
 
 
 def changed(before: Member | None, after: Member | None, via: Via = "ping") -> StatusChanged:
