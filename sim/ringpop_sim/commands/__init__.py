@@ -155,18 +155,17 @@ def _coloured(text: str, colour: int) -> str:
 class Progress:
     """A line of progress on standard error; off a terminal it is written less often."""
 
-    def __init__(self, clock: Any, *, quiet: bool = False) -> None:  # noqa: ANN401 - a function
+    def __init__(self, clock: Any) -> None:  # noqa: ANN401 - a function
         self._clock = clock
         self._terminal = sys.stderr.isatty()
         self._every_s = 0.2 if self._terminal else 10.0
         self._last_s = clock()
-        self._quiet = quiet
         self._open = False
 
     def show(self, text: str) -> None:
         """Show *text* if it is time for an update."""
         now_s = self._clock()
-        if self._quiet or now_s - self._last_s < self._every_s:
+        if now_s - self._last_s < self._every_s:
             return
         self._last_s = now_s
         if self._terminal:

@@ -24,8 +24,6 @@ from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import Cut, Link, Plan, fixed, uniform
 from ringpop_sim.runs.run import Run
 from ringpop_sim.units import ms, s
-from ringpop_sim.world.network import STRANGERS
-from ringpop_sim.world.process import OpenCall
 from ringpop_sim.world.world import CLUSTER
 
 if TYPE_CHECKING:
@@ -349,7 +347,7 @@ def _tell(world: World, change: MemberChange) -> None:
     """Send *change* to node 0 in a forged ping."""
     observer = world.numbered[0]
     ping = Ping(CLUSTER, None, "somebody", *change.member.address, 0, None, (change,))
-    world.exchange.hear(observer, OpenCall(observer, 0, STRANGERS, ping))
+    world.exchange.forge(observer, ping)
 
 
 def flapping(seed: int, _effort: float = 1.0, sizes: Sequence[int] = (5,)) -> list[TheoryRow]:

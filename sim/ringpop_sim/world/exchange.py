@@ -15,6 +15,7 @@ from ringpop_py.member.swim.messages import (
     Refusal,
 )
 from ringpop_py.net.wire.codec import codec_for, endpoint_of
+from ringpop_sim.world.network import STRANGERS
 from ringpop_sim.world.process import OpenCall, Process
 from ringpop_sim.world.trace import ANSWERED, ARRIVED, FAILED, SENT
 
@@ -97,11 +98,15 @@ class Exchange:
         arguments = call, effect.response
         self._world.transmit(process.machine, call.caller.machine, self._answered, arguments)
 
-    def hear(self, process: Process, call: OpenCall) -> None:
-        """Deliver the request of *call* to *process*; its answer goes nowhere."""
+    def forge(self, process: Process, request: Request) -> None:
+        """Deliver *request* of nobody to *process*; its answer goes nowhere."""
+        # Nodes count their calls from 1, so the answer to call 0 reaches no call of the node.
+        self._deliver(process, OpenCall(process, 0, STRANGERS, request), request)
+
+    def _deliver(self, process: Process, call: OpenCall, request: Request) -> None:
         self._tokens += 1
         process.answering[self._tokens] = call
-        self._world.give(process, Asked(self._tokens, call.request))
+        self._world.give(process, Asked(self._tokens, request))
 
     def break_off(self, process: Process) -> None:
         """Report to the peers and the callers of *process* that its connections broke."""
@@ -130,9 +135,7 @@ class Exchange:
         # A request opens a connection, which either end may break.
         process.peers[caller] = caller.peers[process] = None
         self._trace.event(world.now, ARRIVED, process.serial, call.call_id)
-        self._tokens += 1
-        process.answering[self._tokens] = call
-        world.give(process, Asked(self._tokens, request))
+        self._deliver(process, call, request)
 
     def _answered(self, argument: tuple[OpenCall, Response]) -> None:
         call, response = argument

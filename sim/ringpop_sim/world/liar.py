@@ -9,7 +9,6 @@ from ringpop_py.member.swim.member import Member, Status
 from ringpop_py.member.swim.messages import MemberChange, Ping
 from ringpop_sim.units import ms
 from ringpop_sim.world.network import STRANGERS, address_of
-from ringpop_sim.world.process import OpenCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,5 +124,4 @@ def tell(
     """Deliver a ping of *sender* that carries *changes*; the answer goes nowhere."""
     cluster, row = sender.node.cluster, sender.node.local
     ping = Ping(cluster, None, row.name, *row.address, row.incarnation, None, changes)
-    # Nodes count their calls from 1, so the answer to call 0 reaches no call of the node.
-    world.exchange.hear(process, OpenCall(process, 0, STRANGERS, ping))
+    world.exchange.forge(process, ping)

@@ -13,7 +13,7 @@ from ringpop_py.member.swim.messages import MemberChange, Ping
 from ringpop_sim.plans import plan as p
 from ringpop_sim.world.liar import SOURCE, Liar
 from ringpop_sim.world.network import STRANGERS, address_of
-from ringpop_sim.world.process import Life, OpenCall, Process
+from ringpop_sim.world.process import Life, Process
 from ringpop_sim.world.world import CLUSTER, FAREWELL_US_MAX
 
 if TYPE_CHECKING:
@@ -183,12 +183,7 @@ def _evict(world: World, process: Process) -> None:
     world.do(process, lambda n, now: n.evict_self(now))
     # Normally the node ends itself after its farewell. As in the product, the wait for that is
     # limited.
-    world.push(world.now + FAREWELL_US_MAX, _end, (world, process))
-
-
-def _end(argument: tuple[World, Process]) -> None:
-    world, process = argument
-    world.end(process)
+    world.push(world.now + FAREWELL_US_MAX, world.end, process)
 
 
 def _twin(world: World, operation: p.Twin, _node: int | None) -> Undo:
@@ -289,8 +284,7 @@ def _rumour(world: World, operation: p.Rumour, _node: int | None) -> Undo:
             None,
             (MemberChange(member=row, source=SOURCE, source_incarnation=0),),
         )
-        # Nodes count their calls from 1, so the answer to call 0 reaches no call of the node.
-        world.exchange.hear(process, OpenCall(process, 0, STRANGERS, request))
+        world.exchange.forge(process, request)
     return None
 
 

@@ -319,14 +319,11 @@ class World(VirtualTime):
             self.push(self.now, self._hosts_read, (process, hosts))
         # Only after the other effects of this call, which may be its last messages.
         elif isinstance(effect, fx.Evicted) or (isinstance(effect, fx.NameTaken) and effect.lost):
-            self.push(self.now, self._ended_itself, process)
+            self.push(self.now, self.end, process)
 
     def _hosts_read(self, argument: tuple[Process, list[Address]]) -> None:
         process, hosts = argument
         self.do(process, lambda node, now: node.hosts_read(hosts, now))
-
-    def _ended_itself(self, process: Process) -> None:
-        self.end(process)
 
     def transmit(self, a: int, b: int, action: Callable[[Any], None], argument: object) -> None:
         """Call *action* with *argument* when a message from *a* arrives at *b*, if it does."""
@@ -360,12 +357,9 @@ class World(VirtualTime):
             return 0
         return self.now - max(process.started_at, self.quiet_since.get(process.number, 0))
 
-    def converged(self, processes: Iterable[Process] | None = None) -> bool:
-        """Return whether *processes* see exactly each other alive, with one checksum.
-
-        By default these are all that run.
-        """
-        found = list(self.at.values() if processes is None else processes)
+    def converged(self) -> bool:
+        """Return whether all that run see exactly each other alive, with one checksum."""
+        found = list(self.at.values())
         # This is called after each fact, and mostly the first few checksums differ already.
         if any(o.node.members.checksum != found[0].node.members.checksum for o in found):
             return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from ringpop_py.base.config.settings import GossipConfig
@@ -19,9 +21,10 @@ from ringpop_sim.checks.rows import (
 from ringpop_sim.plans.plan import Crash, Cut, Link, Pause, Plan, Rumour, Stop, Twin
 from ringpop_sim.runs.run import Run
 from ringpop_sim.units import s
-from ringpop_sim.world.network import STRANGERS
-from ringpop_sim.world.process import OpenCall, Process
 from ringpop_sim.world.world import CLUSTER
+
+if TYPE_CHECKING:
+    from ringpop_sim.world.process import Process
 
 CHECKS = (RowsRise, IncarnationsIssued, Refutations, StatusesLast)
 
@@ -57,7 +60,7 @@ def rumoured(under_way: Run, process: Process, row: Member, source: str = "n2") 
         None,
         (MemberChange(member=row, source=source, source_incarnation=0),),
     )
-    under_way.world.exchange.hear(process, OpenCall(process, 0, STRANGERS, ping))
+    under_way.world.exchange.forge(process, ping)
 
 
 def two_of(under_way: Run) -> tuple[Process, Member]:
