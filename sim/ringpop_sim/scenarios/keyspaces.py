@@ -21,7 +21,7 @@ from ringpop_sim.plans.plan import (
     Stop,
     uniform,
 )
-from ringpop_sim.scenarios.sizes import at_least, everybody
+from ringpop_sim.scenarios.sizes import everybody, for_nodes
 from ringpop_sim.units import ms, s
 
 QUICK: Final[tuple[tuple[str, float | int | bool], ...]] = (
@@ -41,65 +41,69 @@ SETTLED_US: Final = 60 * s
 """Partitions may wait as long after the last fault: for the end of a truce, and for each try."""
 
 
-def partitions_drained(nodes: int | None) -> Plan:
+@for_nodes(3, usual=4)
+def partitions_drained(count: int) -> Plan:
     """Members are drained in turn: partitions are handed over under load, and nothing is lost."""
-    return _drained("partitions-drained", nodes, "durable")
+    return _drained(count, "durable")
 
 
-def copies_drained(nodes: int | None) -> Plan:
+@for_nodes(3, usual=4)
+def copies_drained(count: int) -> Plan:
     """As partitions-drained, with a keyspace in memory mode."""
-    return _drained("copies-drained", nodes, "memory")
+    return _drained(count, "memory")
 
 
-def partitions_paused(nodes: int | None) -> Plan:
+@for_nodes(3, usual=4)
+def partitions_paused(count: int) -> Plan:
     """Members are paused in turn, lose their partitions, and then answer nothing from memory."""
-    count = at_least(3, nodes, 4)
     pauses = (Pause(at_us=(5 + 6 * n) * s, for_us=4 * s, nodes=(n,)) for n in everybody(count))
     # Mostly a group is under way when a pause begins.
     keyspace = _busy(partitions=4, timeout_us=4 * s, store_write_us=50 * ms)
-    return _served("partitions-paused", count, keyspace, *pauses)
+    return _served(count, keyspace, *pauses)
 
 
-def partitions_killed(nodes: int | None) -> Plan:
+@for_nodes(3, usual=4)
+def partitions_killed(count: int) -> Plan:
     """Members are killed in turn, in the midst of writes, and requests end before others serve."""
-    count = at_least(3, nodes, 4)
     kills = (Crash(at_us=(5 + 10 * n) * s, for_us=8 * s, nodes=(n,)) for n in everybody(count))
     keyspace = _busy(store_write_us=100 * ms, timeout_us=1 * s)
-    return _served("partitions-killed", count, keyspace, *kills)
+    return _served(count, keyspace, *kills)
 
 
-def partitions_split(nodes: int | None) -> Plan:
+@for_nodes(2, usual=4)
+def partitions_split(count: int) -> Plan:
     """Both sides of a cut reach the store, and want all partitions: truces keep the moves few."""
-    return _split("partitions-split", nodes, "durable")
+    return _split(count, "durable")
 
 
-def partitions_sealed(nodes: int | None) -> Plan:
+@for_nodes(3, usual=4)
+def partitions_sealed(count: int) -> Plan:
     """A member that lives is declared faulty: its journal is sealed, and it claims again."""
-    count = at_least(3, nodes, 4)
     first, others = everybody(count)[:1], everybody(count)[1:]
     # It receives messages and cannot answer, but the store answers it. Others take few partitions
     # at a time, so each time their seal hits partitions that no other node is about to claim.
     deaf = Cut(at_us=6 * s, for_us=8 * s, left=first, right=others, one_way=True)
     keyspace = _busy(partitions=24, takeovers_max=1, keys=12, per_second=60.0)
-    return _served("partitions-sealed", count, keyspace, deaf)
+    return _served(count, keyspace, deaf)
 
 
-def journals_trimmed(nodes: int | None) -> Plan:
+@for_nodes(3, usual=4)
+def journals_trimmed(count: int) -> Plan:
     """Partitions have moved and members were killed; half a minute later journals are short."""
-    count = at_least(3, nodes, 4)
     kill = Crash(at_us=(6 + 4 * count) * s, for_us=3 * s, nodes=(count - 1,))
     keyspace = _busy(after_us=35 * s)
-    return _served("journals-trimmed", count, keyspace, *_drains(count, 4), kill)
+    return _served(count, keyspace, *_drains(count, 4), kill)
 
 
-def copies_split(nodes: int | None) -> Plan:
+@for_nodes(2, usual=4)
+def copies_split(count: int) -> Plan:
     """Both sides of a cut serve all partitions, whose copies become one when the cut is over."""
-    return _split("copies-split", nodes, "memory")
+    return _split(count, "memory")
 
 
-def copies_leaving(nodes: int | None) -> Plan:
+@for_nodes(5, usual=5)
+def copies_leaving(count: int) -> Plan:
     """Members stop and start in turn on bad links, and hand over everything before they end."""
-    count = at_least(5, nodes, 5)
     operations: list[Operation] = []
     for node in range(count - 2):
         at_us = (4 + 8 * node) * s
@@ -107,15 +111,14 @@ def copies_leaving(nodes: int | None) -> Plan:
         # Another one begins to give to those that stop.
         operations.append(Drain(at_us=at_us - 150 * ms, for_us=3 * s, nodes=(count - 2,)))
     keyspace = _busy("memory", partitions=24, keys=12)
-    return _served("copies-leaving", count, keyspace, *operations, link=SLOW_LINKS)
+    return _served(count, keyspace, *operations, link=SLOW_LINKS)
 
 
-def requests_lost(nodes: int | None) -> Plan:
+@for_nodes(3, usual=4)
+def requests_lost(count: int) -> Plan:
     """Answers are lost while members are drained: requests are repeated, and take effect once."""
-    count = at_least(3, nodes, 4)
     everyone = everybody(count)
     return _served(
-        "requests-lost",
         count,
         _busy(partitions=4),
         Impair(at_us=3 * s, for_us=20 * s, nodes=everyone, loss_in=0.1, duplicate=0.1),
@@ -123,11 +126,10 @@ def requests_lost(nodes: int | None) -> Plan:
     )
 
 
-def store_failing(nodes: int | None) -> Plan:
+@for_nodes(3, usual=4)
+def store_failing(count: int) -> Plan:
     """The store fails in every way, for all members and for one, while partitions move."""
-    count = at_least(3, nodes, 4)
     return _served(
-        "store-failing",
         count,
         _busy(handoffs_max=1, takeovers_max=1),
         FailStore(at_us=4 * s, for_us=8 * s, how="unknown"),
@@ -138,12 +140,12 @@ def store_failing(nodes: int | None) -> Plan:
     )
 
 
-def disks_full(nodes: int | None) -> Plan:
+@for_nodes(3, usual=4)
+def disks_full(count: int) -> Plan:
     """Disks of members fill while actors are busy and partitions move: others take them over.
 
     Some of these members find no room in the store either, and are cut off from the others.
     """
-    count = at_least(3, nodes, 4)
     operations: list[Operation] = []
     for turn in range(6):
         at_us, node = (4 + 6 * turn) * s, turn % count
@@ -153,7 +155,6 @@ def disks_full(nodes: int | None) -> Plan:
             others = tuple(n for n in range(count) if n != node)
             operations += [full, Cut(at_us=at_us, for_us=5 * s, left=(node,), right=others)]
     return _served(
-        "disks-full",
         count,
         _busy(busy_us=300 * ms, store_write_us=20 * ms),
         *operations,
@@ -161,29 +162,28 @@ def disks_full(nodes: int | None) -> Plan:
     )
 
 
-def partitions_awaited(nodes: int | None) -> Plan:
+@for_nodes(2, usual=5)
+def partitions_awaited(count: int) -> Plan:
     """Members start one after the other: no partition is served before there are enough of them."""
-    count = at_least(2, nodes, 5)
     start = Start(at_us=2 * s, nodes=everybody(count)[1:], stagger_us=2 * s)
-    return _served("partitions-awaited", count, _busy(min_cluster_size=count - 1), start)
+    return _served(count, _busy(min_cluster_size=count - 1), start)
 
 
-def partitions_by_hand(nodes: int | None) -> Plan:
+@for_nodes(3, usual=4)
+def partitions_by_hand(count: int) -> Plan:
     """Members stop and return; partitions go to others, and return when somebody spreads them."""
-    count = at_least(3, nodes, 4)
     keyspace = _busy(strategy="average", automatic=False)
     stops = (Stop(at_us=(6 + 10 * n) * s, for_us=7 * s, nodes=(n,)) for n in range(2))
     spread = (Rebalance(at_us=at_s * s, nodes=(2,)) for at_s in (16, 30))
     for_good = Stop(at_us=34 * s, nodes=(0,))
-    return _served("partitions-by-hand", count, keyspace, *stops, *spread, for_good, left=1)
+    return _served(count, keyspace, *stops, *spread, for_good, left=1)
 
 
-def _drained(name: str, nodes: int | None, mode: str) -> Plan:
-    count = at_least(3, nodes, 4)
+def _drained(count: int, mode: str) -> Plan:
     last = Drain(at_us=(5 + 4 * count) * s, nodes=(1,))  # for good
     # Writes gather, so that a release often waits behind some.
     keyspace = _busy(mode, store_write_us=20 * ms)
-    return _served(name, count, keyspace, *_drains(count, 4), last, link=SLOW_LINKS)
+    return _served(count, keyspace, *_drains(count, 4), last, link=SLOW_LINKS)
 
 
 def _drains(count: int, every_s: int) -> list[Operation]:
@@ -193,11 +193,10 @@ def _drains(count: int, every_s: int) -> list[Operation]:
     ]
 
 
-def _split(name: str, nodes: int | None, mode: str) -> Plan:
-    count = at_least(2, nodes, 4)
+def _split(count: int, mode: str) -> Plan:
     left, right = everybody(count)[: count // 2], everybody(count)[count // 2 :]
     cut = Cut(at_us=6 * s, for_us=20 * s, left=left, right=right)
-    return _served(name, count, _busy(mode), cut)
+    return _served(count, _busy(mode), cut)
 
 
 def _busy(mode: str = "durable", **changed: float | str | bool) -> KeyspacePlan:
@@ -214,7 +213,6 @@ def _busy(mode: str = "durable", **changed: float | str | bool) -> KeyspacePlan:
 
 
 def _served(
-    name: str,
     count: int,
     keyspace: KeyspacePlan,
     *operations: Operation,
@@ -223,7 +221,6 @@ def _served(
 ) -> Plan:
     """Return a plan that ends when every partition is served; *left* members are gone by then."""
     plan = Plan(
-        name=name,
         nodes=count,
         calm_us=2 * s,
         settings=QUICK,

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from ringpop_sim.plans.plan import Crash, Impair, Link, Plan, Traffic, long_tail
-from ringpop_sim.scenarios.sizes import at_least, everybody
+from ringpop_sim.scenarios.sizes import everybody, for_nodes
 from ringpop_sim.units import minutes, ms, s
 
 
-def flip_flop(nodes: int | None) -> Plan:
+@for_nodes(20, usual=1000)
+def flip_flop(count: int) -> Plan:
     """1 % of the nodes is deaf for 20 s in every 40 s: exactly those leave and stay out."""
-    return _deaf("flip-flop", nodes, 4 * minutes, loss_in=1.0, flip_us=20 * s)
+    return _deaf(count, 4 * minutes, loss_in=1.0, flip_us=20 * s)
 
 
-def deaf(nodes: int | None) -> Plan:
+@for_nodes(20, usual=1000)
+def deaf(count: int) -> Plan:
     """1 % of the nodes loses 80 % of what arrives: exactly those are left out."""
-    return _deaf("deaf", nodes, 100 * s, loss_in=0.8)
+    return _deaf(count, 100 * s, loss_in=0.8)
 
 
-def _deaf(name: str, nodes: int | None, for_us: int, *, loss_in: float, flip_us: int = 0) -> Plan:
-    count = at_least(20, nodes, 1000)
+def _deaf(count: int, for_us: int, *, loss_in: float, flip_us: int = 0) -> Plan:
     bad = everybody(max(2, count // 100))
     return Plan(
-        name=name,
         nodes=count,
         # Just before the links are good again, and the nodes come back.
         until_us=10 * s + for_us - 1,
@@ -36,11 +36,10 @@ def _deaf(name: str, nodes: int | None, for_us: int, *, loss_in: float, flip_us:
     )
 
 
-def bad_weather(nodes: int | None) -> Plan:
+@for_nodes(4, usual=12)
+def bad_weather(count: int) -> Plan:
     """All links lose 1 % of messages and are sometimes very late: a crash is found nevertheless."""
-    count = at_least(4, nodes, 12)
     return Plan(
-        name="bad-weather",
         nodes=count,
         until_us=90 * s,
         link=Link(loss=0.01, delay=long_tail(5 * ms)),
@@ -49,11 +48,10 @@ def bad_weather(nodes: int | None) -> Plan:
     )
 
 
-def corruption(nodes: int | None) -> Plan:
+@for_nodes(4, usual=8)
+def corruption(count: int) -> Plan:
     """1 % of all messages is damaged: no node believes one, and no node ends because of it."""
-    count = at_least(4, nodes, 8)
     return Plan(
-        name="corruption",
         nodes=count,
         until_us=40 * s,
         link=Link(corrupt=0.01),
@@ -62,11 +60,10 @@ def corruption(nodes: int | None) -> Plan:
     )
 
 
-def duplication(nodes: int | None) -> Plan:
+@for_nodes(4, usual=8)
+def duplication(count: int) -> Plan:
     """20 % of all messages arrive twice: the effect is the same as of one."""
-    count = at_least(4, nodes, 8)
     return Plan(
-        name="duplication",
         nodes=count,
         until_us=50 * s,
         link=Link(duplicate=0.2),
@@ -75,11 +72,10 @@ def duplication(nodes: int | None) -> Plan:
     )
 
 
-def lossy_requests(nodes: int | None) -> Plan:
+@for_nodes(4, usual=8)
+def lossy_requests(count: int) -> Plan:
     """Answers to requests get lost: a request that may have run is not repeated unasked."""
-    count = at_least(4, nodes, 8)
     return Plan(
-        name="lossy-requests",
         nodes=count,
         until_us=40 * s,
         link=Link(loss=0.02),

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import get_args
 
 from ringpop_sim.plans.plan import Cut, Lie, Lies, Pause, Plan, Rumour, Twin
-from ringpop_sim.scenarios.sizes import at_least, everybody, others
+from ringpop_sim.scenarios.sizes import everybody, for_nodes, others
 from ringpop_sim.units import ms, s
 
 
-def twins(nodes: int | None) -> Plan:
+@for_nodes(3, usual=8)
+def twins(count: int) -> Plan:
     """A second process starts with the name of a live one: it ends, and no other member notices."""
-    count = at_least(3, nodes, 8)
     return Plan(
-        name="twins",
         nodes=count,
         until_us=40 * s,
         expect=("views == 1", f"running == {count}", "refuted == 0", "moved == 0", "suspects == 0"),
@@ -21,11 +20,10 @@ def twins(nodes: int | None) -> Plan:
     )
 
 
-def supervised_twin(nodes: int | None) -> Plan:
+@for_nodes(3, usual=8)
+def supervised_twin(count: int) -> Plan:
     """A second process with a name in use restarts whenever it ends: still no member notices."""
-    count = at_least(3, nodes, 8)
     return Plan(
-        name="supervised-twin",
         nodes=count,
         until_us=60 * s,
         expect=("views == 1", f"running == {count}", "refuted == 0", "moved == 0", "suspects == 0"),
@@ -33,11 +31,10 @@ def supervised_twin(nodes: int | None) -> Plan:
     )
 
 
-def replaced_asleep(nodes: int | None) -> Plan:
+@for_nodes(3, usual=8)
+def replaced_asleep(count: int) -> Plan:
     """A paused process is replaced elsewhere before it wakes: it yields."""
-    count = at_least(3, nodes, 8)
     return Plan(
-        name="replaced-asleep",
         nodes=count,
         until_us=90 * s,
         expect=("views == 1", f"running == {count}", "moved 1 == 1"),
@@ -45,15 +42,14 @@ def replaced_asleep(nodes: int | None) -> Plan:
     )
 
 
-def twins_across_a_cut(nodes: int | None) -> Plan:
+@for_nodes(4, usual=8)
+def twins_across_a_cut(count: int) -> Plan:
     """Both sides of a cut have a process of one name: the one that ran before stays.
 
     A supervisor restarts the other one again and again at its address: members no longer notice.
     """
-    count = at_least(4, nodes, 8)
     half = count // 2
     return Plan(
-        name="twins-across-a-cut",
         nodes=count,
         until_us=120 * s,
         expect=("views == 1", f"running == {count}", "joined 1 <= 3"),
@@ -70,15 +66,14 @@ def twins_across_a_cut(nodes: int | None) -> Plan:
     )
 
 
-def forged_move(nodes: int | None) -> Plan:
+@for_nodes(3, usual=8)
+def forged_move(count: int) -> Plan:
     """A rumour says that a node is at an address without a process: it stays where it is."""
-    count = at_least(3, nodes, 8)
     rumours = tuple(
         Rumour(at_us=at_us, nodes=everybody(count), about=1, status="alive", elsewhere=True)
         for at_us in range(10 * s, 16 * s, 2 * s)
     )
     return Plan(
-        name="forged-move",
         nodes=count,
         until_us=60 * s,
         expect=("views == 1", f"running == {count}", "left_out == 0", "moved == 0"),
@@ -86,15 +81,14 @@ def forged_move(nodes: int | None) -> Plan:
     )
 
 
-def liar(nodes: int | None) -> Plan:
+@for_nodes(3, usual=8)
+def liar(count: int) -> Plan:
     """A member lies in every way: no process ends, and no member is missed for long (L11)."""
-    count = at_least(3, nodes, 8)
     lies = tuple(
         Lie(at_us=(40 + 15 * turn) * s, for_us=10 * s, nodes=others(count, 1), about=1, lie=lie)
         for turn, lie in enumerate(get_args(Lies))
     )
     return Plan(
-        name="liar",
         nodes=count,
         until_us=240 * s,
         expect=("views == 1", f"running == {count}", "moved == 0"),

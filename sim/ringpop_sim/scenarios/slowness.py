@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ringpop_sim.plans.plan import Clock, Crash, Cut, Pause, Plan, Rumour, Slow, Start
-from ringpop_sim.scenarios.sizes import at_least, everybody, others
+from ringpop_sim.scenarios.sizes import everybody, for_nodes, others
 from ringpop_sim.units import minutes, ms, s
 
 
-def _paused(name: str, paused: int, nodes: int | None) -> Plan:
-    count = at_least(2 * paused + 2, nodes, 30)
+def _paused(paused: int, count: int) -> Plan:
     pause = Pause(at_us=10 * s, for_us=20 * s, nodes=everybody(paused))
     return Plan(
-        name=name,
         nodes=count,
         until_us=60 * s,
         expect=(f"deaths {paused}-{count - 1} == 0", "converged_s <= 25", f"running == {count}"),
@@ -19,29 +19,31 @@ def _paused(name: str, paused: int, nodes: int | None) -> Plan:
     )
 
 
-def paused_1(nodes: int | None) -> Plan:
+@for_nodes(4, usual=30)
+def paused_1(count: int) -> Plan:
     """One node pauses for 20 s: no other is declared faulty."""
-    return _paused("paused-1", 1, nodes)
+    return _paused(1, count)
 
 
-def paused_4(nodes: int | None) -> Plan:
+@for_nodes(10, usual=30)
+def paused_4(count: int) -> Plan:
     """Four nodes pause for 20 s: no other is declared faulty."""
-    return _paused("paused-4", 4, nodes)
+    return _paused(4, count)
 
 
-def paused_8(nodes: int | None) -> Plan:
+@for_nodes(18, usual=30)
+def paused_8(count: int) -> Plan:
     """Eight nodes pause for 20 s: no other is declared faulty."""
-    return _paused("paused-8", 8, nodes)
+    return _paused(8, count)
 
 
-def paused_shortly(nodes: int | None) -> Plan:
+@for_nodes(4, usual=8)
+def paused_shortly(count: int) -> Plan:
     """One node after the other pauses for 1 s: none is declared faulty."""
-    count = at_least(4, nodes, 8)
     pauses = tuple(
         Pause(at_us=(10 + 4 * node) * s, for_us=1 * s, nodes=(node,)) for node in range(count)
     )
     return Plan(
-        name="paused-shortly",
         nodes=count,
         until_us=(30 + 4 * count) * s,
         expect=("deaths == 0", "converged_s <= 10"),
@@ -49,12 +51,11 @@ def paused_shortly(nodes: int | None) -> Plan:
     )
 
 
-def paused_while_growing(nodes: int | None) -> Plan:
+@for_nodes(8, usual=16)
+def paused_while_growing(count: int) -> Plan:
     """A node pauses for 2 s, and lists with its suspicion spread: it is not declared faulty."""
-    count = at_least(8, nodes, 16)
     late = everybody(count)[count // 2 :]
     return Plan(
-        name="paused-while-growing",
         nodes=count,
         seeds=3,
         until_us=30 * s,
@@ -66,11 +67,10 @@ def paused_while_growing(nodes: int | None) -> Plan:
     )
 
 
-def frozen(nodes: int | None) -> Plan:
+@for_nodes(4, usual=8)
+def frozen(count: int) -> Plan:
     """One node pauses, then all do: the time that all slept makes no member faulty."""
-    count = at_least(4, nodes, 8)
     return Plan(
-        name="frozen",
         nodes=count,
         until_us=60 * s,
         settings=(("suspect_s", 6.0),),
@@ -84,14 +84,13 @@ def frozen(nodes: int | None) -> Plan:
     )
 
 
-def late_loop(nodes: int | None) -> Plan:
+@for_nodes(4, usual=8)
+def late_loop(count: int) -> Plan:
     """A node often pauses in the middle of its probes: waiting answers count before time-outs."""
-    count = at_least(4, nodes, 8)
     pauses = tuple(
         Pause(at_us=10 * s + turn * 2_300 * ms, for_us=1_800 * ms, nodes=(1,)) for turn in range(12)
     )
     return Plan(
-        name="late-loop",
         nodes=count,
         until_us=60 * s,
         expect=(f"suspects 0,2-{count - 1} == 0", "deaths == 0"),
@@ -99,11 +98,10 @@ def late_loop(nodes: int | None) -> Plan:
     )
 
 
-def slow_node(nodes: int | None) -> Plan:
+@for_nodes(4, usual=10)
+def slow_node(count: int) -> Plan:
     """One node does everything 1 s late: it declares no other faulty."""
-    count = at_least(4, nodes, 10)
     return Plan(
-        name="slow-node",
         nodes=count,
         until_us=90 * s,
         expect=(f"deaths 0,2-{count - 1} == 0", "converged_s <= 30"),
@@ -111,11 +109,10 @@ def slow_node(nodes: int | None) -> Plan:
     )
 
 
-def drift(nodes: int | None) -> Plan:
+@for_nodes(4, usual=8)
+def drift(count: int) -> Plan:
     """The clocks of two nodes run 10 % fast and slow: no member is suspected."""
-    count = at_least(4, nodes, 8)
     return Plan(
-        name="drift",
         nodes=count,
         until_us=60 * s,
         expect=("suspects == 0",),
@@ -126,14 +123,13 @@ def drift(nodes: int | None) -> Plan:
     )
 
 
-def flapping(nodes: int | None) -> Plan:
+@for_nodes(6, usual=10)
+def flapping(count: int) -> Plan:
     """One node restarts every few seconds: it is damped, and comes back once it is calm."""
-    count = at_least(6, nodes, 10)
     restarts = tuple(
         Crash(at_us=10 * s + turn * 4 * s, for_us=1 * s, nodes=(1,)) for turn in range(16)
     )
     return Plan(
-        name="flapping",
         nodes=count,
         # From its highest value, a score falls to the limit of reuse in two half-lives.
         until_us=restarts[-1].over_at_us + 3 * minutes,
@@ -143,9 +139,20 @@ def flapping(nodes: int | None) -> Plan:
     )
 
 
-def flapping_many(nodes: int | None) -> Plan:
+@for_nodes(6, usual=10)
+def damped(count: int) -> Plan:
+    """As flapping, but it ends while the node is damped: no ring has it, though it runs well."""
+    plan = flapping(count)
+    return replace(
+        plan,
+        until_us=plan.operations[-1].until_us + 15 * s,  # too early for the score to have fallen
+        expect=("damped 1 == 1", "left_out 1 == 1", "left_out == 1"),
+    )
+
+
+@for_nodes(6, usual=12)
+def flapping_many(count: int) -> Plan:
     """A third of the nodes restarts every few seconds: damping leaves out a tenth at most."""
-    count = at_least(6, nodes, 12)
     bad = everybody(count)[1 : 1 + count // 3]
     restarts = tuple(
         Crash(at_us=10 * s + turn * 6 * s + place * 1500 * ms, for_us=1 * s, nodes=(node,))
@@ -153,7 +160,6 @@ def flapping_many(nodes: int | None) -> Plan:
         for place, node in enumerate(bad)
     )
     return Plan(
-        name="flapping-many",
         nodes=count,
         until_us=restarts[-1].over_at_us + 15 * s,
         expect=("damped >= 1", f"left_out <= {max(1, count // 10)}"),  # `damp_share` is a tenth
@@ -161,25 +167,10 @@ def flapping_many(nodes: int | None) -> Plan:
     )
 
 
-def damped(nodes: int | None) -> Plan:
-    """As flapping, but it ends while the node is damped: no ring has it, though it runs well."""
-    plan = flapping(nodes)
-    last = plan.operations[-1]
-    return Plan(
-        name="damped",
-        nodes=plan.nodes,
-        until_us=last.until_us + 15 * s,  # too early for the score to have fallen
-        settings=plan.settings,
-        expect=("damped 1 == 1", "left_out 1 == 1", "left_out == 1"),
-        operations=plan.operations,
-    )
-
-
-def suspicion_renewed(nodes: int | None) -> Plan:
+@for_nodes(4, usual=8)
+def suspicion_renewed(count: int) -> Plan:
     """A suspect is accused again in a higher incarnation: its time to refute starts again."""
-    count = at_least(4, nodes, 8)
     return Plan(
-        name="suspicion-renewed",
         nodes=count,
         until_us=60 * s,
         settings=(("suspect_factor", 1.0),),
@@ -192,12 +183,11 @@ def suspicion_renewed(nodes: int | None) -> Plan:
     )
 
 
-def stale_suspicion(nodes: int | None) -> Plan:
+@for_nodes(5, usual=8)
+def stale_suspicion(count: int) -> Plan:
     """Two nodes come back from a cut with a suspicion that others saw refuted long ago."""
-    count = at_least(5, nodes, 8)
     apart = (count - 2, count - 1)
     return Plan(
-        name="stale-suspicion",
         nodes=count,
         until_us=60 * s,
         expect=("converged_s <= 25", "left_out == 0"),
