@@ -299,7 +299,7 @@ class KeyspaceError(RingpopError, code="keyspace-error"):
 
     Attributes:
         settles: whether it is the owner's own answer, which ends a request. Other errors end an
-            attempt; what earlier attempts did stays as open as it was.
+            attempt; what earlier attempts did stays as open as it was, also if this one *passes*.
     """
 
     settles = False

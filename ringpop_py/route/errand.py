@@ -183,7 +183,8 @@ class DeadlinePolicy:
 
     def settled(self, error: KeyspaceError, tried: Attempts) -> KeyspaceError:
         """Return the error of a part whose last answer was *error*: more time would not help."""
-        says_all = error.settles or error.took_effect == "unknown"
+        # One that passes is of this attempt: its owner has not looked for earlier ones.
+        says_all = (error.settles and not error.passes) or error.took_effect == "unknown"
         return error if says_all else self._unless_open(error, tried)
 
     def _unless_open(self, error: KeyspaceError, tried: Attempts) -> KeyspaceError:

@@ -144,7 +144,7 @@ async def test_a_daemon_with_too_many_messages_under_way_takes_no_more(
 
 async def test_a_class_that_nobody_has_registered_answers_nobody() -> None:
     async with nodes("a") as (a,):
-        step = ("ask", ("ada", 1), {"timeout_s": 0.5})
+        step = ("ask", ("ada", 1), {"timeout_s": 2.0})
         (found,) = await by("trio", a.address, [step], actor="Account")
     assert isinstance(found, PartitionUnavailable)
 

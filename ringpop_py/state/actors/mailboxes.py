@@ -2,8 +2,8 @@
 
 The effect of a message on an actor's state is in the keyspace before the message is answered. An
 actor in memory is only a copy of its record there. Each save names the version that it follows. If
-an actor did not change its state, its answer is given only if its record is still the same. So an
-actor that was superseded while its partition was elsewhere does no harm.
+an actor did not change its state, or failed, its answer is given only if its record is still the
+same. So an actor that was superseded while its partition was elsewhere does no harm.
 
 `Mailboxes` knows neither clock nor tasks. A driver runs a loop for each actor that has messages:
 
@@ -145,10 +145,10 @@ class ActorMessage:
 
 
 class Read(NamedTuple):
-    """Read the actor's record; the result is its bytes, or None. *reply* waits for that, if any."""
+    """Read the actor's record; the result is its bytes, or None. *answer*, if any, waits for it."""
 
     message: ActorMessage
-    reply: bytes | None = None
+    answer: MailAnswered | None = None
 
 
 class RunMessage(NamedTuple):
@@ -408,19 +408,21 @@ def _after(seat: Seat, duty: Work, result: Any) -> Work | AnswerMail:  # noqa: A
         case RunMessage():
             if isinstance(result, MailAnswered):
                 seat.actor = None  # it is made again, as saved
-                return AnswerMail([message], result)
+                return Read(message, result)  # the error, too, may follow from what is outdated
             if result.packed != seat.record.state:
                 after = seat.record.followed_by(result, message.mail)
                 return Save(message, result.reply, *after)
             # No write is needed, but another owner may have gone on.
-            return Read(message, result.reply)
+            return Read(message, MailAnswered(result.reply))
         case Read():
             if result != seat.record.packed:
                 raise ConditionFailed("the actor has gone on elsewhere")
+            assert duty.answer is not None
+            return AnswerMail([message], duty.answer)
         case Save():
             if result.repeated:  # but not in the record's replies, or it had not been run
                 raise OperationTooOld(
                     "the message took effect before, so long ago that its reply is not known"
                 )
             seat.record = duty.record
-    return AnswerMail([message], MailAnswered(duty.reply))
+            return AnswerMail([message], MailAnswered(duty.reply))

@@ -160,7 +160,8 @@ class KeyspacePlan:
         store_read_us, store_write_us, store_list_us: how long a call of the store takes, a whole
             list of a log for example; 0: 0.5 to 3 ms, drawn.
         unserved_us: how long a partition may be unserved; 0: as long as it takes.
-        busy_us: how long at most an actor is at work when another member asks for its partition.
+        actors: the share of requests that are messages to actors.
+        busy_us: how long an actor works on a message at most.
     """
 
     partitions: int = 8
@@ -180,6 +181,7 @@ class KeyspacePlan:
     store_read_us: int = 0
     store_list_us: int = 0
     store_write_us: int = 0
+    actors: float = 0.0
     busy_us: int = 0
     unserved_us: int = 0
 
@@ -192,6 +194,7 @@ class KeyspacePlan:
             if field.name.endswith("_us"):
                 ok = getattr(self, field.name) >= (field.name == "timeout_us")
                 _require(ok=ok, message=f"{field.name} must be 0 or more, and timeout_us above 0")
+        _require_share("actors", self.actors)
         ok = 0 < self.per_second <= 100_000  # noqa: PLR2004
         _require(ok=ok, message="per_second must be above 0, and 100,000 at most")
 

@@ -107,7 +107,7 @@ def _keyspace_plan(seed: int, nodes: int, faults: int, name: str) -> p.Plan:
     operations = [o for _ in range(1 + draw.upto(faults)) for o in _fault(draw, kinds)]
     more = _Draw(random.Random(f"states {seed} {nodes} {faults}"), nodes)
     if more.chance(0.2):
-        keyspace = replace(keyspace, busy_us=more.rng.choice((50 * ms, 500 * ms)))
+        keyspace = replace(keyspace, actors=0.5, busy_us=more.rng.choice((50 * ms, 500 * ms)))
     if not calm and more.chance(0.2):
         disk = p.FailStore(at_us=more.at(), for_us=more.lasting(), nodes=more.some(2), how="disk")
         operations.append(disk)

@@ -76,6 +76,12 @@ def partitions_split(count: int) -> Plan:
     return _split(count, "durable")
 
 
+@for_nodes(2, usual=4)
+def actors_split(count: int) -> Plan:
+    """As partitions-split, with actors that are at work when their partitions move."""
+    return _split(count, "durable", actors=0.6, busy_us=300 * ms)
+
+
 @for_nodes(3, usual=4)
 def partitions_sealed(count: int) -> Plan:
     """A member that lives is declared faulty: its journal is sealed, and it claims again."""
@@ -156,7 +162,7 @@ def disks_full(count: int) -> Plan:
             operations += [full, Cut(at_us=at_us, for_us=5 * s, left=(node,), right=others)]
     return _served(
         count,
-        _busy(busy_us=300 * ms, store_write_us=20 * ms),
+        _busy(actors=0.5, busy_us=300 * ms, store_write_us=20 * ms),
         *operations,
         *_drains(count, 6),
     )
@@ -193,10 +199,10 @@ def _drains(count: int, every_s: int) -> list[Operation]:
     ]
 
 
-def _split(count: int, mode: str) -> Plan:
+def _split(count: int, mode: str, **changed: float) -> Plan:
     left, right = everybody(count)[: count // 2], everybody(count)[count // 2 :]
     cut = Cut(at_us=6 * s, for_us=20 * s, left=left, right=right)
-    return _served(count, _busy(mode), cut)
+    return _served(count, _busy(mode, **changed), cut)
 
 
 def _busy(mode: str = "durable", **changed: float | str | bool) -> KeyspacePlan:

@@ -16,6 +16,7 @@ from ringpop_py.edge.daemon import open_ringpop
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans import plan as p
 from ringpop_sim.units import s
+from ringpop_sim.whole.actors import ACTORS_MAX, KIND, ListKeeper
 from ringpop_sim.whole.stage.scheduling import Processes, TrioProcess
 from ringpop_sim.whole.stage.store import SharedObjects, SimulatedStore
 from ringpop_sim.whole.stage.streams import Links, SimulatedNetwork
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.member.swim.node import Node
     from ringpop_py.node.ringpop import Ringpop
+    from ringpop_py.state.actors.actors import Actors
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_sim.plans.plan import KeyspacePlan, Plan
     from ringpop_sim.world.watcher import Watcher
@@ -56,13 +58,14 @@ class Daemon(Process):
     Attributes:
         body: the process that runs it.
         ringpop: its node, from when that was made until it has ended.
-        keyspace: the keyspace of the plan, once it is open.
+        keyspace, actors: the keyspace of the plan, once it is open, and its actors.
         nursery: for what clients begin here.
     """
 
     body: TrioProcess = field(init=False)
     ringpop: Ringpop | None = None
     keyspace: Keyspace | None = None
+    actors: Actors[list[int], list[int]] | None = None
     nursery: trio.Nursery | None = None
     asked_to_end: bool = False
     stop: trio.Event = field(default_factory=trio.Event)
@@ -194,7 +197,7 @@ class WholeCluster(World):
             else:
                 is_over = True
             finally:
-                daemon.ringpop = daemon.keyspace = daemon.nursery = None
+                daemon.ringpop = daemon.keyspace = daemon.actors = daemon.nursery = None
 
     async def _run(self, daemon: Daemon) -> None:
         plan = self.plan.keyspace
@@ -242,7 +245,7 @@ class WholeCluster(World):
         await daemon.ringpop.wait_ready()
         while True:
             try:
-                daemon.keyspace = await daemon.ringpop.open_keyspace(
+                keyspace = await daemon.ringpop.open_keyspace(
                     KEYSPACE,
                     partitions=plan.partitions,
                     mode=plan.mode,
@@ -255,6 +258,9 @@ class WholeCluster(World):
             except RingpopError:  # of the store; an application tries again
                 await trio.sleep(START_AGAIN_S / 2)
             else:
+                if plan.actors:
+                    daemon.actors = keyspace.actor(ListKeeper, name=KIND, actors_max=ACTORS_MAX)
+                daemon.keyspace = keyspace
                 return
 
     def _observed(self, daemon: Daemon, effect: Effect) -> None:
@@ -326,5 +332,5 @@ class WholeCluster(World):
         self.links.listeners.clear()
         for process in self.processes:
             assert isinstance(process, Daemon)
-            process.ringpop = process.keyspace = process.nursery = None
+            process.ringpop = process.keyspace = process.actors = process.nursery = None
             del process.body, process.stop

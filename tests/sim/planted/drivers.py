@@ -25,6 +25,7 @@ RELEASES: Final = "state/ownership/releases.py"
 LINK: Final = "net/transport/link.py"
 WHEEL: Final = "net/transport/deadlines.py"
 NODE: Final = "node/driver.py"
+MAILBOXES: Final = "state/actors/mailboxes.py"
 
 
 def _bug(name: str, path: str, old: str, new: str, found_by: str, *hunts: str) -> Bug:
@@ -264,5 +265,31 @@ DRIVER_BUGS: Final = (
         "        if error is None:\n",
         "K4",
         "store-failing:0:5",
+    ),
+    # Actors.
+    _bug(
+        "an actor that fails answers with what has gone on elsewhere",
+        MAILBOXES,
+        "                return Read(message, result)  # the error, too, may follow from what is"
+        " outdated\n",
+        "                return AnswerMail([message], result)\n",
+        "K1",
+        "actors-split:0:3",
+    ),
+    _bug(
+        "what an actor has changed before it fails stays in its memory",
+        MAILBOXES,
+        "                seat.actor = None  # it is made again, as saved\n                return",
+        "                return",
+        "K1",
+        "actors-split:0:3",
+    ),
+    _bug(
+        "an actor at work begins its next message",
+        MAILBOXES,
+        "        if seat.duty is not None:\n            return None\n",
+        "",
+        "W6 X",
+        "actors-split:0:3",
     ),
 )

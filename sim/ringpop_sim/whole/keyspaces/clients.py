@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ringpop_py.base.errors import RingpopError
+from ringpop_py.base.errors import ApplicationError, OutcomeUnknown, RingpopError
 from ringpop_py.base.values.operations import Change
+from ringpop_py.client.aio.keyspaces import AsyncKeyspaceClient
+from ringpop_py.state.actors.mail import stored_under
 from ringpop_sim.linear import ABSENT, ANY, Invocation
 from ringpop_sim.units import ms, s
+from ringpop_sim.whole.actors import KIND
 from ringpop_sim.whole.cluster import Daemon
 from ringpop_sim.whole.keyspaces.outside import OutsideClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_py.client.aio.keyspaces import AsyncKeyspaceClient
     from ringpop_py.state.keyspaces.keyspace import Keyspace
     from ringpop_sim.whole.keyspaces.shares import DaemonShares
     from ringpop_sim.whole.stage.scheduling import TrioProcess
@@ -38,6 +40,9 @@ BURST_MAX: Final = 4
 TOGETHER_US: Final = 6 * ms
 GAP_US: Final = 120 * ms
 """The times between the requests of a burst at most, and between bursts in the mean."""
+MAIL_SHARES: Final = (READ_SHARE, 0.5, 0.15, 0.15, 0.3)
+"""The shares of messages to actors that read, that are worked on, that fail, and of those for whose
+reply nobody waits; and of reads that do not wake the actor."""
 REPEATED_SHARE: Final = 0.6
 REPEAT_US: Final = (300 * ms, 1300 * ms)
 
@@ -66,6 +71,66 @@ class DaemonRequest:
         """What it asks for."""
         return f"{'append to' if self.items else 'get'} {', '.join(self.keys)}"
 
+    async def carry_out(
+        self, keyspace: Keyspace | AsyncKeyspaceClient, named: dict[str, Any]
+    ) -> list[Any]:
+        """Return the values of the keys, or errors; *named* are arguments of each call."""
+        keys = self.keys
+        if not self.items and len(keys) == 1:
+            return [await keyspace.get(keys[0], **named)]
+        if not self.items:
+            values = await keyspace.get_many(keys, **named)
+            return [values.get(key) for key in keys]
+        named["operation_id"] = f"item-{self.items[0]}"
+        if len(keys) == 1:
+            return [await keyspace.update(keys[0], "append", self.items[0], **named)]
+        pairs = zip(keys, self.items, strict=True)
+        changes = [Change(key, "append", item) for key, item in pairs]
+        found = await keyspace.update_many(changes, **named)
+        return [one if isinstance(one, RingpopError) else one.values[0] for one in found]
+
+
+@dataclass(slots=True, eq=False)
+class MailRequest(DaemonRequest):
+    """A message to an actor, whose record has the key; it reads, or has one item to append.
+
+    Attributes:
+        message: see `ListKeeper`; if it fails, it has an item that nobody may ever see.
+        looks: whether the state is read, and no message sent.
+        tells: whether nobody waits for the reply.
+    """
+
+    message: list[int] = field(default_factory=list)
+    looks: bool = False
+    tells: bool = False
+
+    @property
+    def errand(self) -> str:
+        """See `DaemonRequest`."""
+        return f"{self.message} to {self.keys[0]}"
+
+    async def carry_out(
+        self, keyspace: Keyspace | AsyncKeyspaceClient, named: dict[str, Any]
+    ) -> list[Any]:
+        """See `DaemonRequest`."""
+        key = self.keys[0].removeprefix(f"{KIND}/")
+        actors: Any = self.process.actors
+        if isinstance(keyspace, AsyncKeyspaceClient):
+            actors = keyspace.actors(KIND)
+        if self.looks:
+            return [await actors.state_of(key, **named)]
+        if self.items:
+            named["operation_id"] = f"item-{self.items[0]}"
+        if self.tells:
+            await actors.tell(key, self.message, **named)
+            return [OutcomeUnknown("nobody waits for the reply")]
+        try:
+            return [await actors.ask(key, self.message, **named)]
+        except ApplicationError as error:
+            if error.kind != KIND:
+                raise
+            return [[int(item) for item in error.message.split()]]
+
 
 class DaemonClients:
     """See the module.
@@ -86,6 +151,7 @@ class DaemonClients:
         self._shares = shares
         self._world = shares.cluster
         self._rng = random.Random(f"clients {shares.world.seed}")
+        self._is_calm = False
         self._outsiders: dict[int, OutsideClient] = {}
         self._items_count = 0
         self._world.push(self.plan.from_us, self._next)
@@ -111,6 +177,7 @@ class DaemonClients:
     def burst(self, until: int) -> None:
         """Begin several requests at a time, again and again until *until*."""
         world, rng = self._world, self._rng
+        self._is_calm = True
         if world.now > until:
             return
         for _ in range(rng.randint(1, BURST_MAX)):
@@ -130,6 +197,9 @@ class DaemonClients:
 
     def _begin(self, daemon: Daemon) -> None:
         plan, rng, now = self.plan, self._rng, self._world.now
+        if plan.actors and rng.random() < plan.actors:
+            self._begin_mail(daemon)
+            return
         chosen = rng.sample(range(plan.keys), min(plan.keys_each, plan.keys))
         if rng.random() < ALONE_SHARE:
             chosen = chosen[:1]
@@ -138,10 +208,25 @@ class DaemonClients:
         if rng.random() >= READ_SHARE:
             items = [self._items_count + 1 + at for at in range(len(keys))]
             self._items_count += len(keys)
-        request = DaemonRequest(daemon, keys, items, now, now)
+        self._send_first(DaemonRequest(daemon, keys, items, now, now), daemon)
+
+    def _begin_mail(self, daemon: Daemon) -> None:
+        plan, rng, now = self.plan, self._rng, self._world.now
+        key = stored_under(KIND, f"actor-{rng.randrange(plan.keys)}")
+        reads, works, fails, tells, looks = (rng.random() < share for share in MAIL_SHARES)
+        self._items_count += 1
+        item = 0 if reads and not fails else self._items_count
+        request = MailRequest(daemon, [key], [item] if item and not fails else [], now, now)
+        works_us = rng.randint(0, plan.busy_us) if works and not self._is_calm else 0
+        request.message = [item, works_us, int(fails)]
+        request.tells = bool(request.items) and tells and not self._is_calm
+        request.looks = not item and looks
+        self._send_first(request, daemon)
+
+    def _send_first(self, request: DaemonRequest, daemon: Daemon) -> None:
         # A client is configured with one address, where its daemon may be no longer.
         is_there = daemon.machine == daemon.number
-        request.outside = rng.random() < OUTSIDE_SHARE and is_there
+        request.outside = self._rng.random() < OUTSIDE_SHARE and is_there
         self._send(request, daemon)
 
     def _send(self, request: DaemonRequest, daemon: Daemon) -> None:
@@ -161,18 +246,11 @@ class DaemonClients:
     ) -> None:
         """Send *request* to *daemon*, in a task of its own."""
         assert keyspace is not None
-        keys, timeout_s = request.keys, self.plan.timeout_us / s
         found: list[Any]
         try:
-            if request.items:
-                found = await self._append(keyspace, request, timeout_s)
-            elif len(keys) == 1:
-                found = [await keyspace.get(keys[0], timeout_s=timeout_s)]
-            else:
-                values = await keyspace.get_many(keys, timeout_s=timeout_s)
-                found = [values.get(key) for key in keys]
+            found = await request.carry_out(keyspace, {"timeout_s": self.plan.timeout_us / s})
         except RingpopError as error:
-            found = [error for _ in keys]
+            found = [error for _ in request.keys]
             self.failed_count += 1
         except trio.Cancelled:  # the daemon ends
             self._is_cut_off(request)
@@ -180,22 +258,6 @@ class DaemonClients:
         # Otherwise the client has asked another one.
         if request in self.open and request.process is daemon:
             self._record(request, found)
-
-    @staticmethod
-    async def _append(
-        keyspace: Keyspace | AsyncKeyspaceClient, request: DaemonRequest, timeout_s: float
-    ) -> list[Any]:
-        """Append the items of *request*; return the new values, or errors."""
-        name = f"item-{request.items[0]}"
-        pairs = list(zip(request.keys, request.items, strict=True))
-        if len(pairs) == 1:
-            ((key, item),) = pairs
-            return [
-                await keyspace.update(key, "append", item, operation_id=name, timeout_s=timeout_s)
-            ]
-        changes = [Change(key, "append", item) for key, item in pairs]
-        found = await keyspace.update_many(changes, operation_id=name, timeout_s=timeout_s)
-        return [one if isinstance(one, RingpopError) else one.values[0] for one in found]
 
     # Outcomes.
 
@@ -207,7 +269,7 @@ class DaemonClients:
             call(request, found)
         for key, one in zip(request.keys, found, strict=True):
             if not request.items and not isinstance(one, RingpopError):
-                self._add(request, key, "get", None, ABSENT if one is None else tuple(one))
+                self._add(request, key, "get", None, tuple(one) if one else ABSENT)
         for key, item, one in zip(request.keys, request.items, found, strict=False):
             if not isinstance(one, RingpopError):
                 # Another last item means that an earlier attempt has written this one.

@@ -152,6 +152,8 @@ class MergesKeep(KeyspaceOracle):
         if len(values) > 1:
             self.broke("K3", f"{key} is at {len(values)} members")
         items = values[0] if values else []
+        if isinstance(items, dict):  # the record of an actor
+            items = items["state"]
         if len(set(items)) < len(items) or not set(items) <= tried:
             self.broke("K3", f"{key} holds {items}, of which somebody wrote only {sorted(tried)}")
         missing = kept - set(items)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 from ringpop_py.base.errors import PartitionUnavailable, RingpopError
-from ringpop_py.state.actors.host import ActorHost
 from ringpop_py.state.catalog.journalstore import JournalStore
 from ringpop_py.state.catalog.layout import KeyspaceKeys
 from ringpop_py.state.durable.driver import DurableDriver
@@ -31,7 +30,6 @@ from ringpop_py.state.table.entries import MemoryEntries
 from ringpop_py.state.tasks import Worker
 from ringpop_sim.checks import Check
 from ringpop_sim.plans.plan import FailStore, Rebalance
-from ringpop_sim.units import s
 from ringpop_sim.whole.cluster import KEYSPACE, Daemon
 from ringpop_sim.world.process import Life
 from ringpop_sim.world.world import CLUSTER
@@ -49,8 +47,6 @@ if TYPE_CHECKING:
 
 GENERATION: Final = 1
 PART_BYTES: Final = 200
-FORGOTTEN_US: Final = 2 * s
-"""A request this long after the partition could have gone may find it busy once more."""
 
 
 class DaemonShare:
@@ -92,6 +88,8 @@ class DaemonShare:
     def under_way(self) -> dict[str, int]:
         """How much of each kind has begun and not ended; see `runs.rest`."""
         found = dict(self.steward.under_way)
+        if self.process.keyspace is not None:
+            found["messages of actors"] = self.process.keyspace.stage.under_way
         if self.is_durable:
             pending = self.ownership.arrivals.pending.values()
             found |= {
@@ -130,7 +128,6 @@ class DaemonShares(Check):
         self.watchers: list[ShareWatcher] = []
         self.duties: Counter[tuple[str, str, int | None]] = Counter()
         self.on_end: list[Callable[[Process], None]] = []
-        self._busy_until: dict[tuple[int, int], int] = {}
         self._shares: dict[Daemon, DaemonShare] = {}
 
     def __iter__(self) -> Iterator[DaemonShare]:
@@ -227,7 +224,7 @@ class DaemonShares(Check):
 
     @contextmanager
     def _hindering(self) -> Iterator[None]:
-        """Have disks be full and actors at work, in the block, as the plan says."""
+        """Have disks be full, in the block, as the plan says."""
         write, parts = MemoryEntries.write, MergeableState.parts
 
         def write_to_disk(entries: MemoryEntries, changed: Any, deleted: Any) -> None:
@@ -236,12 +233,8 @@ class DaemonShares(Check):
                 raise PartitionUnavailable("no space left on the disk")
             write(entries, changed, deleted)
 
-        def may_leave(_: ActorHost, number: int) -> bool:
-            return self._may_leave(self.cluster.current, number)
-
         with (
             patch.object(MemoryEntries, "write", write_to_disk),
-            patch.object(ActorHost, "may_leave", may_leave),
             # So few bytes that most copies are sent in several parts.
             patch.object(MergeableState, "parts", partialmethod(parts, part_bytes=PART_BYTES)),
         ):
@@ -253,17 +246,6 @@ class DaemonShares(Check):
         return process is not None and "disk" in self.cluster.store.troubles(
             self.cluster.current.number
         )
-
-    def _may_leave(self, daemon: Daemon, number: int) -> bool:
-        """Return whether the actors of a partition are not at work, so that it may go."""
-        if not self.plan.busy_us:
-            return True
-        now, place = self.world.now, (daemon.serial, number)
-        until = self._busy_until.get(place, 0)
-        if now > until + FORGOTTEN_US:  # it is a new move
-            until = now + daemon.body.rng.randrange(self.plan.busy_us)
-            self._busy_until[place] = until
-        return now >= until
 
     def _share_of(self, daemon: Daemon, driver: Any) -> DaemonShare:
         share = self._shares.get(daemon)
