@@ -162,6 +162,8 @@ class KeyspacePlan:
         unserved_us: how long a partition may be unserved; 0: as long as it takes.
         actors: the share of requests that are messages to actors.
         busy_us: how long an actor works on a message at most.
+        files: how many files grow that a stream reads into it; 0: there is no stream.
+        rotated_us: the time between two rotations of such a file, in the mean; 0: there are none.
     """
 
     partitions: int = 8
@@ -184,6 +186,8 @@ class KeyspacePlan:
     actors: float = 0.0
     busy_us: int = 0
     unserved_us: int = 0
+    files: int = 0
+    rotated_us: int = 0
 
     def __post_init__(self) -> None:
         modes = ", ".join(get_args(Mode))
@@ -197,6 +201,8 @@ class KeyspacePlan:
         _require_share("actors", self.actors)
         ok = 0 < self.per_second <= 100_000  # noqa: PLR2004
         _require(ok=ok, message="per_second must be above 0, and 100,000 at most")
+        ok = self.files == 0 or (self.files > 0 and self.mode == "durable")
+        _require(ok=ok, message="files must be 0 or more, and a stream has a durable keyspace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

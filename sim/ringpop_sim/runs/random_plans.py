@@ -108,6 +108,10 @@ def _keyspace_plan(seed: int, nodes: int, faults: int, name: str) -> p.Plan:
     more = _Draw(random.Random(f"states {seed} {nodes} {faults}"), nodes)
     if more.chance(0.2):
         keyspace = replace(keyspace, actors=0.5, busy_us=more.rng.choice((50 * ms, 500 * ms)))
+    logs = _Draw(random.Random(f"files {seed} {nodes} {faults}"), nodes)
+    if keyspace.mode == "durable" and logs.chance(0.3):
+        rotated_us = logs.rng.choice((0, 2 * s, 5 * s))
+        keyspace = replace(keyspace, files=logs.rng.choice((1, 3)), rotated_us=rotated_us)
     if not calm and more.chance(0.2):
         disk = p.FailStore(at_us=more.at(), for_us=more.lasting(), nodes=more.some(2), how="disk")
         operations.append(disk)

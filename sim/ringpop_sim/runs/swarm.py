@@ -58,10 +58,11 @@ class Shape:
         keyspace = plan.keyspace
         if self.partitions is not None:
             keyspace = replace(keyspace, partitions=self.partitions)
-        if self.mode is not None:
-            keyspace = replace(keyspace, mode=self.mode)
         if self.mode == "memory":  # nothing is recorded without a store
+            keyspace = replace(keyspace, mode="memory", files=0)
             keyspace = replace(keyspace, strategy="balanced", automatic=True)
+        elif self.mode is not None:
+            keyspace = replace(keyspace, mode=self.mode)
         return replace(plan, keyspace=keyspace)
 
 

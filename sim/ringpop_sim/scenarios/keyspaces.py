@@ -185,6 +185,21 @@ def partitions_by_hand(count: int) -> Plan:
     return _served(count, keyspace, *stops, *spread, for_good, left=1)
 
 
+@for_nodes(3, usual=4)
+def logs_rotated(count: int) -> Plan:
+    """Log files grow and are rotated; a stream counts each line once, whoever is killed or cut."""
+    first, others = everybody(count)[:1], everybody(count)[1:]
+    return _served(
+        count,
+        _busy(partitions=6, per_second=5.0, files=2, rotated_us=4 * s),
+        Crash(at_us=6 * s, for_us=4 * s, nodes=(1,)),
+        Pause(at_us=12 * s, for_us=4 * s, nodes=(2,)),
+        Cut(at_us=20 * s, for_us=6 * s, left=first, right=others),
+        FailStore(at_us=30 * s, for_us=3 * s, how="unknown"),
+        Crash(at_us=36 * s, for_us=3 * s, nodes=others),
+    )
+
+
 def _drained(count: int, mode: str) -> Plan:
     last = Drain(at_us=(5 + 4 * count) * s, nodes=(1,))  # for good
     # Writes gather, so that a release often waits behind some.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -13,10 +13,13 @@ from ringpop_py.base.config.settings import Config, StateConfig
 from ringpop_py.base.errors import ConfigError, NameLost, RingpopError
 from ringpop_py.base.logs import NAME as LOGGER
 from ringpop_py.edge.daemon import open_ringpop
+from ringpop_py.flow.streams.files import Files
+from ringpop_py.flow.streams.stream import start_stream
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans import plan as p
 from ringpop_sim.units import s
 from ringpop_sim.whole.actors import ACTORS_MAX, KIND, ListKeeper
+from ringpop_sim.whole.stage.folder import SharedFolder
 from ringpop_sim.whole.stage.scheduling import Processes, TrioProcess
 from ringpop_sim.whole.stage.store import SharedObjects, SimulatedStore
 from ringpop_sim.whole.stage.streams import Links, SimulatedNetwork
@@ -89,6 +92,12 @@ class Daemon(Process):
         self.body.drift(ppm)
 
 
+def number_in(line: Any) -> int:
+    """Return the number of a *line* of a log."""
+    number: int = line["number"]
+    return number
+
+
 class Complaints(logging.Handler):
     """What daemons log: an error with a traceback is a bug."""
 
@@ -123,6 +132,8 @@ class WholeCluster(World):
     Attributes:
         stage: what runs the processes.
         store: the store of all daemons.
+        folder: the files that a stream of all daemons reads.
+        is_wide: whether the pattern of these matches those that were rotated, too.
         on_bug: called with a text and an exception that only a bug raises.
     """
 
@@ -143,11 +154,13 @@ class WholeCluster(World):
         self.stage.failed = self._failed
         self.threads = Threads(self.stage)
         self.links = Links(self.stage, self.network)
+        self.folder = SharedFolder(self.stage, self.threads)
         self.store = SharedObjects(self.stage, self.threads, plan.keyspace or p.KeyspacePlan())
         self.farewell = self._end_in_order
         self._daemons: dict[TrioProcess, Daemon] = {}
         # Stores differ in whether a `get` of nothing is quick enough for an event loop.
         self._is_quick = seed % 2 == 0
+        self.is_wide = seed % 3 != 0
         if checks is not None:
             self.checks = Watchers(checks(self))
 
@@ -261,7 +274,10 @@ class WholeCluster(World):
                 if plan.actors:
                     daemon.actors = keyspace.actor(ListKeeper, name=KIND, actors_max=ACTORS_MAX)
                 daemon.keyspace = keyspace
-                return
+                break
+        if plan.files:
+            source = Files("logs/*.log*" if self.is_wide else "logs/*.log", key="key")
+            start_stream(keyspace, source, "append", name="logs", argument=number_in)
 
     def _observed(self, daemon: Daemon, effect: Effect) -> None:
         self.trace.fact(self.now, daemon, effect)

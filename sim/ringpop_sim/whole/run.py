@@ -16,6 +16,7 @@ from ringpop_sim.units import s
 from ringpop_sim.whole.cluster import WholeCluster, heard
 from ringpop_sim.whole.keyspaces.clients import DaemonClients
 from ringpop_sim.whole.keyspaces.driver_oracles import DRIVER_ORACLES, CalmIsQuick
+from ringpop_sim.whole.keyspaces.logs import LogsCountOnce
 from ringpop_sim.whole.keyspaces.oracles import ORACLES
 from ringpop_sim.whole.keyspaces.outside import connecting
 from ringpop_sim.whole.keyspaces.shares import DaemonShares
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ringpop_sim.world.watcher import Watcher
     from ringpop_sim.world.world import World
 
-KEYSPACE_ORACLES: Final = (*ORACLES, *DRIVER_ORACLES)
+KEYSPACE_ORACLES: Final = (*ORACLES, LogsCountOnce, *DRIVER_ORACLES)
 BURSTS_US: Final = 2 * s
 BURSTS_END_US: Final = 1 * s
 
@@ -68,6 +69,7 @@ class WholeRun(Run):
         if self.shares is not None:
             self._around.enter_context(self.shares.observing())
             self._around.enter_context(connecting(self.world, self.clients.machine_of))
+            self._around.enter_context(self.world.folder.shown())
 
     def _more_checks(self, world: World) -> list[Check]:
         if world.plan.keyspace is None:
@@ -96,7 +98,8 @@ class WholeRun(Run):
             return True
         clients_done = world.now > world.plan.quiet_at_us + shares.plan.after_us
         still = world.now - shares.moved_at > world.plan.calm_us
-        return shares.settled and still and clients_done and not self.clients.open
+        counted = all(o.done for o in self._oracles if isinstance(o, LogsCountOnce))
+        return shares.settled and still and clients_done and counted and not self.clients.open
 
     @property
     def broken(self) -> list[Broken]:

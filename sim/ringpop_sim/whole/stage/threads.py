@@ -16,6 +16,8 @@ from ringpop_sim.whole.stage.scheduling import STEP_US_MAX, TaskSlot
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from outcome import Outcome
+
     from ringpop_sim.whole.stage.scheduling import Processes, TrioProcess
 
 T = TypeVar("T")
@@ -59,16 +61,27 @@ class Threads:
         return _Queue(self)
 
     async def run_sync(
-        self, function: Callable[..., T], *args: object, abandon_on_cancel: bool = False
+        self,
+        function: Callable[..., T],
+        *args: object,
+        abandon_on_cancel: bool = False,
+        limiter: trio.CapacityLimiter | None = None,
     ) -> T:
         """See `trio.to_thread.run_sync`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         process = self.current_process
         slot = TaskSlot(process)
+        if limiter is not None:
+            await limiter.acquire_on_behalf_of(slot)
+
+        def end(found: Outcome[T]) -> None:
+            if limiter is not None and process.alive:
+                with process.entered():
+                    limiter.release_on_behalf_of(slot)
+            slot.wake(found)
 
         def work() -> None:
-            found = capture(function, *args)
-            self._world.after(0, slot.wake, found)
+            self._world.after(0, end, capture(function, *args))
 
         process.threads.start(work)
         with trio.CancelScope(shield=not abandon_on_cancel):
