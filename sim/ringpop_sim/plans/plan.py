@@ -24,6 +24,7 @@ Nodes = tuple[int, ...]
 DelayKind = Literal["uniform", "exponential", "long-tail"]
 Memory = Literal["lost", "kept"]
 Lies = Literal["claim", "raise", "invent", "accuse", "replay"]
+ShufflerTrouble = Literal["killed", "paused", "full"]
 StoreTrouble = Literal["unknown", "full", "read-only", "slow", "cut", "disk"]
 
 NODES_MAX: Final = 20_000
@@ -203,6 +204,26 @@ class KeyspacePlan:
         _require(ok=ok, message="per_second must be above 0, and 100,000 at most")
         ok = self.files == 0 or (self.files > 0 and self.mode == "durable")
         _require(ok=ok, message="files must be 0 or more, and a stream has a durable keyspace")
+
+
+@dataclass(frozen=True, slots=True)
+class ShufflePlan:
+    """Shuffles at all nodes: one stays, another is put, read and deleted again and again.
+
+    Attributes:
+        tasks, puts, rows: each of so many clients puts so many tables of so many rows.
+        every_us: the time between two puts of a client.
+    """
+
+    intervals: int = 4
+    tasks: int = 3
+    puts: int = 8
+    rows: int = 20
+    every_us: int = 500 * ms
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _require(ok=getattr(self, field.name) > 0, message=f"{field.name} must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,6 +406,19 @@ class FailStore(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailShuffler(Operation):
+    """Have trouble with the processes for shuffles beside *nodes*, which go on.
+
+    Attributes:
+        how: ``killed``, and started again by the node; ``paused``; ``full``: their disk is.
+    """
+
+    kind: ClassVar[str] = "shuffler"
+    nodes: Nodes
+    how: ShufflerTrouble = "killed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance(Operation):
     """Have *nodes* spread the partitions of a keyspace whose partitions move by hand."""
 
@@ -475,6 +509,7 @@ OPERATIONS: Final[dict[str, type[Operation]]] = {
         Leave,
         Drain,
         FailStore,
+        FailShuffler,
         Rebalance,
         Clock,
         Discovery,
@@ -496,7 +531,7 @@ class Plan:
             and stayed so for that long: more time would show nothing new.
         codec_share: the share of messages that pass through the real codec.
         whole: whether whole daemons run it (`ringpop_sim.whole`), and not only their nodes; with a
-            keyspace they always do.
+            keyspace or with shuffles they always do.
         expect: what must be true at the end beside the invariants, see `plans.expect`.
     """
 
@@ -515,6 +550,7 @@ class Plan:
     whole: bool = False
     traffic: Traffic | None = None
     keyspace: KeyspacePlan | None = None
+    shuffle: ShufflePlan | None = None
     expect: tuple[str, ...] = ()
     operations: tuple[Operation, ...] = ()
 
@@ -559,7 +595,7 @@ class Plan:
     @property
     def is_whole(self) -> bool:
         """Whether whole daemons run it."""
-        return self.whole or self.keyspace is not None
+        return self.whole or self.keyspace is not None or self.shuffle is not None
 
     @property
     def quiet_at_us(self) -> int:

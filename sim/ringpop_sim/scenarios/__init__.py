@@ -13,6 +13,7 @@ from ringpop_sim.scenarios import (
     links,
     names,
     returns,
+    shuffles,
     slowness,
     starts,
 )
@@ -21,7 +22,7 @@ from ringpop_sim.scenarios.sizes import Scenario
 if TYPE_CHECKING:
     from ringpop_sim.plans.plan import Plan
 
-_ALL: Final = (basics, cuts, ends, names, returns, starts, slowness, links, keyspaces)
+_ALL: Final = (basics, cuts, ends, names, returns, starts, slowness, links, keyspaces, shuffles)
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     found.name: found

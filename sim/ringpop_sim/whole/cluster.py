@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ringpop_py.base.config.settings import Config, StateConfig
+from ringpop_py.base.config.settings import Config, ShuffleConfig, StateConfig
 from ringpop_py.base.errors import ConfigError, NameLost, RingpopError
 from ringpop_py.base.logs import NAME as LOGGER
 from ringpop_py.edge.daemon import open_ringpop
@@ -30,6 +30,7 @@ from ringpop_sim.world.world import CLUSTER, World
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from pathlib import Path
 
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.member.swim.node import Node
@@ -134,6 +135,7 @@ class WholeCluster(World):
         store: the store of all daemons.
         folder: the files that a stream of all daemons reads.
         is_wide: whether the pattern of these matches those that were rotated, too.
+        shuffle_folder: where processes for shuffles have their files, if there are some.
         on_bug: called with a text and an exception that only a bug raises.
     """
 
@@ -156,6 +158,7 @@ class WholeCluster(World):
         self.links = Links(self.stage, self.network)
         self.folder = SharedFolder(self.stage, self.threads)
         self.store = SharedObjects(self.stage, self.threads, plan.keyspace or p.KeyspacePlan())
+        self.shuffle_folder: Path | None = None
         self.farewell = self._end_in_order
         self._daemons: dict[TrioProcess, Daemon] = {}
         # Stores differ in whether a `get` of nothing is quick enough for an event loop.
@@ -223,10 +226,11 @@ class WholeCluster(World):
             gossip=self.config,
             drain_timeout_s=DRAIN_S,
             state=self._state_config(plan),
+            shuffle=self._shuffle_config(daemon),
         )
         network = SimulatedNetwork(self.links, daemon.body, daemon.machine)
         store = None
-        if plan is not None:
+        if plan is not None or self.shuffle_folder is not None:
             store = SimulatedStore(self.store, daemon.body, daemon.number, quick=self._is_quick)
         opened = open_ringpop(config, network=network, store=store, wait_ready=False)
         async with opened as ringpop:
@@ -239,6 +243,10 @@ class WholeCluster(World):
                 await daemon.stop.wait()
                 daemon.nursery = None
                 nursery.cancel_scope.cancel()
+
+    def _shuffle_config(self, daemon: Daemon) -> ShuffleConfig:
+        folder = self.shuffle_folder
+        return ShuffleConfig(folder=None if folder is None else str(folder / daemon.name))
 
     @staticmethod
     def _state_config(plan: KeyspacePlan | None) -> StateConfig:

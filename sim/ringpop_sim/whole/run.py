@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ringpop_sim.checks import Check
     from ringpop_sim.runs.run import Result
+    from ringpop_sim.whole.shuffles.kept import ShufflesKept
     from ringpop_sim.world.watcher import Watcher
     from ringpop_sim.world.world import World
 
@@ -40,6 +41,7 @@ class WholeRun(Run):
 
     Attributes:
         shares, clients: the keyspace of the plan at all daemons, and its clients, if it has one.
+        shuffles: those of the plan, if it has some.
     """
 
     ORACLES = (Converges,)  # these look at nodes, and need not hear of every message
@@ -61,6 +63,7 @@ class WholeRun(Run):
         _load_all()
         self._bugs: list[Broken] = []
         self.shares: DaemonShares | None = None
+        self.shuffles: ShufflesKept | None = None
         super().__init__(plan, seed, checks, keep_trace=keep_trace, watch=watch)
         self.world.on_bug = self._found_bug
         self._around = ExitStack()
@@ -70,17 +73,28 @@ class WholeRun(Run):
             self._around.enter_context(self.shares.observing())
             self._around.enter_context(connecting(self.world, self.clients.machine_of))
             self._around.enter_context(self.world.folder.shown())
+        if self.shuffles is not None:
+            self._around.enter_context(self.shuffles.observing())
 
     def _more_checks(self, world: World) -> list[Check]:
+        found: list[Check] = []
+        if world.plan.shuffle is not None:
+            from ringpop_sim.whole.shuffles.kept import ShufflesKept  # noqa: PLC0415 - loads pyarrow
+
+            self.shuffles = ShufflesKept(world)
+            found = [self.shuffles]
+            self._oracles += found
         if world.plan.keyspace is None:
-            return []
+            return found
         self.shares = shares = DaemonShares(world)
         self.clients = clients = DaemonClients(shares)
         oracles = [kind(world, shares, clients) for kind in KEYSPACE_ORACLES]
         self._oracles += oracles
-        return [shares, *oracles]
+        return [*found, shares, *oracles]
 
     def _found_bug(self, text: str, error: BaseException) -> None:
+        if self.shuffles is not None and self.shuffles.expects(error):
+            return
         self._bugs.append(Broken(CRASH, self.world.now, f"{text} (in {places_of(error)})"))
 
     def _go_to_the_end(self) -> None:
@@ -94,6 +108,8 @@ class WholeRun(Run):
 
     def _is_still(self) -> bool:
         shares, world = self.shares, self.world
+        if self.shuffles is not None and self.shuffles.unread():
+            return False
         if shares is None:
             return True
         clients_done = world.now > world.plan.quiet_at_us + shares.plan.after_us
@@ -133,6 +149,8 @@ class WholeRun(Run):
         """Free what the run holds; real time and chance go on."""
         if self.shares is not None:
             self.shares.forget()
+        if self.shuffles is not None:
+            self.shuffles.close()
         self.world.close()
         self._around.close()
 

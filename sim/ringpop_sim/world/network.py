@@ -46,8 +46,8 @@ class VirtualNetwork:
         self._refused: Counter[tuple[int, int]] = Counter()
         self._silent: set[int] = set()
         self._machine_count = machines
-        # Addresses stay known when their process has ended.
-        self._machine_of: dict[Address, int] = {}
+        # By host. Addresses stay known when their process has ended.
+        self._machine_of: dict[str, int] = {}
 
     # Machines.
 
@@ -59,7 +59,7 @@ class VirtualNetwork:
     def connect(self, machine: int) -> Address:
         """Make *machine* reachable, and return its address."""
         address = address_of(machine)
-        self._machine_of[address] = machine
+        self._machine_of[address.host] = machine
         self._silent.discard(machine)
         return address
 
@@ -69,7 +69,7 @@ class VirtualNetwork:
 
     def machine_of(self, address: Address) -> int:
         """Return the machine that has *address*; if none has, a machine that does not exist."""
-        return self._machine_of.get(address, STRANGERS)
+        return self._machine_of.get(address.host, STRANGERS)
 
     def is_silent(self, machine: int) -> bool:
         """Return whether *machine* does not even refuse connections."""

@@ -68,7 +68,7 @@ def _begin(world: World, operation: p.Operation, node: int | None) -> None:
     if operation.for_us:
         world.push(world.now + operation.for_us, end)
     # These are over when they are done. Any other fault without a duration never ends.
-    elif isinstance(operation, p.Start | p.Rumour | p.Rebalance):
+    elif isinstance(operation, p.Start | p.Rumour | p.Rebalance | p.FailShuffler):
         end(None)
 
 
@@ -236,8 +236,8 @@ def _drain(world: World, operation: p.Drain, _node: int | None) -> Undo:
     )
 
 
-def _for_shares(_world: World, _operation: p.FailStore | p.Rebalance, _node: int | None) -> Undo:
-    return None  # `ringpop_sim.whole.keyspaces.shares.DaemonShares` sees it begin and end
+def _for_shares(_world: World, _operation: p.Operation, _node: int | None) -> Undo:
+    return None  # `DaemonShares` or `ShufflesKept` in `ringpop_sim.whole` sees it begin and end
 
 
 def _clock(world: World, operation: p.Clock, _node: int | None) -> Undo:
@@ -305,6 +305,7 @@ _DO: Final[dict[type[p.Operation], Callable[..., Undo]]] = {
     p.Leave: _leave,
     p.Drain: _drain,
     p.FailStore: _for_shares,
+    p.FailShuffler: _for_shares,
     p.Rebalance: _for_shares,
     p.Clock: _clock,
     p.Discovery: _discover,

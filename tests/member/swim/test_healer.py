@@ -162,7 +162,7 @@ def find(world: World, index: int, hosts: Sequence[int]) -> None:
 
 def alias(world: World, machine: int, index: int) -> None:
     """Let the address of *machine* lead to the process at *index* as well."""
-    world.sim.network._machine_of[address_of(machine)] = index
+    world.sim.network._machine_of[address_of(machine).host] = index
 
 
 def no_more_discovery(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

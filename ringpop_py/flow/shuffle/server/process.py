@@ -54,6 +54,32 @@ SORTS: Final = 1
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until standard input ends."""
+    options = options_in(argv)
+    os.nice(NICE)
+    try:
+        incarnation, lock = claim(options.folder)
+    except OSError as error:
+        sys.stderr.write(f"the folder of shuffles cannot be used: {error}\n")
+        return 1
+    try:
+        with ExitStack() as stack:
+            store = open_store(options.store, create=False) if options.store else None
+            if store is not None:
+                stack.callback(store.close)
+            frames = FrameStore(store, options.cluster)
+            trio.run(run, options, incarnation, frames, Parent())
+    except RingpopError as error:
+        sys.stderr.write(f"the store of the node cannot be used: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        pass
+    finally:
+        os.close(lock)
+    return 0
+
+
+def options_in(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return what the command line *argv* says; by default that of this program."""
     parser = argparse.ArgumentParser(prog="ringpop-shuffler")
     parser.add_argument("--node", required=True, type=Address.parse)
     parser.add_argument("--name", required=True)
@@ -66,27 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--certificate", help="a file in place of a key, which the node renews")
     parser.add_argument("--accept-plain", action="store_true")
     parser.add_argument("--dial-plain", action="store_true")
-    options = parser.parse_args(argv)
-    os.nice(NICE)
-    try:
-        incarnation, lock = claim(options.folder)
-    except OSError as error:
-        sys.stderr.write(f"the folder of shuffles cannot be used: {error}\n")
-        return 1
-    try:
-        with ExitStack() as stack:
-            store = open_store(options.store, create=False) if options.store else None
-            if store is not None:
-                stack.callback(store.close)
-            trio.run(run, options, incarnation, FrameStore(store, options.cluster))
-    except RingpopError as error:
-        sys.stderr.write(f"the store of the node cannot be used: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        pass
-    finally:
-        os.close(lock)
-    return 0
+    return parser.parse_args(argv)
 
 
 def claim(folder: Path) -> tuple[int, int]:
@@ -106,13 +112,31 @@ def claim(folder: Path) -> tuple[int, int]:
     return incarnation, lock
 
 
-async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore) -> None:
-    """Serve until standard input ends."""
+class Parent:
+    """The node that has started this process: it reads its output, and ends its input."""
+
+    def hear(self, line: str) -> None:
+        """Take *line*: first where this process listens, and then reports."""
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    async def end(self, scope: trio.CancelScope) -> None:
+        """Cancel *scope* when this process is to end."""
+        async with trio.lowlevel.FdStream(os.dup(0)) as stream:
+            while await stream.receive_some(1024):
+                pass
+        scope.cancel()
+
+
+async def run(
+    options: argparse.Namespace, incarnation: int, frames: FrameStore, parent: Parent
+) -> None:
+    """Serve until *parent* ends."""
     client = Client(options.node, cluster_key=options.certificate or "")
     client.is_of_cluster = True
     data, memory = options.folder / DATA, options.memory
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_until_input_ends, nursery.cancel_scope)
+        nursery.start_soon(parent.end, nursery.cancel_scope)
         watch = Watch(client)
         await watch.look()
         register = Register(client)
@@ -134,10 +158,9 @@ async def run(options: argparse.Namespace, incarnation: int, frames: FrameStore)
         host = Host(here, data, nursery)
         listeners = await trio.open_tcp_listeners(0, host=options.listen)
         port = listeners[0].socket.getsockname()[1]
-        sys.stdout.write(f"{port}/{incarnation}\n")
-        sys.stdout.flush()
+        parent.hear(f"{port}/{incarnation}")
         server = Server(host, memory // HELD_SHARE, keys)
-        for what, duty in duties(host, server, disk, watch).items():
+        for what, duty in duties(host, server, disk, watch, parent).items():
             nursery.start_soon(keep_running, what, duty)
         await trio.serve_listeners(server.serve, listeners)
 
@@ -157,10 +180,10 @@ def _keys_of(options: argparse.Namespace) -> Keys | None:
 
 
 def duties(
-    host: Host, server: Server, disk: Disk, watch: Watch
+    host: Host, server: Server, disk: Disk, watch: Watch, parent: Parent
 ) -> dict[str, Callable[[], Awaitable[None]]]:
     """Return the work in the background, by its names in the log; none of it ends the process."""
-    report = _Report(host, server, disk)
+    report = _Report(host, server, disk, parent)
     return {
         "the report of shuffles": report.make,
         "the beat of shuffles": report.send,
@@ -174,10 +197,11 @@ def duties(
 class _Report:
     """Says regularly that this process is at work: otherwise, the node ends it."""
 
-    def __init__(self, host: Host, server: Server, disk: Disk) -> None:
+    def __init__(self, host: Host, server: Server, disk: Disk, parent: Parent) -> None:
         self._host = host
         self._server = server
         self._disk = disk
+        self._parent = parent
         self._line = "{}"
 
     async def make(self) -> None:
@@ -196,12 +220,4 @@ class _Report:
         """Tell the node what was found out last, until cancelled."""
         while True:
             await trio.sleep(BEAT_S)
-            sys.stdout.write(self._line + "\n")
-            sys.stdout.flush()
-
-
-async def _until_input_ends(scope: trio.CancelScope) -> None:
-    async with trio.lowlevel.FdStream(os.dup(0)) as stream:
-        while await stream.receive_some(1024):
-            pass
-    scope.cancel()
+            self._parent.hear(self._line)

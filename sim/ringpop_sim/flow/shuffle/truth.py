@@ -131,7 +131,7 @@ class Truth:
             return
         if ORDER.index(record.state) < ORDER.index(former.state):
             self.breaks(BACK, f"{record.state} follows {former.state}")
-        if former.state is State.PUT and record.state is State.ENDING:
+        if former.state is State.PUT and record.state in (State.ENDING, State.GET):
             self._ended(record, now)
         elif record.state in (State.ENDING, State.GET) and _of_the_end(record) != _of_the_end(
             former

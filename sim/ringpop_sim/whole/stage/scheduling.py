@@ -451,10 +451,15 @@ class TrioProcess:
 
 
 class GreenThreads:
-    """The threads of *process*: greenlets, of which one runs until it blocks."""
+    """The threads of *process*: greenlets, of which one runs until it blocks.
+
+    Attributes:
+        start_us_max: how late a thread begins at most.
+    """
 
     def __init__(self, process: TrioProcess) -> None:
         self._process = process
+        self.start_us_max = STEP_US_MAX
         self._all: dict[greenlet.greenlet, None] = {}
         self._deferred: list[tuple[greenlet.greenlet, Any]] = []
 
@@ -463,7 +468,7 @@ class GreenThreads:
         process = self._process
         thread = greenlet.greenlet(lambda _: function(), process.world.hub)
         self._all[thread] = None
-        self.resume(thread, None, process.rng.randint(0, STEP_US_MAX))
+        self.resume(thread, None, process.rng.randint(0, self.start_us_max))
 
     def resume(self, thread: greenlet.greenlet, value: object, delay_us: int) -> None:
         """Have *thread*, which has blocked, go on with *value* in *delay_us*."""

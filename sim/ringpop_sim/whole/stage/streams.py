@@ -12,7 +12,7 @@ import errno
 import os
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 import xxhash
@@ -22,6 +22,7 @@ from ringpop_py.net.security.proof import LASTING
 from ringpop_py.net.transport.network import RECEIVE_BYTES_MAX
 from ringpop_sim.units import ms, s
 from ringpop_sim.whole.stage.scheduling import ARRIVED, TaskSlot
+from ringpop_sim.whole.stage.threads import ThreadSlot
 from ringpop_sim.world.network import STRANGERS, address_of
 
 if TYPE_CHECKING:
@@ -95,10 +96,20 @@ class SimulatedNetwork:
     async def connect(self, to: Address, *, origin: Address | None) -> SimulatedStream:
         """See `Network`."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        attempt = _Attempt(self._links, self._process, self._machine, to, origin)
-        attempt.begin(None)
-        found: SimulatedStream = await attempt.slot.wait()
+        slot = TaskSlot(self._process)
+        self._begin(slot, to, origin)
+        found: SimulatedStream = await slot.wait()
         return found
+
+    def connect_in_thread(self, to: Address, timeout_s: float) -> SimulatedStream:
+        """Return a connection for a thread, which blocks. Raises OSError."""
+        slot = ThreadSlot(self._process)
+        self._begin(slot, to, None)
+        found: SimulatedStream = slot.wait(timeout_s)
+        return found
+
+    def _begin(self, slot: TaskSlot | ThreadSlot, to: Address, origin: Address | None) -> None:
+        _Attempt(self._links, self._process, self._machine, to, origin, slot).begin(None)
 
 
 class _Attempt:
@@ -111,8 +122,9 @@ class _Attempt:
         machine: int,
         to: Address,
         origin: Address | None,
+        slot: TaskSlot | ThreadSlot,
     ) -> None:
-        self.slot = TaskSlot(process)
+        self.slot = slot
         self._links = links
         self._process = process
         self._here = machine
@@ -142,7 +154,8 @@ class _Attempt:
         elif len(listener.backlog) >= BACKLOG_MAX:
             links.world.after(CONNECT_AGAIN_US, self.begin)
         else:
-            ours = SimulatedStream(links, self._process, here, self._to.host)
+            kind = type(self.slot)
+            ours = SimulatedStream(links, self._process, here, self._to.host, kind)
             theirs = SimulatedStream(links, listener.process, there, self._from)
             ours.join(theirs)
             listener.arrived(theirs)
@@ -279,12 +292,22 @@ class _Way:
 class SimulatedStream:
     """One end of a connection. See `Stream`.
 
+    Args:
+        slot: where those wait that have it: tasks or, with the methods of `Socket`, threads.
+
     Attributes:
         peer: the other end.
         is_gone: whether the process no longer has it.
     """
 
-    def __init__(self, links: Links, process: TrioProcess, machine: int, remote_host: str) -> None:
+    def __init__(
+        self,
+        links: Links,
+        process: TrioProcess,
+        machine: int,
+        remote_host: str,
+        slot: type[TaskSlot | ThreadSlot] = TaskSlot,
+    ) -> None:
         self.remote_host = remote_host
         self.identity: Identity | None = None
         self.proof: Proof = LASTING
@@ -293,7 +316,8 @@ class SimulatedStream:
         self.machine = machine
         self.is_gone = False
         self.way = _Way(links, machine)
-        self._reader, self._writer = TaskSlot(process), TaskSlot(process)
+        self.reader: Any = slot(process)
+        self.writer: Any = slot(process)
         # What has arrived, and how it goes on.
         self._arrived: deque[bytes] = deque()
         self._unread_count = 0
@@ -311,16 +335,19 @@ class SimulatedStream:
     async def receive(self) -> bytes:
         """See `Stream`."""
         await trio.lowlevel.checkpoint()
-        while True:
-            if self._is_closed:
-                raise trio.ClosedResourceError("the stream is closed")
-            if self._arrived:
-                return self._take()
-            if self._end is StreamEnd.BROKEN:
-                raise trio.BrokenResourceError(os.strerror(errno.ECONNRESET))
-            if self._end is StreamEnd.REACHED:
-                return b""
-            await self._reader.wait()
+        while (found := self.receive_nowait()) is None:
+            await self.reader.wait()
+        return found
+
+    def receive_nowait(self) -> bytes | None:
+        """Return what `receive` would; None if that would wait."""
+        if self._is_closed:
+            raise trio.ClosedResourceError("the stream is closed")
+        if self._arrived:
+            return self._take()
+        if self._end is StreamEnd.BROKEN:
+            raise trio.BrokenResourceError(os.strerror(errno.ECONNRESET))
+        return b"" if self._end is StreamEnd.REACHED else None
 
     def _take(self) -> bytes:
         """Return what has arrived: one piece, several, or a part of one."""
@@ -362,7 +389,7 @@ class SimulatedStream:
         """See `Stream`."""
         await trio.lowlevel.checkpoint()
         while not (sent := self.send_nowait(data)):
-            await self._writer.wait()
+            await self.writer.wait()
         return sent
 
     def end_sending(self) -> None:
@@ -399,7 +426,7 @@ class SimulatedStream:
         else:
             self._arrived.append(piece)
             self._unread_count += len(piece)
-        self._reader.wake()
+        self.reader.wake()
 
     def is_broken_off(self) -> None:
         """Break: nothing more is sent or will arrive."""
@@ -411,8 +438,8 @@ class SimulatedStream:
         """Note that the other process has received *count* bytes."""
         self.way.in_flight_count -= count
         if self.way.in_flight_count < WINDOW_BYTES:
-            self._writer.wake()
+            self.writer.wake()
 
     def _wake(self) -> None:
-        self._reader.wake()
-        self._writer.wake()
+        self.reader.wake()
+        self.writer.wake()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from queue import Empty
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import greenlet
 import trio
-from outcome import capture
+from outcome import Error, Value, acapture, capture
 
 from ringpop_sim.units import s
 from ringpop_sim.whole.stage.scheduling import STEP_US_MAX, TaskSlot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from outcome import Outcome
 
@@ -28,6 +29,7 @@ class Threads:
 
     def __init__(self, world: Processes) -> None:
         self._world = world
+        self._hosts: dict[greenlet.greenlet, TaskSlot] = {}
 
     @property
     def current_process(self) -> TrioProcess:
@@ -81,12 +83,96 @@ class Threads:
             slot.wake(found)
 
         def work() -> None:
-            self._world.after(0, end, capture(function, *args))
+            self._hosts[greenlet.getcurrent()] = slot
+            found = capture(function, *args)
+            del self._hosts[greenlet.getcurrent()]
+            self._world.after(0, end, found)
 
         process.threads.start(work)
-        with trio.CancelScope(shield=not abandon_on_cancel):
-            result: T = await slot.wait()
-        return result
+        while True:
+            with trio.CancelScope(shield=not abandon_on_cancel):
+                result: T | _Request = await slot.wait()
+            if not isinstance(result, _Request):
+                return result
+            result.slot.wake(await acapture(result.function, *result.args))
+
+    def run_in_task(self, function: Callable[..., Awaitable[Any]], *args: object) -> Any:
+        """See `trio.from_thread.run`."""
+        slot = ThreadSlot(self.current_process)
+        request = _Request(function, args, slot)
+        self._world.after(0, self._hosts[greenlet.getcurrent()].wake, Value(request))
+        return slot.wait()
+
+    def sleep(self, duration_s: float) -> None:
+        """See `time.sleep`."""
+        with suppress(TimeoutError):
+            ThreadSlot(self.current_process).wait(duration_s)
+
+
+class ThreadSlot:
+    """A place where one thread of *process* waits, as a task does at a `TaskSlot`."""
+
+    def __init__(self, process: TrioProcess) -> None:
+        self._process = process
+        self._thread: greenlet.greenlet | None = None
+        self._turn = 0
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether a thread waits here."""
+        return self._thread is not None
+
+    def wait(self, timeout_s: float | None = None) -> Any:
+        """Return or raise the outcome with which `wake` is called. Raises TimeoutError."""
+        world = self._process.world
+        assert greenlet.getcurrent() is not world.hub, "the event loop would block"
+        self._thread = greenlet.getcurrent()
+        self._turn += 1
+        if timeout_s is not None:
+            world.after(int(timeout_s * s), self._expire, self._turn)
+        return world.hub.switch().unwrap()
+
+    def _expire(self, turn: int) -> None:
+        if turn == self._turn:
+            self.wake(Error(TimeoutError("timed out")))
+
+    def wake(self, outcome: Outcome[Any] | None = None) -> None:
+        """Have the thread that waits here, if there is one, go on with *outcome*."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._process.threads.resume(thread, outcome or Value(None), 0)
+
+
+class Local:
+    """See `threading.local`. A new thread has what one had that has ended: trio reuses threads."""
+
+    def __init__(self) -> None:
+        self.__dict__["of"] = dict[greenlet.greenlet, dict[str, Any]]()
+
+    def _mine(self) -> dict[str, Any]:
+        of, thread = self.__dict__["of"], greenlet.getcurrent()
+        if thread not in of:
+            ended = next((each for each in of if each.dead), None)
+            of[thread] = {} if ended is None else of.pop(ended)
+        found: dict[str, Any] = of[thread]
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._mine()[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._mine()[name] = value
+
+
+class _Request(NamedTuple):
+    """What a thread has the task do that waits for it."""
+
+    function: Callable[..., Awaitable[Any]]
+    args: tuple[object, ...]
+    slot: ThreadSlot
 
 
 class _Thread:

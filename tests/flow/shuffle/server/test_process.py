@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.flow.shuffle.server.world import World
 
 NOBODY: Any = type("Nobody", (), {"__getattr__": lambda _self, _name: lambda *_: None})()
-DUTIES = tuple(process.duties(NOBODY, NOBODY, Disk(0), NOBODY))
+DUTIES = tuple(process.duties(NOBODY, NOBODY, Disk(0), NOBODY, NOBODY))
 CALL_S = 1e5
 """Sockets are real, and time is virtual: it jumps while nothing but them is waited for."""
 
@@ -49,8 +49,15 @@ class NoNode:
         return refused
 
 
-async def forever(_scope: object) -> None:
-    await trio.sleep_forever()
+class Heard(process.Parent, list[str]):
+    """What a node hears that never ends."""
+
+    def hear(self, line: str) -> None:
+        self.append(line)
+
+    async def end(self, scope: trio.CancelScope) -> None:
+        del scope
+        await trio.sleep_forever()
 
 
 async def asked(port: int) -> c.Reply:
@@ -68,7 +75,6 @@ async def test_a_duty_that_fails_begins_again_and_the_process_goes_on(
     tmp_path: Path,
     virtual_time: None,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     del virtual_time
@@ -94,7 +100,6 @@ async def test_a_duty_that_fails_begins_again_and_the_process_goes_on(
     monkeypatch.setattr(process, "duties", with_a_bug)
     monkeypatch.setattr(process, "Client", NoNode)
     monkeypatch.setattr(process, "Register", lambda _client: Records())
-    monkeypatch.setattr(process, "_until_input_ends", forever)
     (tmp_path / process.DATA).mkdir()
     options = argparse.Namespace(
         node=Address("127.0.0.1", 1),
@@ -106,11 +111,12 @@ async def test_a_duty_that_fails_begins_again_and_the_process_goes_on(
         certificate=None,
         cluster="main",
     )
+    parent = Heard()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(process.run, options, 1, FrameStore(None, "main"))
+        nursery.start_soon(process.run, options, 1, FrameStore(None, "main"), parent)
         with trio.fail_after(600):
             await again.wait()
-        port = int(capsys.readouterr().out.partition("/")[0])
+        port = int(parent[0].partition("/")[0])
         reply = await asked(port)
         nursery.cancel_scope.cancel()
 
@@ -119,9 +125,7 @@ async def test_a_duty_that_fails_begins_again_and_the_process_goes_on(
     assert [each.getMessage() for each in caplog.records if what in each.getMessage()]
 
 
-async def test_a_report_that_cannot_be_made_stops_no_beat(
-    autojump_clock: object, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_report_that_cannot_be_made_stops_no_beat(autojump_clock: object) -> None:
     del autojump_clock
 
     class Broken:
@@ -132,13 +136,14 @@ async def test_a_report_that_cannot_be_made_stops_no_beat(
             raise ZeroDivisionError(message)
 
     broken = cast("Any", Broken())
-    report = process._Report(broken, broken, Disk(0))
+    parent = Heard()
+    report = process._Report(broken, broken, Disk(0), parent)
     with trio.move_on_after(100):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep_running, "the report", report.make)
             nursery.start_soon(report.send)
 
-    assert len(capsys.readouterr().out.splitlines()) >= 99
+    assert len(parent) >= 99
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), ExceptionGroup("", [KeyError()])])
@@ -231,7 +236,7 @@ def test_tasks_that_outlive_their_caller_are_supervised() -> None:
 
     assert begun == [
         ("host.py", "self._run"),  # which keeps a shuffle running
-        ("process.py", "_until_input_ends"),
+        ("process.py", "parent.end"),
         ("process.py", "keep_running"),
         ("shuffle.py", "keep_running"),
         ("wire.py", "keep_running"),

@@ -1,0 +1,35 @@
+"""Clusters with shuffles: rows are put, sorted and read, while processes end and start again."""
+
+from __future__ import annotations
+
+from ringpop_sim.plans.plan import Crash, FailShuffler, Operation, Plan, ShufflePlan
+from ringpop_sim.scenarios.keyspaces import QUICK
+from ringpop_sim.scenarios.sizes import everybody, for_nodes
+from ringpop_sim.units import s
+
+LIVE_US = 65 * s
+"""So long after the last fault, all rows can be read for certain."""
+
+
+@for_nodes(3, usual=3)
+def shuffles_killed(count: int) -> Plan:
+    """A process for shuffles is killed while rows are put, then a daemon: no row is lost."""
+    first, *_, last = everybody(count)
+    return _shuffled(
+        count,
+        FailShuffler(at_us=5 * s, nodes=(first,)),
+        Crash(at_us=20 * s, for_us=5 * s, nodes=(last,)),
+    )
+
+
+def _shuffled(count: int, *operations: Operation) -> Plan:
+    quiet_at_us = max(operation.over_at_us for operation in operations)
+    return Plan(
+        nodes=count,
+        until_us=quiet_at_us + LIVE_US,
+        calm_us=2 * s,
+        settings=QUICK,
+        codec_share=0.0,
+        shuffle=ShufflePlan(),
+        operations=operations,
+    )
