@@ -68,6 +68,8 @@ class _Open:
         self.at = 0
         self.size = 0
         self.read = 0
+        self._stamp = 0, 0
+        self._still_since = 0.0
         try:
             self.file = unpacked(self.raw, place.path)
             is_plain = self.file is self.raw
@@ -93,6 +95,17 @@ class _Open:
         has_it = skip(self.file, to - self.at)
         self.at = to
         return has_it
+
+    def is_still(self) -> bool:
+        """Return whether it has not changed for `ENDED_S`, as seen from here.
+
+        The clock of the file server, which sets times of change, may differ from that of this node.
+        """
+        stat, now = os.fstat(self.raw.fileno()), time.monotonic()
+        stamp = stat.st_size, stat.st_mtime_ns
+        if stamp != self._stamp:
+            self._stamp, self._still_since = stamp, now
+        return now - self._still_since >= ENDED_S
 
     def is_same(self) -> bool:
         """Return whether the content still begins as when the file was found."""
@@ -141,8 +154,8 @@ class Files:
     def losses(self) -> list[str]:
         """Return what was lost of late, or may have been."""
         since = time.monotonic() - LOST_S
-        with self._lock:
-            return [text for text, at in self._losses.items() if at > since]
+        # Without the lock, which a thread holds while it waits for the file system: the node asks.
+        return [text for text, at in self._losses.copy().items() if at > since]
 
     # Which files there are.
 
@@ -258,10 +271,10 @@ class Files:
         """Return whether a file that no path leads to is at its end, and close it if so."""
         opened = self._open[name]
         with opened.lock:
-            changed_at = os.fstat(opened.raw.fileno()).st_mtime
+            is_still = opened.is_still()
             if not opened.is_same():
                 self._lose(opened, "was cut or overwritten")
-            elif time.time() - changed_at < ENDED_S or opened.read < opened.size:
+            elif not is_still or opened.read < opened.size:
                 return False
             opened.raw.close()
         return True
@@ -293,8 +306,8 @@ class Files:
     def _is_ended(self, about: NamedSplit | None, opened: _Open) -> bool:
         if self._is_bounded or opened.file is not opened.raw:
             return True
-        changed_at = os.fstat(opened.raw.fileno()).st_mtime
-        return about is not None and about.is_ended and time.time() - changed_at >= ENDED_S
+        is_still = opened.is_still()  # also while it grows, which is seen here
+        return about is not None and about.is_ended and is_still
 
     def _opened(self, split: str) -> _Open:
         with self._lock:
