@@ -185,3 +185,33 @@ def test_a_steady_cluster_logs_nothing(tmp_path: Path) -> None:
 
 def _ring_size(node: LocalNode) -> int:
     return len(node.admin("/admin/ring")["owners"])
+
+
+def test_a_second_process_of_a_name_ends_and_the_first_one_does_not_notice(
+    tmp_path: Path,
+) -> None:
+    addresses = free_addresses(3)
+    cluster = LocalCluster(tmp_path, 2, addresses=addresses[:2])
+    seed, older = cluster.nodes
+    older.command.append("--name=store")
+    with cluster:
+        wait_until(lambda: seed.statuses().get("store") == "alive", 20, "the store is alive")
+        checksum = seed.admin("/admin/node")["checksum"]
+        command = [*seed.command, "--listen", str(addresses[2]), "--name=store"]
+        newer = LocalNode(addresses[2], tmp_path / "newer.log", command)
+
+        newer.start()
+
+        assert newer.process is not None
+        assert newer.process.wait(20) == 1
+        last = newer.log.read_text().splitlines()[-1]
+        has_it = (
+            f"ringpopd: the name store belongs to the process at {older.address}, which has run"
+        )
+        assert last.startswith(has_it)
+        assert f"this one, at {addresses[2]}, did not join. Give this one another --name" in last
+        assert "Traceback" not in newer.log.read_text()
+        assert older.process is not None
+        assert older.process.poll() is None
+        assert seed.admin("/admin/node")["checksum"] == checksum
+        assert f"{addresses[2]} has the name store, too" in older.log.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -261,3 +262,24 @@ def test_of_a_deleted_shuffle_no_file_is_left(cluster: ShuffleCluster) -> None:
         assert left() > 0
         client.delete()
     until(lambda: left() == 0, cluster.logs)
+
+
+def test_a_connection_that_stops_in_a_message_does_not_keep_others_out(
+    cluster: ShuffleCluster,
+) -> None:
+    head = c.packed_head(1, c.Put("anything", 1), 60 << 20)
+    sockets = [
+        socket.create_connection(tuple(address.rsplit(":", 1)))  # type: ignore[arg-type]
+        for address in addresses_of(cluster)
+        for _ in range(4)
+    ]
+    for one in sockets:
+        one.sendall(head + b"some")
+    with ShuffleClient(cluster.addresses, "kept out", timeout_s=60) as client:
+        client.create(SCHEMA, ["key"], intervals=2)
+        receipt = put(client, rows(1))
+        client.end([receipt])
+        assert client.reader().read_all().num_rows == ROWS
+        client.delete()
+    for one in sockets:
+        one.close()

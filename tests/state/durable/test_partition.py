@@ -9,6 +9,7 @@ import trio
 import trio.testing
 
 from ringpop_py.base.errors import (
+    KeyspaceError,
     PartitionUnavailable,
     StateDamaged,
     StoreUnavailable,
@@ -331,3 +332,28 @@ async def test_a_copy_has_what_was_acknowledged_and_puts_nothing() -> None:
         assert first == 1
         assert value_in(copy.state, "k") == 2
         assert bench.store.calls["put_if_absent"] == 1  # the second write
+
+
+async def test_requests_that_wait_for_a_partition_whose_state_has_failed_are_refused() -> None:
+    async with a_bench(DistantStore()) as bench:
+        disk = Disk(full=False)
+        partition = await bench.node("a", group_writes_max=1).online(0, EntriesOn(disk))
+        disk.full = True
+        ended: list[str] = []
+
+        async def use(what: str) -> None:
+            try:
+                if what == "write":
+                    await partition.write([add(len(ended))])
+                else:
+                    await total(partition)
+                ended.append(what)
+            except KeyspaceError as error:
+                ended.append(type(error).__name__)
+
+        async with trio.open_nursery() as nursery:
+            for what in ("write", "write", "read"):
+                nursery.start_soon(use, what)
+
+        # One of the writes was in the first group, and nothing is answered from the old state.
+        assert sorted(ended) == ["PartitionUnavailable", "PartitionUnavailable", "write"]
