@@ -48,7 +48,7 @@ def _hunt(bug: Bug, folder: Path) -> dict[str, str]:
     product = planted(PRODUCT, bug.path, bug.patches, folder)
     paths = os.pathsep.join([str(product), str(SIMULATOR)])
     done = subprocess.run(
-        [sys.executable, HUNT, *bug.hunts],
+        [sys.executable, HUNT, bug.found_by, *bug.hunts],
         env={**ENVIRONMENT, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,

@@ -165,4 +165,4 @@ def _load_all() -> None:
     WholeRun.has_loaded = True
     for mode in get_args(Mode):
         keyspace = KeyspacePlan(mode=mode, from_us=1 * s)
-        WholeRun(Plan(nodes=2, until_us=3 * s, keyspace=keyspace), 0).finish()
+        WholeRun(Plan(nodes=1, until_us=3 * s, keyspace=keyspace), 0).finish()

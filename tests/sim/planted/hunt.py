@@ -1,8 +1,9 @@
 """Runs what is to find a planted bug, one thing after the other, until something breaks.
 
-A program of its own, so that each bug is in a process with a core of its own. Each argument is
-a scenario, a size and a seed (``crash:8:1``, size 0: as it comes), a law (``theory:rotation``), or
-a random plan (``plans:4:7``: of four nodes, drawn from 7; ``partitions:4:7``: with partitions,
+A program of its own, so that each bug is in a process with a core of its own. The first argument
+names the invariants that are wanted: a plan ends as soon as one is broken. Each other argument is a
+scenario, a size and a seed (``crash:8:1``, size 0: as it comes), a law (``theory:rotation``), or a
+random plan (``plans:4:7``: of four nodes, drawn from 7; ``partitions:4:7``: with partitions,
 ``durable:4:7`` and ``memory:4:7``: of that mode), the tests in a file (``unit:tests/…/test_x.py``)
 of which a rare course of events needs one, or schedules of streams (``streams:300:1``: 300 of them,
 from seed 1 on) or dataflows.
@@ -17,18 +18,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-import pytest
-
 from ringpop_py.state.placement.definition import Mode
 from ringpop_sim.flow.exchange.schedule import DATAFLOWS
 from ringpop_sim.flow.streams.schedule import STREAMS
 from ringpop_sim.runs import theory
-from ringpop_sim.runs.outcome import outcome_of
+from ringpop_sim.runs.run import run_of
 from ringpop_sim.runs.swarm import Shape
 from ringpop_sim.scenarios import scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 LAWS: Final[dict[str, Callable[[], list[theory.TheoryRow]]]] = {
     "rotation": lambda: theory.rotation(1, sizes=(5,)),
@@ -36,9 +35,12 @@ LAWS: Final[dict[str, Callable[[], list[theory.TheoryRow]]]] = {
 }
 CHECKERS: Final = {"streams": STREAMS, "dataflows": DATAFLOWS}
 THEORY: Final = "theory"
+LOOK_US: Final = 1_000_000
 RANDOM: Final = ("partitions", "plans", *get_args(Mode))
 UNIT: Final = "unit"
 ROOT: Final = Path(__file__).parents[3]
+TESTS_FAILED: Final = 1
+"""The exit code of pytest, which takes long to import."""
 
 
 def fails(tests: Path) -> bool:
@@ -50,12 +52,15 @@ def fails(tests: Path) -> bool:
     program = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     paths = ["-o", "pythonpath=", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
     done = subprocess.run([*program, *paths, str(tests)], stdout=sys.stderr, check=False)
-    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), done
-    return done.returncode == pytest.ExitCode.TESTS_FAILED
+    assert done.returncode in (0, TESTS_FAILED), done
+    return done.returncode == TESTS_FAILED
 
 
-def broken_by(hunt: str) -> dict[str, str]:
-    """What breaks in *hunt*: an invariant, and the first detail of it."""
+def broken_by(hunt: str, wanted: Sequence[str] = ()) -> dict[str, str]:
+    """What breaks in *hunt*: an invariant, and the first detail of it.
+
+    A plan ends as soon as one of the *wanted* invariants is broken.
+    """
     name, *rest = hunt.split(":")
     if name == THEORY:
         wrong = [row for row in LAWS[rest[0]]() if not row.ok]
@@ -72,15 +77,22 @@ def broken_by(hunt: str) -> dict[str, str]:
     else:
         plan = scenario(name, size or None)
     found: dict[str, str] = {}
-    for broken in outcome_of(plan, seed).broken:
+    run = run_of(plan, seed)
+    for at in range(0, plan.quiet_at_us, LOOK_US) if wanted else ():
+        run.advance(at)
+        if any(broken.invariant in wanted for broken in run.broken):
+            break
+    else:
+        run.finish()
+    for broken in run.broken:
         found.setdefault(broken.invariant, f"at {broken.at_us / 1e6:.3f} s: {broken.detail}")
     return found
 
 
-def main(hunts: list[str]) -> None:
+def main(wanted: str, *hunts: str) -> None:
     """Prints what broke in the first of *hunts* in which anything did, by invariant."""
     for hunt in hunts:
-        found = broken_by(hunt)
+        found = broken_by(hunt, wanted.split())
         if found:
             print(json.dumps({name: f"{hunt} {detail}" for name, detail in found.items()}))
             return
@@ -88,4 +100,4 @@ def main(hunts: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])
