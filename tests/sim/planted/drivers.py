@@ -46,7 +46,7 @@ DRIVER_BUGS: Final = (
         "            await trio.lowlevel.checkpoint()\n"
         "        except BaseException:",
         "W3",
-        "store-failing:0:3",
+        "store-failing:0:2",
     ),
     _bug(
         "of several store calls that ended together only one wakes its task",
@@ -187,7 +187,7 @@ DRIVER_BUGS: Final = (
         "        return (end.sent if written else end.unsent)(reason)\n",
         "        return end.unsent(reason)\n",
         "K1",
-        "disks-full:0:3",
+        "disks-full:0:1",
     ),
     _bug(
         "a checkpoint that was not put counts as written",
@@ -203,8 +203,8 @@ DRIVER_BUGS: Final = (
         "        if partition.epoch != slot.epoch:  # it was lost while the file was made\n"
         "            return None\n",
         "",
-        "X",
-        "partitions:4:58",
+        "unit",
+        "unit:tests/state/durable/test_checkpointer.py",
     ),
     _bug(
         "an owner that does not answer counts as one that denies",
@@ -263,8 +263,8 @@ DRIVER_BUGS: Final = (
         RELEASES,
         "        part.release = None\n        if error is None:\n",
         "        if error is None:\n",
-        "K4",
-        "store-failing:0:5",
+        "unit",
+        "unit:tests/state/ownership/test_ownership.py",
     ),
     # Actors.
     _bug(
@@ -274,7 +274,7 @@ DRIVER_BUGS: Final = (
         " outdated\n",
         "                return AnswerMail([message], result)\n",
         "K1",
-        "actors-split:0:3",
+        "actors-split:0:4",
     ),
     _bug(
         "what an actor has changed before it fails stays in its memory",

@@ -153,8 +153,8 @@ KEYSPACE_BUGS: Final = (
         SWEEP,
         "            return newest.epoch > entry.epoch\n",
         "            return newest.epoch >= entry.epoch\n",
-        "K12",
-        "durable:4:173",
+        "unit",
+        "unit:tests/state/journal/test_sweep.py",
     ),
     _bug(
         "any checkpoint of an epoch covers all of it",
@@ -236,7 +236,7 @@ KEYSPACE_BUGS: Final = (
         "            self.ended.append(self._give_up_failed)\n",
         "            self.failed = []\n",
         "K1 K12",
-        "disks-full:0:2",
+        "disks-full:0:1",
     ),
     _bug(
         "a full disk of one partition fails the group of all",
@@ -260,7 +260,7 @@ KEYSPACE_BUGS: Final = (
         "        if part is None or part.presence in GIVEN_UP:\n",
         "        if part is None:\n",
         "K1",
-        "store-failing:0:1",
+        "store-failing:0:2",
     ),
     _bug(
         "the steward is not told of a fence",
@@ -275,8 +275,8 @@ KEYSPACE_BUGS: Final = (
         RELEASES,
         "            self._repeats.append((now + REPEAT_US_MAX, part))\n",
         "            pass\n",
-        "K4",
-        "disks-full:0:15",
+        "unit",
+        "unit:tests/state/ownership/test_ownership.py",
     ),
     _bug(
         "the steward is not told of a partition that is claimed again",
@@ -514,7 +514,7 @@ KEYSPACE_BUGS: Final = (
         "            self.open = [part for part in self.open if part not in self.results]\n\n"
         "    def failed(",
         "            self.open = ()\n\n    def failed(",
-        "K1",
+        "K1 X",
         "partitions-paused:0:1",
     ),
     _bug(

@@ -10,7 +10,7 @@ FILES: Final = "flow/streams/files.py"
 MARKS: Final = "flow/streams/marks.py"
 STREAM: Final = "flow/streams/stream.py"
 ROTATED: Final = ("logs-rotated:0:1",)
-RENAMED: Final = ("logs-rotated:0:7",)
+RENAMED: Final = ("logs-rotated:0:17",)
 
 
 def _bug(

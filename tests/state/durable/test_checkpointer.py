@@ -319,7 +319,9 @@ class SlowWorker(Worker):
         return done
 
 
-async def test_a_partition_that_is_lost_while_its_checkpoint_is_made_costs_that_one_alone() -> None:
+async def test_a_partition_that_is_lost_while_its_checkpoint_is_made_costs_that_one_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with a_cluster() as cluster:
         node = await cluster.start("a")
         keyspace = await node.open_keyspace("counts", partitions=2, checkpoint_interval_s=1)
@@ -344,6 +346,7 @@ async def test_a_partition_that_is_lost_while_its_checkpoint_is_made_costs_that_
         assert lost == partitions[:1]
         assert "/p/00001/" in checkpoint
         assert counts_at(node).failed_count == 0  # nothing is wrong with it
+        assert not [record for record in caplog.records if record.exc_info]
 
 
 class WithoutCheckpoints(MemoryStore):

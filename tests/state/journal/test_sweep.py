@@ -6,7 +6,7 @@ import pytest
 
 from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.effects import StoreAnswer
-from ringpop_py.state.journal.records import Mark, Slot
+from ringpop_py.state.journal.records import Mark, Release, Slot
 from ringpop_py.state.journal.sweep import Sweep
 from tests.state.journal.journals import Node, Store, group, only
 
@@ -46,6 +46,20 @@ def test_an_entry_is_covered_by_a_checkpoint_at_its_slot_or_beyond(
     store.slots["old", 1] = group((0, 1, "x"))
     if checkpoint is not None:
         store.checkpoints[0, checkpoint] = ("x",)
+
+    a.sweep("old")
+
+    assert store.slots_of("old") == ([] if covered else [1])
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "covered"), [(Slot(1, 1), False), (Slot(1, 9), False), (Slot(2, 0), True)]
+)
+def test_a_release_is_covered_by_a_checkpoint_of_a_later_epoch_alone(
+    store: Store, a: Node, checkpoint: Slot, *, covered: bool
+) -> None:
+    store.slots["old", 1] = group((0, 1, Release("b")))
+    store.checkpoints[0, checkpoint] = ("x",)
 
     a.sweep("old")
 

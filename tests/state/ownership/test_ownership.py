@@ -10,6 +10,7 @@ import pytest
 from ringpop_py.base.config.settings import StateConfig
 from ringpop_py.base.errors import StoreFull, StoreRefused
 from ringpop_py.state.journal import effects as fx
+from ringpop_py.state.journal.asker import REPEAT_US_MAX
 from ringpop_py.state.journal.desk import Presence
 from ringpop_py.state.journal.records import Claim, Record, Seal
 from ringpop_py.state.ownership.local import LocalPartition, LookDropped, Perform
@@ -149,6 +150,24 @@ def test_after_a_release_that_the_store_refused_what_is_given_up_is_released() -
 
     place.refusal = None
     place.ownership.give_up(part, place.now)
+    place.step()
+
+    assert part.presence is Presence.LOST
+    assert not place.ownership.journal.held
+
+
+def test_what_was_given_up_is_released_however_often_the_store_refuses_that() -> None:
+    place = Place()
+    part = place.gains(0)
+    place.refusal = StoreRefused("read-only")
+    place.ownership.give_up(part, place.now)
+    for _ in range(3):
+        place.step()
+        assert place.ownership.journal.held
+        place.now += REPEAT_US_MAX
+        place.ownership.advance(place.now)
+
+    place.refusal = None
     place.step()
 
     assert part.presence is Presence.LOST
