@@ -514,7 +514,7 @@ KEYSPACE_BUGS: Final = (
         "            self.open = [part for part in self.open if part not in self.results]\n\n"
         "    def failed(",
         "            self.open = ()\n\n    def failed(",
-        "K1 X",
+        "K1",
         "partitions-paused:0:1",
     ),
     _bug(

@@ -198,7 +198,10 @@ class LogsCountOnce(KeyspaceOracle):
         partitions = self.shares.plan.partitions
         keys = [f"line-{key}" for key in range(KEYS)]
         mine = [key for key in keys if self._logs and partition_of(key, partitions) == number]
-        for key, packed in zip(mine, share.partitions[number].state.packed(mine), strict=True):
+        part = share.partitions.get(number)
+        if not mine or part is None:  # given up while the group was under way
+            return
+        for key, packed in zip(mine, part.state.packed(mine), strict=True):
             if packed is not None:
                 self._look(share, key, decode_value("msgpack", packed))
 
