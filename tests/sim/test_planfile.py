@@ -51,7 +51,9 @@ OF_FIELDS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def values_of(name: str) -> st.SearchStrategy[Any]:
+def values_of(kind: type[p.Operation], name: str) -> st.SearchStrategy[Any]:
+    if kind is p.FailShuffler and name == "how":
+        return st.sampled_from(get_args(p.ShufflerTrouble))
     if name in OF_FIELDS:
         return OF_FIELDS[name]
     if name.endswith("_us"):
@@ -63,7 +65,7 @@ def values_of(name: str) -> st.SearchStrategy[Any]:
 
 operations = st.one_of(
     *(
-        st.builds(kind, **{f.name: values_of(f.name) for f in fields(kind)})
+        st.builds(kind, **{f.name: values_of(kind, f.name) for f in fields(kind)})
         for kind in p.OPERATIONS.values()
     )
 )

@@ -24,7 +24,7 @@ Nodes = tuple[int, ...]
 DelayKind = Literal["uniform", "exponential", "long-tail"]
 Memory = Literal["lost", "kept"]
 Lies = Literal["claim", "raise", "invent", "accuse", "replay"]
-ShufflerTrouble = Literal["killed", "paused", "full"]
+ShufflerTrouble = Literal["killed", "paused", "full", "slow"]
 StoreTrouble = Literal["unknown", "full", "read-only", "slow", "cut", "disk"]
 
 NODES_MAX: Final = 20_000
@@ -410,7 +410,8 @@ class FailShuffler(Operation):
     """Have trouble with the processes for shuffles beside *nodes*, which go on.
 
     Attributes:
-        how: ``killed``, and started again by the node; ``paused``; ``full``: their disk is.
+        how: ``killed``, and started again by the node; ``paused``; ``full`` or ``slow``: their
+            disk is.
     """
 
     kind: ClassVar[str] = "shuffler"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plans.plan import Crash, FailShuffler, Operation, Plan, ShufflePlan
+from ringpop_sim.plans.plan import Crash, Cut, FailShuffler, Operation, Pause, Plan, ShufflePlan
 from ringpop_sim.scenarios.keyspaces import QUICK
 from ringpop_sim.scenarios.sizes import everybody, for_nodes
 from ringpop_sim.units import s
@@ -19,6 +19,31 @@ def shuffles_killed(count: int) -> Plan:
         count,
         FailShuffler(at_us=5 * s, nodes=(first,)),
         Crash(at_us=20 * s, for_us=5 * s, nodes=(last,)),
+    )
+
+
+@for_nodes(3, usual=3)
+def shuffles_troubled(count: int) -> Plan:
+    """Shuffles meet a full disk, a pause above a lease, a cut, and a loss of power."""
+    first, second, *_, last = everybody(count)
+    return _shuffled(
+        count,
+        FailShuffler(at_us=4 * s, for_us=2 * s, nodes=(first,), how="full"),
+        FailShuffler(at_us=5 * s, for_us=12 * s, nodes=(second,), how="paused"),
+        Cut(at_us=20 * s, for_us=8 * s, left=(first,), right=everybody(count)[1:]),
+        Crash(at_us=34 * s, for_us=5 * s, nodes=(last,), silent=True),
+    )
+
+
+@for_nodes(3, usual=3)
+def shuffles_slow(count: int) -> Plan:
+    """Two disks are slow, one is full, and of one daemon only the process for shuffles goes on."""
+    first, second, *_, last = everybody(count)
+    return _shuffled(
+        count,
+        FailShuffler(at_us=3 * s, for_us=20 * s, nodes=(first, second), how="slow"),
+        Pause(at_us=4 * s, for_us=8 * s, nodes=(first,)),
+        FailShuffler(at_us=14 * s, for_us=5 * s, nodes=(last,), how="full"),
     )
 
 

@@ -26,7 +26,7 @@ from ringpop_py.flow.shuffle.client import cluster as clients
 from ringpop_py.flow.shuffle.server import process as program
 from ringpop_py.flow.shuffle.server.framestore import FrameStore
 from ringpop_py.flow.shuffle.server.host import Host
-from ringpop_sim.units import ms
+from ringpop_sim.units import ms, s
 from ringpop_sim.whole.shuffles.sockets import Sockets
 from ringpop_sim.whole.stage.scheduling import TaskSlot, TrioProcess
 from ringpop_sim.whole.stage.store import SimulatedStore
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from ringpop_sim.whole.cluster import Daemon, WholeCluster
 
 DISK_US_MAX: Final = 20 * ms
-LOOK_S_MAX: Final = 0.002
-"""The most that the disk takes: for a call of a thread, and for a look at a file in it."""
+SLOW_US_MAX: Final = 1000 * ms
+"""The most that a call of a thread takes at the disk: as a rule, and while it is slow."""
+LOOK_SHARE: Final = 0.1
+"""The part of that for a look at a file in it."""
 KILLED: Final = -9
 FULL: Final = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -216,7 +218,8 @@ class Shufflers:
         """Let others act before a thread looks at a file."""
         shuffler = self._current()
         if shuffler is not None and self.cluster.threads.in_thread:
-            self.cluster.threads.sleep(shuffler.body.rng.uniform(0, LOOK_S_MAX))
+            most_s = LOOK_SHARE * shuffler.body.threads.start_us_max / s
+            self.cluster.threads.sleep(shuffler.body.rng.uniform(0, most_s))
 
     def _writing(self, write: Any) -> Any:
         def pwrite(file: int, data: memoryview, offset: int) -> int:

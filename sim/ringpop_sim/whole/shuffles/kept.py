@@ -16,7 +16,7 @@ from ringpop_sim.checks import Check
 from ringpop_sim.flow.shuffle import truth as t
 from ringpop_sim.plans.plan import Crash, FailShuffler
 from ringpop_sim.units import s
-from ringpop_sim.whole.shuffles.beside import KILLED, Shufflers
+from ringpop_sim.whole.shuffles.beside import DISK_US_MAX, KILLED, SLOW_US_MAX, Shufflers
 from ringpop_sim.whole.shuffles.rows import ShuffleRows
 from ringpop_sim.whole.shuffles.users import ShuffleUsers
 
@@ -141,8 +141,8 @@ class ShufflesKept(Check):
             shuffler = self.shufflers.of.get(number)
             if shuffler is None:
                 continue
-            if isinstance(operation, Crash) and operation.silent:
-                shuffler.kill()
+            if isinstance(operation, Crash) and operation.silent:  # with the machine, after it
+                shuffler.daemon.body.on_end[shuffler.kill] = None
             elif isinstance(operation, FailShuffler):
                 self._trouble(shuffler, operation, begins=True)
 
@@ -163,6 +163,8 @@ class ShufflesKept(Check):
                 shuffler.body.resume()
             case "full":
                 shuffler.is_full = begins
+            case "slow":
+                shuffler.body.threads.start_us_max = SLOW_US_MAX if begins else DISK_US_MAX
             case _:
                 pass
 

@@ -387,13 +387,15 @@ class TrioProcess:
         """Run the code of the block as code of this process; it may not wait."""
         world = self.world
         before, library = world.current, sniffio.thread_local.name
+        outer = {**_context.__dict__}  # of a process that starts this one
         _context.runner, world.current = self.runner, self
         sniffio.thread_local.name = "trio"
         try:
             yield
         finally:
             world.current, sniffio.thread_local.name = before, library
-            _context.__dict__.pop("runner", None)
+            _context.__dict__.clear()
+            _context.__dict__.update(outer)
 
     # What is done to it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from math import ceil
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -129,7 +130,7 @@ class ThreadSlot:
         self._thread = greenlet.getcurrent()
         self._turn += 1
         if timeout_s is not None:
-            world.after(int(timeout_s * s), self._expire, self._turn)
+            world.after(ceil(timeout_s * s), self._expire, self._turn)
         return world.hub.switch().unwrap()
 
     def _expire(self, turn: int) -> None:
