@@ -154,7 +154,7 @@ DRIVER_BUGS: Final = (
         "        while not said and not self.failure:\n",
         "        if not said and not self.failure:\n",
         "K13",
-        "partitions-paused:0:1",
+        "store-failing:0:2",
     ),
     _bug(
         "an earlier timer cuts a patient wait short",
