@@ -23,7 +23,7 @@ SHUFFLE_BUGS: Final = (
         "a frame that its replica has refused is acknowledged",
         "shuffle",
         "U1",
-        TROUBLED,
+        "shuffles-slow:0:1",
         ("                if said != c.Said(Answer.OK.value):\n", "                if False:\n"),
     ),
     _bug(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from ringpop_py.base import errors
 from ringpop_py.base.address import Address
-from ringpop_py.base.errors import BodyError, ShuffleError, ShuffleIncomplete, ShuffleUnavailable
+from ringpop_py.base.errors import BodyError, ShuffleUnavailable
 from ringpop_py.client.lines.local_daemon import connected
 from ringpop_py.flow.shuffle.protocol import calls as c
 from ringpop_py.net.security.identity import SHUFFLERS
@@ -19,11 +18,6 @@ SILENT_S: Final = 5.0
 """A process that has sent no byte for so many seconds is given up, and another one is asked."""
 WISH_S: Final = 40.0
 """The seconds without a byte that are allowed after a request to end or to delete a shuffle."""
-_ERRORS = {
-    kind.code: kind
-    for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, ShuffleError)
-}
 
 
 class Line:
@@ -87,7 +81,7 @@ class Line:
                 raise self._lost(error) from None
         reply, body = self._came.pop(number)
         if isinstance(reply, c.Failed):
-            raise error_of(reply)
+            raise c.error_of(reply)
         return reply, body
 
     def call(self, call: c.Call, *, timeout_s: float) -> tuple[c.Reply, bytearray]:
@@ -122,11 +116,3 @@ class Line:
     def _lost(self, error: Exception) -> ShuffleUnavailable:
         self.close()
         return ShuffleUnavailable(f"{self.address}: {error}")
-
-
-def error_of(failed: c.Failed) -> ShuffleError:
-    """Return the error that a process has answered with."""
-    kind = _ERRORS.get(failed.code, ShuffleError)
-    if kind is ShuffleIncomplete:
-        return ShuffleIncomplete(failed.text, attempts=failed.attempts)
-    return kind(failed.text)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Annotated, Final, Literal
 
-from ringpop_py.base.errors import BodyError, ShuffleRefused
+from ringpop_py.base import errors
+from ringpop_py.base.errors import BodyError, ShuffleError, ShuffleIncomplete, ShuffleRefused
 from ringpop_py.base.values.declared import (
     Checksum,
     Declared,
@@ -314,6 +315,21 @@ class Failed(Declared, frozen=True, tag=True):
     code: Text
     text: Text
     attempts: tuple[Natural, ...] = ()
+
+
+_ERRORS: Final[dict[str, type[ShuffleError]]] = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, ShuffleError)
+}
+
+
+def error_of(failed: Failed) -> ShuffleError:
+    """Return the error that a process has answered with."""
+    kind = _ERRORS.get(failed.code, ShuffleError)
+    if kind is ShuffleIncomplete:
+        return ShuffleIncomplete(failed.text, attempts=failed.attempts)
+    return kind(failed.text)
 
 
 Reply = Said | Told | Described | Listed | File | Fed | Counted | Failed

@@ -215,7 +215,7 @@ class Peer:
 
         Raises:
             ShuffleUnavailable: if no reply comes in time.
-            RingpopError: the error in the answer of the peer.
+            ShuffleError: the error in the answer of the peer.
         """
         with trio.move_on_after(timeout_s):
             try:
@@ -232,6 +232,8 @@ class Peer:
                 raise ShuffleUnavailable(f"{self.address}: {error}") from None
             if waiting.reply is None:
                 raise ShuffleUnavailable(f"{self.address}: the connection was lost")
+            if isinstance(waiting.reply, c.Failed):
+                raise c.error_of(waiting.reply)
             return waiting.reply, waiting.body
         raise ShuffleUnavailable(f"{self.address} did not answer within {timeout_s:g} s")
 

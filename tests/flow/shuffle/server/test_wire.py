@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ringpop_py.base.errors import ShuffleUnavailable
+from ringpop_py.base.errors import ShuffleFull, ShuffleUnavailable
 from ringpop_py.flow.shuffle.protocol import calls as c
 from ringpop_py.flow.shuffle.server.wire import Peer
 
@@ -55,4 +55,13 @@ async def test_a_call_after_a_lost_connection_makes_a_new_one() -> None:
             # The second call has number 2, and the reply is to number 1: nobody takes it.
             with pytest.raises(ShuffleUnavailable):
                 await peer.call(CALL, timeout_s=5)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_error_of_a_peer_is_raised_so_that_a_client_hears_why() -> None:
+    async with trio.open_nursery() as nursery:
+        failed = c.packed_head(1, c.Failed("shuffle-full", "no room"), 0)
+        peer = Peer("a", await served(nursery, failed), nursery, None)
+        with trio.fail_after(10), pytest.raises(ShuffleFull, match="no room"):
+            await peer.call(CALL, timeout_s=5)
         nursery.cancel_scope.cancel()
