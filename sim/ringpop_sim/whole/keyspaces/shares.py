@@ -114,8 +114,6 @@ class DaemonShares(Check):
         on_end: called with each process that has ended.
     """
 
-    wants_facts = True
-
     def __init__(self, world: World) -> None:
         super().__init__(world)
         assert world.plan.keyspace is not None
