@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.trio(run=_run_in_virtual_time), append=False)
 
 
-LONGEST = frozenset({"spark", "e2e"})
+LONGEST = frozenset({"spark", "e2e", "tests/sim/test_planted_bugs.py"})
 """Companies that begin before all others: nothing is to be left to one worker in the end."""
 
 
