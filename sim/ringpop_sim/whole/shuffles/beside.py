@@ -12,11 +12,10 @@ import shutil
 import socket
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
-from unittest.mock import patch
 
 import trio
 
@@ -31,6 +30,7 @@ from ringpop_sim.whole.shuffles.sockets import Sockets
 from ringpop_sim.whole.stage.scheduling import TaskSlot, TrioProcess
 from ringpop_sim.whole.stage.store import SimulatedStore
 from ringpop_sim.whole.stage.streams import SimulatedNetwork
+from ringpop_sim.whole.stage.surroundings import replaced
 from ringpop_sim.whole.stage.threads import Local
 
 if TYPE_CHECKING:
@@ -182,9 +182,7 @@ class Shufflers:
             (os, "stat", self._looking(os.stat)),
             (Path, "open", self._opening(Path.open)),
         ]
-        with ExitStack() as stack:
-            for where, name, value in known:
-                stack.enter_context(patch.object(where, name, value))
+        with replaced(known):
             yield
 
     async def _open(self, command: Sequence[str], **_: object) -> ShuffleProcess:

@@ -8,6 +8,7 @@ import random
 import secrets
 import time
 from contextlib import ExitStack, contextmanager
+from threading import get_ident
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
@@ -24,7 +25,7 @@ from ringpop_sim.whole.stage.scheduling import OrderedCancelStatus
 from ringpop_sim.world.world import WALL_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ringpop_sim.whole.stage.scheduling import Processes
     from ringpop_sim.whole.stage.threads import Threads
@@ -81,6 +82,29 @@ def installed(world: Processes, threads: Threads) -> Iterator[None]:
         gc.freeze()
         stack.callback(gc.enable)
         stack.callback(gc.unfreeze)
-        for where, name, value in known:
-            stack.enter_context(patch.object(where, name, value))
+        stack.enter_context(replaced(known))
         yield
+
+
+@contextmanager
+def replaced(known: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Replace, in the block, what an object has under a name by another value, each.
+
+    Functions are replaced for the thread that runs the world alone: in the same process, there may
+    be threads that have nothing to do with it, and that sleep, or look at files.
+    """
+    with ExitStack() as stack:
+        for where, name, value in known:
+            is_function = callable(value) and not isinstance(value, type)
+            other = _in_this_thread(getattr(where, name), value) if is_function else value
+            stack.enter_context(patch.object(where, name, other))
+        yield
+
+
+def _in_this_thread(real: Callable[..., Any], simulated: Callable[..., Any]) -> Callable[..., Any]:
+    home = get_ident()
+
+    def call(*args: Any, **named: Any) -> Any:
+        return (simulated if get_ident() == home else real)(*args, **named)
+
+    return call
