@@ -49,8 +49,7 @@ class Marks:
     """Asks the partitions for the marks of *split*, and has it go on where its former names are.
 
     Args:
-        note: is called with a partition, or `SOURCE`, and its
-            trouble, which is empty if there is none.
+        note: called with a partition, or `SOURCE`, and what is wrong with it: empty if nothing is.
     """
 
     def __init__(

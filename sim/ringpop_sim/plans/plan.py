@@ -164,7 +164,7 @@ class KeyspacePlan:
         actors: the share of requests that are messages to actors.
         busy_us: how long an actor works on a message at most.
         files: how many files grow that a stream reads into it; 0: there is no stream.
-        rotated_us: the time between two rotations of such a file, in the mean; 0: there are none.
+        rotated_us: the time between two rotations of such a file, in the mean; 0: they only grow.
     """
 
     partitions: int = 8

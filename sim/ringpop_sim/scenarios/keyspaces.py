@@ -187,7 +187,7 @@ def partitions_by_hand(count: int) -> Plan:
 
 @for_nodes(3, usual=4)
 def logs_rotated(count: int) -> Plan:
-    """Log files grow and are rotated; a stream counts each line once, whoever is killed or cut."""
+    """Log files grow and are rotated; a stream counts each line once, in spite of all faults."""
     first, others = everybody(count)[:1], everybody(count)[1:]
     return _served(
         count,

@@ -2,7 +2,7 @@
 
 Each program appends to a file of its own, often half a line, and logrotate renames that (`create`):
 the program goes on with the renamed file for a moment. Some are compressed then, and the oldest are
-deleted once their lines count: whoever has deleted them before would have lost them.
+deleted once their lines count: to delete them before would be to lose them.
 """
 
 from __future__ import annotations

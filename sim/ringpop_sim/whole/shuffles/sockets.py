@@ -68,7 +68,7 @@ class _Pieces:
         self._rest = memoryview(b"")
 
     def into(self, view: memoryview) -> int | None:
-        """Move some into *view*, and return how many; None if there are none yet."""
+        """Move some into *view*, and return how many; None if nothing has come yet."""
         if not self._rest:
             found = self.stream.receive_nowait()
             if found is None:
