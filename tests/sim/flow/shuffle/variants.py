@@ -36,6 +36,7 @@ VARIANTS: Final = (
         "        return segment is not None and segment.is_open and self.me in segment.holders\n",
         "        return True\n",
         "held both",
+        first=285,
     ),
     Variant(
         "there is no lease",
@@ -43,6 +44,7 @@ VARIANTS: Final = (
         "        return now - self._read_at <= self._lease_us\n",
         "        return True\n",
         "late gone",
+        first=173,
     ),
     Variant(
         "a put to a former shuffle of that name is taken",
@@ -68,6 +70,7 @@ VARIANTS: Final = (
         "        if segment.primary != gone or record.next_of(gone) in segment.holders\n"
         "    }\n    intervals = tuple(\n        replace(\n",
         "held damage refused",
+        first=72,
     ),
     Variant(
         "segments of the dead are of no use",
@@ -106,6 +109,7 @@ VARIANTS: Final = (
         "            changes += self._forget()\n            # Others",
         "            pass\n            # Others",
         "held both rows authority error",
+        first=516,
     ),
     # Frames in the store.
     Variant(
@@ -147,6 +151,7 @@ VARIANTS: Final = (
         "        wrong = _incomplete(winners, reports)\n",
         "        wrong = {}\n",
         "damage rows refused",
+        first=1550,
     ),
     Variant(
         "reports from before the end was asked for are of use",

@@ -115,7 +115,7 @@ VARIANTS: Final = (
         "                part.requests.reads = []\n"
         "        if self.journal.committing or not self.journal.held:\n",
         "read",
-        first=530,
+        first=762,
     ),
     Variant(
         "a refused claim is believed after an open outcome",
@@ -130,6 +130,7 @@ VARIANTS: Final = (
         "if request.attempt == 0 and reply is fx.StoreAnswer.NO_ROOM:",
         "if reply in (fx.StoreAnswer.NO_ROOM, fx.StoreAnswer.FAILED):",
         "live rest owner",
+        first=301,
     ),
     # Conditions.
     Variant(
@@ -152,6 +153,7 @@ VARIANTS: Final = (
         "        elif said == UNMET and attempt == self._attempt:\n",
         "        elif said == UNMET:\n",
         "unmet",
+        first=135,
     ),
     # Fences.
     Variant(
@@ -286,7 +288,7 @@ VARIANTS: Final = (
         "        if entry is not None and entry.epoch == self._at:\n",
         "        if entry is not None:\n",
         "fold lost owner error live",
-        first=90,
+        first=376,
     ),
     Variant(
         "a released epoch is adopted again",
@@ -405,7 +407,7 @@ VARIANTS: Final = (
         "        self._hole_below = 0\n        self._next = self._claims[epoch].first\n",
         "        self._next = self._claims[epoch].first\n",
         "damaged",
-        first=520,
+        first=2468,
     ),
     Variant(
         "what was read ahead of a release counts",
@@ -428,7 +430,7 @@ VARIANTS: Final = (
         "            if newest == self._restored:  # it was not replaced by a newer one\n",
         "            if newest < self._restored:\n",
         "live",
-        first=605,
+        first=682,
     ),
     Variant(
         "a lost group is looked for again and again",
@@ -436,7 +438,7 @@ VARIANTS: Final = (
         "            if highest <= missed.slot:  #",
         "            if highest < 0:  #",
         "live",
-        first=50,
+        first=166,
     ),
     Variant(
         "a lost group is not noticed while the owner lives",
@@ -454,7 +456,7 @@ VARIANTS: Final = (
         "                self._expect(claim.base)\n",
         "                pass\n",
         "fold lost copy read owner",
-        first=522,
+        first=589,
     ),
     Variant(
         "what marks say about checkpoints is not looked at",
@@ -462,7 +464,7 @@ VARIANTS: Final = (
         "                self._expect(covered)\n",
         "                pass\n",
         "fold lost copy read owner",
-        first=112,
+        first=173,
     ),
     Variant(
         "a copy is believed without a list at its end",
@@ -470,7 +472,7 @@ VARIANTS: Final = (
         "        if self._may_take is None and not self._misses_nothing:\n",
         "        if self._may_take is None:\n",
         "copy",
-        first=335,
+        first=388,
     ),
     Variant(
         "what answers a former try counts",
@@ -616,7 +618,7 @@ VARIANTS: Final = (
         "if not all(map(self._is_covered, group.entries)):",
         "if not any(map(self._is_covered, group.entries)):",
         "deleted error",
-        first=35,
+        first=60,
     ),
     Variant(
         "a sweep takes a release for covered by its own epoch",
@@ -661,5 +663,6 @@ VARIANTS: Final = (
         "        bounds = [(None, cut), (cut, None)] if cut else [(None, None)]\n",
         "        bounds = [(cut, None), (None, cut)] if cut else [(None, None)]\n",
         "owner fold lost live read damaged deleted",
+        first=202,
     ),
 )
