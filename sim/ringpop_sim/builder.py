@@ -17,7 +17,7 @@ or several.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,15 +25,12 @@ from ringpop_sim.errors import PlanError
 from ringpop_sim.plans import plan as p
 from ringpop_sim.runs.outcome import replay_command
 from ringpop_sim.runs.run import run
-from ringpop_sim.runs.shrink import NODES_FIELDS
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:
-    from ringpop_sim.plans.plan import Nodes, Operation, Plan
+    from ringpop_sim.plans.plan import Memory, Nodes, Operation, Plan
     from ringpop_sim.runs.run import Result
 
-Some = int | Iterable[int]
-"""One node, or several."""
 RESTART_US: Final = 1 * s
 """How long a restarted process is down, in microseconds, unless another time is given."""
 
@@ -43,7 +40,7 @@ def _us(value: float) -> int:
     return round(value)
 
 
-def _nodes(value: Some) -> Nodes:
+def _nodes(value: int | Iterable[int]) -> Nodes:
     return tuple(value) if isinstance(value, Iterable) else (value,)
 
 
@@ -157,83 +154,150 @@ class Fault:
 
 
 class Moment:
-    """An instant of a plan; each method adds an operation, which `plans.plan` describes.
-
-    Other attributes of the operation are given by name, durations without their unit: ``for_`` says
-    when it is undone, and ``stagger`` is its `stagger_us`.
-    """
+    """An instant of a plan; each method adds an operation, which `plans.plan` describes."""
 
     def __init__(self, operations: list[Operation], at_us: int) -> None:
         self._operations = operations
         self._at_us = at_us
 
-    def _do(self, kind: type[Operation], **given: Any) -> Fault:  # noqa: ANN401
-        known = {field.name for field in fields(kind)}
-        values: dict[str, Any] = {}
-        for name, value in given.items():
-            in_us = f"{name.removesuffix('_')}_us"
-            if in_us in known:
-                values[in_us] = _us(value)
-            else:
-                values[name] = _nodes(value) if name in NODES_FIELDS else value
-        return Fault(self._operations, kind(at_us=self._at_us, **values))
+    def _do(self, kind: type[Operation], for_: float = p.FOR_EVER, **fields: Any) -> Fault:  # noqa: ANN401
+        operation = kind(at_us=self._at_us, for_us=_us(for_), **fields)
+        return Fault(self._operations, operation)
 
-    def cut(self, left: Some, right: Some, **more: Any) -> Fault:  # noqa: ANN401
-        """Add a `Cut`."""
-        return self._do(p.Cut, left=left, right=right, **more)
+    def cut(
+        self,
+        left: int | Iterable[int],
+        right: int | Iterable[int],
+        *,
+        one_way: bool = False,
+        refuse: bool = False,
+        for_: float = p.FOR_EVER,
+    ) -> Fault:
+        """See `Cut`."""
+        return self._do(
+            p.Cut, for_, left=_nodes(left), right=_nodes(right), one_way=one_way, refuse=refuse
+        )
 
-    def impair(self, nodes: Some, **more: Any) -> Fault:  # noqa: ANN401
-        """Add an `Impair`."""
-        return self._do(p.Impair, nodes=nodes, **more)
+    def impair(
+        self,
+        nodes: int | Iterable[int],
+        *,
+        loss_in: float = 0.0,
+        loss_out: float = 0.0,
+        delay: float = 0,
+        duplicate: float = 0.0,
+        corrupt: float = 0.0,
+        flip: float = 0,
+        for_: float = p.FOR_EVER,
+    ) -> Fault:
+        """See `Impair`."""
+        return self._do(
+            p.Impair,
+            for_,
+            nodes=_nodes(nodes),
+            loss_in=loss_in,
+            loss_out=loss_out,
+            delay_us=_us(delay),
+            duplicate=duplicate,
+            corrupt=corrupt,
+            flip_us=_us(flip),
+        )
 
-    def slow(self, nodes: Some, *, by: float, for_: float = p.FOR_EVER) -> Fault:
-        """Add a `Slow`."""
-        return self._do(p.Slow, nodes=nodes, by=by, for_=for_)
+    def slow(self, nodes: int | Iterable[int], *, by: float, for_: float = p.FOR_EVER) -> Fault:
+        """See `Slow`."""
+        return self._do(p.Slow, for_, nodes=_nodes(nodes), by_us=_us(by))
 
-    def pause(self, nodes: Some, *, for_: float = p.FOR_EVER) -> Fault:
-        """Add a `Pause`."""
-        return self._do(p.Pause, nodes=nodes, for_=for_)
+    def pause(self, nodes: int | Iterable[int], *, for_: float = p.FOR_EVER) -> Fault:
+        """See `Pause`."""
+        return self._do(p.Pause, for_, nodes=_nodes(nodes))
 
-    def crash(self, nodes: Some, **more: Any) -> Fault:  # noqa: ANN401
-        """Add a `Crash`; the nodes stay down unless the fault is healed."""
-        return self._do(p.Crash, nodes=nodes, **more)
+    def crash(
+        self, nodes: int | Iterable[int], *, silent: bool = False, stagger: float = 0
+    ) -> Fault:
+        """See `Crash`; the nodes stay down unless the fault is healed."""
+        return self._do(p.Crash, nodes=_nodes(nodes), silent=silent, stagger_us=_us(stagger))
 
-    def restart(self, nodes: Some, *, for_: float = RESTART_US, **more: Any) -> Fault:  # noqa: ANN401
-        """Add a `Crash`; the nodes are restarted *for_* later."""
-        return self._do(p.Crash, nodes=nodes, for_=for_, **more)
+    def restart(
+        self,
+        nodes: int | Iterable[int],
+        *,
+        for_: float = RESTART_US,
+        silent: bool = False,
+        memory: Memory = "lost",
+        clock: float = 0,
+        stagger: float = 0,
+        moves: bool = False,
+    ) -> Fault:
+        """See `Crash`; the nodes are restarted *for_* later."""
+        return self._do(
+            p.Crash,
+            for_,
+            nodes=_nodes(nodes),
+            silent=silent,
+            memory=memory,
+            clock_us=_us(clock),
+            stagger_us=_us(stagger),
+            moves=moves,
+        )
 
-    def stop(self, nodes: Some, **more: Any) -> Fault:  # noqa: ANN401
-        """Add a `Stop`."""
-        return self._do(p.Stop, nodes=nodes, **more)
+    def stop(
+        self, nodes: int | Iterable[int], *, stagger: float = 0, for_: float = p.FOR_EVER
+    ) -> Fault:
+        """See `Stop`."""
+        return self._do(p.Stop, for_, nodes=_nodes(nodes), stagger_us=_us(stagger))
 
-    def start(self, nodes: Some, *, stagger: float = 0) -> Fault:
-        """Add a `Start`."""
-        return self._do(p.Start, nodes=nodes, stagger=stagger)
+    def start(self, nodes: int | Iterable[int], *, stagger: float = 0) -> Fault:
+        """See `Start`."""
+        return self._do(p.Start, nodes=_nodes(nodes), stagger_us=_us(stagger))
 
     def takeover(self, node: int) -> Fault:
-        """Add a `Takeover`."""
+        """See `Takeover`."""
         return self._do(p.Takeover, about=node)
 
-    def twin(self, node: int, **more: Any) -> Fault:  # noqa: ANN401
-        """Add a `Twin`."""
-        return self._do(p.Twin, about=node, **more)
+    def twin(
+        self, node: int, *, for_: float = p.FOR_EVER, again: float = 0, beside: int | None = None
+    ) -> Fault:
+        """See `Twin`."""
+        return self._do(p.Twin, for_, about=node, again_us=_us(again), beside=beside)
 
-    def leave(self, nodes: Some, *, for_: float = p.FOR_EVER) -> Fault:
-        """Add a `Leave`."""
-        return self._do(p.Leave, nodes=nodes, for_=for_)
+    def leave(self, nodes: int | Iterable[int], *, for_: float = p.FOR_EVER) -> Fault:
+        """See `Leave`."""
+        return self._do(p.Leave, for_, nodes=_nodes(nodes))
 
-    def clock(self, nodes: Some, *, drift_ppm: int, for_: float = p.FOR_EVER) -> Fault:
-        """Add a `Clock`."""
-        return self._do(p.Clock, nodes=nodes, drift_ppm=drift_ppm, for_=for_)
+    def clock(
+        self, nodes: int | Iterable[int], *, drift_ppm: int, for_: float = p.FOR_EVER
+    ) -> Fault:
+        """See `Clock`."""
+        return self._do(p.Clock, for_, nodes=_nodes(nodes), drift_ppm=drift_ppm)
 
-    def discovery(self, nodes: Some, **more: Any) -> Fault:  # noqa: ANN401
-        """Add a `Discovery`."""
-        return self._do(p.Discovery, nodes=nodes, **more)
+    def discovery(
+        self,
+        nodes: int | Iterable[int],
+        *,
+        listed: int | Iterable[int] = (),
+        strangers: int = 0,
+        for_: float = p.FOR_EVER,
+    ) -> Fault:
+        """See `Discovery`."""
+        return self._do(
+            p.Discovery, for_, nodes=_nodes(nodes), listed=_nodes(listed), strangers=strangers
+        )
 
-    def lie(self, liar: int, nodes: Some, *, lie: p.Lies, for_: float = p.FOR_EVER) -> Fault:
-        """Add a `Lie`."""
-        return self._do(p.Lie, about=liar, nodes=nodes, lie=lie, for_=for_)
+    def lie(
+        self, liar: int, nodes: int | Iterable[int], *, lie: p.Lies, for_: float = p.FOR_EVER
+    ) -> Fault:
+        """See `Lie`."""
+        return self._do(p.Lie, for_, about=liar, nodes=_nodes(nodes), lie=lie)
 
-    def rumour(self, nodes: Some, *, about: int, **more: Any) -> Fault:  # noqa: ANN401
-        """Add a `Rumour`."""
-        return self._do(p.Rumour, nodes=nodes, about=about, **more)
+    def rumour(
+        self,
+        nodes: int | Iterable[int],
+        *,
+        about: int,
+        status: str = "faulty",
+        elsewhere: bool = False,
+    ) -> Fault:
+        """See `Rumour`."""
+        return self._do(
+            p.Rumour, nodes=_nodes(nodes), about=about, status=status, elsewhere=elsewhere
+        )
