@@ -11,6 +11,7 @@ import trio.testing
 from hypothesis import settings
 
 from ringpop_py.base.faults import sendable
+from tests.virtual import held_for_threads
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -79,4 +80,5 @@ def _company(item: pytest.Item) -> str:
 
 def _run_in_virtual_time(function: Any, **options: Any) -> object:  # noqa: ANN401 - pytest-trio's
     clock = trio.testing.MockClock(autojump_threshold=0)
-    return trio.run(function, **{**options, "clock": clock})
+    with held_for_threads(clock):
+        return trio.run(function, **{**options, "clock": clock})

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.flow.shuffle.server.world import World, hold_clock_for_threads, world_of
+from tests.flow.shuffle.server.world import World, world_of
+from tests.virtual import held_for_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def virtual_time(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    hold_clock_for_threads(autojump_clock, monkeypatch)
+def virtual_time(autojump_clock: MockClock) -> Iterator[None]:
+    with held_for_threads(autojump_clock):
+        yield
 
 
 @pytest.fixture

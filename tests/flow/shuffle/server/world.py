@@ -34,34 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from pathlib import Path
 
-    import pytest
-    from trio.testing import MockClock
-
     from ringpop_py.flow.shuffle.server.shuffle import Shuffle
     from ringpop_py.flow.shuffle.sorting.frames import Bytes
     from ringpop_py.state.stores.store import Store
 
 SCHEMA = pa.schema([("key", pa.int64())])
 ORDER = Order(SCHEMA, ("key",))
-THREADS_S = 0.2
-"""Seconds of real time for which the clock stands still while threads are at work."""
-
-
-def hold_clock_for_threads(clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have *clock* jump only while no thread is at work."""
-    run_sync, at_work = trio.to_thread.run_sync, 0
-
-    async def held(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as trio has it
-        nonlocal at_work
-        at_work += 1
-        clock.autojump_threshold = THREADS_S
-        try:
-            return await run_sync(*args, **kwargs)
-        finally:
-            at_work -= 1
-            clock.autojump_threshold = THREADS_S if at_work else 0
-
-    monkeypatch.setattr(trio.to_thread, "run_sync", held)
 
 
 class Records:
