@@ -171,7 +171,7 @@ class Leading:
         told = LeaderMessage(self._flow, self._me, seen, self._next.epoch, self._next.last)
         said = {self._me.name: self._tell(told)}
         async with trio.open_nursery() as nursery:
-            for name in asked - {self._me.name}:
+            for name in sorted(asked - {self._me.name}):
                 nursery.start_soon(self._ask, name, told, said)
         return said, {name for name, answer in said.items() if answer.leaves}
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from ringpop_py.base.errors import BadElement
+from ringpop_py.base.values.operations import MARK_CLOSED
 from ringpop_py.flow.exchange.aligner import BarrierAligner
 from ringpop_py.flow.exchange.elements import Barrier, Data, Watermark
 from ringpop_py.flow.exchange.router import ShuffleRouter
@@ -52,7 +53,10 @@ class Keep(NamedTuple):
 
 @dataclass(slots=True)
 class _Split:
-    """The position to which a split was read, and its watermark; None if it has none."""
+    """The position to which a split was read, and its watermark; None if it has none.
+
+    A split that goes on under another name is at `MARK_CLOSED`.
+    """
 
     read: int
     time: int | None
@@ -121,13 +125,13 @@ class WorkerRun(Generic[R]):
             awaits: whether there are splits without a name yet. All workers wait for them: none
                 knows whose they will be.
         """
-        mine = {split for split in splits if self._is_mine(split)}
+        mine = {split for split in splits if self._is_mine(split) and not self._is_closed(split)}
         told, raised = list[Send](), None
         if awaits:
             if self._sources.join(NAMELESS):
                 told = self._wait_again()
             raised = self._sources.quiet(NAMELESS, now)
-        for split in self._splits.keys() - mine:
+        for split in sorted(self._splits.keys() - mine):
             self._known[split] = self._splits.pop(split)
             raised = self._sources.lose(split, now) or raised
         new = sorted(mine - self._splits.keys())
@@ -146,10 +150,14 @@ class WorkerRun(Generic[R]):
         home = split.partition("@")[0] if split.startswith("file:") else split
         return self.router.worker_of(home) == self._name
 
-    def take_over(self, split: str, formers: Iterable[str], now: float) -> bool:
-        """Have *split* go on where the first of *formers* that was read is, and forget that name.
+    def _is_closed(self, split: str) -> bool:
+        return split in self._known and self._known[split].read == MARK_CLOSED
 
-        Call it before `find`, at all workers. Return whether the split was read before.
+    def take_over(self, split: str, formers: Iterable[str], now: float) -> bool:
+        """Have *split* go on where the first of *formers* that was read is, and close that name.
+
+        A closed name is not read again, also if another worker still has its file open. Call this
+        before `find`. Return whether the split was read before.
 
         Args:
             formers: other names of the split, none of which is present.
@@ -159,10 +167,11 @@ class WorkerRun(Generic[R]):
                 self._known[split] = self._splits.pop(former)
                 self._sources.join(split)  # first, so that the watermark does not rise
                 self._sources.lose(former, now)
-            elif former in self._known:
-                self._known[split] = self._known.pop(former)
+            elif former in self._known and not self._is_closed(former):
+                self._known[split] = self._known[former]
             else:
                 continue
+            self._known[former] = _Split(MARK_CLOSED, None)
             break
         return split in self._splits or split in self._known
 
@@ -170,7 +179,10 @@ class WorkerRun(Generic[R]):
         """Return the names of splits that begin with *alias* and @, the one read furthest first."""
         known = self._known | self._splits
         names = (split for split in known if split.startswith(f"{alias}@"))
-        return sorted(names, key=lambda split: -known[split].read)
+        return sorted(
+            (split for split in names if known[split].read < MARK_CLOSED),
+            key=lambda split: -known[split].read,
+        )
 
     @property
     def splits(self) -> dict[str, int]:

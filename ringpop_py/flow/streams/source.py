@@ -80,7 +80,9 @@ class NamedSplit(str):
 
     def ended(self) -> NamedSplit:
         """Return the same split, which is expected to grow no more."""
-        return NamedSplit(str(self), label=self.label, alias=self.alias, is_ended=True)
+        return NamedSplit(
+            self, label=self.label, alias=self.alias, is_copy=self.is_copy, is_ended=True
+        )
 
 
 class Source(Protocol):

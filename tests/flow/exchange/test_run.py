@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ringpop_py.base.values.operations import MARK_CLOSED
 from ringpop_py.flow.exchange.elements import Data, Element, Watermark
 from ringpop_py.flow.exchange.epochs import EpochRecord, Worker
 from ringpop_py.flow.exchange.run import Send, WorkerRun
@@ -40,11 +41,25 @@ def test_a_split_goes_on_under_another_name_with_its_position_and_time() -> None
     assert run.known_like("file:x") == ["file:x@1", "file:x@2"]
     assert elements(run.find(["new", "file:x@1"], 0.0)) == [Watermark(5)]
     assert run.take_over("file:x@3", ["file:x@1"], 0.0)  # which is read here now
-    assert not run.take_over("other", ["old"], 0.0)  # forgotten
+    assert not run.take_over("other", ["old"], 0.0)  # it goes on as "new"
     run.find(["new", "file:x@3"], 0.0)
     assert run.splits == {"new": 9, "file:x@3": 4}
     run.end_epoch(1, last=False)
-    assert run.offsets == {"new": 9, "file:x@3": 4, "file:x@2": 3}
+    closed = {"old": MARK_CLOSED, "file:x@1": MARK_CLOSED}
+    assert run.offsets == {"new": 9, "file:x@3": 4, "file:x@2": 3, **closed}
+
+
+def test_a_worker_that_still_has_the_old_file_open_does_not_read_it_again() -> None:
+    before = a_run({"file:x@1": 4})
+    before.take_over("file:x@3", ["file:x@1"], 0.0)
+    before.find(["file:x@3"], 0.0)
+    before.end_epoch(1, last=False)
+
+    after = a_run(before.offsets)
+    after.find(["file:x@1", "file:x@3"], 0.0)
+
+    assert after.splits == {"file:x@3": 4}
+    assert after.known_like("file:x") == ["file:x@3"]
 
 
 def test_a_file_and_its_copies_are_of_one_worker() -> None:
