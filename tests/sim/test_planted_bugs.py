@@ -23,8 +23,10 @@ from tests.sim.hunting.variant import HUNTERS
 from tests.sim.planted.bugs import BUGS, Bug
 from tests.sim.planted.dataflows import DATAFLOW_BUGS
 from tests.sim.planted.drivers import DRIVER_BUGS
+from tests.sim.planted.entries import ENTRY_BUGS
 from tests.sim.planted.hunt import broken_by
 from tests.sim.planted.keyspaces import KEYSPACE_BUGS
+from tests.sim.planted.lines import LINE_BUGS
 from tests.sim.planted.logs import LOG_BUGS
 from tests.sim.planted.patching import planted
 from tests.sim.planted.shuffles import SHUFFLE_BUGS
@@ -35,7 +37,14 @@ if TYPE_CHECKING:
 
 PRODUCT: Final = Path(ringpop_py.__file__).parent
 SIMULATOR: Final = Path(ringpop_sim.__file__).parent.parent
-WHOLE_BUGS: Final = (*KEYSPACE_BUGS, *DRIVER_BUGS, *LOG_BUGS, *SHUFFLE_BUGS)
+WHOLE_BUGS: Final = (
+    *KEYSPACE_BUGS,
+    *DRIVER_BUGS,
+    *LOG_BUGS,
+    *LINE_BUGS,
+    *ENTRY_BUGS,
+    *SHUFFLE_BUGS,
+)
 ALL_BUGS: Final = (*BUGS, *WHOLE_BUGS, *STREAM_BUGS, *DATAFLOW_BUGS)
 ENVIRONMENT: Final = dict(os.environ)
 """Of now: pytest changes it while threads would read it."""

@@ -15,12 +15,13 @@ from ringpop_sim.checks.placement import who_serves
 from ringpop_sim.plans.plan import Impair
 from ringpop_sim.units import s, seconds
 from ringpop_sim.world.process import Life
+from ringpop_sim.world.watcher import TrafficRequest
 
 if TYPE_CHECKING:
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.route.errand import Ask
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.watcher import RequestAttempt, RequestEnded, TrafficRequest
+    from ringpop_sim.world.watcher import RequestAttempt, RequestEnded
     from ringpop_sim.world.world import World
 
 RINGS_MAX: Final = 512  # rings take much memory
@@ -151,6 +152,7 @@ class RequestsEnd(Check):
 
     def request_ended(self, ended: RequestEnded) -> None:
         request, number = ended.request, ended.request.number
+        assert isinstance(request, TrafficRequest)
         self._open.pop(number, None)
         if number in self._ended:
             self.broke("S11", f"request {number} ended twice")

@@ -165,6 +165,7 @@ class KeyspacePlan:
         busy_us: how long an actor works on a message at most.
         files: how many files grow that a stream reads into it; 0: there is no stream.
         rotated_us: the time between two rotations of such a file, in the mean; 0: they only grow.
+        dataflow: whether a dataflow reads them as well, and writes their lines to other keys.
     """
 
     partitions: int = 8
@@ -189,6 +190,7 @@ class KeyspacePlan:
     unserved_us: int = 0
     files: int = 0
     rotated_us: int = 0
+    dataflow: bool = False
 
     def __post_init__(self) -> None:
         modes = ", ".join(get_args(Mode))
@@ -204,6 +206,7 @@ class KeyspacePlan:
         _require(ok=ok, message="per_second must be above 0, and 100,000 at most")
         ok = self.files == 0 or (self.files > 0 and self.mode == "durable")
         _require(ok=ok, message="files must be 0 or more, and a stream has a durable keyspace")
+        _require(ok=not self.dataflow or self.files > 0, message="a dataflow needs files")
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,10 @@ class Run:
         self._left: list[Broken] = []
         self._rests = checks is None
         schedule(world)  # before the traffic, so that nodes are there at its first instant
+        self._begin_traffic()
+
+    def _begin_traffic(self) -> None:
+        plan, world = self.world.plan, self.world
         self.traffic = TrafficSource(world, self.rings) if plan.traffic is not None else None
 
     def _checks(self, world: World, kinds: Sequence[type[Check]]) -> list[Check]:

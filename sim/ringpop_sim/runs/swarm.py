@@ -59,7 +59,7 @@ class Shape:
         if self.partitions is not None:
             keyspace = replace(keyspace, partitions=self.partitions)
         if self.mode == "memory":  # nothing is recorded without a store
-            keyspace = replace(keyspace, mode="memory", files=0)
+            keyspace = replace(keyspace, mode="memory", files=0, dataflow=False)
             keyspace = replace(keyspace, strategy="balanced", automatic=True)
         elif self.mode is not None:
             keyspace = replace(keyspace, mode=self.mode)

@@ -183,7 +183,7 @@ class TrafficSource:
             errand = Errand(keys, self._until_deadline, now + self._traffic.each_for_us)
         else:
             errand = WholeRequest(keys, self._on_schedule)
-        self._go(TrafficRequest(self.counts["sent"], caller, keys, errand, now))
+        self._go(TrafficRequest(self.counts["sent"], caller, keys, now, errand))
 
     # The loop of a driver.
 

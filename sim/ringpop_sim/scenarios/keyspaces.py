@@ -187,11 +187,11 @@ def partitions_by_hand(count: int) -> Plan:
 
 @for_nodes(3, usual=4)
 def logs_rotated(count: int) -> Plan:
-    """Log files grow and are rotated; a stream counts each line once, in spite of all faults."""
+    """Log files grow and are rotated; a stream and a dataflow count each line once."""
     first, others = everybody(count)[:1], everybody(count)[1:]
     return _served(
         count,
-        _busy(partitions=6, per_second=5.0, files=2, rotated_us=4 * s),
+        _busy(partitions=6, per_second=5.0, files=2, rotated_us=4 * s, dataflow=True),
         Crash(at_us=6 * s, for_us=4 * s, nodes=(1,)),
         Pause(at_us=12 * s, for_us=4 * s, nodes=(2,)),
         Cut(at_us=20 * s, for_us=6 * s, left=first, right=others),

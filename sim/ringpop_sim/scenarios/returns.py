@@ -11,6 +11,7 @@ from ringpop_sim.plans.plan import (
     Plan,
     Rumour,
     Start,
+    Stop,
     Traffic,
 )
 from ringpop_sim.scenarios.sizes import SHORT_LIVES, everybody, for_nodes, others
@@ -176,6 +177,26 @@ def crash_under_load(count: int) -> Plan:
             Crash(at_us=40 * s, for_us=5 * s, nodes=(2,), silent=True),
             Pause(at_us=50 * s, for_us=1 * s, nodes=(3,)),
             Leave(at_us=52 * s, for_us=3 * s, nodes=(1,)),
+        ),
+    )
+
+
+@for_nodes(4, usual=4)
+def entries_troubled(count: int) -> Plan:
+    """HTTP comes in at daemons that are killed, paused and cut off: a POST runs once at most."""
+    first, rest = everybody(count)[:1], everybody(count)[1:]
+    return Plan(
+        nodes=count,
+        whole=True,
+        until_us=55 * s,
+        traffic=Traffic(per_second=40, from_us=3 * s, timeout_us=30 * s, service_us=300 * ms),
+        operations=(
+            Crash(at_us=6 * s, for_us=4 * s, nodes=(1,)),
+            Stop(at_us=13 * s, for_us=3 * s, nodes=(2,)),
+            Cut(at_us=18 * s, for_us=6 * s, left=first, right=rest),
+            Pause(at_us=28 * s, for_us=3 * s, nodes=(2, 3)),
+            Leave(at_us=33 * s, for_us=3 * s, nodes=(1,)),
+            Crash(at_us=38 * s, for_us=3 * s, nodes=(3,), silent=True),
         ),
     )
 

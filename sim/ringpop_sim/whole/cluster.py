@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ringpop_py.base.config.settings import Config, ShuffleConfig, StateConfig
+from ringpop_py.base.config.settings import Config, ProxyConfig, ShuffleConfig, StateConfig
 from ringpop_py.base.errors import ConfigError, NameLost, RingpopError
 from ringpop_py.base.logs import NAME as LOGGER
 from ringpop_py.edge.daemon import open_ringpop
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from ringpop_sim.world.watcher import Watcher
 
 KEYSPACE: Final = "state"
+FLOW: Final = "flow-"
+"""What the keys begin with to which the dataflow brings lines."""
 DRAIN_S: Final = 5.0
 END_US_MAX: Final = 20 * s
 """A daemon that has not ended in order so long after it was asked to is killed."""
@@ -164,6 +166,10 @@ class WholeCluster(World):
         # Stores differ in whether a `get` of nothing is quick enough for an event loop.
         self._is_quick = seed % 2 == 0
         self.is_wide = seed % 3 != 0
+        if plan.keyspace is not None and plan.keyspace.dataflow:
+            from ringpop_sim.whole.lines import start_lines  # noqa: PLC0415 - loads pyarrow
+
+            self._start_lines = start_lines
         if checks is not None:
             self.checks = Watchers(checks(self))
 
@@ -186,10 +192,20 @@ class WholeCluster(World):
         assert self.stage.current is not None
         return self._daemons[self.stage.current]
 
-    def begin(self, daemon: Daemon, act: Callable[[Daemon], Awaitable[object]]) -> None:
-        """Run *act* in a task of *daemon*, as its application would, if it serves."""
-        if daemon.nursery is not None:
-            with daemon.body.entered():
+    def begin(
+        self, daemon: Daemon, act: Callable[[Daemon], Awaitable[object]], *, drains: bool = False
+    ) -> None:
+        """Run *act* in a task of *daemon*, as its application would, if it serves.
+
+        Args:
+            drains: whether it goes on while the daemon drains.
+        """
+        if daemon.nursery is None:
+            return
+        with daemon.body.entered():
+            if drains:
+                trio.lowlevel.spawn_system_task(act, daemon)
+            else:
                 daemon.nursery.start_soon(act, daemon)
 
     def _begin(self, process: Process) -> None:
@@ -227,6 +243,7 @@ class WholeCluster(World):
             drain_timeout_s=DRAIN_S,
             state=self._state_config(plan),
             shuffle=self._shuffle_config(daemon),
+            **self._entry_config(),
         )
         network = SimulatedNetwork(self.links, daemon.body, daemon.machine)
         store = None
@@ -243,6 +260,18 @@ class WholeCluster(World):
                 await daemon.stop.wait()
                 daemon.nursery = None
                 nursery.cancel_scope.cancel()
+
+    def _entry_config(self) -> dict[str, Any]:
+        traffic = self.plan.traffic
+        if traffic is None:
+            return {}
+        proxy = ProxyConfig(
+            max_retries=len(traffic.retry_schedule_us),
+            retry_schedule_s=tuple(each / s for each in traffic.retry_schedule_us),
+            timeout_s=traffic.timeout_us / s,
+            consistency=traffic.consistency,
+        )
+        return {"proxy": proxy, "app_url": "http://127.0.0.1:1"}
 
     def _shuffle_config(self, daemon: Daemon) -> ShuffleConfig:
         folder = self.shuffle_folder
@@ -284,8 +313,12 @@ class WholeCluster(World):
                 daemon.keyspace = keyspace
                 break
         if plan.files:
-            source = Files("logs/*.log*" if self.is_wide else "logs/*.log", key="key")
-            start_stream(keyspace, source, "append", name="logs", argument=number_in)
+            start_stream(keyspace, self._files(), "append", name="logs", argument=number_in)
+        if plan.dataflow:
+            self._start_lines(daemon.ringpop, self._files(), keyspace, FLOW)
+
+    def _files(self) -> Files:
+        return Files("logs/*.log*" if self.is_wide else "logs/*.log", key="key")
 
     def _observed(self, daemon: Daemon, effect: Effect) -> None:
         self.trace.fact(self.now, daemon, effect)

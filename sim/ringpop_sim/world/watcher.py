@@ -18,25 +18,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class TrafficRequest:
-    """One request in progress, sent by the process *caller*.
+class SentRequest:
+    """A request in progress, sent by the process *caller*.
 
     Attributes:
-        redirects: by key, the owner that the last redirect named, and the checksum of the caller's
-            ring then: it counts until the caller has another ring.
         runs: by key, how often a handler ran for it.
-        lost: by key, how many attempts ended such that they may have run.
-        ended: the numbers of the asks that have ended for the caller.
-        asked: the members that were asked.
     """
 
     number: int
     caller: Process
     keys: tuple[str, ...]
-    errand: Errand[str] | WholeRequest
     started_at: int
+    runs: Counter[str] = field(default_factory=Counter, kw_only=True)
+
+
+@dataclass(slots=True, eq=False)
+class TrafficRequest(SentRequest):
+    """A request that is driven here.
+
+    Attributes:
+        redirects: by key, the owner that the last redirect named, and the checksum of the caller's
+            ring then: it counts until the caller has another ring.
+        lost: by key, how many attempts ended such that they may have run.
+        ended: the numbers of the asks that have ended for the caller.
+        asked: the members that were asked.
+    """
+
+    errand: Errand[str] | WholeRequest
     redirects: dict[str, tuple[int, str]] = field(default_factory=dict)
-    runs: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
     ended: set[int] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
@@ -66,7 +75,7 @@ class RequestAttempt:
 class RequestEnded:
     """The end of a request for its caller: *error* is empty if it was answered."""
 
-    request: TrafficRequest
+    request: SentRequest
     error: str
     lasted_us: int
 

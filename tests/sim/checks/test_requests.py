@@ -14,6 +14,7 @@ from ringpop_sim.plans.plan import Crash, Cut, Leave, Link, Pause, Plan, Stop, T
 from ringpop_sim.runs.run import Run
 from ringpop_sim.runs.traffic import Rings, TrafficSource
 from ringpop_sim.units import ms, s
+from ringpop_sim.world.watcher import TrafficRequest
 
 if TYPE_CHECKING:
     from ringpop_py.member.ring.hashring import HashRing
@@ -102,6 +103,7 @@ def test_a_request_that_runs_twice_though_no_answer_was_lost_is_found() -> None:
 def test_a_result_that_is_not_true_is_found(result: object, lost: int) -> None:
     checks, seen = under_way_with(CALM)
     request = seen.last_ended.request
+    assert isinstance(request, TrafficRequest)
     (key,) = request.keys
     request.errand.results[key] = result
     request.lost[key] = lost

@@ -108,7 +108,7 @@ def test_a_result_has_real_time_and_what_was_sent_in_streams() -> None:
     ("plan", "what"),
     [
         (a_plan(Rumour(at_us=s, nodes=(0,), about=1)), "rumour"),
-        (replace(a_plan(), traffic=Traffic()), "traffic"),
+        (replace(a_plan(), traffic=Traffic(keys_each=2)), "traffic"),
     ],
 )
 def test_what_whole_daemons_cannot_do_is_refused(plan: Plan, what: str) -> None:

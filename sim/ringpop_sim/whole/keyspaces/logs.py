@@ -1,4 +1,4 @@
-"""K14, K15: log files that grow and are rotated, and what a stream has counted of their lines.
+"""K14, K15: log files that grow and are rotated, and what has counted of their lines.
 
 Each program appends to a file of its own, often half a line, and logrotate renames that (`create`):
 the program goes on with the renamed file for a moment. Some are compressed then, and the oldest are
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from ringpop_py.base.values.packed import decode_value
 from ringpop_py.state.placement.keys import partition_of
 from ringpop_sim.units import ms, s, seconds
+from ringpop_sim.whole.cluster import FLOW
 from ringpop_sim.whole.keyspaces.oracle import KeyspaceOracle
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from ringpop_sim.whole.stage.folder import SharedFile
     from ringpop_sim.world.world import World
 
-KEYS: Final = 5
+LINES: Final = tuple(f"line-{number}" for number in range(5))
+"""The keys of lines."""
 LINES_MAX: Final = 4
 APPEND_US: Final = 300 * ms
 """The most lines that are appended at a time, and the time between, in the mean."""
@@ -151,7 +153,8 @@ class LogsCountOnce(KeyspaceOracle):
         self.folder = shares.cluster.folder
         self._logs: list[Log] = []
         self._log_of: list[Log] = []
-        self._counted: set[int] = set()
+        readers = ("", FLOW) if shares.plan.dataflow else ("",)
+        self._counted: dict[str, set[int]] = {prefix: set() for prefix in readers}
         self._moved_at = 0
         world.push(shares.plan.from_us, self._begin)
 
@@ -173,43 +176,59 @@ class LogsCountOnce(KeyspaceOracle):
 
     def line(self, log: Log, rng: random.Random) -> bytes:
         """Return the next line of *log*."""
-        key, number = f"line-{rng.randrange(KEYS)}", len(self._log_of)
+        key, number = rng.choice(LINES), len(self._log_of)
         log.lines.append((key, number))
         self._log_of.append(log)
         return f'{{"key": "{key}", "number": {number}}}\n'.encode()
 
     def counts_all(self, log: Log) -> bool:
         """Return whether all lines of *log* count."""
-        return all(number in self._counted for _, number in log.lines)
+        return not self._missing(log)
+
+    def _missing(self, log: Log) -> list[int]:
+        """Return the lines of *log* that do not count for everybody who reads it."""
+        counted = set.intersection(*self._counted.values())
+        return [number for _, number in log.lines if number not in counted]
 
     def may_go(self, log: Log) -> bool:
         """Return whether *log* is promised to be read on under a name that does not match."""
-        is_wide = self.shares.cluster.is_wide
-        return is_wide or any(number in self._counted for _, number in log.lines)
+        numbers = {number for _, number in log.lines}
+        return self.shares.cluster.is_wide or all(map(numbers.intersection, self._counted.values()))
 
     # What must hold.
 
     @property
     def done(self) -> bool:
         """Whether all that was written counts."""
-        return len(self._counted) == len(self._log_of)
+        return all(len(counted) == len(self._log_of) for counted in self._counted.values())
 
     def acknowledged(self, share: DaemonShare, number: int, _epoch: int) -> None:
         partitions = self.shares.plan.partitions
-        keys = [f"line-{key}" for key in range(KEYS)]
+        keys = {prefix + line: line for line in LINES for prefix in self._counted}
         mine = [key for key in keys if self._logs and partition_of(key, partitions) == number]
         part = share.partitions.get(number)
         if not mine or part is None:  # given up while the group was under way
             return
         for key, packed in zip(mine, part.state.packed(mine), strict=True):
             if packed is not None:
-                self._look(share, key, decode_value("msgpack", packed))
+                numbers = decode_value("msgpack", packed)
+                prefix = key.removesuffix(keys[key])
+                if prefix == FLOW:
+                    numbers = self._without_counts(share, key, numbers)
+                self._counted[prefix].update(numbers)
+                self._look(share, key, keys[key], numbers)
 
-    def _look(self, share: DaemonShare, key: str, numbers: list[int]) -> None:
-        self._counted.update(numbers)
+    def _without_counts(self, share: DaemonShare, key: str, sent: list[list[int]]) -> list[int]:
+        """Return the numbers that a dataflow sent to *key*; its state has counted them."""
+        counts = [count for count, _ in sent]
+        if counts != list(range(1, 1 + len(sent))):
+            self.broke("K14", f"{share.name} has counts of the dataflow for {key}: {counts}")
+        return [number for _, number in sent]
+
+    def _look(self, share: DaemonShare, key: str, line: str, numbers: list[int]) -> None:
         for log in dict.fromkeys(self._log_of[number] for number in numbers):
             found = [number for number in numbers if self._log_of[number] is log]
-            wanted = [number for its_key, number in log.lines if its_key == key]
+            wanted = [number for its_key, number in log.lines if its_key == line]
             if found != wanted[: len(found)]:
                 text = f"{share.name} counts for {key} of {log.path} {found}, and not {wanted}"
                 self.broke("K14", text)
@@ -220,7 +239,7 @@ class LogsCountOnce(KeyspaceOracle):
         if self.done or not shares.settled or still_us < COUNTED_US:
             return
         for log in self._logs:
-            missing = [number for _, number in log.lines if number not in self._counted]
+            missing = self._missing(log)
             if missing:
                 text = f"after {seconds(still_us):.1f} s {log.path} has lines that do not count"
                 self.broke("K15", f"{text}: {missing}")
