@@ -185,8 +185,9 @@ def _row_table(rows: list[dict[str, Any]]) -> str:
 
 
 def _troubles(value: dict[str, Any]) -> list[str]:
+    why = "it cannot serve partitions; `ringpopctl check` says why"
     lines = [
-        f"{name}: {value['here'].get(name, {}).get('failure') or 'its share has failed'}"
+        f"{name}: {value['here'].get(name, {}).get('failure') or why}"
         for name in value.get("failed", ())
     ]
     for name, here in value["here"].items():

@@ -101,7 +101,7 @@ def test_a_share_that_has_failed_is_told_in_its_own_words_if_it_can_be_asked() -
     lines = partitions_text(found, rows_shown=False).splitlines()
 
     assert f"a: {failure}" in lines
-    assert "b: its share has failed" in lines
+    assert "b: it cannot serve partitions; `ringpopctl check` says why" in lines
 
 
 def test_a_partition_that_cannot_be_read_stands_as_damaged_unless_somebody_serves_it() -> None:
