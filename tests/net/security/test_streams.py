@@ -31,6 +31,12 @@ KEY, OTHER = new_key(), new_key()
 CALL = c.Describe("any")
 
 
+@pytest.fixture(autouse=True)
+def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have callers wait as long as a handshake takes where all else runs, too."""
+    monkeypatch.setattr("ringpop_py.flow.shuffle.server.wire.CONNECT_S", 30.0)
+
+
 @pytest.fixture
 def keys(tmp_path: Path) -> Callable[..., Keys]:
     def make(name: str, key: ClusterKey = KEY, cluster: str = "c", plain: str = "") -> Keys:
