@@ -38,7 +38,6 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     keyspaces,
     shuffle,
     CHECKERS["dataflows"],
-    CHECKERS["streams"],
 )
 """The subcommands, in the order of the help: most are modules."""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ringpop_sim.checks import Check
 
-PLANS_COUNT = int(os.environ.get("RINGPOP_SIM_PLANS", "400"))
+PLANS_COUNT = int(os.environ.get("RINGPOP_SIM_PLANS", "200"))
 """How many random plans each run of the tests goes through; fewer, to look at something else."""
 
 

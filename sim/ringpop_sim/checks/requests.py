@@ -31,8 +31,8 @@ ENDED_MAX: Final = 100_000  # limits memory; a second end after so many others g
 class OwnersHandle(Check):
     """S10: a request is sent to, and handled by, a node that owns all its keys.
 
-    It is sent to the owner by the own list of the caller at that instant, or to the member that a
-    redirect has named since then. It is handled only by a node that owns its keys by its own list.
+    It is sent to the owner by the own list of the caller at that instant. It is handled only by a
+    node that owns its keys by its own list.
     The check computes ownership anew from the rows. A forwarded request is handled if it passes the
     receiver's configured check: of the keys, of the checksum, or none. So with ``checksum`` and
     ``none`` the keys of forwarded requests are not checked at the receiver.
@@ -57,7 +57,7 @@ class OwnersHandle(Check):
             return
         for key in ask.parts:
             owner = ring.lookup(key) if len(ring) else "nobody"
-            if ask.to != owner and request.redirects.get(key) != (ring.checksum, ask.to):
+            if ask.to != owner:
                 self.broke(
                     "S10", f"{caller} sent {key} to {ask.to}, by its own list {owner} has it"
                 )
@@ -110,8 +110,7 @@ class OwnersHandle(Check):
 class RequestsEnd(Check):
     """S11: each request ends once for its caller, runs no more often than it may, and says so.
 
-    - Each request ends exactly once, and within the time of its schedule and time-outs, or of its
-      deadline and one time-out.
+    - Each request ends exactly once, and within the time of its schedule and time-outs.
     - It takes at most one attempt and the retries; each goes from the caller to another node.
     - Each key runs once; if the request may run twice, once more for each attempt with an open end.
     - Each key has a result: the answer for that key, by a node at which it ran, or an error. The
@@ -137,8 +136,8 @@ class RequestsEnd(Check):
     def attempt(self, attempt: RequestAttempt) -> None:
         request, traffic = attempt.request, self.world.plan.traffic
         assert traffic is not None
-        what, each = f"request {request.number}", traffic.each_for_us > 0
-        if not each and request.attempt_count > 1 + len(traffic.retry_schedule_us):
+        what = f"request {request.number}"
+        if request.attempt_count > 1 + len(traffic.retry_schedule_us):
             self.broke("S11", f"{what} was tried {request.attempt_count} times")
         if attempt.forwarded and attempt.at is request.caller:
             self.broke("S11", f"{what} was sent by {request.caller.name} to itself")
@@ -146,7 +145,7 @@ class RequestsEnd(Check):
             return
         for key in attempt.keys:
             runs, lost = request.runs[key], request.lost[key]
-            if runs > 1 + (lost if traffic.idempotent or each else 0):
+            if runs > 1 + (lost if traffic.idempotent else 0):
                 self.broke("S11", f"{what} ran {runs} times for {key}; {lost} answers were lost")
             self._judge(request, key)
 
@@ -186,8 +185,6 @@ class RequestsEnd(Check):
             return
         attempts = 1 + len(traffic.retry_schedule_us)
         lasts_us = sum(traffic.retry_schedule_us) + attempts * traffic.timeout_us + s
-        if traffic.each_for_us:
-            lasts_us = traffic.each_for_us + traffic.timeout_us + s
         for request in self._open.values():
             caller, age_us = request.caller, self.world.now - request.started_at
             sound = caller.life is Life.RUNNING

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from ringpop_sim import commands as c
 from ringpop_sim.flow.exchange.schedule import DATAFLOWS, WORKERS_MAX
-from ringpop_sim.flow.streams.schedule import PARTITIONS, STREAMS
 from ringpop_sim.state.journal.schedule import JOURNAL
 
 if TYPE_CHECKING:
@@ -132,16 +131,6 @@ CHECKERS: Final = {
                 "ringpop-sim dataflows --schedules 1 --first 4711 --trace",
             ),
             str(WORKERS_MAX),
-        ),
-        CheckerCommand(
-            "streams",
-            STREAMS,
-            "run random schedules of sources that are read into partitions, and show what broke",
-            (
-                "ringpop-sim streams --schedules 100000 --jobs 2",
-                "ringpop-sim streams --schedules 1 --first 4711 --trace",
-            ),
-            str(PARTITIONS),
         ),
     )
 }

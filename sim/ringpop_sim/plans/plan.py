@@ -109,8 +109,6 @@ class Traffic:
         from_us: when the requests begin.
         service_us: how long an owner's handler takes.
         idempotent: whether a request that may have run is tried again.
-        each_for_us: how long each key is tried separately, as in requests to keyspaces, which may
-            run twice; 0: the keys of one owner are one request, on the retry schedule.
         failover: how many members may handle a request (of one key): see `RequestOptions`.
     """
 
@@ -123,7 +121,6 @@ class Traffic:
     service_us: int = 0
     idempotent: bool = False
     consistency: Consistency = "keys"
-    each_for_us: int = 0
     failover: int = 1
 
     def __post_init__(self) -> None:
@@ -133,7 +130,6 @@ class Traffic:
                 1 < self.failover <= len(self.retry_schedule_us) + 1
                 and self.idempotent
                 and self.keys_each == 1
-                and not self.each_for_us
             ),
             message="failover is for requests of one key that are idempotent, up to as many "
             "members as there are attempts",
@@ -143,10 +139,6 @@ class Traffic:
         ok = 0 < self.per_second <= 100_000  # noqa: PLR2004
         _require(ok=ok, message="per_second must be above 0, and 100,000 at most")
         _require(ok=self.timeout_us > 0, message="the time-out of a request must be above 0")
-        _require(
-            ok=not self.each_for_us or self.consistency == "keys",
-            message="if keys are tried one by one, their owners check the keys",
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_py.base.errors import (
-    BodyError,
     CallError,
     CallTimeout,
     ConnectFailed,
@@ -15,11 +14,9 @@ from ringpop_py.base.errors import (
     PeerDeclined,
     RingpopError,
 )
-from ringpop_py.base.values.requests import Moved
 from ringpop_py.member.ring.hashring import HashRing
 from ringpop_py.member.ring.placement import Placement
 from ringpop_py.member.swim.member import Status
-from ringpop_py.route.errand import DeadlinePolicy, Errand
 from ringpop_py.route.proxy.owners import refusal, successors_in
 from ringpop_py.route.proxy.retry import SchedulePolicy
 from ringpop_sim.checks import Check
@@ -80,27 +77,21 @@ class Rings(Check):
 
 
 class CallerRoutes:
-    """The owners of keys, as the caller of one request sees them.
+    """The owners of keys, as *caller* sees them. See `proxy.owners.KeyRoutes`."""
 
-    See `errand.LearningRoutes` and `proxy.owners.KeyRoutes`.
-    """
-
-    def __init__(self, rings: Rings, request: TrafficRequest) -> None:
+    def __init__(self, rings: Rings, caller: Process) -> None:
         self._rings = rings
-        self._request = request
+        self._caller = caller
 
     def destination(self, key: str) -> str:
-        """Return the owner by the ring of the caller, or by a redirect since it has that ring."""
-        ring = self._rings.of(self._request.caller)
-        if not len(ring):
-            return ""
-        checksum, owner = self._request.redirects.get(key, (None, ""))
-        return owner if checksum == ring.checksum else ring.lookup(key)
+        """Return the owner by the ring of the caller."""
+        ring = self._rings.of(self._caller)
+        return ring.lookup(key) if len(ring) else ""
 
     @property
     def owned_by(self) -> object:
         """What decides now."""
-        return self._rings.of(self._request.caller)
+        return self._rings.of(self._caller)
 
     def owners_of(self, keys: Sequence[str]) -> Sequence[str]:
         """Return the owner of each of *keys*; empty texts if there is none."""
@@ -108,25 +99,16 @@ class CallerRoutes:
 
     def successors(self, key: str, count: int) -> list[str]:
         """Return the owner and those after it, as `RingOwners.successors` does."""
-        caller = self._request.caller
 
         def is_doubtful(name: str) -> bool:
-            row = caller.node.members.get(name)
+            row = self._caller.node.members.get(name)
             return row is None or row.status is not Status.ALIVE
 
-        return successors_in(self._rings.of(caller), key, count, is_doubtful)
+        return successors_in(self._rings.of(self._caller), key, count, is_doubtful)
 
     def why_nobody(self, key: str) -> RingpopError:
         """Return why no member owns *key*."""
         return NoOwner(f"no member is in the ring, so nobody owns {key}")
-
-    def learn(self, row: list[Any]) -> None:
-        """Believe a redirect if the caller knows the member that it names. Raises BodyError."""
-        key, owner = row
-        caller = self._request.caller
-        if caller.node.members.get(owner) is None:
-            raise BodyError(f"{owner} is not known here")
-        self._request.redirects[key] = self._rings.of(caller).checksum, owner
 
 
 class TrafficSource:
@@ -138,13 +120,9 @@ class TrafficSource:
         self._rings = rings
         self._traffic = traffic = world.plan.traffic
         self._rng = random.Random(f"traffic {world.seed}")
-        self._each_alone = traffic.each_for_us > 0
-        jitter = random.Random(f"pauses of traffic {world.seed}")
         schedule_s = tuple(seconds(delay_us) for delay_us in traffic.retry_schedule_us)
-        timeout_us = traffic.timeout_us
-        self._until_deadline = DeadlinePolicy(jitter, changes_state=True, attempt_us=timeout_us)
-        self._on_schedule = SchedulePolicy(
-            len(schedule_s), schedule_s, traffic.idempotent, timeout_us, traffic.failover
+        self._policy = SchedulePolicy(
+            len(schedule_s), schedule_s, traffic.idempotent, traffic.timeout_us, traffic.failover
         )
         self.counts = {"sent": 0, "answered": 0, "failed": 0, "abandoned": 0, "retries": 0}
         self.open_count = 0
@@ -167,7 +145,7 @@ class TrafficSource:
 
     def _by_owner(self, keys: list[str], caller: Process) -> Iterable[list[str]]:
         """Group *keys* as `handle_or_proxy_all` does: by owner, in the view of *caller*."""
-        if self._each_alone or len(keys) == 1 or not len(ring := self._rings.of(caller)):
+        if len(keys) == 1 or not len(ring := self._rings.of(caller)):
             return [keys]
         groups: dict[str, list[str]] = {}
         for key in keys:
@@ -177,13 +155,8 @@ class TrafficSource:
     def _begin(self, keys: tuple[str, ...], caller: Process) -> None:
         self.counts["sent"] += 1
         self.open_count += 1
-        now = self._world.now
-        errand: Errand[str] | WholeRequest
-        if self._each_alone:
-            errand = Errand(keys, self._until_deadline, now + self._traffic.each_for_us)
-        else:
-            errand = WholeRequest(keys, self._on_schedule)
-        self._go(TrafficRequest(self.counts["sent"], caller, keys, now, errand))
+        errand = WholeRequest(keys, self._policy)
+        self._go(TrafficRequest(self.counts["sent"], caller, keys, self._world.now, errand))
 
     # The loop of a driver.
 
@@ -199,7 +172,7 @@ class TrafficSource:
             self._step(request)
 
     def _step(self, request: TrafficRequest, declined_by: str = "") -> None:
-        step = request.errand.next(CallerRoutes(self._rings, request), self._world.now)
+        step = request.errand.next(CallerRoutes(self._rings, request.caller), self._world.now)
         if step is None:
             results = request.errand.results.values()
             errors = [result for result in results if isinstance(result, RingpopError)]
@@ -271,39 +244,22 @@ class TrafficSource:
     def _serve(
         self, request: TrafficRequest, ask: Ask[str], at: Process, believed: int
     ) -> list[Any] | None:
-        """Handle what *at* accepts; return the result of each part, or None if it declines all."""
-        ring = self._rings.of(at)
-        if self._each_alone:
-            ours = [key for key in ask.parts if self._accepts(at, ring, [key], believed)]
-        else:
-            local = at is request.caller
-            whole = local or self._accepts(at, ring, ask.parts, believed)
-            ours = list(ask.parts) if whole else []
-        others = [key for key in ask.parts if key not in ours]
-        request.runs.update(ours)
-        for keys, ran in ((ours, True), (others, False)):
-            if keys:
-                forwarded = at is not request.caller
-                attempt = RequestAttempt(request, keys, at, believed, ran, forwarded)
-                for check in self._world.checks:
-                    check.attempt(attempt)
-        if others and not self._each_alone:
-            return None
-        return [
-            Moved([key, ring.lookup(key)]) if key in others else f"{key} by {at.name}"
-            for key in ask.parts
-        ]
-
-    def _accepts(self, owner: Process, ring: HashRing, keys: Sequence[str], believed: int) -> bool:
-        rule = self._traffic.consistency
-        return not refusal(
-            keys,
+        """Return the result of each part, or None if *at* declines them."""
+        forwarded = at is not request.caller
+        ran = not forwarded or not refusal(
+            ask.parts,
             believed,
-            local=owner.name,
-            ring=ring,
-            consistency=rule,
+            local=at.name,
+            ring=self._rings.of(at),
+            consistency=self._traffic.consistency,
             failover=self._traffic.failover,
         )
+        if ran:
+            request.runs.update(ask.parts)
+        attempt = RequestAttempt(request, ask.parts, at, believed, ran, forwarded)
+        for check in self._world.checks:
+            check.attempt(attempt)
+        return [f"{key} by {at.name}" for key in ask.parts] if ran else None
 
     def _served(self, arguments: tuple[TrafficRequest, Ask[str], Process, list[Any]]) -> None:
         request, ask, owner, results = arguments
@@ -341,7 +297,7 @@ class TrafficSource:
                 request.lost.update(ask.parts)
             errand.failed(ask, end)
         else:
-            errand.answered(ask, end, CallerRoutes(self._rings, request))
+            errand.answered(ask, end)
         request.ended.add(ask.number)
         if errand.under_way:
             return

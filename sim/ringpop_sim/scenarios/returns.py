@@ -6,7 +6,6 @@ from ringpop_sim.plans.plan import (
     Crash,
     Cut,
     Leave,
-    Link,
     Pause,
     Plan,
     Rumour,
@@ -154,30 +153,6 @@ def leave_and_return(count: int) -> Plan:
         # No syncs: gossip alone has to spread the news, and does so in time.
         expect=("deaths == 0", "failed == 0", "left_out == 0", "syncs == 0", "converged_s <= 1.5"),
         operations=(Leave(at_us=10 * s, for_us=15 * s, nodes=(1, 2)),),
-    )
-
-
-@for_nodes(4, usual=6)
-def crash_under_load(count: int) -> Plan:
-    """Requests have keys of several owners: nodes crash, hang and leave, and answers get lost."""
-    return Plan(
-        nodes=count,
-        until_us=60 * s,
-        link=Link(loss=0.05),
-        traffic=Traffic(
-            keys_each=4,
-            per_second=60,
-            from_us=5 * s,
-            timeout_us=500 * ms,
-            service_us=100 * ms,
-            each_for_us=1200 * ms,
-        ),
-        operations=(
-            Crash(at_us=10 * s, for_us=3 * s, nodes=everybody(count), stagger_us=4 * s),
-            Crash(at_us=40 * s, for_us=5 * s, nodes=(2,), silent=True),
-            Pause(at_us=50 * s, for_us=1 * s, nodes=(3,)),
-            Leave(at_us=52 * s, for_us=3 * s, nodes=(1,)),
-        ),
     )
 
 

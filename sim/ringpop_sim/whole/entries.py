@@ -72,7 +72,7 @@ class EntryTraffic(Check):
         assert world.plan.traffic is not None
         self._cluster = world
         self._traffic = traffic = world.plan.traffic
-        if traffic.keys_each > 1 or traffic.each_for_us or traffic.failover > 1:
+        if traffic.keys_each > 1 or traffic.failover > 1:
             raise PlanError("the traffic of whole daemons has one key each, and no failover")
         self.counts = {"sent": 0, "answered": 0, "failed": 0, "abandoned": 0}
         self._rng = random.Random(f"entries {world.seed}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class WholeRequest:
-    """A request whose keys need one owner: the product's `Retry`, with the surface of an `Errand`.
+    """A request whose keys need one owner: the product's `Retry`, and its results.
 
     Attributes:
         results: by key, once it is over.
@@ -35,7 +35,7 @@ class WholeRequest:
         return [] if ask is None else [ask]
 
     def next(self, routes: KeyRoutes, now: int) -> list[Ask[str]] | int | None:
-        """Return what to do now, as `Errand.next` does."""
+        """Return what to ask now, or when to look again; None if it is over."""
         if self.results:
             return None
         keys = self._keys
@@ -46,7 +46,7 @@ class WholeRequest:
             return None
         return step if isinstance(step, int) else [step]
 
-    def answered(self, ask: Ask[str], results: Sequence[Any], _routes: KeyRoutes) -> None:
+    def answered(self, ask: Ask[str], results: Sequence[Any]) -> None:
         """Report the answer to *ask*. Ignore it if another attempt has begun since."""
         if ask is self._retry.under_way:
             self._retry.under_way = None

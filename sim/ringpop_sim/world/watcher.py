@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.member.swim.messages import Input
-    from ringpop_py.route.errand import Ask, Errand
+    from ringpop_py.route.errand import Ask
     from ringpop_sim.plans.plan import Operation
     from ringpop_sim.world.process import Process
     from ringpop_sim.world.requests import WholeRequest
@@ -37,15 +37,12 @@ class TrafficRequest(SentRequest):
     """A request that is driven here.
 
     Attributes:
-        redirects: by key, the owner that the last redirect named, and the checksum of the caller's
-            ring then: it counts until the caller has another ring.
         lost: by key, how many attempts ended such that they may have run.
         ended: the numbers of the asks that have ended for the caller.
         asked: the members that were asked.
     """
 
-    errand: Errand[str] | WholeRequest
-    redirects: dict[str, tuple[int, str]] = field(default_factory=dict)
+    errand: WholeRequest
     lost: Counter[str] = field(default_factory=Counter)
     ended: set[int] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)

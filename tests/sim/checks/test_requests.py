@@ -58,7 +58,7 @@ def broken_of(checks: list[Watcher]) -> set[str]:
 def test_a_request_that_is_handled_by_another_than_its_owner_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(TrafficSource, "_accepts", lambda *_: True)
+    monkeypatch.setattr("ringpop_sim.runs.traffic.refusal", lambda *_, **__: "")
     rings: dict[Process, HashRing] = {}
     of = Rings.of
 
@@ -164,7 +164,7 @@ def ring_of_caller(seen: Recorder) -> HashRing:
 
 
 def test_a_member_that_is_too_far_from_the_owner_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TrafficSource, "_accepts", lambda *_: True)
+    monkeypatch.setattr("ringpop_sim.runs.traffic.refusal", lambda *_, **__: "")
     plan = replace(CALM, nodes=6, traffic=FAILOVER)
     plan = replace(plan, operations=(Leave(at_us=10 * s, nodes=(1,)),))
     rings: dict[Process, HashRing] = {}
@@ -193,11 +193,11 @@ def test_while_an_owner_is_gone_the_next_member_answers() -> None:
         Traffic(consistency="keys"),
         Traffic(consistency="checksum"),
         Traffic(consistency="none"),
-        Traffic(keys_each=3, each_for_us=3 * s),
+        Traffic(keys_each=3),
         Traffic(idempotent=True, failover=2),
         Traffic(idempotent=True, failover=3, consistency="checksum"),
     ],
-    ids=["keys", "checksum", "none", "each key alone", "failover", "failover by checksum"],
+    ids=["keys", "checksum", "none", "several keys", "failover", "failover by checksum"],
 )
 def test_hard_faults_break_nothing(seed: int, traffic: Traffic) -> None:
     plan = Plan(

@@ -596,8 +596,8 @@ BUGS: Final = (
         "            groups.setdefault(destination(part) if straight else RELAY, [])",
         "            kept = tried[part].to if part in tried else destination(part)\n"
         "            groups.setdefault(kept, [])",
-        "S10",
-        "crash-under-load:6:1",
+        "unit",
+        "unit:tests/route/test_errand.py",
     ),
     _bug(
         "a retry goes to the member that was asked first",
@@ -622,8 +622,8 @@ BUGS: Final = (
         ERRAND,
         "        if ask not in self.under_way:\n            return\n",
         "        ask = self.under_way[0]\n",
-        "S11",
-        "crash-under-load:6:1",
+        "unit",
+        "unit:tests/route/test_errand.py",
     ),
     _bug(
         "the end of an earlier attempt is taken for that of the retry",
@@ -639,16 +639,16 @@ BUGS: Final = (
         ERRAND,
         "        if ask not in self.under_way:\n            return  # ",
         "        ask, results = self.under_way[0], [results[0]] * len(self.under_way[0].parts)  # ",
-        "S11",
-        "crash-under-load:6:1",
+        "unit",
+        "unit:tests/route/test_errand.py",
     ),
     _bug(
         "a later attempt proves that the earlier ones did nothing",
         ERRAND,
         '        if error.took_effect == "unknown":\n            self.may_have_run = True\n',
         '        self.may_have_run = error.took_effect == "unknown"\n',
-        "S11",
-        "crash-under-load:6:1",
+        "unit",
+        "unit:tests/route/test_errand.py",
     ),
     _bug(
         "a later retry proves that the earlier ones did nothing",

@@ -5,8 +5,8 @@ names the invariants that are wanted: a plan ends as soon as one is broken. Each
 scenario, a size and a seed (``crash:8:1``, size 0: as it comes), a law (``theory:rotation``), or a
 random plan (``plans:4:7``: of four nodes, drawn from 7; ``partitions:4:7``: with partitions,
 ``durable:4:7`` and ``memory:4:7``: of that mode), the tests in a file (``unit:tests/…/test_x.py``)
-of which a rare course of events needs one, or schedules of streams (``streams:300:1``: 300 of them,
-from seed 1 on) or dataflows.
+of which a rare course of events needs one, or schedules of dataflows (``dataflows:300:1``: 300 of
+them, from seed 1 on).
 Prints one JSON object: by invariant, where it broke first, and how.
 """
 
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from ringpop_py.state.placement.definition import Mode
 from ringpop_sim.flow.exchange.schedule import DATAFLOWS
-from ringpop_sim.flow.streams.schedule import STREAMS
 from ringpop_sim.runs import theory
 from ringpop_sim.runs.run import run_of
 from ringpop_sim.runs.swarm import Shape
@@ -33,7 +32,7 @@ LAWS: Final[dict[str, Callable[[], list[theory.TheoryRow]]]] = {
     "rotation": lambda: theory.rotation(1, sizes=(5,)),
     "suspicion": lambda: theory.suspicion(1, sizes=(12,)),
 }
-CHECKERS: Final = {"streams": STREAMS, "dataflows": DATAFLOWS}
+CHECKERS: Final = {"dataflows": DATAFLOWS}
 THEORY: Final = "theory"
 LOOK_US: Final = 1_000_000
 RANDOM: Final = ("partitions", "plans", *get_args(Mode))

@@ -11,7 +11,7 @@ from ringpop_sim.flow.exchange.schedule import DATAFLOWS, run_schedule
 if TYPE_CHECKING:
     import pytest
 
-SCHEDULES: Final = 1_000
+SCHEDULES: Final = 300
 """Each run of the tests has so many; ``ringpop-sim dataflows --schedules`` runs more."""
 
 

@@ -1,1 +1,0 @@
-"""Streams under faults: does each record of each source count once?"""
