@@ -99,7 +99,7 @@ class EntryTraffic(Check):
         ready = [
             each
             for each in self._cluster.running
-            if isinstance(each, Daemon) and not each.asked_to_end
+            if isinstance(each, Daemon) and each.nursery is not None and not each.asked_to_end
             if each.life is Life.RUNNING and each.node.ready
         ]
         key = f"key-{rng.randrange(self._traffic.keys)}"
