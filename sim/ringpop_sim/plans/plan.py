@@ -208,6 +208,7 @@ class ShufflePlan:
     Attributes:
         tasks, puts, rows: each of so many clients puts so many tables of so many rows.
         every_us: the time between two puts of a client.
+        in_store: whether the second copy of each row lies in the store, and not at a replica.
     """
 
     intervals: int = 4
@@ -215,9 +216,10 @@ class ShufflePlan:
     puts: int = 8
     rows: int = 20
     every_us: int = 500 * ms
+    in_store: bool = False
 
     def __post_init__(self) -> None:
-        for field in fields(self):
+        for field in fields(self)[:-1]:
             _require(ok=getattr(self, field.name) > 0, message=f"{field.name} must be above 0")
 
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plans.plan import Crash, Cut, FailShuffler, Operation, Pause, Plan, ShufflePlan
+from dataclasses import replace
+
+from ringpop_sim.plans.plan import (
+    Crash,
+    Cut,
+    FailShuffler,
+    FailStore,
+    Operation,
+    Pause,
+    Plan,
+    ShufflePlan,
+)
 from ringpop_sim.scenarios.keyspaces import QUICK
 from ringpop_sim.scenarios.sizes import everybody, for_nodes
 from ringpop_sim.units import s
@@ -47,7 +58,22 @@ def shuffles_slow(count: int) -> Plan:
     )
 
 
-def _shuffled(count: int, *operations: Operation) -> Plan:
+@for_nodes(3, usual=3)
+def shuffles_stored(count: int) -> Plan:
+    """Second copies are in the store, which fails now and then: all processes may die at once."""
+    all_killed = FailShuffler(at_us=7 * s, nodes=everybody(count), how="killed")
+    return _shuffled(
+        count,
+        FailStore(at_us=5 * s, for_us=1 * s, how="unknown"),
+        all_killed,
+        Crash(at_us=16 * s, for_us=3 * s, nodes=(0,)),
+        FailStore(at_us=24 * s, for_us=3 * s, how="cut"),
+        replace(all_killed, at_us=32 * s),
+        in_store=True,
+    )
+
+
+def _shuffled(count: int, *operations: Operation, in_store: bool = False) -> Plan:
     quiet_at_us = max(operation.over_at_us for operation in operations)
     return Plan(
         nodes=count,
@@ -55,6 +81,6 @@ def _shuffled(count: int, *operations: Operation) -> Plan:
         calm_us=2 * s,
         settings=QUICK,
         codec_share=0.0,
-        shuffle=ShufflePlan(),
+        shuffle=ShufflePlan(in_store=in_store),
         operations=operations,
     )

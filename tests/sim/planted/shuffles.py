@@ -10,6 +10,7 @@ SERVER: Final = "flow/shuffle/server"
 KILLED: Final = "shuffles-killed:0:1"
 TROUBLED: Final = "shuffles-troubled:0:1"
 SLOW: Final = "shuffles-slow:0:7"
+STORED: Final = "shuffles-stored:0:1"
 WALK: Final = 'WALK = lambda folder: sum(each.stat().st_size for each in folder.rglob("*"))\n'
 OLDEST: Final = "        message = message._replace(number=min(self._waiting, default=0))\n"
 
@@ -113,5 +114,19 @@ SHUFFLE_BUGS: Final = (
         "U1 U3 U4",
         KILLED,
         ("reply = c.reply_in(message.head)\n", f"reply = c.reply_in(message.head)\n{OLDEST}"),
+    ),
+    _bug(
+        "a process that starts deletes the frames of shuffles that are put",
+        "framestore",
+        "U1 U3",
+        STORED,
+        ("(State.PUT, State.ENDING, State.DAMAGED)", "(State.ENDING, State.DAMAGED)"),
+    ),
+    _bug(
+        "a copy from the store lacks its last frame",
+        "framestore",
+        "U1 U2 U3",
+        STORED,
+        ("store.list(self._of_segment(place))", "store.list(self._of_segment(place))[:-1]"),
     ),
 )

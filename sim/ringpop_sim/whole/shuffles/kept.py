@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
 from ringpop_py.base.errors import ShuffleUnavailable
-from ringpop_py.flow.shuffle.protocol.messages import Answer
-from ringpop_py.flow.shuffle.protocol.record import MemberId
+from ringpop_py.flow.shuffle.protocol.messages import Answer, FrameId
+from ringpop_py.flow.shuffle.protocol.record import STORE, MemberId
+from ringpop_py.flow.shuffle.server.framestore import name_in_files
 from ringpop_py.flow.shuffle.server.shuffle import Shuffle
 from ringpop_py.flow.shuffle.sorting.frames import entry_at
+from ringpop_py.state.catalog.layout import shuffles_prefix
 from ringpop_sim.checks import Check
 from ringpop_sim.flow.shuffle import truth as t
 from ringpop_sim.plans.plan import Crash, FailShuffler
@@ -19,6 +21,7 @@ from ringpop_sim.units import s
 from ringpop_sim.whole.shuffles.beside import DISK_US_MAX, KILLED, SLOW_US_MAX, Shufflers
 from ringpop_sim.whole.shuffles.rows import ShuffleRows
 from ringpop_sim.whole.shuffles.users import ShuffleUsers
+from ringpop_sim.world.world import CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,8 +101,8 @@ class ShufflesKept(Check):
         truth = self.truths[name]
         if record.version > truth.version:
             if record.members:  # those it no longer has may live, and have forgotten all
-                live = self._live(name).items()
-                truth.lost({me: has for me, has in live if me in record.members}, record.uid)
+                live, there = self._live(name).items(), {*record.members, STORE}
+                truth.lost({me: has for me, has in live if me in there}, record.uid)
             truth.changed(record, self.cluster.now)
             self._check(name)
 
@@ -117,6 +120,20 @@ class ShufflesKept(Check):
                 segments = {number: file.entries for number, file in files}
                 intervals = shuffle.member.intervals
                 found[shuffle.member.me] = SimpleNamespace(segments=segments, intervals=intervals)
+        if self.plan.in_store:
+            segments = self._stored(name, self.truths[name].uid)
+            found[STORE] = SimpleNamespace(segments=segments, intervals={})
+        return found
+
+    def _stored(self, name: str, uid: int) -> dict[int, list[FrameId]]:
+        """Return the frames in the store, by segment."""
+        prefix = f"{shuffles_prefix(CLUSTER)}{name_in_files(name)}/{uid}/"
+        found: dict[int, list[FrameId]] = {}
+        for key in self.cluster.store.objects:
+            if key.startswith(prefix):
+                segment, _, frame = key.removeprefix(prefix).partition("/")
+                attempt, number = map(int, frame.split("-"))
+                found.setdefault(int(segment), []).append((attempt, number))
         return found
 
     def _check(self, name: str) -> None:

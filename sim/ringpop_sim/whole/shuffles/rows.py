@@ -32,6 +32,11 @@ class ShuffleRows(t.Truth):
         """The version of the record, as far as any process has seen it."""
         return -1 if self._record is None else self._record.version
 
+    @property
+    def uid(self) -> int:
+        """The uid of the record, as far as any process has seen it."""
+        return 0 if self._record is None else self._record.uid
+
     def _ended(self, _record: Record, now: int) -> None:
         self._ended_at = now  # its cuts are Arrow's: `read` needs none
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ringpop_py.flow.shuffle.client.puts import Receipt
+    from ringpop_py.flow.shuffle.protocol.calls import Durability
     from ringpop_sim.plans.plan import ShufflePlan
     from ringpop_sim.whole.shuffles.beside import Shufflers
     from ringpop_sim.whole.shuffles.rows import ShuffleRows
@@ -93,7 +94,8 @@ class ShuffleUsers:
                     time.sleep(TIMEOUT_S)
 
     def _create(self, client: ShuffleClient) -> None:
-        client.create(SCHEMA, ["key"], intervals=self._plan.intervals)
+        durability: Durability = "store" if self._plan.in_store else "replica"
+        client.create(SCHEMA, ["key"], intervals=self._plan.intervals, durability=durability)
 
     def _put(self, turn: int, task: int) -> Receipt:
         plan, rng = self._plan, self.body.rng
