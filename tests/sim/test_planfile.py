@@ -82,6 +82,8 @@ plans = st.builds(
     link=links,
     codec_share=shares,
     traffic=st.none() | traffics,
+    keyspace=st.just(p.KeyspacePlan()),  # without these, some operations have no effect
+    shuffle=st.just(p.ShufflePlan()),
     operations=st.lists(operations, max_size=5).map(tuple),
 )
 
@@ -131,6 +133,7 @@ def test_a_plan_is_written_in_seconds_and_without_what_is_as_usual() -> None:
         ("[[do]]\nkind = 'pause'\nat_s = 1", "operation 0 (pause): nodes is missing"),
         ("[[do]]\nkind = 'pause'\nat_s = 1\nnodes = 1", "(pause): nodes: must be a list, not 1"),
         ("[[do]]\nkind = 'pause'\nat_s = 1\nnodes = [9]", "operation 0 (pause): there is no node"),
+        ("[[do]]\nkind = 'store'\nat_s = 1", "only in plans with a keyspace or shuffle"),
         (
             "[[do]]\nkind = 'pause'\nat_s = -1\nnodes = [1]",
             "pause: at_us must be 0 or more",

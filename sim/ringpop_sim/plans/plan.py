@@ -515,6 +515,13 @@ OPERATIONS: Final[dict[str, type[Operation]]] = {
         Lie,
     )
 }
+_NEEDED: Final = (
+    (FailStore, "keyspace"),
+    (FailStore, "shuffle"),
+    (FailShuffler, "shuffle"),
+    (Rebalance, "keyspace"),
+)
+"""The tables of a plan, of which an operation needs one to have an effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -572,6 +579,11 @@ class Plan:
             _require(
                 ok=operation.at_us <= self.until_us,
                 message=f"{where}: it begins after the plan has ended",
+            )
+            needed = [name for kind, name in _NEEDED if isinstance(operation, kind)]
+            _require(
+                ok=not needed or any(getattr(self, name) is not None for name in needed),
+                message=f"{where}: it has an effect only in plans with a {' or '.join(needed)}",
             )
         self._check_expectations()
 

@@ -60,7 +60,7 @@ def shuffles_slow(count: int) -> Plan:
 
 @for_nodes(3, usual=3)
 def shuffles_stored(count: int) -> Plan:
-    """Second copies are in the store, which fails now and then: all processes may die at once."""
+    """Second copies are in the store, which fails as well: all processes die at the same time."""
     all_killed = FailShuffler(at_us=7 * s, nodes=everybody(count), how="killed")
     return _shuffled(
         count,

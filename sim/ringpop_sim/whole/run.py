@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, ClassVar, Final, get_args
 
 from ringpop_py.state.placement.definition import Mode
-from ringpop_sim.checks import Broken
+from ringpop_sim.checks import Broken, Check
 from ringpop_sim.checks.liveness import Converges
 from ringpop_sim.checks.requests import RequestsSucceed
-from ringpop_sim.plans.plan import KeyspacePlan, Plan
+from ringpop_sim.plans.plan import FailStore, KeyspacePlan, Plan
 from ringpop_sim.runs.rest import left_at_rest
 from ringpop_sim.runs.run import CRASH, Run, places_of
 from ringpop_sim.units import s
@@ -25,7 +25,7 @@ from ringpop_sim.whole.stage.surroundings import installed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringpop_sim.checks import Check
+    from ringpop_sim.plans.plan import Operation
     from ringpop_sim.runs.run import Result
     from ringpop_sim.whole.entries import EntryTraffic
     from ringpop_sim.whole.shuffles.kept import ShufflesKept
@@ -35,6 +35,20 @@ if TYPE_CHECKING:
 KEYSPACE_ORACLES: Final = (*ORACLES, LogsCountOnce, *DRIVER_ORACLES)
 BURSTS_US: Final = 2 * s
 BURSTS_END_US: Final = 1 * s
+
+
+class StoreFails(Check):
+    """Has the store of all daemons fail as the plan says."""
+
+    world: WholeCluster
+
+    def fault_began(self, operation: Operation, _nodes: Sequence[int]) -> None:
+        if isinstance(operation, FailStore):
+            self.world.store.begin(operation)
+
+    def fault_ended(self, operation: Operation, _nodes: Sequence[int]) -> None:
+        if isinstance(operation, FailStore):
+            self.world.store.end(operation)
 
 
 class WholeRun(Run):
@@ -79,19 +93,18 @@ class WholeRun(Run):
                 self._around.enter_context(users.observing())
 
     def _more_checks(self, world: World) -> list[Check]:
-        found: list[Check] = []
+        found: list[Check] = [StoreFails(world)]
         if world.plan.traffic is not None:
             from ringpop_sim.whole.entries import EntryTraffic  # noqa: PLC0415 - loads hypercorn
 
             self.entries = EntryTraffic(world)
-            found = [self.entries, RequestsSucceed(world)]
-            self._oracles += found
+            found += [self.entries, RequestsSucceed(world)]
         if world.plan.shuffle is not None:
             from ringpop_sim.whole.shuffles.kept import ShufflesKept  # noqa: PLC0415 - loads pyarrow
 
             self.shuffles = ShufflesKept(world)
             found.append(self.shuffles)
-            self._oracles.append(self.shuffles)
+        self._oracles += found
         if world.plan.keyspace is None:
             return found
         self.shares = shares = DaemonShares(world)

@@ -237,7 +237,7 @@ def _drain(world: World, operation: p.Drain, _node: int | None) -> Undo:
 
 
 def _for_shares(_world: World, _operation: p.Operation, _node: int | None) -> Undo:
-    return None  # `DaemonShares` or `ShufflesKept` in `ringpop_sim.whole` sees it begin and end
+    return None  # watchers in `ringpop_sim.whole` see it begin and end
 
 
 def _clock(world: World, operation: p.Clock, _node: int | None) -> Undo:

@@ -129,4 +129,14 @@ SHUFFLE_BUGS: Final = (
         STORED,
         ("store.list(self._of_segment(place))", "store.list(self._of_segment(place))[:-1]"),
     ),
+    _bug(
+        "a frame that the store did not take is acknowledged",
+        "shuffle",
+        "U1",
+        STORED,
+        (
+            "                failures.append(error)\n\n        async def here()",
+            "                pass\n\n        async def here()",
+        ),
+    ),
 )

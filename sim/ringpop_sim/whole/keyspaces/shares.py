@@ -29,7 +29,7 @@ from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.table.entries import MemoryEntries
 from ringpop_py.state.tasks import Worker
 from ringpop_sim.checks import Check
-from ringpop_sim.plans.plan import FailStore, Rebalance
+from ringpop_sim.plans.plan import Rebalance
 from ringpop_sim.whole.cluster import KEYSPACE, Daemon
 from ringpop_sim.world.process import Life
 from ringpop_sim.world.world import CLUSTER
@@ -159,9 +159,7 @@ class DaemonShares(Check):
         self._look()
 
     def fault_began(self, operation: Operation, nodes: Sequence[int]) -> None:
-        if isinstance(operation, FailStore):
-            self.cluster.store.begin(operation)
-        elif isinstance(operation, Rebalance):
+        if isinstance(operation, Rebalance):
             for number in nodes:
                 daemon = self.world.numbered.get(number)
                 if isinstance(daemon, Daemon) and daemon.serves and self.plan.mode == "durable":
@@ -177,10 +175,6 @@ class DaemonShares(Check):
         with suppress(RingpopError):  # an operator would try again
             host: Any = daemon.keyspace._host
             await rebalance(host)
-
-    def fault_ended(self, operation: Operation, _nodes: Sequence[int]) -> None:
-        if isinstance(operation, FailStore):
-            self.cluster.store.end(operation)
 
     # What the product's drivers are told to do.
 
