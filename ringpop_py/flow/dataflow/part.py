@@ -24,7 +24,7 @@ from ringpop_py.flow.exchange.elements import Data
 from ringpop_py.flow.exchange.epochs import Aligned, Output, StatePart
 from ringpop_py.flow.exchange.run import Advance, Keep, Process, Send, WorkerRun
 from ringpop_py.flow.exchange.state import StageState
-from ringpop_py.flow.streams.marks import wanted_of
+from ringpop_py.flow.streams.marks import CLOSED, wanted_of
 from ringpop_py.flow.streams.source import label_of, losses_of
 from ringpop_py.flow.streams.times import time_function
 
@@ -312,7 +312,12 @@ class Part:
             now, awaits = trio.current_time(), getattr(self._plan.source, "awaits", False)
             wanted = wanted_of(self.exchange, splits, now)
             await self._send(self.exchange.find(wanted, now, awaits=awaits))
-            for split in self.troubles.keys() - SOURCES - self.exchange.splits.keys():
+            # The rest of a file that has an end was read in its copy.
+            grows = [split for split in splits if not getattr(split, "is_ended", False)]
+            closed = self.exchange.closed(grows)
+            for split in closed:
+                self._note(split, CLOSED)
+            for split in self.troubles.keys() - SOURCES - self.exchange.splits.keys() - closed:
                 self._note(split, "")  # it is gone, or another worker's
 
     async def _read_all(self) -> bool:

@@ -125,7 +125,8 @@ class WorkerRun(Generic[R]):
             awaits: whether there are splits without a name yet. All workers wait for them: none
                 knows whose they will be.
         """
-        mine = {split for split in splits if self._is_mine(split) and not self._is_closed(split)}
+        mine = {split for split in splits if self._is_mine(split)}
+        mine -= self.closed(mine)
         told, raised = list[Send](), None
         if awaits:
             if self._sources.join(NAMELESS):
@@ -150,8 +151,10 @@ class WorkerRun(Generic[R]):
         home = split.partition("@")[0] if split.startswith("file:") else split
         return self.router.worker_of(home) == self._name
 
-    def _is_closed(self, split: str) -> bool:
-        return split in self._known and self._known[split].read == MARK_CLOSED
+    def closed(self, splits: Iterable[str]) -> set[str]:
+        """Return those of *splits* that go on under another name: they are not read any more."""
+        known = self._known
+        return {each for each in splits if each in known and known[each].read == MARK_CLOSED}
 
     def take_over(self, split: str, formers: Iterable[str], now: float) -> bool:
         """Have *split* go on where the first of *formers* that was read is, and close that name.
@@ -167,7 +170,7 @@ class WorkerRun(Generic[R]):
                 self._known[split] = self._splits.pop(former)
                 self._sources.join(split)  # first, so that the watermark does not rise
                 self._sources.lose(former, now)
-            elif former in self._known and not self._is_closed(former):
+            elif former in self._known and not self.closed([former]):
                 self._known[split] = self._known[former]
             else:
                 continue
@@ -178,11 +181,8 @@ class WorkerRun(Generic[R]):
     def known_like(self, alias: str) -> list[str]:
         """Return the names of splits that begin with *alias* and @, the one read furthest first."""
         known = self._known | self._splits
-        names = (split for split in known if split.startswith(f"{alias}@"))
-        return sorted(
-            (split for split in names if known[split].read < MARK_CLOSED),
-            key=lambda split: -known[split].read,
-        )
+        names = {split for split in known if split.startswith(f"{alias}@")}
+        return sorted(names - self.closed(names), key=lambda split: (-known[split].read, split))
 
     @property
     def splits(self) -> dict[str, int]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 AGAIN_S: Final = 0.05
 AGAIN_S_MAX: Final = 5.0
+CLOSED: Final = "it goes on as another file, its copy: what is added is not read"
 SOURCE: Final = -1
 """The source, in place of a partition's number."""
 

@@ -28,7 +28,7 @@ from ringpop_py.base.values.operations import (
     Write,
 )
 from ringpop_py.flow.streams.feed import Feed
-from ringpop_py.flow.streams.marks import SOURCE, Marks, mark_in
+from ringpop_py.flow.streams.marks import CLOSED, SOURCE, Marks, mark_in
 from ringpop_py.flow.streams.source import BadRecord, Record, label_of, losses_of
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class _Reader:
         if marks is None:
             await trio.sleep_forever()
         if max(marks) >= MARK_CLOSED:
-            self._note(SOURCE, "it goes on as another file, its copy: what is added is not read")
+            self._note(SOURCE, CLOSED)
             await trio.sleep_forever()
         feed: Feed[Record] = Feed(marks)
         pause_s = IDLE_S

@@ -194,7 +194,7 @@ class EntryTraffic(Check):
                 self.broke("S10", f"{self._what(sent)} runs at {daemon.name}, and {owner} has it")
             if sent.is_post and sent.runs[key] > 1:
                 self.broke("S11", f"{self._what(sent)} runs {sent.runs[key]} times")
-            answer = b"%d at %s" % (len(sent.answers), daemon.name.encode())
+            answer = f"{sent.number}, {len(sent.answers)} at {daemon.name}".encode()
             sent.answers.append(answer)
         await trio.sleep(self._rng.uniform(0, 2 * self._traffic.service_us) / s)
         return OK, (), answer

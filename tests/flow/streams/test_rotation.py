@@ -19,6 +19,7 @@ from ringpop_py.base.values.operations import MARK_CLOSED, Outcome, Span, Write
 from ringpop_py.dataflow import Tumbling, run_alone, start_dataflow
 from ringpop_py.edge.admin.checkup import checkup
 from ringpop_py.flow.streams import files
+from ringpop_py.flow.streams.marks import CLOSED
 from ringpop_py.flow.streams.source import original_of
 from ringpop_py.streams import Files
 from tests.flow.dataflow.test_dataflow import count
@@ -236,6 +237,35 @@ async def test_a_dataflow_follows_files_too(tmp_path: Path) -> None:
         node = await cluster.start("a")
         flow = start_dataflow(node, source(log, "app.log*"), count, name="f", every_s=0.1)
         await until(lambda: flow.state() == log.counts)
+
+
+async def test_a_dataflow_says_that_it_reads_no_more_in_a_file_whose_copy_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "ENDED_S", 0.0)
+    log = Log(tmp_path)
+    log.add(LINES)
+    async with a_cluster() as cluster:
+        node = await cluster.start("a")
+        flow = start_dataflow(node, source(log, "app.log*"), count, name="f", every_s=0.1)
+        await until(lambda: flow.state() == log.counts)
+        kept = tmp_path / "kept"
+        os.link(log.path, kept)
+        log.dateext()
+        log.add(LINES)
+        await until(lambda: flow.state() == log.counts)
+        await until(lambda: MARK_CLOSED in ((flow.record and flow.record.offsets) or {}).values())
+        assert flow.status()["trouble"] == ""
+
+        kept.rename(tmp_path / "app.logs")  # as a new file that has its number and first line
+        with (tmp_path / "app.logs").open("a") as file:
+            file.write('{"key": "key-0"}\n')
+        await until(lambda: CLOSED in flow.status()["trouble"])
+        assert "app.logs" in flow.status()["trouble"]
+        assert flow.state() == log.counts
+
+        (tmp_path / "app.logs").unlink()
+        await until(lambda: flow.status()["trouble"] == "")
 
 
 async def test_nothing_is_late_of_a_file_that_was_there_empty_from_the_beginning(
