@@ -25,7 +25,8 @@ class Bug:
         return self.name.replace(" ", "-")
 
 
-def _bug(name: str, path: str, old: str, new: str, found_by: str, *hunts: str) -> Bug:
+def bug(name: str, path: str, old: str, new: str, found_by: str, *hunts: str) -> Bug:
+    """A bug of one patch."""
     return Bug(name, path, found_by, hunts, ((old, new),))
 
 
@@ -39,7 +40,7 @@ ERRAND: Final = "route/errand.py"
 RETRY: Final = "route/proxy/retry.py"
 
 BUGS: Final = (
-    _bug(
+    bug(
         "nobody refutes",
         ROWS,
         "            case Hearsay.ACCUSATION:\n                self._refute(change, now)\n",
@@ -47,7 +48,7 @@ BUGS: Final = (
         "S3",
         "isolated:6:1",
     ),
-    _bug(
+    bug(
         "who refutes keeps its incarnation",
         ROWS,
         "incarnation = max(self._core.clock.wall_ms(now), before.incarnation + 1, above + 1)",
@@ -55,7 +56,7 @@ BUGS: Final = (
         "S3",
         "isolated:6:1",
     ),
-    _bug(
+    bug(
         "a refutation is not above the accusation",
         ROWS,
         "max(self._core.clock.wall_ms(now), before.incarnation + 1, above + 1)",
@@ -63,7 +64,7 @@ BUGS: Final = (
         "S3",
         "clock-back:5:1",
     ),
-    _bug(
+    bug(
         "alive beats suspect at equal incarnation",
         MEMBER,
         "    assert new.name == old.name\n",
@@ -73,7 +74,7 @@ BUGS: Final = (
         "S1",
         "old-alive:5:1",
     ),
-    _bug(
+    bug(
         "an old alive beats faulty",
         MEMBER,
         "    assert new.name == old.name\n",
@@ -84,7 +85,7 @@ BUGS: Final = (
         "snapshot:5:1",
         "old-alive:5:1",
     ),
-    _bug(
+    bug(
         "a tombstone is taken in of a member that is not known",
         MEMBER,
         "        return new.status != Status.TOMBSTONE  #",
@@ -93,7 +94,7 @@ BUGS: Final = (
         *(f"forgotten-snapshot:5:{seed}" for seed in range(1, 5)),
         *(f"long-cut:6:{seed}" for seed in range(1, 5)),
     ),
-    _bug(
+    bug(
         "a tombstone is resurrected",
         MEMBER,
         "    assert new.name == old.name\n",
@@ -103,7 +104,7 @@ BUGS: Final = (
         "S1 S4",
         "old-alive:5:1",
     ),
-    _bug(
+    bug(
         "verdicts on damping are forgotten",
         MEMBER,
         "    damping = max(new.damping, old.damping)\n",
@@ -111,7 +112,7 @@ BUGS: Final = (
         "S1 E",
         "flapping:6:1",
     ),
-    _bug(
+    bug(
         "a suspect becomes faulty at once",
         SUSPICION,
         "        share = math.log(",
@@ -119,7 +120,7 @@ BUGS: Final = (
         "S5",
         "isolated:6:1",
     ),
-    _bug(
+    bug(
         "no suspect ever becomes faulty",
         ROWS,
         "        if member.status is Status.TOMBSTONE:\n            self._forget(row, now)\n",
@@ -128,7 +129,7 @@ BUGS: Final = (
         "L2 E",
         "crash:5:1",
     ),
-    _bug(
+    bug(
         "a higher incarnation starts no fresh timer",
         SUSPICION,
         "        if entry and version_of(entry.member) == version_of(member):\n",
@@ -136,7 +137,7 @@ BUGS: Final = (
         "S5 X",
         "suspicion-renewed:6:1",
     ),
-    _bug(
+    bug(
         "one accuser counts as often as it is heard",
         SUSPICION,
         "        if accuser in self.accusers or len(",
@@ -145,7 +146,7 @@ BUGS: Final = (
         "isolated:8:1",
         "power-loss:9:1",
     ),
-    _bug(
+    bug(
         "whoever sends a list accuses all its suspects",
         ROWS,
         'INDEPENDENT: Final[frozenset[Via]] = frozenset({"ping",',
@@ -155,7 +156,7 @@ BUGS: Final = (
         "paused-while-growing:16:2",
         "paused-while-growing:16:3",
     ),
-    _bug(
+    bug(
         "nobody asks helpers",
         PROBING,
         "        return core.members.random_pingable(core.config.ping_req_size, but=",
@@ -163,7 +164,7 @@ BUGS: Final = (
         "S6",
         "isolated:6:1",
     ),
-    _bug(
+    bug(
         "a nack is taken for an ack",
         PROBING,
         "        elif outcome.ping_ok:\n",
@@ -171,7 +172,7 @@ BUGS: Final = (
         "L2 E",
         "crash:5:1",
     ),
-    _bug(
+    bug(
         "a helper's yes is taken for a no",
         PROBING,
         "        elif outcome.ping_ok:\n            probe.answered()\n",
@@ -179,7 +180,7 @@ BUGS: Final = (
         "S6",
         "bridge-gone:3:1",
     ),
-    _bug(
+    bug(
         "a helper's yes is ignored, and its round never ends",
         PROBING,
         "        elif outcome.ping_ok:\n            probe.answered()\n",
@@ -187,7 +188,7 @@ BUGS: Final = (
         "L2 E",
         "bridge-gone:3:1",
     ),
-    _bug(
+    bug(
         "silent helpers testify",
         PROBE,
         "            known = self._nack_count or self.silence_accuses\n",
@@ -195,7 +196,7 @@ BUGS: Final = (
         "S6",
         "isolated:6:1",
     ),
-    _bug(
+    bug(
         "one witness is evidence enough",
         PROBE,
         "WITNESSES_MIN: Final = 2\n",
@@ -204,7 +205,7 @@ BUGS: Final = (
         "firewall:8:1",
         "firewall:8:2",
     ),
-    _bug(
+    bug(
         "any failure is evidence",
         PROBE,
         'EVIDENCE: Final = frozenset({"refused",',
@@ -213,7 +214,7 @@ BUGS: Final = (
         "paused-shortly:6:1",
         "isolated:6:1",
     ),
-    _bug(
+    bug(
         "an answer of another member counts",
         "member/swim/asker.py",
         '            if outcome.source not in ("", target.name):\n',
@@ -221,7 +222,7 @@ BUGS: Final = (
         "L2 E",
         "takeover:5:1",
     ),
-    _bug(
+    bug(
         "the rotation skips the last",
         "member/swim/memberlist.py",
         "            if self._next >= len(self._rotation):\n",
@@ -229,7 +230,7 @@ BUGS: Final = (
         "theory",
         "theory:rotation",
     ),
-    _bug(
+    bug(
         "the damped stay in the ring",
         "member/swim/memberlist.py",
         "        return self._serves(member) and not left_out\n",
@@ -237,7 +238,7 @@ BUGS: Final = (
         "S9 L5 E",
         "damped:6:1",
     ),
-    _bug(
+    bug(
         "as many as one likes are damped",
         "member/swim/memberlist.py",
         "        return max(1, math.floor(self._damp_share * self.serving_count))\n",
@@ -245,7 +246,7 @@ BUGS: Final = (
         "S9 L5 E",
         "flapping-many:9:1",
     ),
-    _bug(
+    bug(
         "a change is sent once",
         "member/swim/dissemination.py",
         "            if rider.sent_count >= self.maximum:\n",
@@ -253,7 +254,7 @@ BUGS: Final = (
         "E",
         "leave-and-return:6:1",
     ),
-    _bug(
+    bug(
         "a change is sent for ever",
         "member/swim/dissemination.py",
         "            if rider.sent_count >= self.maximum:\n",
@@ -261,7 +262,7 @@ BUGS: Final = (
         "S12 S13",
         "steady:5:1",
     ),
-    _bug(
+    bug(
         "lists that differ are not synced",
         "member/swim/syncer.py",
         "        wanted = quiet or self._differences >= DIFFERENCES_MAX\n",
@@ -269,7 +270,7 @@ BUGS: Final = (
         "L1 E",
         "missed-news:8:1",
     ),
-    _bug(
+    bug(
         "healing merges without refutations",
         "member/swim/passes.py",
         "    for_us, for_them = [], []\n",
@@ -277,7 +278,7 @@ BUGS: Final = (
         "L3 S3",
         "split:4:1",
     ),
-    _bug(
+    bug(
         "nobody heals",
         "member/swim/healer.py",
         "        if core.rng.random() >= core.config.heal_share",
@@ -285,7 +286,7 @@ BUGS: Final = (
         "L1 E",
         "split:4:1",
     ),
-    _bug(
+    bug(
         "the healer of the ringpop dialect never reads the hosts again",
         "member/swim/healer.py",
         "            core.emit(HostsWanted())\n            # A slow",
@@ -293,7 +294,7 @@ BUGS: Final = (
         "E",
         "islands-of-ringpop:6:1",
     ),
-    _bug(
+    bug(
         "where the forgotten were is forgotten, too",
         ROWS,
         "        self._addresses[member.name] = member.address\n",
@@ -301,7 +302,7 @@ BUGS: Final = (
         "L1 E",
         "long-cut-of-islands:6:1",
     ),
-    _bug(
+    bug(
         "what is evicted leaves its score",
         "member/swim/scores.py",
         "        if after is None or not self._core.config.damping:\n",
@@ -309,7 +310,7 @@ BUGS: Final = (
         "L7 X",
         "long-cut:6:1",
     ),
-    _bug(
+    bug(
         "scores never decay",
         "member/swim/scores.py",
         "        return round(points * math.exp2((at - now) / self._half_life_us))\n",
@@ -317,7 +318,7 @@ BUGS: Final = (
         "L5 E",
         "flapping:6:1",
     ),
-    _bug(
+    bug(
         "one node damps alone",
         "member/swim/damper.py",
         "        steady = [voter for voter, score in answers if score < suppress]\n",
@@ -326,7 +327,7 @@ BUGS: Final = (
         "flapping:6:1",
         "flapping:6:2",
     ),
-    _bug(
+    bug(
         "who joins does not outbid its earlier life",
         ROWS,
         "        if overrides(namesake, self._core.local):\n",
@@ -335,7 +336,7 @@ BUGS: Final = (
         "moved-back:5:1",
         "moved-back:5:2",
     ),
-    _bug(
+    bug(
         "a rumour takes a name",
         NAMESAKES,
         "        inquiry = self.inquiries.get(row.address)\n",
@@ -344,7 +345,7 @@ BUGS: Final = (
         "S15",
         "forged-move:5:1",
     ),
-    _bug(
+    bug(
         "a rumour moves a member",
         "member/swim/vouching.py",
         "            return overrides(row, held)\n",
@@ -352,7 +353,7 @@ BUGS: Final = (
         "L11 E",
         "liar:8:1",
     ),
-    _bug(
+    bug(
         "who is said to be faulty is not told",
         ROWS,
         "            self._condemned[row.name] = None\n",
@@ -361,7 +362,7 @@ BUGS: Final = (
         "liar:8:1",
         "liar:30:1",
     ),
-    _bug(
+    bug(
         "of two of one name both go on",
         NAMESAKES,
         "        if tenure_in(ack) < inquiry.tenure:\n",
@@ -369,7 +370,7 @@ BUGS: Final = (
         "S3 L1 S12 S13 E",
         "twins:5:1",
     ),
-    _bug(
+    bug(
         "the later of two keeps the name",
         NAMESAKES,
         "        if tenure_in(ack) < inquiry.tenure:\n",
@@ -378,7 +379,7 @@ BUGS: Final = (
         "twins-across-a-cut:6:1",
         "replaced-asleep:5:1",
     ),
-    _bug(
+    bug(
         "who was asked yields",
         NAMESAKES,
         "            if tenure_in(request) < self._tenure():\n                return row\n",
@@ -387,7 +388,7 @@ BUGS: Final = (
         "S15",
         "twins:5:1",
     ),
-    _bug(
+    bug(
         "who keeps its name tells nobody",
         "member/swim/node.py",
         "        if settled.yields and self._core.ready:\n",
@@ -397,7 +398,7 @@ BUGS: Final = (
         "twins-across-a-cut:24:3",
         "twins-across-a-cut:24:4",
     ),
-    _bug(
+    bug(
         "a process that was stopped counts from its start",
         "member/swim/core.py",
         "        if lasted_us >= microseconds(self._config.suspect_s):",
@@ -405,7 +406,7 @@ BUGS: Final = (
         "S15",
         "replaced-asleep:5:1",
     ),
-    _bug(
+    bug(
         "a newcomer outbids the living",
         NAMESAKES,
         "    if theirs.address == ours.address or gone:\n",
@@ -413,7 +414,7 @@ BUGS: Final = (
         "E",
         "twins:5:1",
     ),
-    _bug(
+    bug(
         "a newcomer is ready before it knows whose its name is",
         "member/swim/joiner.py",
         "        self._waits_for_name = core.name_in_doubt\n",
@@ -421,7 +422,7 @@ BUGS: Final = (
         "E L1",
         "moved-back:5:1",
     ),
-    _bug(
+    bug(
         "another cluster is heard",
         "member/swim/answerer.py",
         "        if request.cluster not in (None, core.cluster):\n",
@@ -429,7 +430,7 @@ BUGS: Final = (
         "E",
         "other-cluster:5:1",
     ),
-    _bug(
+    bug(
         "time that was slept over counts",
         "member/swim/core.py",
         "        if late_us <= stall_us:\n",
@@ -439,7 +440,7 @@ BUGS: Final = (
         "frozen:8:2",
         "frozen:8:3",
     ),
-    _bug(
+    bug(
         "who leaves says that it died",
         "member/swim/node.py",
         "        leaves = self.dialect.leaves_on_eviction\n",
@@ -447,7 +448,7 @@ BUGS: Final = (
         "E",
         "scale-down:6:1",
     ),
-    _bug(
+    bug(
         "the ring does not follow",
         "member/ring/placement.py",
         "            if row is not None and members.in_ring(row):\n",
@@ -455,7 +456,7 @@ BUGS: Final = (
         "S9 S10 L6",
         "crash:5:1",
     ),
-    _bug(
+    bug(
         "of members that change together the ring follows one",
         "member/ring/placement.py",
         "        for name in (*changed, *before, *self._left_out):\n",
@@ -463,7 +464,7 @@ BUGS: Final = (
         "S9",
         "crash:5:1",
     ),
-    _bug(
+    bug(
         "what may have run is tried again",
         RETRY,
         '        elif error.took_effect == "unknown" and not policy.idempotent:\n',
@@ -471,7 +472,7 @@ BUGS: Final = (
         "S11 E",
         "lossy-requests:5:1",
     ),
-    _bug(
+    bug(
         "accusers shorten no suspicion",
         SUSPICION,
         "        share = math.log(",
@@ -479,7 +480,7 @@ BUGS: Final = (
         "theory",
         "theory:suspicion",
     ),
-    _bug(
+    bug(
         "who is damped stays so",
         "member/swim/damper.py",
         "        elif row.damped and score <= config.damp_reuse:\n",
@@ -487,7 +488,7 @@ BUGS: Final = (
         "L5 E",
         "flapping:6:1",
     ),
-    _bug(
+    bug(
         "a penalty counts twice",
         "member/swim/scores.py",
         "self.of(name, now) + config.damp_penalty\n",
@@ -495,7 +496,7 @@ BUGS: Final = (
         "L5",
         "flapping:6:1",
     ),
-    _bug(
+    bug(
         "messages hold as much as there is",
         "member/swim/dissemination.py",
         "        return tuple(islice(changes, self._changes_max))\n\n    def for_peer",
@@ -503,7 +504,7 @@ BUGS: Final = (
         "S12",
         "small-messages:20:1",
     ),
-    _bug(
+    bug(
         "a broken connection is of no interest",
         "member/swim/prober.py",
         "                self._urgent[member.name] = quiet\n",
@@ -514,7 +515,7 @@ BUGS: Final = (
         "crash:8:3",
         "crash:8:4",
     ),
-    _bug(
+    bug(
         "quiet nodes sleep on when there is news",
         "member/swim/periods.py",
         "        if not (self.rests and self.running):\n",
@@ -523,7 +524,7 @@ BUGS: Final = (
         "leave-and-return:16:1",
         "leave-and-return:16:2",
     ),
-    _bug(
+    bug(
         "whatever arrives is handled",
         "route/proxy/owners.py",
         "            if owner != local:\n",
@@ -532,7 +533,7 @@ BUGS: Final = (
         "cut-under-load:6:1",
         "leave-and-return:6:1",
     ),
-    _bug(
+    bug(
         "of several keys the first is checked",
         "route/proxy/owners.py",
         "map(ring.lookup, keys) if few",
@@ -541,7 +542,7 @@ BUGS: Final = (
         "cut-under-load:6:1",
         "cut-under-load:6:2",
     ),
-    _bug(
+    bug(
         "whoever gets a request with failover handles it",
         "route/proxy/owners.py",
         "            if local not in may:\n",
@@ -550,7 +551,7 @@ BUGS: Final = (
         "failover-under-load:6:1",
         "failover-under-load:6:2",
     ),
-    _bug(
+    bug(
         "the last member that may handle a request is asked first",
         RETRY,
         'return untried[0] if untried else ""',
@@ -558,7 +559,7 @@ BUGS: Final = (
         "S10",
         "failover-under-load:6:1",
     ),
-    _bug(
+    bug(
         "the owner alone is asked, again and again",
         RETRY,
         "            self._passed_over.append(ask.to)\n",
@@ -566,7 +567,7 @@ BUGS: Final = (
         "E",
         "failover-under-load:6:1",
     ),
-    _bug(
+    bug(
         "with failover, members beyond it are asked as well",
         RETRY,
         "routes.successors(self.keys[0], self.policy.failover)",
@@ -574,7 +575,7 @@ BUGS: Final = (
         "S10",
         "failover-under-load:6:1",
     ),
-    _bug(
+    bug(
         "answers that come too late count",
         "member/swim/calls.py",
         "[call_id] = to, timeout, then\n",
@@ -582,7 +583,7 @@ BUGS: Final = (
         "L2 E S6",
         "power-loss:6:1",
     ),
-    _bug(
+    bug(
         "whoever is forgotten stays in the list",
         "member/swim/rows.py",
         "        self._members.remove(row.name)\n",
@@ -590,7 +591,7 @@ BUGS: Final = (
         "S1 L7",
         "long-cut:6:1",
     ),
-    _bug(
+    bug(
         "a request goes on to the member that it was sent to first",
         ERRAND,
         "            groups.setdefault(destination(part) if straight else RELAY, [])",
@@ -599,7 +600,7 @@ BUGS: Final = (
         "unit",
         "unit:tests/route/test_errand.py",
     ),
-    _bug(
+    bug(
         "a retry goes to the member that was asked first",
         RETRY,
         "        to = self._to(routes)\n",
@@ -609,7 +610,7 @@ BUGS: Final = (
         "S10",
         "cut-under-load:6:1",
     ),
-    _bug(
+    bug(
         "of the keys of a request the first decides where it goes",
         "route/proxy/key_groups.py",
         "        names = {*self._owners.owners_of(self._keys)}\n",
@@ -617,7 +618,7 @@ BUGS: Final = (
         "S10 S11",
         "cut-under-load:6:1",
     ),
-    _bug(
+    bug(
         "the end of an earlier attempt is taken for that of the last one",
         ERRAND,
         "        if ask not in self.under_way:\n            return\n",
@@ -625,7 +626,7 @@ BUGS: Final = (
         "unit",
         "unit:tests/route/test_errand.py",
     ),
-    _bug(
+    bug(
         "the end of an earlier attempt is taken for that of the retry",
         RETRY,
         "        if ask is not self.under_way:\n            return\n",
@@ -634,7 +635,7 @@ BUGS: Final = (
         "plans:6:1",
         "plans:6:11",
     ),
-    _bug(
+    bug(
         "the answer to an earlier attempt is taken for that to the last one",
         ERRAND,
         "        if ask not in self.under_way:\n            return  # ",
@@ -642,7 +643,7 @@ BUGS: Final = (
         "unit",
         "unit:tests/route/test_errand.py",
     ),
-    _bug(
+    bug(
         "a later attempt proves that the earlier ones did nothing",
         ERRAND,
         '        if error.took_effect == "unknown":\n            self.may_have_run = True\n',
@@ -650,7 +651,7 @@ BUGS: Final = (
         "unit",
         "unit:tests/route/test_errand.py",
     ),
-    _bug(
+    bug(
         "a later retry proves that the earlier ones did nothing",
         RETRY,
         '        self._may_have_run |= error.took_effect == "unknown"\n',
@@ -659,7 +660,7 @@ BUGS: Final = (
         "failover-under-load:6:5",
         "failover-under-load:6:6",
     ),
-    _bug(
+    bug(
         "an exchange of news is never over",
         PROBING,
         "        self._exchanging.discard(name)\n",
@@ -668,7 +669,7 @@ BUGS: Final = (
         "plans:6:2",
         "plans:6:4",
     ),
-    _bug(
+    bug(
         "an address that was tried to heal counts as tried for ever",
         "member/swim/healer.py",
         "            self.trying.discard(target)\n",

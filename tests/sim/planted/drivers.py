@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.sim.planted.bugs import Bug
+from tests.sim.planted.bugs import bug
 
 TASKS: Final = "state/tasks.py"
 WRITER: Final = "state/durable/writer.py"
@@ -18,7 +18,6 @@ CHECKPOINTER: Final = "state/durable/checkpointer.py"
 SHARE: Final = "state/shares/driver.py"
 DISPATCHER: Final = "state/shares/dispatcher.py"
 JOURNALS: Final = "state/catalog/journalstore.py"
-ON_DEMAND: Final = "state/keyspaces/on_demand.py"
 STEWARD: Final = "state/ownership/steward.py"
 OWNERSHIP: Final = "state/ownership/ownership.py"
 RELEASES: Final = "state/ownership/releases.py"
@@ -28,14 +27,9 @@ NODE: Final = "node/driver.py"
 MAILBOXES: Final = "state/actors/mailboxes.py"
 
 
-def _bug(name: str, path: str, old: str, new: str, found_by: str, *hunts: str) -> Bug:
-    """A bug that is looked for in *hunts*."""
-    return Bug(name, path, found_by, hunts, ((old, new),))
-
-
 DRIVER_BUGS: Final = (
     # Wake-ups.
-    _bug(
+    bug(
         "a job queued while the writer's task ends is never done",
         WRITER,
         "                if ownership.out or ownership.ended:\n"
@@ -48,7 +42,7 @@ DRIVER_BUGS: Final = (
         "W3",
         "store-failing:0:2",
     ),
-    _bug(
+    bug(
         "of several store calls that ended together only one wakes its task",
         TASKS,
         "        while self._done:\n",
@@ -56,7 +50,7 @@ DRIVER_BUGS: Final = (
         "K4",
         "partitions-sealed:0:1",
     ),
-    _bug(
+    bug(
         "a sooner deadline does not wake the loop of the steward",
         SHARE,
         "        if self._next_deadline() < self._sleeps_until:\n            self._wake.set()",
@@ -64,7 +58,7 @@ DRIVER_BUGS: Final = (
         "unit",
         "unit:tests/state/durable/test_rebalance.py",
     ),
-    _bug(
+    bug(
         "what follows from an answer beside the steps waits for the next event",
         WRITER,
         "        self.ownership.answered(asked, reply, now_us(), store.trouble)\n"
@@ -73,7 +67,7 @@ DRIVER_BUGS: Final = (
         "K10 K13",
         "store-failing:0:2",
     ),
-    _bug(
+    bug(
         "a release that is queued at rest is not begun",
         DURABLE,
         "        if not ownership.desk.empty:\n",
@@ -81,7 +75,7 @@ DRIVER_BUGS: Final = (
         "K4",
         "partitions-sealed:0:1",
     ),
-    _bug(
+    bug(
         "a sooner deadline does not wake the wheel",
         WHEEL,
         "                self._sleep.deadline = index * TICK_S\n",
@@ -89,7 +83,7 @@ DRIVER_BUGS: Final = (
         "W2",
         "partitions-split:0:3",
     ),
-    _bug(
+    bug(
         "of the deadlines of one tick only one expires",
         WHEEL,
         "            while bucket:  # one that expires",
@@ -97,7 +91,7 @@ DRIVER_BUGS: Final = (
         "W2",
         "partitions-sealed:0:1",
     ),
-    _bug(
+    bug(
         "an action that is submitted does not wake the owner of the node",
         NODE,
         "            self._sleep.cancel()\n",
@@ -106,7 +100,7 @@ DRIVER_BUGS: Final = (
         "partitions-sealed:0:1",
     ),
     # Tasks that are woken twice, or left behind.
-    _bug(
+    bug(
         "a job whose deadline has passed wakes its task again",
         WRITER,
         "        self._give_up()\n        trio.lowlevel.reschedule(self._task)",
@@ -114,7 +108,7 @@ DRIVER_BUGS: Final = (
         "X",
         "partitions:4:39",
     ),
-    _bug(
+    bug(
         "a job whose task was cancelled wakes that task",
         WRITER,
         "        self._give_up()\n        return trio.lowlevel.Abort.SUCCEEDED",
@@ -122,7 +116,7 @@ DRIVER_BUGS: Final = (
         "E X",
         "partitions-sealed:0:1",
     ),
-    _bug(
+    bug(
         "a store call whose task was cancelled wakes that task",
         TASKS,
         "        self._task = None\n        return trio.lowlevel.Abort.SUCCEEDED",
@@ -131,7 +125,7 @@ DRIVER_BUGS: Final = (
         "unit:tests/state/test_tasks.py",
     ),
     # Deadlines that are ignored, and waits that are cut short.
-    _bug(
+    bug(
         "a request that waits at its own node has no deadline",
         DISPATCHER,
         "            with trio.move_on_at(deadline):\n",
@@ -139,7 +133,7 @@ DRIVER_BUGS: Final = (
         "W2",
         "partitions-sealed:0:1",
     ),
-    _bug(
+    bug(
         "a call that waits for a connection has no deadline",
         LINK,
         "            self._waiting[pending] = None\n"
@@ -148,7 +142,7 @@ DRIVER_BUGS: Final = (
         "W2",
         "partitions-sealed:0:1",
     ),
-    _bug(
+    bug(
         "a release answers at the first change of anything",
         DURABLE,
         "        while not said and not self.failure:\n",
@@ -156,7 +150,7 @@ DRIVER_BUGS: Final = (
         "K13",
         "store-failing:0:2",
     ),
-    _bug(
+    bug(
         "an earlier timer cuts a patient wait short",
         STEWARD,
         " and coming.step is Step.WAITS and coming.try_at <= now:\n",
@@ -165,7 +159,7 @@ DRIVER_BUGS: Final = (
         "unit:tests/state/ownership/test_steward.py",
     ),
     # Errors that are swallowed, or taken for others.
-    _bug(
+    bug(
         "a put whose outcome is open counts as refused",
         JOURNALS,
         "            return fx.StoreAnswer.FAILED if error.passes else fx.StoreAnswer.NO_ROOM\n",
@@ -173,7 +167,7 @@ DRIVER_BUGS: Final = (
         "K1",
         "store-failing:0:1",
     ),
-    _bug(
+    bug(
         "a write whose deadline passes at its own node counts as not begun",
         DISPATCHER,
         "            late = OutcomeUnknown(",
@@ -181,7 +175,7 @@ DRIVER_BUGS: Final = (
         "K1",
         "partitions-paused:0:3",
     ),
-    _bug(
+    bug(
         "a call that was sent counts as not sent when its connection breaks",
         LINK,
         "        return (end.sent if written else end.unsent)(reason)\n",
@@ -189,7 +183,7 @@ DRIVER_BUGS: Final = (
         "K1",
         "disks-full:0:1",
     ),
-    _bug(
+    bug(
         "a checkpoint that was not put counts as written",
         CHECKPOINTER,
         "        if not await writer.checkpoint(number, slot, file, builds_on):\n",
@@ -197,7 +191,7 @@ DRIVER_BUGS: Final = (
         "X",
         "store-failing:0:1",
     ),
-    _bug(
+    bug(
         "a partition that was lost while its checkpoint was encoded gets that checkpoint",
         CHECKPOINTER,
         "        if partition.epoch != slot.epoch:  # it was lost while the file was made\n"
@@ -206,7 +200,7 @@ DRIVER_BUGS: Final = (
         "unit",
         "unit:tests/state/durable/test_checkpointer.py",
     ),
-    _bug(
+    bug(
         "an owner that does not answer counts as one that denies",
         DURABLE,
         "            return ReleaseSaid.of(error)\n",
@@ -214,7 +208,7 @@ DRIVER_BUGS: Final = (
         "K13",
         "partitions-sealed:0:1",
     ),
-    _bug(
+    bug(
         "an open claim of a partition that was given up is denied",
         OWNERSHIP,
         "            pending.presence is Presence.ACQUIRING or pending.recovery.pursues\n",
@@ -223,7 +217,7 @@ DRIVER_BUGS: Final = (
         "unit:tests/state/ownership/test_ownership.py",
     ),
     # What was true before counts.
-    _bug(
+    bug(
         "a read looks at a state that was given up after its job ended",
         PARTITION,
         "        if self.presence in GIVEN_UP:  # since the job finished; the state is gone\n"
@@ -234,7 +228,7 @@ DRIVER_BUGS: Final = (
         "unit",
         "unit:tests/state/durable/test_partition.py",
     ),
-    _bug(
+    bug(
         "a quick read answers without a look at the journal",
         PARTITION,
         "            writer.look_now(job)\n",
@@ -242,7 +236,7 @@ DRIVER_BUGS: Final = (
         "K1",
         "partitions-split:0:2",
     ),
-    _bug(
+    bug(
         "an absence that another recovery has found counts",
         JOURNALS,
         "        return self._keep(key, read()) if record is None else record\n",
@@ -250,7 +244,7 @@ DRIVER_BUGS: Final = (
         "unit",
         "unit:tests/state/catalog/test_known_records.py",
     ),
-    _bug(
+    bug(
         "a store that was full once is full for ever",
         OWNERSHIP,
         "        if isinstance(fact, fx.Committed):\n            self.refusal = self.full = None\n",
@@ -258,7 +252,7 @@ DRIVER_BUGS: Final = (
         "unit",
         "unit:tests/state/ownership/test_ownership.py",
     ),
-    _bug(
+    bug(
         "a partition whose release was refused is never released once it is unwanted",
         RELEASES,
         "        part.release = None\n        if error is None:\n",
@@ -267,7 +261,7 @@ DRIVER_BUGS: Final = (
         "unit:tests/state/ownership/test_ownership.py",
     ),
     # Actors.
-    _bug(
+    bug(
         "an actor that fails answers with what has gone on elsewhere",
         MAILBOXES,
         "                return Read(message, result)  # the error, too, may follow from what is"
@@ -276,7 +270,7 @@ DRIVER_BUGS: Final = (
         "K1",
         "actors-split:0:4",
     ),
-    _bug(
+    bug(
         "what an actor has changed before it fails stays in its memory",
         MAILBOXES,
         "                seat.actor = None  # it is made again, as saved\n                return",
@@ -284,7 +278,7 @@ DRIVER_BUGS: Final = (
         "K1",
         "actors-split:0:3",
     ),
-    _bug(
+    bug(
         "an actor at work begins its next message",
         MAILBOXES,
         "        if seat.duty is not None:\n            return None\n",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.sim.planted.bugs import Bug
+from tests.sim.planted.bugs import bug
 
 FILES: Final = "flow/streams/files.py"
 MARKS: Final = "flow/streams/marks.py"
@@ -13,54 +13,53 @@ ROTATED: Final = ("logs-rotated:0:1",)
 RENAMED: Final = ("logs-rotated:0:17",)
 
 
-def _bug(
-    name: str, path: str, old: str, new: str, found_by: str, hunts: tuple[str, ...] = ROTATED
-) -> Bug:
-    return Bug(name, path, found_by, hunts, ((old, new),))
-
-
 LOG_BUGS: Final = (
-    _bug(
+    bug(
         "the last line of a file that was rotated away is never read",
         FILES,
         "        return about is not None and about.is_ended and",
         "        return False and about is not None and",
         "K15",
+        *ROTATED,
     ),
-    _bug(
+    bug(
         "a compressed file is read anew",
         MARKS,
         "        if split.is_copy and first not in",
         "        if False and first not in",
         "K14",
+        *ROTATED,
     ),
-    _bug(
+    bug(
         "a file that was just renamed is taken for another one",
         MARKS,
         "                self._note(SOURCE, str(error))\n            else:",
         "                raise SplitDiffers(str(error)) from None\n            else:",
         "K14",
-        RENAMED,
+        *RENAMED,
     ),
-    _bug(
+    bug(
         "a file that was rotated before it was read is not known to its copy",
         MARKS,
         "not (split.is_copy and first)",
         "not split.is_copy",
         "K14",
+        *ROTATED,
     ),
-    _bug(
+    bug(
         "a group that fails is given up",
         STREAM,
         "            if not isinstance(outcome, SpanRefused):  #",
         "            if True:\n                return ''\n            if False:  #",
         "K15",
+        *ROTATED,
     ),
-    _bug(
+    bug(
         "a group's records are read again behind the highest mark of its source",
         STREAM,
         "        feed: Feed[Record] = Feed(marks)\n",
         "        feed: Feed[Record] = Feed([max(marks)] * len(marks))\n",
         "K14 K15",
+        *ROTATED,
     ),
 )
