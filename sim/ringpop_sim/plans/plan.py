@@ -24,7 +24,7 @@ Nodes = tuple[int, ...]
 DelayKind = Literal["uniform", "exponential", "long-tail"]
 Memory = Literal["lost", "kept"]
 Lies = Literal["claim", "raise", "invent", "accuse", "replay"]
-ShufflerTrouble = Literal["killed", "paused", "full", "slow"]
+ShufflerTrouble = Literal["killed", "paused", "full", "slow", "deleted"]
 StoreTrouble = Literal["unknown", "full", "read-only", "slow", "cut", "disk"]
 
 NODES_MAX: Final = 20_000
@@ -408,7 +408,7 @@ class FailShuffler(Operation):
 
     Attributes:
         how: ``killed``, and started again by the node; ``paused``; ``full`` or ``slow``: their
-            disk is.
+            disk is; ``deleted``: a file of theirs is.
     """
 
     kind: ClassVar[str] = "shuffler"

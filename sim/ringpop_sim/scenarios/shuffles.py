@@ -59,6 +59,13 @@ def shuffles_slow(count: int) -> Plan:
 
 
 @for_nodes(3, usual=3)
+def shuffles_deleted(count: int) -> Plan:
+    """Files of shuffles are deleted under one process, in all states, and no row is lost."""
+    deletions = (FailShuffler(at_us=at * s, nodes=(0,), how="deleted") for at in range(3, 15))
+    return _shuffled(count, *deletions)
+
+
+@for_nodes(3, usual=3)
 def shuffles_stored(count: int) -> Plan:
     """Second copies are in the store, which fails as well: all processes die at the same time."""
     all_killed = FailShuffler(at_us=7 * s, nodes=everybody(count), how="killed")

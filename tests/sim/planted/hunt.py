@@ -48,7 +48,7 @@ def fails(tests: Path) -> bool:
     In a process of its own, because a planted bug may break trio's own state, and so pytest.
     """
     # Without the paths of this project, where the product is as it should be.
-    program = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    program = [sys.executable, "-P", "-m", "pytest", "-qx", "-p", "no:cacheprovider"]
     paths = ["-o", "pythonpath=", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
     done = subprocess.run([*program, *paths, str(tests)], stdout=sys.stderr, check=False)
     assert done.returncode in (0, TESTS_FAILED), done

@@ -10,6 +10,7 @@ SERVER: Final = "flow/shuffle/server"
 KILLED: Final = "shuffles-killed:0:1"
 TROUBLED: Final = "shuffles-troubled:0:1"
 SLOW: Final = "shuffles-slow:0:7"
+TROUBLE: Final = "unit:tests/flow/shuffle/server/test_trouble.py"
 STORED: Final = "shuffles-stored:0:1"
 WALK: Final = 'WALK = lambda folder: sum(each.stat().st_size for each in folder.rglob("*"))\n'
 OLDEST: Final = "        message = message._replace(number=min(self._waiting, default=0))\n"
@@ -67,6 +68,20 @@ SHUFFLE_BUGS: Final = (
         "U1",
         KILLED,
         ("                here.folder.adopt(duty.number, fetched)\n", "                pass\n"),
+    ),
+    _bug(
+        "a member whose files are gone stays one",
+        "shuffle",
+        "unit",
+        TROUBLE,
+        ("        if self.here.parts:\n", "        if False:\n"),
+    ),
+    _bug(
+        "a member looks for its files after no failure of a duty",
+        "duties",
+        "unit",
+        TROUBLE,
+        ("            self._doubt(error, duties[0])\n", ""),
     ),
     _bug(
         "the first rows of an attempt are not pushed",

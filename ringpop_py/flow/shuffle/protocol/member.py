@@ -16,11 +16,11 @@ from ringpop_py.flow.shuffle.protocol.messages import (
     Copied,
     CopyInterval,
     CopySegment,
-    Drop,
     Duty,
     Forget,
     FrameId,
     Held,
+    HeldFiles,
     Merge,
     Push,
     Query,
@@ -45,6 +45,7 @@ class ShuffleMember:
         record: the newest that was read.
         life: grows when what was held no longer counts; files and duties are of one life.
         segments: by number, the frames held.
+        slices: interval and segment of what was pushed here.
         intervals: by number, what is held of merged files.
         busy: the duties under way.
     """
@@ -64,8 +65,7 @@ class ShuffleMember:
         self._finished: dict[int, dict[int, Winner]] = {}
         """By segment and attempt: what came with the last frame of an attempt."""
         self._copied: set[int] = set()
-        self._slices: set[tuple[int, int]] = set()
-        """Interval and segment of what was pushed here."""
+        self.slices: set[tuple[int, int]] = set()
         self._pushed: set[Duty] = set()
         self._acknowledged: set[FrameId] = set()
         self._due_since: dict[int, int] = {}
@@ -120,15 +120,15 @@ class ShuffleMember:
         """Let go of what *record* does not list; when it was sent, it was still of use."""
         if record.state is not State.GET:
             return []  # the files of a damaged shuffle stay, so that they can be examined
-        drop = Drop(
+        drop = HeldFiles(
             tuple(sorted(self.segments)),
-            tuple(sorted(self._slices)),
+            tuple(sorted(self.slices)),
             tuple(sorted(number for number in self.intervals if not self._is_listed(number))),
         )
         if not any(drop):
             return []
         self.segments, self._finished = {}, {}
-        self._slices.clear()
+        self.slices.clear()
         for number in drop.intervals:
             del self.intervals[number]
         return [drop]
@@ -252,9 +252,9 @@ class ShuffleMember:
         record, slice_id = self.record, (interval, number)
         if life != self.life or record is None or not self.may_push(record.uid):
             return False
-        if slice_id in self._slices:
+        if slice_id in self.slices:
             return False
-        self._slices.add(slice_id)
+        self.slices.add(slice_id)
         return True
 
     # Duties.
@@ -305,7 +305,7 @@ class ShuffleMember:
         wanted = tuple(number for number, segment in record.segments.items() if segment.holders)
         for place, interval in enumerate(record.intervals):
             is_due = interval.holders[0] == self.me and place not in self.intervals
-            if is_due and all((place, number) in self._slices for number in wanted):
+            if is_due and all((place, number) in self.slices for number in wanted):
                 yield Merge(self.life, place, wanted)
 
     def _fetches(self, record: Record) -> Iterable[Duty]:

@@ -141,12 +141,12 @@ class Forget(NamedTuple):
     life: int
 
 
-class Drop(NamedTuple):
-    """Delete the files of these segments, slices and intervals."""
+class HeldFiles(NamedTuple):
+    """The files of these segments, slices and intervals; as a change: they are to be deleted."""
 
     segments: tuple[int, ...] = ()
     slices: tuple[tuple[int, int], ...] = ()
     intervals: tuple[int, ...] = ()
 
 
-Change = Forget | Drop
+Change = Forget | HeldFiles

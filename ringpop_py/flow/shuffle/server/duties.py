@@ -91,6 +91,7 @@ class Duties:
             await work()
         except Exception as error:
             names = {"shuffle": self._here.name, "duty": str(duties[0])}
+            self._doubt(error, duties[0])
             if isinstance(error, _NotYet):
                 pass  # the other member has not merged it yet
             elif _is_expected(error):
@@ -102,6 +103,12 @@ class Duties:
             for duty in duties:
                 member.failed(duty)  # those that are done are not begun again
             self._here.nudge()
+
+    def _doubt(self, error: BaseException, duty: Duty) -> None:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if not isinstance(error, BodyError) or isinstance(duty, Push | Merge):  # of a file here
+            self._here.failed(error, duty.life)
 
     async def _one(self, duty: Duty) -> None:
         match duty:
@@ -278,7 +285,11 @@ class Duties:
             coming = self._coming[key] = Coming(here.folder.unnamed(), trio.Lock())
         if isinstance(call, c.PushPart):
             async with coming.lock:
-                await here.folder.extend(coming.path, entry_of_part(Part(call.frames, body)))
+                try:
+                    await here.folder.extend(coming.path, entry_of_part(Part(call.frames, body)))
+                except OSError as error:
+                    here.failed(error, life)
+                    raise
             if self._coming.get(key) is not coming:
                 here.folder.drop(coming.path)  # it was forgotten meanwhile
             return life == here.member.life

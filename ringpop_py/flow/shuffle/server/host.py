@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -227,12 +226,15 @@ class Host:
         seed, path = definition.seed, found[1]
         frames = rows = 0
         batches = batches_of(path)
+        life, in_order = source.member.life, (order, (seed, call.interval), call.attempt)
         while True:
-            entries, count = await trio.to_thread.run_sync(
-                partial(
-                    next_entries, batches, order, (seed, call.interval), call.attempt, frames, rows
+            try:
+                entries, count = await trio.to_thread.run_sync(
+                    next_entries, batches, *in_order, frames, rows
                 )
-            )
+            except (BodyError, OSError) as error:
+                source.here.failed(error, life)
+                raise ShuffleUnavailable(f"interval {call.interval} is damaged here") from None
             if not entries:
                 break
             for entry in entries:

@@ -21,8 +21,6 @@ from ringpop_py.net.security.streams import Accepted
 from ringpop_py.node.events import LoggedTroubles
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ringpop_py.flow.shuffle.protocol.record import Record
     from ringpop_py.flow.shuffle.server.host import Host
     from ringpop_py.flow.shuffle.server.shuffle import Shuffle
@@ -139,8 +137,7 @@ class Server:
             try:
                 answer = await self._answer_of(came.call, came.body)
                 if isinstance(answer, tuple):
-                    answer, path = answer
-                    file = path.open("rb")
+                    answer, file = answer
             except Exception as error:  # noqa: BLE001 - a bug costs this call alone
                 answer = _failed(error)
             if file is None:
@@ -155,7 +152,7 @@ class Server:
             calls.release()
             self._door.note_calls(here, -1)
 
-    async def _answer_of(self, call: c.Call, body: memoryview) -> c.Reply | tuple[c.File, Path]:
+    async def _answer_of(self, call: c.Call, body: memoryview) -> c.Reply | tuple[c.File, BinaryIO]:
         host = self._host
         if isinstance(call, c.List):
             return await host.all()
@@ -200,11 +197,17 @@ async def _took(
 
 async def _file(
     shuffle: Shuffle, call: c.Get | c.FetchSegment | c.FetchInterval
-) -> c.Said | tuple[c.File, Path]:
-    """Find the file that is asked for."""
-    if isinstance(call, c.Get):
-        return await shuffle.get(call)
-    return await shuffle.sent(call)
+) -> c.Said | tuple[c.File, BinaryIO]:
+    """Open the file that is asked for. Raises OSError."""
+    found = await (shuffle.get(call) if isinstance(call, c.Get) else shuffle.sent(call))
+    if isinstance(found, c.Said):
+        return found
+    said, path = found
+    try:
+        return said, path.open("rb")
+    except OSError as error:
+        shuffle.here.failed(error, shuffle.member.life)
+        raise
 
 
 async def _asked(
@@ -241,6 +244,6 @@ def _failed(error: Exception) -> c.Failed:
     if isinstance(error, RingpopError):
         return c.Failed(error.code, str(error), tuple(getattr(error, "attempts", ())))
     if isinstance(error, OSError):
-        return c.Failed("shuffle-unavailable", f"the folder of shuffles: {error}")
+        return c.Failed("shuffle-unavailable", f"the folder of shuffles: {error.strerror}")
     log.error("shuffle-call-failed", exc_info=error)
     return c.Failed("shuffle-error", one_line(error))

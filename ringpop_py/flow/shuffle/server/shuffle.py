@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import trio
 
 from ringpop_py.base.errors import (
+    BodyError,
     ShuffleConflict,
     ShuffleDamaged,
     ShuffleDeleted,
@@ -244,6 +246,7 @@ class Shuffle:
         try:
             await self._folder.append(number, body)
         except OSError as error:
+            self.here.failed(error, life)
             raise _failure_of(error) from None
         counts = self.member.appended(life, number, entry.id, entry.receipt)
         # It may have been closed meanwhile, and copied without this frame.
@@ -325,10 +328,12 @@ class Shuffle:
                 summary = summary_of(order, [summary], count)
             return _as_stream(summary)
 
+        life = self.member.life
         try:
             return await trio.to_thread.run_sync(summed_up)
-        except OSError:
-            return b""  # a life has ended meanwhile, and what it reports is of no use
+        except (BodyError, OSError) as error:
+            self.here.failed(error, life)
+            return b""  # a life has ended, or is about to, and what it reports is of no use
 
     def _cut(self, summaries: Sequence[bytes], count: int) -> bytes:
         assert self.here.order is not None
@@ -368,6 +373,8 @@ class Shuffle:
             nursery.start_soon(task)
         record = self.record
         view = self._process.watch.view_of(record, self.member.me, is_member=self.member.is_member)
+        if self.here.parts:
+            view = replace(view, gone=view.gone | {self.member.me})
         if self._acts(record, view):
             await self._act(view)
 
@@ -383,7 +390,8 @@ class Shuffle:
 
     def _acts(self, record: Record, view: View) -> bool:
         """Return whether this process is the home now: any may be, and one suffices."""
-        if self._home.wish.uid == record.uid or not self.member.is_member:
+        wishes = self._home.wish.uid == record.uid or self.here.parts
+        if wishes or not self.member.is_member:
             return True
         there = [member for member in record.members if member not in view.gone]
         return bool(there) and there[record.uid % len(there)] == self.member.me
@@ -540,8 +548,8 @@ def _file_of(held: Held) -> c.File:
 
 def _failure_of(error: OSError) -> ShuffleError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return ShuffleFull(f"no room for more rows: {error}")
-    return ShuffleUnavailable(f"the folder of shuffles cannot be written: {error}")
+        return ShuffleFull(f"no room for more rows: {error.strerror}")
+    return ShuffleUnavailable(f"the folder of shuffles cannot be written: {error.strerror}")
 
 
 def _as_stream(table: pa.Table) -> bytes:

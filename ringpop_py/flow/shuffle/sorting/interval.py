@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import xxhash
 
-from ringpop_py.base.errors import BodyError, ShuffleDamaged
 from ringpop_py.base.values.arrow import stream_in
 from ringpop_py.flow.shuffle.protocol.messages import FrameId, Held
 from ringpop_py.flow.shuffle.sorting.cuts import cuts_of, points_of, slices_of
@@ -151,17 +150,12 @@ def checksum_of(path: Path) -> int:
     return digest.intdigest()
 
 
-def batches_of(path: Path, first_row: int = 0) -> Iterator[pa.RecordBatch]:
-    """Return the rows of the file at *path* from *first_row* on, batch by batch.
+def batches_of(path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the file at *path*, batch by batch.
 
     Raises:
-        ShuffleDamaged: if the file cannot be read.
+        BodyError: if the file is damaged.
+        OSError: if it cannot be read.
     """
-    try:
-        with pa.memory_map(os.fspath(path)) as file:
-            for batch in stream_in(file).batches:
-                if first_row < batch.num_rows:
-                    yield batch.slice(first_row)
-                first_row = max(0, first_row - batch.num_rows)
-    except (BodyError, OSError) as error:
-        raise ShuffleDamaged(f"the file {path.name} of an interval is damaged: {error}") from None
+    with pa.memory_map(os.fspath(path)) as file:
+        yield from stream_in(file).batches

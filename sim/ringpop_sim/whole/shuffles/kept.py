@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -62,6 +63,8 @@ class ShufflesKept(Check):
         self.truths = {name: ShuffleRows() for name in NAMES}
         self.users: list[ShuffleUsers] = []
         self.shufflers: Shufflers
+        self._damaged: set[tuple[object, int]] = set()
+        """Shuffles of processes, and the lives of them in which a file was removed."""
         world.push(BEGIN_US, self._begin)
 
     def _begin(self, _: object) -> None:
@@ -115,7 +118,7 @@ class ShufflesKept(Check):
             if shuffle is None and host is not None:  # it may be a member, and not know it yet
                 me = MemberId(host._process.name, host._process.incarnation)
                 found[me] = SimpleNamespace(segments={}, intervals={})
-            elif shuffle is not None:
+            elif shuffle is not None and (shuffle.here, shuffle.member.life) not in self._damaged:
                 files = shuffle.here.folder.segments.items()
                 segments = {number: file.entries for number, file in files}
                 intervals = shuffle.member.intervals
@@ -148,8 +151,11 @@ class ShufflesKept(Check):
 
     def _ended(self, _shuffler: ShuffleProcess) -> None:
         for name, truth in self.truths.items():
-            truth.tally["kills"] += 1
-            truth.lost(self._live(name))
+            self._has_lost(truth, name)
+
+    def _has_lost(self, truth: ShuffleRows, name: str) -> None:
+        truth.tally["kills"] += 1
+        truth.lost(self._live(name))
 
     # Faults.
 
@@ -169,8 +175,7 @@ class ShufflesKept(Check):
             if shuffler is not None and isinstance(operation, FailShuffler):
                 self._trouble(shuffler, operation, begins=False)
 
-    @staticmethod
-    def _trouble(shuffler: ShuffleProcess, operation: FailShuffler, *, begins: bool) -> None:
+    def _trouble(self, shuffler: ShuffleProcess, operation: FailShuffler, *, begins: bool) -> None:
         match operation.how:
             case "killed" if begins:
                 shuffler.kill()
@@ -178,12 +183,26 @@ class ShufflesKept(Check):
                 shuffler.body.pause()
             case "paused":
                 shuffler.body.resume()
+            case "deleted" if begins:
+                self._delete(shuffler)
             case "full":
                 shuffler.is_full = begins
             case "slow":
                 shuffler.body.threads.start_us_max = SLOW_US_MAX if begins else DISK_US_MAX
             case _:
                 pass
+
+    def _delete(self, shuffler: ShuffleProcess) -> None:
+        """Remove a file of a shuffle, now and then all of them, as a stranger does."""
+        host: Any = shuffler.host
+        shuffles = [] if host is None else list(host._shuffles.values())
+        in_folders = ((each, each.here.folder._path.rglob("*")) for each in shuffles)
+        found = [(each, path) for each, paths in in_folders for path in sorted(paths)]
+        if found:
+            shuffle, path = shuffler.body.rng.choice(found)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            self._damaged.add((shuffle.here, shuffle.member.life))
+            self._has_lost(self.truths[shuffle.name], shuffle.name)
 
     @staticmethod
     def expects(error: BaseException) -> bool:
@@ -206,4 +225,5 @@ class ShufflesKept(Check):
     def close(self) -> None:
         """Remove all files, and free what clients and processes hold."""
         self.users.clear()
+        self._damaged.clear()
         self.shufflers.close()

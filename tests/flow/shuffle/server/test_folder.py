@@ -12,10 +12,10 @@ import pytest
 import trio
 
 import ringpop_py.flow.shuffle.server
-from ringpop_py.flow.shuffle.protocol.messages import Drop, Forget
+from ringpop_py.flow.shuffle.protocol.messages import Forget, HeldFiles
 from ringpop_py.flow.shuffle.protocol.record import State
-from ringpop_py.flow.shuffle.server.folder import ShuffleFolder
 from ringpop_py.flow.shuffle.sorting.disk import Disk
+from ringpop_py.flow.shuffle.sorting.folder import ShuffleFolder
 from ringpop_py.flow.shuffle.sorting.frame_builder import check_frame
 from ringpop_py.flow.shuffle.sorting.segment import SegmentFile
 from tests.flow.shuffle.server.world import ORDER, frame, until
@@ -68,7 +68,7 @@ class Doing:
                     path.write_bytes(frame(number, 0, range(rng.randrange(1, 99))))
                     folder.adopt(number, SegmentFile.adopted(path, partial(check_frame, ORDER)))
             case "drop":
-                folder.carry_out([Drop((number,), ((number, 0), (number, 1)), (number,))])
+                folder.carry_out([HeldFiles((number,), ((number, 0), (number, 1)), (number,))])
             case "forget":
                 folder.carry_out([Forget(self.lives[place])])
                 self.lives[place] += 1

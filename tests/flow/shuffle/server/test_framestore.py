@@ -16,10 +16,10 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.flow.shuffle.protocol.changes import created
 from ringpop_py.flow.shuffle.protocol.record import MemberId, State
-from ringpop_py.flow.shuffle.server.folder import ShuffleFolder
 from ringpop_py.flow.shuffle.server.framestore import FrameStore, Place
 from ringpop_py.flow.shuffle.server.register import Stored
 from ringpop_py.flow.shuffle.sorting.disk import Disk
+from ringpop_py.flow.shuffle.sorting.folder import ShuffleFolder
 from ringpop_py.state.stores.memory import MemoryStore
 from tests.flow.shuffle.server.world import Records
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from ringpop_py.flow.shuffle.protocol import calls as c
 from ringpop_py.flow.shuffle.protocol.changes import parted
 from ringpop_py.flow.shuffle.protocol.messages import Answer
 from ringpop_py.flow.shuffle.protocol.record import MemberId, State, Winner
+from ringpop_py.flow.shuffle.server import context
 from ringpop_py.flow.shuffle.server.shuffle import APPEND_S
 from tests.flow.shuffle.server.world import frame, until
 
@@ -208,3 +210,78 @@ async def test_nothing_is_acknowledged_after_the_lease(
         monkeypatch.setattr(shuffle._folder, "append", slow)
 
         assert (await shuffle.put(uid, frame(0, 1, range(10)))).answer == NOT_NOW
+
+
+def damaged(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3 :] = bytes(len(data) - len(data) // 3)
+    path.write_bytes(data)
+
+
+def deleted(path: Path) -> None:
+    shutil.rmtree(path.parents[1])
+
+
+@pytest.mark.parametrize("spoil", [damaged, deleted])
+async def test_a_member_whose_rows_are_damaged_or_deleted_parts_and_takes_them_from_others(
+    worlds: Worlds, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with worlds("a", "b") as world:
+        shuffle = await world.create()
+        winner = await world.put(shuffle, 0, range(100))
+        number = shuffle.record.open_segment_of(shuffle.member.me)
+        assert number is not None
+        spoil(shuffle.here.folder.segment(number).path)
+
+        with trio.fail_after(20):
+            await world.end(shuffle, {0: winner})
+
+        assert world.state() is State.GET
+        assert world.keys() == list(range(100))
+        assert shuffle.member.life == 1
+        await until(lambda: all(len(each.holders) == 2 for each in shuffle.record.intervals), 20)
+        [told] = [record for record in caplog.records if "lost here" in record.message]
+        assert "shuffle 'mine'" in told.message
+
+
+async def test_rows_that_only_the_deleted_files_had_are_told_to_be_lost(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "COPIED_S", 5.0)
+    async with worlds("a", "b") as world:
+        shuffle = await world.create()
+        winner = await world.put(shuffle, 0, range(100))
+        await world.end(shuffle, {0: winner})
+        for each in world.members().values():
+            each.here.failed(FileNotFoundError(), each.member.life)
+            assert not each.here.parts  # its files are all there
+            shutil.rmtree(each.here.folder.interval(0).parent)
+
+        get = c.Get("mine", shuffle.record.uid, shuffle.record.version, 0)
+        with pytest.raises(FileNotFoundError):
+            await world.servers["a"]._answer_of(get, memoryview(b""))
+
+        # The other one finds it out when its copy is fetched.
+        await until(lambda: all(each.member.life == 1 for each in world.members().values()))
+        assert world.state() is State.GET
+        assert not shuffle.record.intervals[0].holders
+
+
+async def test_what_only_a_member_has_that_has_lost_other_rows_is_copied_from_it_first(
+    worlds: Worlds,
+) -> None:
+    async with worlds("a", "b", "c") as world:
+        shuffle = await world.create(intervals=6)
+        winner = await world.put(shuffle, 0, range(100))
+        await world.end(shuffle, {0: winner})
+        pairs = [{each.host for each in interval.holders} for interval in shuffle.record.intervals]
+        lost = pairs.index({"a", "c"})
+        assert {"a", "b"} in pairs
+        shutil.rmtree(shuffle.here.folder.unnamed().parent)
+        shuffle.here.folder.interval(lost).unlink()
+
+        world.gone = frozenset(each for each in shuffle.record.members if each.host == "b")
+
+        await until(lambda: shuffle.member.life == 1, 20)
+        await until(lambda: all(len(each.holders) == 2 for each in shuffle.record.intervals), 20)
+        assert world.keys() == list(range(100))

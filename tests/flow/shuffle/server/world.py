@@ -97,9 +97,11 @@ class Peers:
         if not isinstance(answer, tuple):
             return answer
         assert path is not None
-        await trio.to_thread.run_sync(shutil.copyfile, answer[1], path)
+        said, file = answer
+        with file, path.open("wb") as copy:
+            await trio.to_thread.run_sync(shutil.copyfileobj, file, copy)
         self._world.damage(call, path)
-        return answer[0]
+        return said
 
 
 class World:

@@ -226,7 +226,7 @@ def test_a_copy_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         SegmentFile(tmp_path / "two").adopt(pass_all)
 
 
-def test_a_file_of_an_interval_is_read_from_any_row_on(tmp_path: Path) -> None:
+def test_a_file_of_an_interval_has_its_rows_in_batches(tmp_path: Path) -> None:
     order = Order(pa.schema([("key", pa.int64())]), ["key"])
     table = pa.table({"key": list(range(150_000))})
     part = Part(((1, 0, 150_000),), packed(table))
@@ -235,8 +235,9 @@ def test_a_file_of_an_interval_is_read_from_any_row_on(tmp_path: Path) -> None:
 
     assert held.rows == 150_000
     assert held.totals == {1: 150_000}
-    rows = pa.Table.from_batches(batches_of(tmp_path / "one", 70_000))
-    assert rows.column("key").to_pylist() == list(range(70_000, 150_000))
+    batches = list(batches_of(tmp_path / "one"))
+    assert [len(batch) for batch in batches] == [65_536, 65_536, 18_928]
+    assert pa.Table.from_batches(batches).column("key").to_pylist() == list(range(150_000))
 
 
 @pytest.mark.parametrize("name", ["integers", "one integer", "texts or null", "numbers or null"])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from ringpop_py.flow.shuffle.protocol.messages import Change
+    from ringpop_py.flow.shuffle.protocol.messages import Change, HeldFiles
     from ringpop_py.flow.shuffle.sorting.frames import Bytes
 
 
@@ -43,8 +43,11 @@ class ShuffleFolder:
         """Start with an empty folder for *life*. Raises OSError."""
         self.remove()
         self._life = life
+        self._make_folders()
+
+    def _make_folders(self) -> None:
         for kind in ("segments", "slices", "intervals", "new"):
-            (self._path / kind).mkdir(parents=True)
+            (self._path / kind).mkdir(parents=True, exist_ok=True)
 
     @property
     def _path(self) -> Path:
@@ -83,12 +86,27 @@ class ShuffleFolder:
             for number in change.intervals:
                 self.drop(self.interval(number))
 
+    def gone(self, files: HeldFiles) -> Path | None:
+        """Return one of *files* that is gone, if one is; make their folders anew.
+
+        Raises:
+            OSError: if they cannot be made.
+        """
+        self._make_folders()
+        paths = [self._segment(number) for number in files.segments]
+        paths += (self.slice(*each) for each in files.slices)
+        paths += map(self.interval, files.intervals)
+        return next((path for path in paths if not path.exists()), None)
+
     def segment(self, number: int) -> SegmentFile:
         """Return the file of segment *number*, which is made if it is not there. Raises OSError."""
         segment = self.segments.get(number)
         if segment is None:
-            segment = self.segments[number] = SegmentFile(self._path / "segments" / str(number))
+            segment = self.segments[number] = SegmentFile(self._segment(number))
         return segment
+
+    def _segment(self, number: int) -> Path:
+        return self._path / "segments" / str(number)
 
     async def append(self, number: int, frame: Bytes) -> None:
         """Add *frame* to segment *number*, unless it has it. Raises OSError."""
@@ -103,7 +121,7 @@ class ShuffleFolder:
         former = self.segments.pop(number, None)
         if former is not None:
             former.close()
-        fetched.move(self._path / "segments" / str(number))
+        fetched.move(self._segment(number))
         self.segments[number] = fetched
         self._count(fetched.path)
 
