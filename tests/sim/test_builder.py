@@ -38,7 +38,7 @@ def test_the_example_of_the_documents_is_this_plan() -> None:
     sim.at(10 * s).cut(left, right, one_way=True).heal(after=40 * s)
     sim.at(15 * s).pause(right[0], for_=12 * s)
     sim.at(20 * s).restart(left[1], memory="lost", clock=-3600 * s)
-    sim.traffic(keys=1000, per_second=200, retry_schedule_s=(0, 0.5, 2))
+    sim.traffic(keys=1000, per_second=2, retry_schedule_s=(0, 0.5, 2))
 
     result = sim.run(until=60 * s)
 
@@ -47,7 +47,7 @@ def test_the_example_of_the_documents_is_this_plan() -> None:
         nodes=9,
         until_us=60 * s,
         link=Link(loss=0.05, delay=exponential(5 * ms)),
-        traffic=Traffic(per_second=200, retry_schedule_us=(0, 500 * ms, 2 * s)),
+        traffic=Traffic(per_second=2, retry_schedule_us=(0, 500 * ms, 2 * s)),
         operations=(
             Cut(
                 at_us=10 * s, for_us=40 * s, left=(0, 1, 2, 3), right=(4, 5, 6, 7, 8), one_way=True

@@ -153,7 +153,7 @@ def test_the_scenarios_are_listed_with_what_they_show(capsys: pytest.CaptureFixt
 
     said = capsys.readouterr().out
     assert all(name in said for name in [*SCENARIOS, "random"])
-    assert "One node dies under load" in said
+    assert "One node dies and stays away" in said
 
 
 def test_a_plan_comes_from_standard_input_too(

@@ -26,7 +26,7 @@ SIZES: Final = {
     "steady": 8,
 }
 """Of those that are large as they come: here they are as small as still makes the point."""
-WHOLE: Final = ("partitions-killed", "copies-split", "entries-troubled")
+WHOLE: Final = ("partitions-killed", "copies-split", "requests-troubled")
 """Of whole daemons, which take long, those that are run in the dialect of Ringpop as well."""
 IN_DIALECT: Final = [name for name in SCENARIOS if name in WHOLE or not scenario(name).is_whole]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringpop_py.member.swim.member import Status
-from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Pause, Plan, Stop, Traffic, exponential
+from ringpop_sim.plans.plan import Crash, Cut, Impair, Link, Pause, Plan, Stop, exponential
 from ringpop_sim.runs.run import Run, run
 from ringpop_sim.units import ms, s
 
@@ -85,28 +85,3 @@ def test_damaged_messages_raise_nothing_and_end_nothing() -> None:
     result = run(plan, seed=5)
 
     assert result.converged_s is not None
-
-
-def test_requests_reach_their_owners_while_one_of_them_crashes() -> None:
-    crash = Crash(at_us=10 * s, nodes=(2,))
-    plan = Plan(
-        nodes=5, until_us=30 * s, traffic=Traffic(per_second=50, from_us=3 * s), operations=(crash,)
-    )
-
-    result = run(plan, seed=1)
-
-    assert result.traffic["sent"] > 1000
-    assert result.traffic["answered"] > 0.98 * result.traffic["sent"]
-    assert result.traffic["retries"] > 0
-
-
-def test_a_request_whose_caller_ends_is_abandoned_and_has_not_failed() -> None:
-    both = (Pause(at_us=10 * s, for_us=8 * s, nodes=(1,)), Crash(at_us=11 * s, nodes=(0,)))
-    traffic = Traffic(per_second=200, from_us=5 * s, timeout_us=20 * s)
-    plan = Plan(nodes=2, until_us=40 * s, traffic=traffic, operations=both)
-
-    counts = run(plan, seed=1).traffic
-
-    assert counts["abandoned"] > 0
-    assert counts["failed"] == 0
-    assert counts["answered"] + counts["abandoned"] == counts["sent"]

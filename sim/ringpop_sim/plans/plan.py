@@ -102,13 +102,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Requests for random keys at random nodes, routed to the owners by the product's own routes.
+    """Requests for random keys at random daemons; those of one key with one owner are half by HTTP.
 
     Attributes:
-        keys_each: how many keys a caller asks for at a time; those of one owner are one request.
+        keys_each: how many keys a caller asks for at a time.
         from_us: when the requests begin.
-        service_us: how long an owner's handler takes.
-        idempotent: whether a request that may have run is tried again.
+        service_us: how long a handler takes, in the mean.
+        idempotent: whether a request that may have run is tried again; by HTTP, a GET always is.
         failover: how many members may handle a request (of one key): see `RequestOptions`.
     """
 
@@ -535,8 +535,8 @@ class Plan:
         calm_us: if not 0, the plan ends early, once the cluster has converged after the last fault
             and stayed so for that long: more time would show nothing new.
         codec_share: the share of messages that pass through the real codec.
-        whole: whether whole daemons run it (`ringpop_sim.whole`), and not only their nodes; with a
-            keyspace or with shuffles they always do.
+        whole: whether whole daemons run it (`ringpop_sim.whole`), and not only their nodes; with
+            traffic, a keyspace or shuffles they always do.
         expect: what must be true at the end beside the invariants, see `plans.expect`.
     """
 
@@ -605,7 +605,8 @@ class Plan:
     @property
     def is_whole(self) -> bool:
         """Whether whole daemons run it."""
-        return self.whole or self.keyspace is not None or self.shuffle is not None
+        more = self.keyspace, self.shuffle, self.traffic
+        return self.whole or any(each is not None for each in more)
 
     @property
     def quiet_at_us(self) -> int:

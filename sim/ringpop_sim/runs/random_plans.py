@@ -89,7 +89,6 @@ def random_plan(
         seeds=draw.rng.randint(1, nodes) if draw.chance(0.2) else 0,
         link=draw.link(),
         codec_share=CODEC_SHARE,
-        traffic=draw.traffic(),
         operations=tuple(operations),
     )
     bounds = Bounds(plan, plan.gossip(), dialect_named(plan.dialect))
@@ -128,6 +127,7 @@ def _keyspace_plan(seed: int, nodes: int, faults: int, name: str) -> p.Plan:
         link=p.Link(loss=0.0 if calm else draw.rng.choice((0.0, 0.0, 0.02))),
         codec_share=0.0,
         keyspace=keyspace,
+        traffic=_Draw(random.Random(f"traffic {seed} {nodes} {faults}"), nodes).traffic(),
         operations=tuple(operations),
     )
     bounds = Bounds(plan, plan.gossip(), dialect_named(plan.dialect))

@@ -17,13 +17,11 @@ from ringpop_sim.checks.load import MessagesBounded, RestIsQuiet
 from ringpop_sim.checks.names import NamesKept
 from ringpop_sim.checks.placement import EqualListsEqualRings
 from ringpop_sim.checks.probes import NobodySuspected, PausesEndWell, ProbesFail
-from ringpop_sim.checks.requests import OwnersHandle, RequestsEnd, RequestsSucceed
 from ringpop_sim.checks.rows import IncarnationsIssued, Refutations, RowsRise, StatusesLast
 from ringpop_sim.errors import PlanError
 from ringpop_sim.runs.expected import Expected
 from ringpop_sim.runs.measures import Measures
 from ringpop_sim.runs.rest import left_at_rest
-from ringpop_sim.runs.traffic import Rings, TrafficSource
 from ringpop_sim.units import seconds
 from ringpop_sim.world.operations import schedule
 from ringpop_sim.world.world import FRAME_BYTES, World
@@ -46,9 +44,6 @@ ALL: Final[tuple[type[Check], ...]] = (
     NobodySuspected,
     PausesEndWell,
     EqualListsEqualRings,
-    OwnersHandle,
-    RequestsEnd,
-    RequestsSucceed,
     MessagesBounded,
     RestIsQuiet,
     Converges,
@@ -158,23 +153,14 @@ class Run:
         self._crash: Broken | None = None
         self._left: list[Broken] = []
         self._rests = checks is None
-        schedule(world)  # before the traffic, so that nodes are there at its first instant
-        self._begin_traffic()
-
-    def _begin_traffic(self) -> None:
-        plan, world = self.world.plan, self.world
-        self.traffic = TrafficSource(world, self.rings) if plan.traffic is not None else None
+        schedule(world)
 
     def _checks(self, world: World, kinds: Sequence[type[Check]]) -> list[Check]:
         self.measures = Measures(world)
-        self.rings = Rings(world)
-        first: list[Check] = [self.measures]
-        if world.plan.traffic is not None:
-            first.append(self.rings)  # without traffic, no ring is used
         self._oracles = [kind(world) for kind in kinds]
         if world.plan.expect:
             self._oracles.append(Expected(world, self.measures))
-        return first + self._oracles + self._more_checks(world)
+        return [self.measures, *self._oracles, *self._more_checks(world)]
 
     def _more_checks(self, _world: World) -> list[Check]:
         """Return what else judges the run, or keeps what it is judged by."""
@@ -262,7 +248,8 @@ class Run:
         return count, count * (mean_bytes + FRAME_BYTES) if mean_bytes else 0.0
 
     def _traffic_counts(self) -> dict[str, int]:
-        return dict(self.traffic.counts) if self.traffic is not None else {}
+        """Return how many requests, and what else, users have made."""
+        return {}
 
 
 def run_of(

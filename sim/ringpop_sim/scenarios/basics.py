@@ -20,11 +20,10 @@ def steady(count: int) -> Plan:
 
 @for_nodes(2, usual=10)
 def crash(count: int) -> Plan:
-    """One node dies under load and stays away: the others take over its keys."""
+    """One node dies and stays away: the others take over its keys."""
     return Plan(
         nodes=count,
         until_us=90 * s,
-        traffic=Traffic(per_second=50, from_us=5 * s),
         # Refused connections are evidence, so a suspicion takes half a second (decision 12).
         expect=("detected_s <= 1", "left_out 1 == 1", "false_faulty == 0"),
         operations=(Crash(at_us=20 * s, nodes=(1,)),),
@@ -45,7 +44,7 @@ def split(count: int) -> Plan:
     )
 
 
-@for_nodes(1, usual=10)
+@for_nodes(1, usual=5)
 def load(count: int) -> Plan:
     """Only requests happen: each runs once, at the owner of its key."""
     return Plan(

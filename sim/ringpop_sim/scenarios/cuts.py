@@ -109,7 +109,7 @@ def firewall(count: int) -> Plan:
     return _healed(count, cut, expect=("deaths == 0",))
 
 
-@for_nodes(4, usual=8)
+@for_nodes(4, usual=6)
 def cut_under_load(count: int) -> Plan:
     """Requests continue during a split: each ends once, and none fails after the heal."""
     left, right = tuple(range(count // 2)), tuple(range(count // 2, count))

@@ -25,7 +25,7 @@ def power_loss(count: int) -> Plan:
     )
 
 
-@for_nodes(4, usual=30)
+@for_nodes(4, usual=8)
 def rolling_restart(count: int) -> Plan:
     """All nodes are restarted one by one: no request fails, and no node is declared faulty."""
     # Each is back before the next one stops, as a careful operator does it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plans.plan import Crash, Impair, Link, Plan, Traffic, long_tail
+from ringpop_sim.plans.plan import Crash, Impair, Link, Plan, long_tail
 from ringpop_sim.scenarios.sizes import everybody, for_nodes
 from ringpop_sim.units import minutes, ms, s
 
@@ -69,16 +69,4 @@ def duplication(count: int) -> Plan:
         link=Link(duplicate=0.2),
         expect=(f"deaths 0,2-{count - 1} == 0", "converged_s <= 20"),
         operations=(Crash(at_us=10 * s, for_us=5 * s, nodes=(1,)),),
-    )
-
-
-@for_nodes(4, usual=8)
-def lossy_requests(count: int) -> Plan:
-    """Answers to requests get lost: a request that may have run is not repeated unasked."""
-    return Plan(
-        nodes=count,
-        until_us=40 * s,
-        link=Link(loss=0.02),
-        traffic=Traffic(per_second=60, from_us=5 * s),
-        expect=("repeated == 0",),
     )

@@ -136,8 +136,8 @@ class WholeCluster(World):
         stage: what runs the processes.
         store: the store of all daemons.
         folder: the files that a stream of all daemons reads.
-        is_wide: whether the pattern of these matches those that were rotated, too.
         shuffle_folder: where processes for shuffles have their files, if there are some.
+        application: called with each daemon whose node is made, to register its handlers.
         on_bug: called with a text and an exception that only a bug raises.
     """
 
@@ -152,6 +152,7 @@ class WholeCluster(World):
         keep_trace: bool = False,
     ) -> None:
         self._check(plan)
+        self.application: Callable[[Daemon], None] = lambda _: None
         self.on_bug: Callable[[str, BaseException], None] = lambda *_: None
         super().__init__(plan, seed, None, keep_trace=keep_trace)
         self.stage = Processes(self, self.trace, seed)
@@ -165,7 +166,6 @@ class WholeCluster(World):
         self._daemons: dict[TrioProcess, Daemon] = {}
         # Stores differ in whether a `get` of nothing is quick enough for an event loop.
         self._is_quick = seed % 2 == 0
-        self.is_wide = seed % 3 != 0
         if plan.keyspace is not None and plan.keyspace.dataflow:
             from ringpop_sim.whole.lines import start_lines  # noqa: PLC0415 - loads pyarrow
 
@@ -183,6 +183,11 @@ class WholeCluster(World):
         """Report a bug of the process whose code runs."""
         current = self.stage.current
         self.on_bug(f"{current.name if current else 'nobody'}: {text}", error)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the pattern of the files matches those that were rotated, too."""
+        return self.seed % 3 != 0
 
     # Processes.
 
@@ -252,6 +257,7 @@ class WholeCluster(World):
         opened = open_ringpop(config, network=network, store=store, wait_ready=False)
         async with opened as ringpop:
             daemon.ringpop, daemon.node = ringpop, ringpop.node
+            self.application(daemon)
             ringpop.observe(lambda effect: self._observed(daemon, effect))
             async with trio.open_nursery() as nursery:
                 daemon.nursery = nursery

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, get_args
 from ringpop_py.state.placement.definition import Mode
 from ringpop_sim.checks import Broken, Check
 from ringpop_sim.checks.liveness import Converges
-from ringpop_sim.checks.requests import RequestsSucceed
 from ringpop_sim.plans.plan import FailStore, KeyspacePlan, Plan
 from ringpop_sim.runs.rest import left_at_rest
 from ringpop_sim.runs.run import CRASH, Run, places_of
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
     from ringpop_sim.plans.plan import Operation
     from ringpop_sim.runs.run import Result
-    from ringpop_sim.whole.entries import EntryTraffic
     from ringpop_sim.whole.shuffles.kept import ShufflesKept
+    from ringpop_sim.whole.traffic import DaemonTraffic
     from ringpop_sim.world.watcher import Watcher
     from ringpop_sim.world.world import World
 
@@ -57,7 +56,7 @@ class WholeRun(Run):
     Attributes:
         shares, clients: the keyspace of the plan at all daemons, and its clients, if it has one.
         shuffles: those of the plan, if it has some.
-        entries: what takes the traffic of the plan, if it has some.
+        traffic: that of the plan, if it has some.
     """
 
     ORACLES = (Converges,)  # these look at nodes, and need not hear of every message
@@ -78,7 +77,7 @@ class WholeRun(Run):
         self._bugs: list[Broken] = []
         self.shares: DaemonShares | None = None
         self.shuffles: ShufflesKept | None = None
-        self.entries: EntryTraffic | None = None
+        self.traffic: DaemonTraffic | None = None
         super().__init__(plan, seed, checks, keep_trace=keep_trace, watch=watch)
         self.world.on_bug = self._found_bug
         self._around = ExitStack()
@@ -88,17 +87,18 @@ class WholeRun(Run):
             self._around.enter_context(self.shares.observing())
             self._around.enter_context(connecting(self.world, self.clients.machine_of))
             self._around.enter_context(self.world.folder.shown())
-        for users in (self.shuffles, self.entries):
+        for users in (self.shuffles, self.traffic):
             if users is not None:
                 self._around.enter_context(users.observing())
 
     def _more_checks(self, world: World) -> list[Check]:
         found: list[Check] = [StoreFails(world)]
         if world.plan.traffic is not None:
-            from ringpop_sim.whole.entries import EntryTraffic  # noqa: PLC0415 - loads hypercorn
+            from ringpop_sim.whole.requests import REQUEST_ORACLES  # noqa: PLC0415
+            from ringpop_sim.whole.traffic import DaemonTraffic  # noqa: PLC0415 - loads hypercorn
 
-            self.entries = EntryTraffic(world)
-            found += [self.entries, RequestsSucceed(world)]
+            self.traffic = DaemonTraffic(world)
+            found += [self.traffic, *(kind(world) for kind in REQUEST_ORACLES)]
         if world.plan.shuffle is not None:
             from ringpop_sim.whole.shuffles.kept import ShufflesKept  # noqa: PLC0415 - loads pyarrow
 
@@ -157,12 +157,9 @@ class WholeRun(Run):
     def _sent(self) -> tuple[int, float]:
         return self.world.links.pieces_count, self.world.links.bytes_count
 
-    def _begin_traffic(self) -> None:
-        """It begins by itself."""
-
     def _traffic_counts(self) -> dict[str, int]:
         if self.shares is None:
-            return self.entries.counts if self.entries is not None else {}
+            return self.traffic.counts if self.traffic is not None else {}
         return {
             "requests": self.clients.ended_count + len(self.clients.open),
             "operations": len(self.clients.history),
@@ -173,7 +170,7 @@ class WholeRun(Run):
         """Free what the run holds; real time and chance go on."""
         if self.shares is not None:
             self.shares.forget()
-        for users in (self.shuffles, self.entries):
+        for users in (self.shuffles, self.traffic):
             if users is not None:
                 users.close()
         self.world.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,8 @@ if TYPE_CHECKING:
 
     from ringpop_py.member.swim.effects import Effect
     from ringpop_py.member.swim.messages import Input
-    from ringpop_py.route.errand import Ask
     from ringpop_sim.plans.plan import Operation
     from ringpop_sim.world.process import Process
-    from ringpop_sim.world.requests import WholeRequest
 
 
 @dataclass(slots=True, eq=False)
@@ -22,49 +20,47 @@ class SentRequest:
     """A request in progress, sent by the process *caller*.
 
     Attributes:
-        runs: by key, how often a handler ran for it.
+        within_us: the time in which it ought to end.
+        may_repeat: whether it may run once more if it may have run.
+        gone: whether its caller has gone away.
+        attempts, runs: by key, how often it was sent, and how often a handler ran for it.
+        lost: by key, how many attempts ended such that they may have run.
+        asked: the members that were asked.
+        believed: by member that was asked, the checksum of the caller's ring.
+        answers: by key, those of handlers.
+        results: by key, an answer, an error, or a text about it.
     """
 
     number: int
     caller: Process
     keys: tuple[str, ...]
     started_at: int
-    runs: Counter[str] = field(default_factory=Counter, kw_only=True)
-
-
-@dataclass(slots=True, eq=False)
-class TrafficRequest(SentRequest):
-    """A request that is driven here.
-
-    Attributes:
-        lost: by key, how many attempts ended such that they may have run.
-        ended: the numbers of the asks that have ended for the caller.
-        asked: the members that were asked.
-    """
-
-    errand: WholeRequest
+    within_us: int
+    may_repeat: bool = False
+    gone: bool = False
+    attempts: Counter[str] = field(default_factory=Counter)
+    runs: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
-    ended: set[int] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
-    attempt_count: int = 0
-    over: bool = False
+    believed: dict[str, int] = field(default_factory=dict)
+    answers: defaultdict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    results: dict[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"request {self.number} of {self.caller.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class RequestAttempt:
-    """One attempt: *keys* of a request reached a node, as their owner.
+class RequestRun:
+    """A process handles *keys* of a request.
 
     Attributes:
-        believed: the checksum of the sender's ring.
-        ran: whether the node handled them; otherwise the node refused them.
         forwarded: whether they came from another process.
     """
 
-    request: TrafficRequest
+    request: SentRequest
     keys: Sequence[str]
     at: Process
-    believed: int
-    ran: bool
     forwarded: bool
 
 
@@ -118,11 +114,14 @@ class Watcher:
     def fault_ended(self, _operation: Operation, _nodes: Sequence[int]) -> None:
         """*operation* on these nodes has been undone."""
 
-    def asked(self, _request: TrafficRequest, _ask: Ask[str]) -> None:
-        """The caller of a request of the traffic has decided to send *_ask*, now."""
+    def request_began(self, _request: SentRequest) -> None:
+        """A request of the traffic begins."""
 
-    def attempt(self, _attempt: RequestAttempt) -> None:
-        """A node was asked, as owner, to handle a request, and handled or refused it."""
+    def asked(self, _request: SentRequest, _to: str, _keys: Sequence[str]) -> None:
+        """The caller of a request is about to send it to the member *_to*, for *_keys*."""
+
+    def ran(self, _run: RequestRun) -> None:
+        """A process handles a request."""
 
     def request_ended(self, _ended: RequestEnded) -> None:
         """A request of the traffic has ended for its caller."""

@@ -454,7 +454,7 @@ BUGS: Final = (
         "            if row is not None and members.in_ring(row):\n",
         "            if row is not None:\n",
         "S9 S10 L6",
-        "crash:5:1",
+        "requests-troubled:0:1",
     ),
     bug(
         "of members that change together the ring follows one",
@@ -470,7 +470,7 @@ BUGS: Final = (
         '        elif error.took_effect == "unknown" and not policy.idempotent:\n',
         "        elif False:\n",
         "S11 E",
-        "lossy-requests:5:1",
+        "requests-troubled:0:1",
     ),
     bug(
         "accusers shorten no suspicion",
@@ -530,17 +530,15 @@ BUGS: Final = (
         "            if owner != local:\n",
         "            if False:\n",
         "S10",
-        "cut-under-load:6:1",
-        "leave-and-return:6:1",
+        "requests-troubled:0:1",
     ),
     bug(
         "of several keys the first is checked",
         "route/proxy/owners.py",
         "map(ring.lookup, keys) if few",
         "map(ring.lookup, keys[:1]) if few",
-        "S10",
-        "cut-under-load:6:1",
-        "cut-under-load:6:2",
+        "unit",
+        "unit:tests/route/proxy/test_owners.py",
     ),
     bug(
         "whoever gets a request with failover handles it",
@@ -548,8 +546,7 @@ BUGS: Final = (
         "            if local not in may:\n",
         "            if not may:\n",
         "S10",
-        "failover-under-load:6:1",
-        "failover-under-load:6:2",
+        "failover-under-load:6:5",
     ),
     bug(
         "the last member that may handle a request is asked first",
@@ -557,7 +554,7 @@ BUGS: Final = (
         'return untried[0] if untried else ""',
         'return untried[-1] if untried else ""',
         "S10",
-        "failover-under-load:6:1",
+        "failover-under-load:4:1",
     ),
     bug(
         "the owner alone is asked, again and again",
@@ -565,7 +562,7 @@ BUGS: Final = (
         "            self._passed_over.append(ask.to)\n",
         "            pass\n",
         "E",
-        "failover-under-load:6:1",
+        "failover-under-load:4:1",
     ),
     bug(
         "with failover, members beyond it are asked as well",
@@ -573,7 +570,7 @@ BUGS: Final = (
         "routes.successors(self.keys[0], self.policy.failover)",
         "routes.successors(self.keys[0], self.policy.failover + 1)",
         "S10",
-        "failover-under-load:6:1",
+        "failover-under-load:4:1",
     ),
     bug(
         "answers that come too late count",
@@ -608,7 +605,7 @@ BUGS: Final = (
         "        if self._history:\n"
         "            to = self._history[0].split()[3][:-1]\n",
         "S10",
-        "cut-under-load:6:1",
+        "requests-troubled:0:1",
     ),
     bug(
         "of the keys of a request the first decides where it goes",
@@ -616,7 +613,7 @@ BUGS: Final = (
         "        names = {*self._owners.owners_of(self._keys)}\n",
         "        names = {*self._owners.owners_of(self._keys[:1])}\n",
         "S10 S11",
-        "cut-under-load:6:1",
+        "cut-under-load:4:1",
     ),
     bug(
         "the end of an earlier attempt is taken for that of the last one",
@@ -631,9 +628,8 @@ BUGS: Final = (
         RETRY,
         "        if ask is not self.under_way:\n            return\n",
         "        if self.under_way is None:\n            return\n",
-        "S11",
-        "plans:6:1",
-        "plans:6:11",
+        "unit",
+        "unit:tests/route/proxy/test_retry.py",
     ),
     bug(
         "the answer to an earlier attempt is taken for that to the last one",
@@ -657,8 +653,7 @@ BUGS: Final = (
         '        self._may_have_run |= error.took_effect == "unknown"\n',
         '        self._may_have_run = error.took_effect == "unknown"\n',
         "S11",
-        "failover-under-load:6:5",
-        "failover-under-load:6:6",
+        "failover-under-load:4:1",
     ),
     bug(
         "an exchange of news is never over",

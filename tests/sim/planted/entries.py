@@ -8,7 +8,7 @@ from tests.sim.planted.bugs import bug
 
 ENTRY: Final = "edge/web/entry.py"
 RECEIVE: Final = "route/proxy/receive.py"
-TROUBLED: Final = ("entries-troubled:0:1",)
+TROUBLED: Final = ("requests-troubled:0:1",)
 
 
 ENTRY_BUGS: Final = (
