@@ -88,22 +88,13 @@ class Sim:
     def traffic(
         self,
         *,
-        keys: int = 1000,
-        per_second: float = 100.0,
         retry_schedule_s: Iterable[float] = (0, 1, 3.5),
         timeout: float = 2 * s,
-        idempotent: bool = False,
         **more: Any,  # noqa: ANN401
     ) -> None:
         """Add traffic; *more* has other attributes of `ringpop_sim.plans.plan.Traffic`."""
-        traffic = p.Traffic(
-            keys=keys,
-            per_second=per_second,
-            retry_schedule_us=tuple(_us(delay_s * s) for delay_s in retry_schedule_s),
-            timeout_us=_us(timeout),
-            idempotent=idempotent,
-            **more,
-        )
+        delays_us = tuple(_us(delay_s * s) for delay_s in retry_schedule_s)
+        traffic = p.Traffic(retry_schedule_us=delays_us, timeout_us=_us(timeout), **more)
         self._plan = replace(self._plan, traffic=traffic)
 
     @property

@@ -10,7 +10,6 @@ from ringpop_py.edge.cli.commands import command_parser
 from ringpop_sim import commands as c
 from ringpop_sim.commands import (
     determinism,
-    keyspaces,
     replay,
     report,
     run,
@@ -35,7 +34,6 @@ COMMANDS: Final[tuple[c.Command, ...]] = (
     determinism,
     theory,
     CHECKERS["journal"],
-    keyspaces,
     shuffle,
     CHECKERS["dataflows"],
 )

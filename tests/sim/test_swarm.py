@@ -95,3 +95,9 @@ def test_a_summary_keeps_the_first_seeds_of_each_invariant(nobody_is_faulty: typ
     assert summary.broken["T1"] == summary.failed_count > 5
     assert len(summary.first["T1"]) == 5
     assert [outcome.seed for outcome in summary.failures] == summary.first["T1"]
+
+
+def test_what_is_of_a_keyspace_needs_whole_daemons(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["swarm", "--mode", "memory"]) != 0
+
+    assert "give --whole, too" in capsys.readouterr().err

@@ -77,11 +77,3 @@ def test_a_process_that_is_stopped_says_farewell_and_is_started_again() -> None:
     assert row is not None
     assert row.status is Status.LEAVE
     assert under_way.finish().converged_s is not None
-
-
-def test_damaged_messages_raise_nothing_and_end_nothing() -> None:
-    plan = Plan(nodes=4, until_us=30 * s, link=Link(corrupt=0.2), codec_share=1.0)
-
-    result = run(plan, seed=5)
-
-    assert result.converged_s is not None

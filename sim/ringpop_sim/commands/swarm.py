@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
+from ringpop_py.state.placement.definition import Mode
 from ringpop_sim import commands as c
 from ringpop_sim.errors import PlanError
 from ringpop_sim.runs.cases import case_of, write_case
@@ -23,6 +24,7 @@ EXAMPLES: Final = (
     "ringpop-sim swarm --for 600 --first 100000 --save failures/",
     "ringpop-sim swarm --seeds 200 --nodes 20 --format json",
     "ringpop-sim swarm --whole --for 300",
+    "ringpop-sim swarm --whole --mode memory --partitions 16 --seeds 100",
 )
 SEEDS_DEFAULT: Final = 1000
 WHOLE_NODES_DEFAULT: Final = 4
@@ -31,40 +33,32 @@ TOLD_MAX: Final = 5
 
 def add_parser(commands: c.Parsers) -> argparse.ArgumentParser:
     parser = c.parser_of(commands, "swarm", SUMMARY, EXAMPLES)
-    add_seeds(parser, SEEDS_DEFAULT)
+    parser.add_argument("--seeds", type=c.count, metavar="N",
+                        help=f"how many plans ({SEEDS_DEFAULT})")  # fmt: skip
+    parser.add_argument("--for", dest="for_s", type=c.positive_seconds, metavar="S",
+                        help="stop after so many seconds")  # fmt: skip
+    parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
+    parser.add_argument("--cores", type=c.count, metavar="N", help="worker processes (all cores)")
     parser.add_argument("--nodes", type=c.count, default=None,
                         help=f"({NODES_DEFAULT}; {WHOLE_NODES_DEFAULT} if whole)")  # fmt: skip
     parser.add_argument("--faults", type=c.count, default=FAULTS_DEFAULT,
                         help="faults of each plan, at least (%(default)s)")  # fmt: skip
     parser.add_argument("--whole", action="store_true",
                         help="whole daemons with a keyspace, whose store fails, too")  # fmt: skip
-    add_output(parser)
-    return parser
-
-
-def add_seeds(parser: argparse.ArgumentParser, usual: int) -> None:
-    """Add the options of which plans are run, *usual* many, and where."""
-    parser.add_argument("--seeds", type=c.count, metavar="N", help=f"how many plans ({usual})")
-    parser.add_argument("--for", dest="for_s", type=c.positive_seconds, metavar="S",
-                        help="stop after so many seconds")  # fmt: skip
-    parser.add_argument("--first", type=c.seed, default=0, help="the first seed (%(default)s)")
-    parser.add_argument("--cores", type=c.count, metavar="N", help="worker processes (all cores)")
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the options of what is shown and kept."""
+    parser.add_argument("--partitions", type=c.count, metavar="N",
+                        help="of that keyspace (1 to 16, by the seed)")  # fmt: skip
+    parser.add_argument("--mode", choices=get_args(Mode), help="of that keyspace (by the seed)")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for smaller plans")
     parser.add_argument("--save", metavar="DIR", help="write a case of each failure to DIR")
     parser.add_argument("--format", choices=["table", "json"], default="table")
+    return parser
 
 
 def main(options: argparse.Namespace) -> int:
+    if not options.whole and (options.partitions or options.mode):
+        raise PlanError("--partitions and --mode are of a keyspace: give --whole, too")
     nodes = options.nodes or (WHOLE_NODES_DEFAULT if options.whole else NODES_DEFAULT)
-    return show(options, Shape(nodes, options.faults, options.whole))
-
-
-def show(options: argparse.Namespace, shape: Shape) -> int:
-    """Run the swarm of *shape*, show what broke, and return the exit code."""
+    shape = Shape(nodes, options.faults, options.whole, options.partitions, options.mode)
     seeds = options.seeds
     if seeds is None and options.for_s is None:
         seeds = SEEDS_DEFAULT

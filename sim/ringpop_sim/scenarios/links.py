@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ringpop_sim.plans.plan import Crash, Impair, Link, Plan, long_tail
+from ringpop_sim.plans.plan import Crash, Impair, Link, Plan
 from ringpop_sim.scenarios.sizes import everybody, for_nodes
-from ringpop_sim.units import minutes, ms, s
+from ringpop_sim.units import minutes, s
 
 
 @for_nodes(20, usual=1000)
@@ -33,18 +33,6 @@ def _deaf(count: int, for_us: int, *, loss_in: float, flip_us: int = 0) -> Plan:
         operations=(
             Impair(at_us=10 * s, for_us=for_us, nodes=bad, loss_in=loss_in, flip_us=flip_us),
         ),
-    )
-
-
-@for_nodes(4, usual=12)
-def bad_weather(count: int) -> Plan:
-    """All links lose 1 % of messages and are sometimes very late: a crash is found nevertheless."""
-    return Plan(
-        nodes=count,
-        until_us=90 * s,
-        link=Link(loss=0.01, delay=long_tail(5 * ms)),
-        expect=("left_out 1 == 1", f"deaths 0,2-{count - 1} == 0"),
-        operations=(Crash(at_us=10 * s, nodes=(1,)),),
     )
 
 

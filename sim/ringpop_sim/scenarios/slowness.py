@@ -9,32 +9,20 @@ from ringpop_sim.scenarios.sizes import everybody, for_nodes, others
 from ringpop_sim.units import minutes, ms, s
 
 
-def _paused(paused: int, count: int) -> Plan:
-    pause = Pause(at_us=10 * s, for_us=20 * s, nodes=everybody(paused))
+@for_nodes(4, usual=30)
+def paused(count: int) -> Plan:
+    """A quarter of the nodes pauses for 20 s: no other is declared faulty."""
+    asleep = everybody(count // 4)
     return Plan(
         nodes=count,
         until_us=60 * s,
-        expect=(f"deaths {paused}-{count - 1} == 0", "converged_s <= 25", f"running == {count}"),
-        operations=(pause,),
+        expect=(
+            f"deaths {len(asleep)}-{count - 1} == 0",
+            "converged_s <= 25",
+            f"running == {count}",
+        ),
+        operations=(Pause(at_us=10 * s, for_us=20 * s, nodes=asleep),),
     )
-
-
-@for_nodes(4, usual=30)
-def paused_1(count: int) -> Plan:
-    """One node pauses for 20 s: no other is declared faulty."""
-    return _paused(1, count)
-
-
-@for_nodes(10, usual=30)
-def paused_4(count: int) -> Plan:
-    """Four nodes pause for 20 s: no other is declared faulty."""
-    return _paused(4, count)
-
-
-@for_nodes(18, usual=30)
-def paused_8(count: int) -> Plan:
-    """Eight nodes pause for 20 s: no other is declared faulty."""
-    return _paused(8, count)
 
 
 @for_nodes(4, usual=8)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ringpop_sim.world.watcher import RequestEnded, RequestRun, SentRequest
     from ringpop_sim.world.world import World
 
-RINGS_MAX: Final = 512  # rings take much memory
 LATE_US: Final = s // 2
 BROKEN_US: Final = 5 * s
 """So long after a cut, connections end that it has broken, with the requests on them."""
@@ -54,7 +53,6 @@ class OwnersHandle(Check):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._traffic = traffic_of(world)
-        self._rings: dict[tuple[tuple[str, str], ...], HashRing] = {}
         self._of: dict[Process, tuple[int, HashRing]] = {}
 
     def asked(self, request: SentRequest, to: str, keys: Sequence[str]) -> None:
@@ -100,12 +98,7 @@ class OwnersHandle(Check):
             return known[1]
         extends, share = self.world.dialect.extends, self.world.config.damp_share
         owners = who_serves(list(members), extends=extends, damp_share=share)
-        key = tuple(sorted(owners.items()))
-        ring = self._rings.get(key)
-        if ring is None:
-            if len(self._rings) > RINGS_MAX:
-                self._rings.clear()
-            ring = self._rings[key] = HashRing(owners, dialect=self.world.dialect)
+        ring = HashRing(owners, dialect=self.world.dialect)
         self._of[process] = members.checksum, ring
         return ring
 

@@ -20,7 +20,6 @@ from ringpop_py.state.durable.driver import ReleaseRequest
 from ringpop_py.state.journal.effects import GetClaim, ListPartition, PartitionListed
 from ringpop_py.state.placement.duties import ReleaseSaid
 from ringpop_py.state.stores.folder import FolderStore
-from ringpop_sim.whole.served import Latencies, crash_s, hand_over_s, silence_s
 from tests.bench.keyspaces.nodes import (
     KEYSPACE,
     POLL_S,
@@ -29,6 +28,7 @@ from tests.bench.keyspaces.nodes import (
     processes,
     whole,
 )
+from tests.bench.keyspaces.served import Latencies, crash_s, hand_over_s, silence_s
 from tests.bench.report import Row
 
 if TYPE_CHECKING:

@@ -58,7 +58,9 @@ PLANS_COUNT = int(os.environ.get("RINGPOP_SIM_KEYSPACE_PLANS", "60"))
 def test_no_invariant_breaks_in_many_plans_with_partitions(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code = main(["keyspaces", "--seeds", str(PLANS_COUNT), "--format", "json"])
+    code = main(
+        ["swarm", "--whole", "--faults", "4", "--seeds", str(PLANS_COUNT), "--format", "json"]
+    )
 
     said = capsys.readouterr()
     assert code == 0, said.err

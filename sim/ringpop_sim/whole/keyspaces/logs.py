@@ -155,7 +155,6 @@ class LogsCountOnce(KeyspaceOracle):
         self._log_of: list[Log] = []
         readers = ("", FLOW) if shares.plan.dataflow else ("",)
         self._counted: dict[str, set[int]] = {prefix: set() for prefix in readers}
-        self._moved_at = 0
         world.push(shares.plan.from_us, self._begin)
 
     def _begin(self, _: object) -> None:
