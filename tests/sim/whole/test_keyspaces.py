@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from ringpop_sim.whole.keyspaces.shares import DaemonShare
 
-PLANS_COUNT = int(os.environ.get("RINGPOP_SIM_KEYSPACE_PLANS", "60"))
+PLANS_COUNT = int(os.environ.get("RINGPOP_SIM_KEYSPACE_PLANS", "40"))
 
 
 @pytest.mark.swarm
