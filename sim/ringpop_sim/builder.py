@@ -17,18 +17,22 @@ or several.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from ringpop_sim.errors import PlanError
 from ringpop_sim.plans import plan as p
+from ringpop_sim.plans.plan import OPERATIONS
 from ringpop_sim.runs.outcome import replay_command
 from ringpop_sim.runs.run import run
 from ringpop_sim.units import s
 
 if TYPE_CHECKING:
-    from ringpop_sim.plans.plan import Memory, Nodes, Operation, Plan
+    from collections.abc import Callable
+
+    from ringpop_sim.plans.plan import Nodes, Operation, Plan
     from ringpop_sim.runs.run import Result
 
 RESTART_US: Final = 1 * s
@@ -145,150 +149,50 @@ class Fault:
 
 
 class Moment:
-    """An instant of a plan; each method adds an operation, which `plans.plan` describes."""
+    """An instant of a plan. Each kind of operation is a method, which adds one: ``cut``, ``crash``.
+
+    Its arguments are the attributes of the operation (see `plans.plan`), in their order or by name,
+    and *for_*. Those that end in ``_us`` there are given without: ``delay=5 * ms``.
+    """
 
     def __init__(self, operations: list[Operation], at_us: int) -> None:
         self._operations = operations
         self._at_us = at_us
 
-    def _do(self, kind: type[Operation], for_: float = p.FOR_EVER, **fields: Any) -> Fault:  # noqa: ANN401
-        operation = kind(at_us=self._at_us, for_us=_us(for_), **fields)
-        return Fault(self._operations, operation)
+    def __getattr__(self, kind: str) -> Callable[..., Fault]:
+        """Return what adds an operation of *kind*."""
+        if kind not in OPERATIONS:
+            raise AttributeError(
+                f"there is no operation {kind!r}; there is {', '.join(OPERATIONS)}"
+            )
+        return partial(self._do, OPERATIONS[kind])
 
-    def cut(
-        self,
-        left: int | Iterable[int],
-        right: int | Iterable[int],
-        *,
-        one_way: bool = False,
-        refuse: bool = False,
-        for_: float = p.FOR_EVER,
-    ) -> Fault:
-        """See `Cut`."""
-        return self._do(
-            p.Cut, for_, left=_nodes(left), right=_nodes(right), one_way=one_way, refuse=refuse
-        )
+    def __dir__(self) -> Iterable[str]:
+        """Return the names of all methods."""
+        return [*OPERATIONS, "restart"]
 
-    def impair(
-        self,
-        nodes: int | Iterable[int],
-        *,
-        loss_in: float = 0.0,
-        loss_out: float = 0.0,
-        delay: float = 0,
-        duplicate: float = 0.0,
-        corrupt: float = 0.0,
-        flip: float = 0,
-        for_: float = p.FOR_EVER,
-    ) -> Fault:
-        """See `Impair`."""
-        return self._do(
-            p.Impair,
-            for_,
-            nodes=_nodes(nodes),
-            loss_in=loss_in,
-            loss_out=loss_out,
-            delay_us=_us(delay),
-            duplicate=duplicate,
-            corrupt=corrupt,
-            flip_us=_us(flip),
-        )
-
-    def slow(self, nodes: int | Iterable[int], *, by: float, for_: float = p.FOR_EVER) -> Fault:
-        """See `Slow`."""
-        return self._do(p.Slow, for_, nodes=_nodes(nodes), by_us=_us(by))
-
-    def pause(self, nodes: int | Iterable[int], *, for_: float = p.FOR_EVER) -> Fault:
-        """See `Pause`."""
-        return self._do(p.Pause, for_, nodes=_nodes(nodes))
-
-    def crash(
-        self, nodes: int | Iterable[int], *, silent: bool = False, stagger: float = 0
-    ) -> Fault:
-        """See `Crash`; the nodes stay down unless the fault is healed."""
-        return self._do(p.Crash, nodes=_nodes(nodes), silent=silent, stagger_us=_us(stagger))
-
-    def restart(
-        self,
-        nodes: int | Iterable[int],
-        *,
-        for_: float = RESTART_US,
-        silent: bool = False,
-        memory: Memory = "lost",
-        clock: float = 0,
-        stagger: float = 0,
-        moves: bool = False,
-    ) -> Fault:
+    def restart(self, *nodes: int | Iterable[int], for_: float = RESTART_US, **more: Any) -> Fault:  # noqa: ANN401
         """See `Crash`; the nodes are restarted *for_* later."""
-        return self._do(
-            p.Crash,
-            for_,
-            nodes=_nodes(nodes),
-            silent=silent,
-            memory=memory,
-            clock_us=_us(clock),
-            stagger_us=_us(stagger),
-            moves=moves,
-        )
+        return self._do(p.Crash, *nodes, for_=for_, **more)
 
-    def stop(
-        self, nodes: int | Iterable[int], *, stagger: float = 0, for_: float = p.FOR_EVER
-    ) -> Fault:
-        """See `Stop`."""
-        return self._do(p.Stop, for_, nodes=_nodes(nodes), stagger_us=_us(stagger))
-
-    def start(self, nodes: int | Iterable[int], *, stagger: float = 0) -> Fault:
-        """See `Start`."""
-        return self._do(p.Start, nodes=_nodes(nodes), stagger_us=_us(stagger))
-
-    def takeover(self, node: int) -> Fault:
-        """See `Takeover`."""
-        return self._do(p.Takeover, about=node)
-
-    def twin(
-        self, node: int, *, for_: float = p.FOR_EVER, again: float = 0, beside: int | None = None
-    ) -> Fault:
-        """See `Twin`."""
-        return self._do(p.Twin, for_, about=node, again_us=_us(again), beside=beside)
-
-    def leave(self, nodes: int | Iterable[int], *, for_: float = p.FOR_EVER) -> Fault:
-        """See `Leave`."""
-        return self._do(p.Leave, for_, nodes=_nodes(nodes))
-
-    def clock(
-        self, nodes: int | Iterable[int], *, drift_ppm: int, for_: float = p.FOR_EVER
-    ) -> Fault:
-        """See `Clock`."""
-        return self._do(p.Clock, for_, nodes=_nodes(nodes), drift_ppm=drift_ppm)
-
-    def discovery(
+    def _do(
         self,
-        nodes: int | Iterable[int],
-        *,
-        listed: int | Iterable[int] = (),
-        strangers: int = 0,
+        kind: type[Operation],
+        *values: object,
         for_: float = p.FOR_EVER,
+        **named: Any,  # noqa: ANN401
     ) -> Fault:
-        """See `Discovery`."""
-        return self._do(
-            p.Discovery, for_, nodes=_nodes(nodes), listed=_nodes(listed), strangers=strangers
-        )
-
-    def lie(
-        self, liar: int, nodes: int | Iterable[int], *, lie: p.Lies, for_: float = p.FOR_EVER
-    ) -> Fault:
-        """See `Lie`."""
-        return self._do(p.Lie, for_, about=liar, nodes=_nodes(nodes), lie=lie)
-
-    def rumour(
-        self,
-        nodes: int | Iterable[int],
-        *,
-        about: int,
-        status: str = "faulty",
-        elsewhere: bool = False,
-    ) -> Fault:
-        """See `Rumour`."""
-        return self._do(
-            p.Rumour, nodes=_nodes(nodes), about=about, status=status, elsewhere=elsewhere
-        )
+        names = [field.name for field in fields(kind)]
+        given = dict(zip(names[2:], values, strict=False))  # after `at_us` and `for_us`
+        for name, value in {**given, **named}.items():
+            if f"{name}_us" in names:
+                given[f"{name}_us"] = _us(value)
+            else:
+                given[name] = (
+                    _nodes(value) if name in ("nodes", "left", "right", "listed") else value
+                )
+        try:
+            operation = kind(at_us=self._at_us, for_us=_us(for_), **given)
+        except TypeError as error:
+            raise PlanError(str(error)) from None
+        return Fault(self._operations, operation)

@@ -12,6 +12,7 @@ from ringpop_sim import (
     Discovery,
     Impair,
     Leave,
+    Lie,
     Link,
     Pause,
     Plan,
@@ -76,6 +77,7 @@ def test_each_method_of_a_moment_does_its_operation() -> None:
     at.clock(1, drift_ppm=500)
     at.discovery(1, listed=2, strangers=3)
     at.rumour(1, about=2, status="suspect", elsewhere=True)
+    at.lie((1, 2), about=0, lie="accuse")
 
     assert sim.plan.operations == (
         Impair(
@@ -97,6 +99,7 @@ def test_each_method_of_a_moment_does_its_operation() -> None:
         Clock(at_us=s, nodes=(1,), drift_ppm=500),
         Discovery(at_us=s, nodes=(1,), listed=(2,), strangers=3),
         Rumour(at_us=s, nodes=(1,), about=2, status="suspect", elsewhere=True),
+        Lie(at_us=s, about=0, nodes=(1, 2), lie="accuse"),
     )
 
 
@@ -128,6 +131,8 @@ def test_parts_are_of_equal_size_or_nearly() -> None:
         lambda: Sim(colour="red"),
         lambda: Sim(settings={"suspects": 1}),
         lambda: Sim(nodes=2).split(3),
+        lambda: Sim(nodes=2).at(1 * s).crash(1, colour="red"),
+        lambda: Sim(nodes=2).at(1 * s).crash(),
         lambda: Sim(nodes=2).at(-1 * s).crash(1),
     ],
 )
