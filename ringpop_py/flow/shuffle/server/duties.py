@@ -279,17 +279,21 @@ class Duties:
         if not here.member.may_push(call.uid):
             return False
         life = here.member.life
+        try:
+            return await self._taken(call, body, life)
+        except OSError as error:
+            here.failed(error, life)
+            raise
+
+    async def _taken(self, call: c.PushPart | c.PushEnd, body: Bytes, life: int) -> bool:
+        here = self._here
         key = call.interval, call.segment, call.push
         coming = self._coming.get(key)
         if coming is None:
-            coming = self._coming[key] = Coming(here.folder.unnamed(), trio.Lock())
+            coming = self._coming[key] = Coming(here.folder.begun(), trio.Lock())
         if isinstance(call, c.PushPart):
             async with coming.lock:
-                try:
-                    await here.folder.extend(coming.path, entry_of_part(Part(call.frames, body)))
-                except OSError as error:
-                    here.failed(error, life)
-                    raise
+                await here.folder.extend(coming.path, entry_of_part(Part(call.frames, body)))
             if self._coming.get(key) is not coming:
                 here.folder.drop(coming.path)  # it was forgotten meanwhile
             return life == here.member.life

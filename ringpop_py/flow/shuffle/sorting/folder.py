@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -157,16 +158,21 @@ class ShuffleFolder:
                 shutil.rmtree(place, ignore_errors=True)
             self._count(place)
 
+    def begun(self) -> Path:
+        """Make an empty file to `extend`, and return its path. Raises OSError."""
+        path = self.unnamed()
+        path.touch()
+        return path
+
     async def extend(self, path: Path, pieces: Iterable[Bytes]) -> None:
-        """Add *pieces* to the file at *path*, which is made if it is not there. Raises OSError."""
+        """Add *pieces* to the file at *path*. Raises OSError: FileNotFoundError if it is gone."""
         try:
             await trio.to_thread.run_sync(_extend, path, pieces)
         finally:
             self._count(path)
 
     def keep(self, path: Path, as_path: Path) -> None:
-        """Move the file at *path*, or an empty one if there is none. Raises OSError."""
-        path.touch()
+        """Move the file at *path*. Raises OSError."""
         path.replace(as_path)
         self._count(path)
         self._count(as_path)
@@ -178,6 +184,7 @@ class ShuffleFolder:
 
 
 def _extend(path: Path, pieces: Iterable[Bytes]) -> None:
-    with path.open("ab") as file:
+    with path.open("r+b") as file:  # not made anew: what was in it before would be missing
+        file.seek(0, os.SEEK_END)
         for piece in pieces:
             file.write(piece)

@@ -79,7 +79,9 @@ class Doing:
         return what
 
     def coming(self, folder: ShuffleFolder, number: int) -> Path:
-        return folder.unnamed().with_name(f"coming-{number}")
+        path = folder.unnamed().with_name(f"coming-{number}")
+        path.touch()
+        return path
 
     async def make(self, folder: ShuffleFolder, number: int) -> None:
         """Make a file with pieces beside it, which may stay behind, as does a file that fails."""
@@ -117,6 +119,7 @@ async def test_a_write_that_ends_after_its_folder_was_removed_counts_nothing(
     following = ShuffleFolder(tmp_path / "a", disk)
     with pytest.raises(FileNotFoundError), former.new():
         raise AssertionError("a removed folder has no room for files")
+    path.touch()
     await following.extend(path, [b"12345"])  # it has the same name
 
     former.drop(former.unnamed())
@@ -174,3 +177,15 @@ async def test_a_whole_shuffle_is_counted_at_each_process_while_it_works(
         await shuffle.delete(shuffle.record.uid)
         await until(lambda: not any(world.members().values()))
         assert [disk.used_bytes for disk in world.disks.values()] == [0, 0, 0]
+
+
+async def test_a_file_that_is_gone_is_not_made_anew_without_what_was_in_it(tmp_path: Path) -> None:
+    folder = ShuffleFolder(tmp_path / "a", Disk(1 << 40))
+    path = folder.begun()
+    await folder.extend(path, [b"12345"])
+    path.unlink()
+
+    with pytest.raises(FileNotFoundError):
+        await folder.extend(path, [b"67890"])
+    with pytest.raises(FileNotFoundError):
+        folder.keep(path, folder.slice(0, 0))
