@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from ringpop_sim.plans.plan import (
     Start,
     Stop,
 )
+from ringpop_sim.plans.planfile import plan_text
 from ringpop_sim.runs.outcome import outcome_of
 from ringpop_sim.runs.run import run_of
 from ringpop_sim.units import ms, s
@@ -172,3 +174,20 @@ def test_a_stop_that_is_late_is_a_kill() -> None:
     result = run_of(a_plan(frozen, Stop(at_us=3 * s, for_us=30 * s, nodes=(1,))), 1).finish()
 
     assert result.ok, result.broken
+
+
+def test_a_run_among_tests_takes_the_course_of_the_command() -> None:
+    import hypothesis  # noqa: F401 - it changes how trio orders tasks
+
+    plan = a_plan(Crash(at_us=3 * s, for_us=2 * s, nodes=(1,)))
+    command = [sys.executable, "-m", "ringpop_sim.cli", "run", "-", "--seed", "7"]
+    done = subprocess.run(
+        [*command, "--format", "json"],
+        input=plan_text(plan),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+
+    assert run_of(plan, 7).finish().digest == json.loads(done.stdout)["digest"]

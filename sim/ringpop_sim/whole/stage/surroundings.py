@@ -75,6 +75,8 @@ def installed(world: Processes, threads: Threads) -> Iterator[None]:
         (sweeper, "SWEEP_S", SWEEP_US / s),
         (scheduler, "CancelStatus", OrderedCancelStatus),
         (scheduler, "_r", random.Random(f"trio {world.seed}")),
+        # Set once hypothesis is loaded: the course would depend on that.
+        (scheduler, "_ALLOW_DETERMINISTIC_SCHEDULING", False),
     ]
     with ExitStack() as stack:
         # Only the world's own garbage is looked at, and only at its end.
