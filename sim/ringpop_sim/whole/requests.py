@@ -70,7 +70,7 @@ class OwnersHandle(Check):
         (key,), name = request.keys, request.caller.name
         may = ring.lookup_n(key, self._traffic.failover) if len(ring) else ()
         if to not in may:
-            self.broke("S10", f"{name} sent {key} to {to}, which is none of {may}")
+            self.broke("S10", f"{name} sent {key} to {to}, and only {may} may have it")
             return
         is_alive = {each.name: each.status is Status.ALIVE for each in request.caller.node.members}
         for before in may[: may.index(to)]:
