@@ -1,1 +1,1 @@
-"""Durable keyspaces at one node, on trio: what carries out what `ownership` decides."""
+"""Durable keyspaces at one node, on trio: what carries out what `partition` decides."""

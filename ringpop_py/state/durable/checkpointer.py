@@ -16,8 +16,8 @@ import trio
 
 from ringpop_py.base.errors import KeyspaceError, StoreUnavailable
 from ringpop_py.base.logs import log
-from ringpop_py.state.journal.desk import Presence
 from ringpop_py.state.journal.records import Reached
+from ringpop_py.state.partition.chart import Presence
 
 if TYPE_CHECKING:
     from ringpop_py.base.config.settings import StateConfig

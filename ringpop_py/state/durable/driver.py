@@ -24,7 +24,8 @@ from ringpop_py.state.catalog.assignments import read_newest, record
 from ringpop_py.state.catalog.fence import FENCE
 from ringpop_py.state.durable.partition import Partition, damage_of
 from ringpop_py.state.journal import effects as fx
-from ringpop_py.state.ownership.local import (
+from ringpop_py.state.partition.record import (
+    AskToRelease,
     Came,
     FoundDamage,
     JournalLost,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from ringpop_py.state.catalog.layout import KeyspaceKeys
     from ringpop_py.state.durable.writer import Writer
-    from ringpop_py.state.ownership.steward import DurableSteward
+    from ringpop_py.state.partition.machine import Machine
     from ringpop_py.state.placement.assignment import Assignment
     from ringpop_py.state.placement.keeper import Keeper
     from ringpop_py.state.shares.driver import Peers
@@ -90,8 +91,8 @@ class KeyspaceLogs(Protocol):
         """Return whether this generation was dropped, by the store. Raises StoreUnavailable."""
 
 
-class DurableDriver(StewardDriver["DurableSteward", Partition]):
-    """The partitions of one durable keyspace at one node: does what its `Ownership` puts out.
+class DurableDriver(StewardDriver["Machine[Partition]", Partition]):
+    """The partitions of one durable keyspace at one node: does what its `Machine` says.
 
     Args:
         keeper: follows and records the assignments in the store.
@@ -102,7 +103,7 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
 
     def __init__(
         self,
-        steward: DurableSteward,
+        steward: Machine[Partition],
         keeper: Keeper,
         node: NodeView,
         peers: Peers,
@@ -115,40 +116,36 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
         self._has_ended = False
         self._logs = logs
         self._strangers: set[str] = set()
-        self._ownership = ownership = logs.writer.ownership
-        self.partitions = ownership.parts
-        ownership.releases.may_leave = self._may_leave_now
-        logs.writer.carry_out = self._carry_out_all
+        self.partitions = steward.parts
+        steward.releases.may_leave = self._may_leave_now
+        logs.writer.carry_out = self._do
 
     def _may_leave_now(self, number: int) -> bool:
         return self.may_leave(number)  # which is set later
 
     def obstacle(self, number: int) -> KeyspaceError | None:
         """See `Holder`."""
-        partition = self._ownership.arrivals.pending.get(number)
-        return partition.trouble if partition is not None else None
+        partition = self.partitions.get(number)
+        return None if partition is None or partition.coming is None else partition.trouble
 
     def troubles(self) -> list[tuple[int, KeyspaceError]]:
         """Return the partitions here, or on their way here, whose store fails, with its errors.
 
         They are in the order of their numbers.
         """
-        partitions = {**self._ownership.arrivals.pending, **self.partitions}
-        found = ((number, partitions[number].trouble) for number in sorted(partitions))
+        found = ((number, self.partitions[number].trouble) for number in sorted(self.partitions))
         return [(number, trouble) for number, trouble in found if trouble is not None]
 
     # Assignments.
 
     def _advance(self, now: int) -> None:
         super()._advance(now)
-        self._ownership.advance(now)
-        self._carry_out_all()
         if self.keeper.next_deadline is not None:
             self._do(self.keeper.advance(now))
 
     def _next_deadline(self) -> int:
         keeper_at = self.keeper.next_deadline
-        at = self._ownership.next_deadline
+        at = super()._next_deadline()
         return at if keeper_at is None else min(at, keeper_at)
 
     def hint(self, version: int) -> None:
@@ -167,34 +164,26 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
 
     # What there is to do.
 
-    def _do(self, tasks: Iterable[do.Task]) -> None:
-        self._ownership.carry_out(tasks, now_us())
+    def _do(self, tasks: Iterable[Any]) -> None:
+        super()._do(tasks)
         self._carry_out_all()
 
     def _carry_out_all(self) -> None:
-        ownership = self._ownership
-        while ownership.out or ownership.ended:
-            tasks = ownership.take(now_us())
-            try:
-                while tasks:
-                    self._begin(tasks.pop(0))
-            finally:
-                ownership.out[:0] = tasks  # if one has failed
-        if not ownership.desk.empty:
+        machine = self.steward
+        while machine.tasks or machine.ended:
+            super()._do(machine.take(now_us()))
+        if not machine.desk.empty:
             try:
                 self._logs.writer.begin_work()
             except PartitionUnavailable:  # the share has ended
                 self._has_ended = True
-                ownership.desk.stop()
+                machine.desk.stop()
                 self._carry_out_all()
-        self._wake_if_sooner()
 
     def _begin(self, task: Any) -> None:  # noqa: ANN401, C901, PLR0912 - one case a kind
         match task:
             case Perform():
                 self._logs.writer.ask(task)
-            case do.Tell() | do.Changed():
-                super()._do((task,))
             case Came(partition, epoch):
                 self.events.tell(self._gained(partition, epoch))
                 self._logs.forget_records()
@@ -204,8 +193,8 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
                 self._logs.forget_records()
             case do.ReadAssignment() | do.RecordAssignment():
                 self._start(self._keep, task)
-            case do.AskToRelease():
-                self._start(self._carry_out, task)
+            case AskToRelease():
+                self._start(self._ask_to_release, task)
             case LookDropped(partition):
                 self._start(self._look_dropped, partition)
             case FoundDamage(partition, damage):
@@ -242,17 +231,12 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             result = do.Trouble()
         self._follow(self.keeper.done(duty, result, now_us()))
 
-    async def _perform(self, duty: do.Duty) -> object:
-        assert isinstance(duty, do.AskToRelease)
-        return await self._ask_to_release(*duty)
-
     async def _look_dropped(self, partition: Partition) -> None:
         try:
             dropped: bool | None = await self._logs.is_over()
         except StoreUnavailable:
             dropped = None
-        self._ownership.arrivals.looked(partition, now_us(), dropped=dropped)
-        self._carry_out_all()
+        self._do(self.steward.looked(partition, now_us(), dropped=dropped))
 
     def _log_not_gained(self, number: int, error: KeyspaceError | None) -> None:
         name = self.table.keyspace
@@ -263,16 +247,19 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
             partition=number,
         )
 
-    async def _ask_to_release(self, number: int, owner: str, epoch: int) -> ReleaseSaid:
+    async def _ask_to_release(self, asked: AskToRelease) -> None:
+        number, owner, epoch = asked
+        journal = self.partitions[number].recovery.journal_of(epoch)
+        keyspace, generation = self.table.keyspace, self.table.generation
+        request = ReleaseRequest(keyspace, generation, number, epoch, self._node.name, journal)
+        said = await self._answer_of(owner, request)
+        self._do(self.steward.asked(number, said, now_us()))
+
+    async def _answer_of(self, owner: str, request: ReleaseRequest) -> ReleaseSaid:
         address = self._node.address_of(owner)
         if address is None:
             return ReleaseSaid.UNREACHABLE
-        keyspace, generation = self.table.keyspace, self.table.generation
-        pending = self._ownership.arrivals.pending.get(number)
-        journal = "" if pending is None else pending.recovery.journal_of(epoch)
-        request = ReleaseRequest(keyspace, generation, number, epoch, self._node.name, journal)
-        body = encode(request)
-        call = Call(NODE_SERVICE, RELEASE, b"", body, ttl_s=RELEASE_S)
+        call = Call(NODE_SERVICE, RELEASE, b"", encode(request), ttl_s=RELEASE_S)
         try:
             answer = await self._node.channel.call(address, call)
             return decode(ReleaseSaid, answer.arg3)
@@ -281,11 +268,10 @@ class DurableDriver(StewardDriver["DurableSteward", Partition]):
 
     async def release(self, request: ReleaseRequest) -> ReleaseSaid:
         """Release a partition to the node that asks, if that is right; return the answer."""
-        number = request.number
         said: list[ReleaseSaid] = []
         # The release goes on even if the node that asks hangs up.
-        self._ownership.release(
-            number, request.epoch, request.to, request.journal, said.append, now_us()
+        self.steward.releases.ask(
+            request.number, request.epoch, request.journal, request.to, said.append
         )
         self._carry_out_all()
         while not said and not self.failure:

@@ -23,8 +23,7 @@ from ringpop_py.state.durable.sweeper import Sweeper
 from ringpop_py.state.durable.writer import Writer
 from ringpop_py.state.jobs.jobs import Jobs
 from ringpop_py.state.jobs.store import JobStore
-from ringpop_py.state.ownership.ownership import Ownership
-from ringpop_py.state.ownership.steward import DurableSteward
+from ringpop_py.state.partition.machine import Machine
 from ringpop_py.state.placement.assignment import Assignments
 from ringpop_py.state.placement.keeper import Keeper
 from ringpop_py.state.shares.driver import ServersSeen
@@ -68,23 +67,22 @@ class DurableHost(OwningHost[DurableDriver]):
         self._make_state = make_state
         self._on_over = on_over
         state = node.config.state
-        steward = DurableSteward(
-            entry.name,
-            entry.generation,
-            self.assignments,
-            ServersSeen(node, peers.members),
-            handoffs_max=state.handoffs_max,
-            takeovers_max=state.takeovers_max,
-        )
         reached = ReachedBook(worker.store, self.keys)
         self._known = KnownRecords(reached)
         health = StoreHealth()
         steps, beside = (JournalStore(self.keys, worker, health=health) for _ in range(2))
-        make_name = steps.make_name
-        self.ownership = Ownership(node.name, make_name, state, steward, self._make_partition)
-        self.writer = Writer(self.ownership, steps, beside, spawn, node.channel.wheel)
+        self.machine: Machine[Partition] = Machine(
+            entry.name,
+            entry.generation,
+            self.assignments,
+            ServersSeen(node, peers.members),
+            state,
+            steps.make_name,
+            self._make_partition,
+        )
+        self.writer = Writer(self.machine, steps, beside, spawn, node.channel.wheel)
         driver = DurableDriver(
-            steward,
+            self.machine,
             Keeper(self.assignments, peers.members, self._acts),
             node,
             peers,
@@ -96,7 +94,7 @@ class DurableHost(OwningHost[DurableDriver]):
         self.sweeper = Sweeper(self.keys, worker, self.writer, logs, reached)
         self.checkpointer = Checkpointer(driver, self.writer, entry, state, worker, reached)
         access = StoreAccess(node, entry, self.keys, worker, health)
-        self.watch = StoreWatch(node.name, self.ownership, access, peers.members)
+        self.watch = StoreWatch(node.name, self.machine, access, peers.members)
         self.snapshots = Snapshots(self.keys, self.store, worker, self._server)
         self.jobs = Jobs(
             node,
@@ -174,7 +172,7 @@ class DurableHost(OwningHost[DurableDriver]):
 
     def _make_copy(self, number: int) -> PartitionCopy:
         state, store = self._made()
-        journal = self.ownership.journal
+        journal = self.machine.journal
         return PartitionCopy(number, state=state, store=store, journal=journal)
 
     def _made(self) -> tuple[KeyedState, JournalStore]:
@@ -183,7 +181,7 @@ class DurableHost(OwningHost[DurableDriver]):
 
     def forget_records(self) -> None:
         """See `KeyspaceLogs`."""
-        if not self.ownership.arrivals.pending and not self.copies:
+        if not self.machine.coming and not self.copies:
             self._known.clear()
 
     @property

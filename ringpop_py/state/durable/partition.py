@@ -11,10 +11,10 @@ from ringpop_py.base.errors import KeyspaceError, PartitionUnavailable, StateDam
 from ringpop_py.state.durable.settle import pause_before, settle
 from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.asker import attempt_of
-from ringpop_py.state.journal.desk import Presence
 from ringpop_py.state.journal.recovery import Recovery
-from ringpop_py.state.ownership.arrivals import ATTEMPTS_MAX
-from ringpop_py.state.ownership.local import GIVEN_UP, LocalPartition
+from ringpop_py.state.partition.arrivals import ATTEMPTS_MAX
+from ringpop_py.state.partition.chart import COMING, GIVEN_UP, Presence
+from ringpop_py.state.partition.record import LocalPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F")
 _OWNED = Presence.OWNED
-_NO_RECOVERY = (Presence.OWNED, Presence.RECLAIMING, Presence.RELEASING)
 
 
 class Partition(LocalPartition):
@@ -41,14 +40,14 @@ class Partition(LocalPartition):
     def __init__(
         self, number: int, *, state: KeyedState, store: JournalStore, writer: Writer
     ) -> None:
-        super().__init__(number, state, writer.journal, writer.ownership.failed)
+        super().__init__(number, state, writer.journal, writer.machine.failed_parts)
         self.store = store
         self._writer = writer
 
     @property
     def trouble(self) -> KeyspaceError | None:
         """Why the store does not answer, or why its answers cannot be used."""
-        if self.presence in _NO_RECOVERY:
+        if self.presence not in COMING:
             return self._writer.store.trouble
         if self.damage is not None:
             return damage_of(self.damage, self.store)
@@ -78,7 +77,7 @@ class Partition(LocalPartition):
         writer = self._writer
         if not writer.working:
             writer.begin_work()  # first: what is refused must not stay queued
-        job = writer.ownership.write(self, writes)
+        job = writer.machine.write(self, writes)
         await writer.wait(job, deadline)
         return job.outcomes
 
@@ -92,7 +91,7 @@ class Partition(LocalPartition):
 
         Raises:
             PartitionUnavailable: if this node is not, or no longer, the owner.
-            StoreUnavailable: if the store does not answer, so that ownership is not known.
+            StoreUnavailable: if the store does not answer, so that machine is not known.
             OutcomeUnknown: if *deadline* passes.
         """
         if stale and self.presence is _OWNED:
@@ -101,7 +100,7 @@ class Partition(LocalPartition):
             return found
         writer = self._writer
         if writer.store.quick and not writer.working and not writer.readers_count:
-            job = writer.ownership.read(self)
+            job = writer.machine.read(self)
             # Nothing else is under way, and no other task runs before the state was looked at. If
             # others read at the same time, one look for all takes less than one for each.
             writer.look_now(job)
@@ -114,7 +113,7 @@ class Partition(LocalPartition):
             return found
         if not writer.working:
             writer.begin_work()
-        job = writer.ownership.read(self)
+        job = writer.machine.read(self)
         await writer.wait(job, deadline)
         if self.presence in GIVEN_UP:  # since the job finished; the state is gone
             raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")
@@ -129,7 +128,7 @@ class Partition(LocalPartition):
         writer = self._writer
         try:
             writer.begin_work()
-            job = writer.ownership.write(self, writes)
+            job = writer.machine.write(self, writes)
         except KeyspaceError as error:
             return error
 
@@ -149,7 +148,7 @@ class Partition(LocalPartition):
             if stale:
                 return look(self.state)
             writer.begin_work()
-            job = writer.ownership.read(self)
+            job = writer.machine.read(self)
         except KeyspaceError as error:
             return error
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ringpop_py.state.catalog.catalog import CatalogEntry
     from ringpop_py.state.catalog.journalstore import StoreHealth
     from ringpop_py.state.catalog.layout import KeyspaceKeys
-    from ringpop_py.state.ownership.ownership import Ownership
+    from ringpop_py.state.partition.machine import Machine
     from ringpop_py.state.shares.view import NodeView
     from ringpop_py.state.tasks import Worker
 
@@ -102,7 +102,7 @@ class StoreAccess:
 
 @dataclass(eq=False)
 class StoreWatch:
-    """Watches whether the store fails *ownership* at the node *name*.
+    """Watches whether the store fails *machine* at the node *name*.
 
     Args:
         members: returns the members that may own partitions now.
@@ -113,7 +113,7 @@ class StoreWatch:
     """
 
     name: str
-    ownership: Ownership[Any]
+    machine: Machine[Any]
     access: StoreAccess
     members: Callable[[], Sequence[str]]
     why: str = field(default="", init=False)
@@ -151,12 +151,12 @@ class StoreWatch:
             await self.access.write()
         except StoreUnavailable:
             return False
-        self.ownership.refusal = None
+        self.machine.refusal = None
         return True
 
     async def _trouble_here_alone(self, others: Sequence[str]) -> str:
         """Return why this member is to own nothing; empty if that helps nobody."""
-        refusal = self.ownership.refusal
+        refusal = self.machine.refusal
         if refusal is not None:
             return f"the store refuses its writes: {refusal}"
         self._silent_looks = self._silent_looks + 1 if self._is_silent() else 0
@@ -171,7 +171,7 @@ class StoreWatch:
 
     def _is_silent(self) -> bool:
         """Return whether the store has answered nothing since the last look, though it should."""
-        journal, asked = self.ownership.journal, self._asked
+        journal, asked = self.machine.journal, self._asked
         self._asked = journal.asked_count
         hangs = journal.open_count > 0 and self._asked == asked
         return self.access.health.only_fails() or hangs
@@ -193,7 +193,7 @@ class StoreWatch:
     def _go(self, why: str) -> None:
         was_away, self.why = self.away, why
         # A release needs the store. Who asks for one is told to take the partition over instead.
-        self.ownership.releases.cut_off = bool(why) and self.ownership.refusal is None
+        self.machine.releases.cut_off = bool(why) and self.machine.refusal is None
         if was_away == self.away:
             return
         self._silent_looks, keyspace = 0, self.access.keyspace
@@ -207,7 +207,7 @@ class StoreWatch:
 
     def _look_for_room(self) -> None:
         # Nobody can take over, so the operator alone can help.
-        full = self.ownership.full
+        full = self.machine.full
         if (full is not None) != self._is_full:
             self._is_full, keyspace = full is not None, self.access.keyspace
             if full is not None:

@@ -1,7 +1,7 @@
 """Carries out, on trio, the steps of the journal of one keyspace at this node.
 
 Callers queue jobs, and one task does one step after the other. While a group is on its way, the
-next one gathers. Other requests of `Ownership`, such as claims after a fence, run beside it.
+next one gathers. Other requests of `Machine`, such as claims after a fence, run beside it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ringpop_py.state.durable.settle import pause_before, settle
 from ringpop_py.state.journal import effects as fx
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ringpop_py.net.transport.deadlines import Timed, Wheel
     from ringpop_py.state.catalog.journalstore import JournalStore
-    from ringpop_py.state.journal.desk import Desk, Job
     from ringpop_py.state.journal.records import Slot
-    from ringpop_py.state.ownership.local import LocalPartition, Perform
-    from ringpop_py.state.ownership.ownership import Ownership
+    from ringpop_py.state.partition.desk import Desk, Job
+    from ringpop_py.state.partition.machine import Machine
+    from ringpop_py.state.partition.record import LocalPartition, Perform
     from ringpop_py.state.tasks import Spawn
 
 
@@ -81,25 +81,25 @@ class Writer:
         wheel: for the deadlines of callers.
 
     Attributes:
-        carry_out: does what `Ownership` has left in `out`; set by the driver of the partitions.
+        carry_out: does what the machine has left to do; set by the driver of the partitions.
         working: whether a task does steps.
         readers_count: how many readers have looked on their own in this turn of the loop.
     """
 
     def __init__(
         self,
-        ownership: Ownership[Any],
+        machine: Machine[Any],
         store: JournalStore,
         beside: JournalStore,
         spawn: Spawn,
         wheel: Wheel,
     ) -> None:
-        self.ownership = ownership
-        self.journal = ownership.journal
-        self.desk = ownership.desk
+        self.machine = machine
+        self.journal = machine.journal
+        self.desk = machine.desk
         self.store = store
         self.beside = beside
-        self.carry_out: Callable[[], None]
+        self.carry_out: Callable[[Iterable[Any]], None]
         self.working = False
         self.readers_count = 0
         self._spawn = spawn
@@ -133,21 +133,21 @@ class Writer:
 
     async def _work(self) -> None:
         """Do the queued jobs, in steps, until there are none."""
-        ownership, desk, store = self.ownership, self.desk, self.store
+        machine, desk, store = self.machine, self.desk, self.store
         try:
-            while (request := desk.begin()) or ownership.out or ownership.ended:
+            while (request := desk.begin()) or machine.tasks or machine.ended:
                 while request is not None:
                     if isinstance(request, fx.PutSlot) and not request.attempt:
                         reply = await store.perform(request)  # the usual one, on a short way
                     else:
                         reply = await self._perform(store, request)
-                    request = ownership.step_answered(request, reply, store.trouble)
-                if ownership.out or ownership.ended:
-                    self.carry_out()
+                    request = machine.step_answered(request, reply, store.trouble)
+                if machine.tasks or machine.ended:
+                    self.carry_out(())
         except BaseException:
             # The node ends, or has a bug. Whether this step takes effect is unknown, so no further
             # step can be done.
-            ownership.stop()
+            machine.stop()
             raise
         finally:
             self.working = False
@@ -159,13 +159,13 @@ class Writer:
             PartitionUnavailable: if this node no longer has the partition.
             StoreUnavailable: if the store does not answer.
         """
-        ownership, store = self.ownership, self.store
+        machine, store = self.machine, self.store
         request = self.desk.begin()
         while request is not None:
             reply = store.perform_now(request)
-            request = ownership.step_answered(request, reply, store.trouble)
-        if ownership.out or ownership.ended:
-            self.carry_out()
+            request = machine.step_answered(request, reply, store.trouble)
+        if machine.tasks or machine.ended:
+            self.carry_out(())
         if not job.ended:  # it waits for the next claim
             number = job.partition.number
             raise PartitionUnavailable(f"partition {number} is being claimed again; retry")
@@ -181,7 +181,7 @@ class Writer:
     # Beside the steps.
 
     def ask(self, asked: Perform) -> None:
-        """Make a request that `Ownership` wants."""
+        """Make a request that `Machine` wants."""
         with suppress(PartitionUnavailable):  # the share has ended
             self._spawn(self._ask, asked)
 
@@ -190,13 +190,11 @@ class Writer:
         await pause_before(request)
         store = self.beside if part is None else part.store
         reply = await store.perform(request)
-        self.ownership.answered(asked, reply, now_us(), store.trouble)
-        self.carry_out()
+        self.carry_out(self.machine.answered(asked, reply, now_us(), store.trouble))
 
     def give_up(self, partition: LocalPartition) -> None:
         """Give *partition* up, whose state cannot go on here."""
-        self.ownership.give_up(partition, now_us())
-        self.carry_out()
+        self.carry_out(self.machine.give_up(partition, now_us()))
 
     async def checkpoint(
         self, number: int, slot: Slot, file: bytes, builds_on: Sequence[Slot]

@@ -29,9 +29,9 @@ from ringpop_py.net.security.permits import check_name
 from ringpop_py.route.proxy.application import Application
 from ringpop_py.route.proxy.forward import Proxy
 from ringpop_py.route.proxy.owners import RingOwners
-from ringpop_py.state.journal.desk import Presence
 from ringpop_py.state.keyspaces.keyspace import Keyspace
 from ringpop_py.state.keyspaces.states import States
+from ringpop_py.state.partition.chart import Presence
 from ringpop_py.state.placement.definition import Definition, Settings
 from ringpop_py.state.placement.keys import partitions_of
 from ringpop_py.state.placement.table import Table

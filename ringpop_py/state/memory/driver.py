@@ -11,7 +11,6 @@ from ringpop_py.base.supervision import one_line
 from ringpop_py.base.values.declared import decode, encode
 from ringpop_py.net.transport.deadlines import now_us
 from ringpop_py.net.wire.calls import NODE_SERVICE, Call
-from ringpop_py.state.journal.desk import Presence
 from ringpop_py.state.memory.hand_over import (
     BLANK,
     HAND_OVER,
@@ -20,7 +19,9 @@ from ringpop_py.state.memory.hand_over import (
     HandOverStep,
 )
 from ringpop_py.state.memory.partition import MemoryPartition
+from ringpop_py.state.partition.chart import Presence
 from ringpop_py.state.placement import duties as do
+from ringpop_py.state.placement.table import to_rows
 from ringpop_py.state.shares.driver import StewardDriver
 from ringpop_py.state.shares.rescale_events import Lost
 
@@ -79,7 +80,7 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
                 partition = self.partitions.pop(number)
                 if partition.presence is Presence.OWNED:
                     self.events.tell(Lost(number))
-                partition.presence = Presence.LOST
+                partition.presence = Presence.GONE
             case do.Remind(number, to):
                 self._spawn(self._step, to, number, HandOverStep.OFFER)
             case do.Offer() | do.Send():
@@ -87,8 +88,11 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
             case _:
                 raise AssertionError(task)
 
-    async def _perform(self, duty: do.Duty) -> object:
-        assert isinstance(duty, do.Offer | do.Send)
+    async def _carry_out(self, duty: do.Offer | do.Send) -> None:
+        result = await self._perform(duty)
+        self._do(self.steward.done(duty, result, now_us()))
+
+    async def _perform(self, duty: do.Offer | do.Send) -> object:
         number, to = duty
         partition = self.partitions.get(number)
         if partition is None:  # the keyspace was dropped before this task began
@@ -131,7 +135,7 @@ class MemoryDriver(StewardDriver["MemorySteward", MemoryPartition]):
                 number,
                 self._node.name,
                 self.steward.leaving,
-                self.steward.row_of(number),
+                to_rows([self.table[number]]),
                 step,
                 transfer,
                 *(part or BLANK),

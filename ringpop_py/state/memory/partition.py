@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from ringpop_py.base.errors import KeyspaceError, PartitionUnavailable
-from ringpop_py.state.journal.desk import Presence
+from ringpop_py.state.partition.chart import Presence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -29,7 +29,7 @@ from ringpop_py.state.placement.duties import (
 )
 from ringpop_py.state.placement.holdings import RETRY_US, Holdings
 from ringpop_py.state.placement.keys import NOBODY
-from ringpop_py.state.placement.table import PartitionStatus
+from ringpop_py.state.placement.table import PartitionStatus, from_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,8 +78,6 @@ class MemorySteward(Holdings):
     Args:
         handoffs_max: how many partitions are sent at a time.
 
-    Attributes:
-        holding: the partitions with a copy here: served, coming or going.
     """
 
     def __init__(
@@ -92,7 +90,6 @@ class MemorySteward(Holdings):
         handoffs_max: int,
     ) -> None:
         super().__init__(keyspace, generation, assignments, sight)
-        self.holding: set[int] = set()
         self._coming: dict[int, int] = {}  # since when each is waited for
         self._going: dict[int, _Going] = {}
         self._queue: deque[int] = deque()
@@ -104,7 +101,7 @@ class MemorySteward(Holdings):
     def __repr__(self) -> str:
         going = {number: going.step.value for number, going in self._going.items()}
         return (
-            f"<MemorySteward {self.table.keyspace!r} at {self._name}: serves {len(self.serving)},"
+            f"<MemorySteward {self.table.keyspace!r} at {self.name}: serves {len(self.serving)},"
             f" coming {sorted(self._coming)}, going {going}>"
         )
 
@@ -123,7 +120,7 @@ class MemorySteward(Holdings):
         return not (self.dropped or self.failure or self.leaving)
 
     def _follow_desire(self, number: int, owner: str, now: int) -> None:
-        if owner != self._name:
+        if owner != self.name:
             if number in self.holding:
                 self._begin_to_give(number, now)
         elif number in self.serving:
@@ -139,7 +136,7 @@ class MemorySteward(Holdings):
 
     def members_changed(self, now: int) -> list[Task]:
         """Decide anew which member should own what: the members have changed."""
-        self._look_at = now
+        self.look_soon(now)
         if self._successors is not None:  # one of them may be gone, or about to go, too
             self._refusing.clear()
             self._choose_successors()
@@ -169,21 +166,21 @@ class MemorySteward(Holdings):
 
     def _try_to_serve(self, number: int, now: int) -> None:
         """Serve a partition once its owner has handed it over, or there is none to wait for."""
-        if number in self.serving or not self._is_wanted(number):
+        if number in self.serving or not self.is_wanted(number):
             del self._coming[number]
         elif number not in self._going:  # a transfer has to end before it is served here again
             until = self._expected_until(number)
             if until > now:
-                self._wake_at(until, number)
+                self.wake_at(until, number)
             else:
                 self._serve(number)
 
     def _expected_until(self, number: int) -> int:
         """Return until when to wait for an owner that may hand it over; 0 to wait for none."""
         row = self.table[number]
-        owned = row.status in _MOVING_OR_SERVED and row.owner != self._name
+        owned = row.status in _MOVING_OR_SERVED and row.owner != self.name
         # News of a partition may come before those of a member that has just joined.
-        known = self._sight.status_of(row.owner) is not None
+        known = self.sight.status_of(row.owner) is not None
         if not owned or (known and not self.is_there(row.owner)):
             return 0
         # An owner with many transfers offers each again while it waits, which counts as a sign.
@@ -195,14 +192,14 @@ class MemorySteward(Holdings):
         self.holding.add(number)
         self.serving.add(number)
         # Before the row is spread: requests that wait for news look whether it is served.
-        self._tasks.append(Serve(number, self.table[number].epoch + 1))
+        self.tasks.append(Serve(number, self.table[number].epoch + 1))
         self._claim(number)
 
     def _claim(self, number: int) -> None:
         row = self.table[number]
         if row.status is PartitionStatus.UNASSIGNED:
-            row = row.assigned(self._name)
-        self._put(row.claimed(self._name, row.epoch + 1))
+            row = row.assigned(self.name)
+        self.put(row.claimed(self.name, row.epoch + 1))
 
     def _insist(self, number: int) -> None:
         """Have the table name this node as the owner of a partition that it serves.
@@ -212,7 +209,7 @@ class MemorySteward(Holdings):
         row = self.table[number]
         # Two members that each should own it, in their own views, claim it in turn, once a look,
         # until the views agree. Epochs fence no member here, so both go on to serve.
-        if row.owner != self._name or row.status is not PartitionStatus.ONLINE:
+        if row.owner != self.name or row.status is not PartitionStatus.ONLINE:
             self._claim(number)
 
     # Taking.
@@ -230,7 +227,7 @@ class MemorySteward(Holdings):
             BodyError: if its row cannot be read.
         """
         number = request.number
-        self._merge(self.read(request.row), now)
+        self.merge(from_rows(request.row, len(self.table)), now)
         self._heard_at[request.giver] = now
         # What is being sent does not change. But an offer of our own refuses nothing: two members
         # that offer to each other would wait for ever.
@@ -240,7 +237,7 @@ class MemorySteward(Holdings):
         if request.step is HandOverStep.OFFER:
             # The copy of a giver that leaves must not be lost: this node hands it on to the member
             # that should have it.
-            if self.table[number].desired != self._name and not request.leaving:
+            if self.table[number].desired != self.name and not request.leaving:
                 said = HandOverReply.NOT_NOW
         elif said is HandOverReply.YES:
             self.holding.add(number)
@@ -248,7 +245,7 @@ class MemorySteward(Holdings):
             owned = self.table[number].owner == request.giver
             if request.step is HandOverStep.LAST and owned and number not in self.serving:
                 self._serve(number)
-            self._tasks.append(Changed())
+            self.tasks.append(Changed())
         return said, self._out(now)
 
     # Giving.
@@ -260,7 +257,7 @@ class MemorySteward(Holdings):
         desired = (
             self.table[number].desired if self._successors is None else self._successors[number]
         )
-        return desired if desired != self._name else NOBODY
+        return desired if desired != self.name else NOBODY
 
     def _begin_to_give(self, number: int, now: int) -> None:
         if number not in self._going:
@@ -274,23 +271,23 @@ class MemorySteward(Holdings):
         self._queue.append(number)
         # A quarter: some offers may be lost before the taker no longer waits for this node.
         going.remind_at = now + HANDOVER_US // 4
-        self._wake_at(going.remind_at, number)
+        self.wake_at(going.remind_at, number)
 
     def _remind(self, number: int, going: _Going, now: int) -> None:
         to = self.taker(number)
         if to != NOBODY:
-            self._tasks.append(Remind(number, to))
+            self.tasks.append(Remind(number, to))
         going.remind_at = now + HANDOVER_US // 4
-        self._wake_at(going.remind_at, number)
+        self.wake_at(going.remind_at, number)
 
     def _end_giving(self, number: int, now: int) -> None:
         del self._going[number]
         if number in self._coming:
             self._try_to_serve(number, now)
-        elif self._is_wanted(number):
-            self._look_at = now
+        elif self.is_wanted(number):
+            self.look_soon(now)
 
-    def _fill(self, _now: int) -> None:
+    def _fill(self, now: int) -> None:
         while self._places and self._queue:
             number = self._queue.popleft()
             going = self._going.get(number)
@@ -298,11 +295,11 @@ class MemorySteward(Holdings):
                 continue
             to = self.taker(number)
             if to == NOBODY:  # the members have changed meanwhile
-                self._end_giving(number, _now)
+                self._end_giving(number, now)
                 continue
             self._places -= 1
             going.step = Giving.OFFERS
-            self._tasks.append(Offer(number, to))
+            self.tasks.append(Offer(number, to))
 
     def done(self, duty: Duty, result: object, now: int) -> list[Task]:
         """Go on after *duty*, which ended with *result*; see there which results it has."""
@@ -329,27 +326,27 @@ class MemorySteward(Holdings):
         else:
             going.step, going.withheld_at = Giving.SENDS, now
             self._withhold(number, duty.to)
-            self._tasks.append(Send(number, duty.to))
+            self.tasks.append(Send(number, duty.to))
 
     def _withhold(self, number: int, to: str) -> None:
         if number in self.serving:
             self.serving.discard(number)
-            self._tasks.append(Withhold(number))
+            self.tasks.append(Withhold(number))
         row = self.table[number]
-        if row.owner == self._name and row.status is PartitionStatus.ONLINE:
-            self._put(row.released(to))
+        if row.owner == self.name and row.status is PartitionStatus.ONLINE:
+            self.put(row.released(to))
 
     def _sent(self, duty: Send, now: int, *, taken: bool) -> None:
         number, going = duty.number, self._going[duty.number]
         if not taken:  # it is tried again, however long that takes
             self._try_again(number, going, now)
             return
-        self._paused(now - going.withheld_at)
+        self.paused(now - going.withheld_at)
         row = self.table[number]
-        if row.owner == self._name:
+        if row.owner == self.name:
             # The row as the taker has claimed it. If this node wanted the partition again before
             # the taker's news came, it would begin a new one beside the taker's.
-            self._put(row.claimed(duty.to, row.epoch + 1))
+            self.put(row.claimed(duty.to, row.epoch + 1))
         self._given(number, now)
 
     def _given(self, number: int, now: int) -> None:
@@ -363,13 +360,13 @@ class MemorySteward(Holdings):
             self._end_giving(number, now)
             return
         going.step, going.try_at = Giving.WAITS, now + RETRY_US
-        self._wake_at(going.try_at, number)
+        self.wake_at(going.try_at, number)
 
     def _forget(self, number: int) -> None:
         if number in self.holding:
             self.holding.discard(number)
             self.serving.discard(number)
-            self._tasks += Drop(number), Changed()
+            self.tasks += Drop(number), Changed()
 
     # Ends.
 
@@ -389,7 +386,7 @@ class MemorySteward(Holdings):
         return self._out(now)
 
     def _choose_successors(self) -> None:
-        others = [name for name in self._sight.owners() if name != self._name]
+        others = [name for name in self.sight.owners() if name != self.name]
         if self._refusing.issuperset(others):
             self._refusing.clear()
         willing = [name for name in others if name not in self._refusing]
@@ -397,7 +394,7 @@ class MemorySteward(Holdings):
             self._successors = self.assignments.owners(willing, assigned=True)
         except (NoOwner, NotEnoughMembers):
             self._successors = None  # there is no member left to hand them to
-            self._tasks.append(Changed())  # so this node may end
+            self.tasks.append(Changed())  # so this node may end
 
     def drop(self, now: int) -> list[Task]:
         """Forget all partitions: the keyspace was dropped, and requests that wait for it fail."""
@@ -408,5 +405,5 @@ class MemorySteward(Holdings):
         """Forget all partitions that are here."""
         for number in sorted(self.holding):
             self._forget(number)
-        self._tasks.append(Changed())
+        self.tasks.append(Changed())
         return self._out(now)

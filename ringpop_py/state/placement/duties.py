@@ -1,4 +1,4 @@
-"""What a steward asks of its driver, what it reports, and what the driver answers: all of it data.
+"""What machines of either mode ask of their driver and report, and its answers: all of it data.
 
 A duty takes time; its driver carries it out, and reports the end by `done`. A fact is carried out
 where it stands, in the order of the list, and has no end to report.
@@ -10,7 +10,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringpop_py.base.errors import CallTimeout, ConnectFailed, ConnectionLost
-from ringpop_py.state.placement.keys import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,43 +19,6 @@ if TYPE_CHECKING:
     from ringpop_py.state.placement.table import TableRow
 
 # Duties of a durable keyspace.
-
-
-class Follow(NamedTuple):
-    """Read the log of a partition up to its present end; the result is a `Got` or a `Trouble`."""
-
-    number: int
-
-
-class AskToRelease(NamedTuple):
-    """Ask *owner*, in its *epoch*, to release a partition; the result is a `ReleaseSaid`."""
-
-    number: int
-    owner: str
-    epoch: int
-
-
-class Acquire(NamedTuple):
-    """Claim a partition, unless `DurableSteward.may_replace` lets its owner keep it.
-
-    The result is `Taken`, `HeldBy`, `Over`, or a `Trouble`.
-
-    Attributes:
-        former, epoch: the owner asked to release it, which has it neither in this epoch nor before.
-        silent: whether that owner did not say so, but has left and does not answer.
-    """
-
-    number: int
-    former: str = NOBODY
-    epoch: int = 0
-    silent: bool = False
-
-
-class ReleaseTo(NamedTuple):
-    """Release a partition to *to*, or to nobody in particular; the result is a `ReleaseSaid`."""
-
-    number: int
-    to: str
 
 
 class ReadAssignment(NamedTuple):
@@ -89,9 +51,7 @@ class Send(NamedTuple):
     to: str
 
 
-Duty = (
-    Follow | AskToRelease | Acquire | ReleaseTo | ReadAssignment | RecordAssignment | Offer | Send
-)
+Duty = ReadAssignment | RecordAssignment | Offer | Send
 
 
 # Facts.
@@ -146,35 +106,8 @@ Task = Duty | Fact
 # Results.
 
 
-class Got(NamedTuple):
-    """The log was read."""
-
-
-class Taken(NamedTuple):
-    """The partition was claimed, in *epoch*."""
-
-    epoch: int
-
-
-class HeldBy(NamedTuple):
-    """The partition is *owner*'s, in *epoch*."""
-
-    owner: str
-    epoch: int
-
-
-class Over(NamedTuple):
-    """The store says that this generation of the keyspace was dropped."""
-
-
 class Trouble(NamedTuple):
-    """The store, or something in it, could not be used.
-
-    Attributes:
-        damaged: whether what was read is damaged, which only an operator can repair.
-    """
-
-    damaged: bool = False
+    """The store, or something in it, could not be used."""
 
 
 NOTHING_TO_GIVE = "nothing to give"

@@ -20,12 +20,11 @@ from ringpop_py.state.placement.table import (
     ServedElsewhere,
     Table,
     TableRow,
-    from_rows,
     to_rows,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ringpop_py.state.placement.assignment import Assignments
     from ringpop_py.state.placement.duties import Task
@@ -63,6 +62,7 @@ class Holdings:
 
     Attributes:
         table: the owner of each partition, as far as this node knows.
+        holding: the partitions that are here, served or not.
         serving: the partitions that this node serves.
         dropped: whether the keyspace was dropped; then nothing of it will be served here.
         failure: why nothing of it is served here any longer; empty while the share has not failed.
@@ -72,14 +72,13 @@ class Holdings:
         handoff_seconds: the same for all that were handed over.
     """
 
-    holding: Collection[int]
-    """The partitions that are here, served or not."""
     _coming: Mapping[int, object]
 
     def __init__(
         self, keyspace: str, generation: int, assignments: Assignments, sight: Sight
     ) -> None:
         self.table = Table(keyspace, generation, assignments.definition.partitions)
+        self.holding: set[int] = set()
         self.serving: set[int] = set()
         self.dropped = False
         self.failure = ""
@@ -87,9 +86,9 @@ class Holdings:
         self.handoff_pauses_us: list[int] = []
         self.handoff_seconds = Histogram()
         self.assignments = assignments
-        self._sight = sight
-        self._name = sight.name
-        self._tasks: list[Task] = []
+        self.sight = sight
+        self.name = sight.name
+        self.tasks: list[Any] = []
         self._timers: list[tuple[int, int]] = []
         self._look_at = 0
 
@@ -100,7 +99,7 @@ class Holdings:
         row = self.table[number]
         # This node need not look itself up: each request at its owner asks.
         owner = row.owner
-        if row.status is PartitionStatus.ONLINE and (owner == self._name or self.is_there(owner)):
+        if row.status is PartitionStatus.ONLINE and (owner == self.name or self.is_there(owner)):
             return owner
         return row.desired
 
@@ -133,21 +132,16 @@ class Holdings:
         if self.dropped:
             raise KeyspaceUnknown(f"keyspace {self.table.keyspace!r} was dropped")
         row = self.table[number]
-        elsewhere = row.status is PartitionStatus.ONLINE and row.owner != self._name
+        elsewhere = row.status is PartitionStatus.ONLINE and row.owner != self.name
         # As in `destination`: requests come here if the owner is gone, and must not go back to it.
-        if elsewhere and (row.desired != self._name or self.is_there(row.owner)):
+        if elsewhere and (row.desired != self.name or self.is_there(row.owner)):
             raise ServedElsewhere(to_rows([row]))
         if self.failure:
             raise PartitionUnavailable(self.failure)
-        return row.desired == self._name or number in self.holding
+        return row.desired == self.name or self._is_here(number)
 
-    def row_of(self, number: int) -> list[Any]:
-        """Return the row of one partition as `read` reads it."""
-        return to_rows([self.table[number]])
-
-    def read(self, plain: list[Any]) -> list[TableRow]:
-        """Return the rows that another node sent. Raises BodyError."""
-        return from_rows(plain, len(self.table))
+    def _is_here(self, number: int) -> bool:
+        return number in self.holding
 
     @property
     def coming(self) -> frozenset[int]:
@@ -157,21 +151,25 @@ class Holdings:
     @property
     def under_way(self) -> dict[str, int]:
         """How many tasks of each kind are under way; all 0 once nothing is left to do."""
-        return {"coming": len(self._coming)}
+        return {"coming": len(self.coming)}
 
     def is_there(self, name: str) -> bool:
         """Return whether the member *name* may answer: membership has not declared it faulty."""
-        return self._sight.status_of(name) in _THERE
+        return self.sight.status_of(name) in _THERE
 
     def _owners(self) -> Sequence[str] | None:
-        return self.assignments.owners(self._sight.owners(), assigned=self.table.assigned)
+        return self.assignments.owners(self.sight.owners(), assigned=self.table.assigned)
 
     # What happens, in either mode.
 
     def members_changed(self, now: int) -> list[Task]:
         """Decide anew which member should own what: the members or the assignment changed."""
-        self._look_at = now
+        self.look_soon(now)
         return self.advance(now)
+
+    def look_soon(self, now: int) -> None:
+        """Look anew which member should own what, at the next `advance`."""
+        self._look_at = now
 
     @property
     def next_deadline(self) -> int:
@@ -190,18 +188,18 @@ class Holdings:
 
     def heard(self, rows: Iterable[TableRow], now: int) -> list[Task]:
         """Merge rows that another node sent, of partitions that this keyspace has."""
-        self._merge(rows, now)
+        self.merge(rows, now)
         return self._out(now)
 
     def failed(self, why: str, now: int) -> list[Task]:
         """Serve nothing from now on; partitions that are here may still be given up in order."""
         self.failure = why
-        self._tasks.append(Changed())
+        self.tasks.append(Changed())
         return self._out(now)
 
     def _look(self, now: int) -> None:
         """Compute the owners; gain and give accordingly."""
-        if not self._acts or not self._sight.ready:
+        if not self._acts or not self.sight.ready:
             return
         try:
             owners = self._owners()
@@ -214,7 +212,7 @@ class Holdings:
             return
         self.waits_for = None
         if self.table.desire(owners):
-            self._tasks.append(Changed())
+            self.tasks.append(Changed())
         for number, owner in enumerate(owners):
             self._follow_desire(number, owner, now)
 
@@ -223,8 +221,9 @@ class Holdings:
         """Whether this node gains partitions at all."""
         raise NotImplementedError
 
-    def _is_wanted(self, number: int) -> bool:
-        return self._acts and self.table[number].desired == self._name
+    def is_wanted(self, number: int) -> bool:
+        """Return whether this node should own a partition."""
+        return self._acts and self.table[number].desired == self.name
 
     def _follow_desire(self, number: int, owner: str, now: int) -> None:
         """Begin to gain or to give a partition that *owner* should have, if that is necessary."""
@@ -234,33 +233,37 @@ class Holdings:
         """Go on with a partition whose time has come."""
         raise NotImplementedError
 
-    def _merge(self, rows: Iterable[TableRow], now: int) -> None:
+    def merge(self, rows: Iterable[TableRow], now: int) -> None:
+        """Merge rows that another node sent, or that the store has."""
         news = self.table.merge(rows)
         for row in news:
             self._learnt(row, now)
         if news:
-            self._tasks.append(Changed())
+            self.tasks.append(Changed())
 
     def _learnt(self, row: TableRow, now: int) -> None:
         """Go on with a partition of which another node knew later facts."""
         raise NotImplementedError
 
-    def _fill(self, _now: int) -> None:
+    def _fill(self, now: int) -> None:
         """Begin what has waited for a place, while there are places."""
         raise NotImplementedError
 
-    def _put(self, row: TableRow) -> None:
+    def put(self, row: TableRow) -> None:
+        """Put a row of a partition of this node into the table, and tell others."""
         self.table.put(row)
-        self._tasks += Tell((row,)), Changed()
+        self.tasks += Tell((row,)), Changed()
 
-    def _paused(self, pause_us: int) -> None:
+    def paused(self, pause_us: int) -> None:
+        """Note for how long no member can have served a partition that was handed over."""
         self.handoff_pauses_us = [*self.handoff_pauses_us[1 - PAUSES_MAX :], pause_us]
         self.handoff_seconds.observe(pause_us / 1e6)
 
-    def _wake_at(self, at: int, number: int) -> None:
+    def wake_at(self, at: int, number: int) -> None:
+        """Go on with a partition at that instant, or later."""
         heappush(self._timers, (at, number))
 
     def _out(self, now: int) -> list[Task]:
         self._fill(now)
-        tasks, self._tasks = self._tasks, []
+        tasks, self.tasks = self.tasks, []
         return tasks

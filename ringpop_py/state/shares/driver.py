@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 import trio
 
 from ringpop_py.net.transport.deadlines import now_us
-from ringpop_py.state.journal.desk import Presence
+from ringpop_py.state.partition.chart import Presence
 from ringpop_py.state.placement.duties import Changed, Tell
+from ringpop_py.state.placement.table import from_rows
 from ringpop_py.state.shares.rescale_events import Gained, RescaleEvents
 
 if TYPE_CHECKING:
@@ -52,9 +53,6 @@ class Steward(Protocol):
     def why_nobody(self, number: int, /) -> KeyspaceError:
         """Return why there is no member to ask."""
 
-    def read(self, plain: list[Any], /) -> list[TableRow]:
-        """Return the rows that another node sent. Raises BodyError."""
-
     def members_changed(self, now: int, /) -> list[Task]:
         """Look at who should own what."""
 
@@ -63,9 +61,6 @@ class Steward(Protocol):
 
     def heard(self, rows: Iterable[TableRow], now: int, /) -> list[Task]:
         """Merge rows that another node sent."""
-
-    def done(self, duty: Duty, result: object, now: int, /) -> list[Task]:
-        """Go on after *duty*."""
 
     def leave(self, now: int, /) -> list[Task]:
         """Give up all partitions."""
@@ -208,7 +203,7 @@ class StewardDriver(ABC, Generic[S, P]):
 
     def learn(self, plain: list[Any]) -> None:
         """Merge rows as another node sent them. Raises BodyError."""
-        self.merge(self.steward.read(plain))
+        self.merge(from_rows(plain, len(self.table)))
 
     async def close(self) -> None:
         """Give up all partitions, so that others need not detect that this node is gone."""
@@ -250,11 +245,3 @@ class StewardDriver(ABC, Generic[S, P]):
     @abstractmethod
     def _begin(self, task: Duty | Fact) -> None:
         """Carry a fact out, or begin with a duty."""
-
-    async def _carry_out(self, duty: Duty) -> None:
-        result = await self._perform(duty)
-        self._do(self.steward.done(duty, result, now_us()))
-
-    @abstractmethod
-    async def _perform(self, duty: Duty) -> object:
-        """Return the result of *duty*."""

@@ -132,4 +132,4 @@ class OwningHost(Generic[DriverT]):
     def partitions_to_give(self) -> int:
         """The number of partitions here, if there are other members that may own them."""
         others = any(name != self.node.name for name in self.members())
-        return len(self.driver.partitions) if others else 0
+        return len(self.driver.steward.holding) if others else 0

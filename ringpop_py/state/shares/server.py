@@ -13,7 +13,7 @@ import trio
 
 from ringpop_py.base.errors import KeyspaceError, PartitionUnavailable, StateDamaged
 from ringpop_py.base.values.requests import Moved
-from ringpop_py.state.journal.desk import Presence
+from ringpop_py.state.partition.chart import Presence
 from ringpop_py.state.placement.table import ServedElsewhere
 from ringpop_py.state.rows.pages import Room
 

@@ -18,9 +18,10 @@ CHECKPOINTER: Final = "state/durable/checkpointer.py"
 SHARE: Final = "state/shares/driver.py"
 DISPATCHER: Final = "state/shares/dispatcher.py"
 JOURNALS: Final = "state/catalog/journalstore.py"
-STEWARD: Final = "state/ownership/steward.py"
-OWNERSHIP: Final = "state/ownership/ownership.py"
-RELEASES: Final = "state/ownership/releases.py"
+MACHINE: Final = "state/partition/machine.py"
+PARTS: Final = "state/partition/parts.py"
+ARRIVALS: Final = "state/partition/arrivals.py"
+RELEASES: Final = "state/partition/releases.py"
 LINK: Final = "net/transport/link.py"
 WHEEL: Final = "net/transport/deadlines.py"
 NODE: Final = "node/driver.py"
@@ -32,11 +33,11 @@ DRIVER_BUGS: Final = (
     bug(
         "a job queued while the writer's task ends is never done",
         WRITER,
-        "                if ownership.out or ownership.ended:\n"
-        "                    self.carry_out()\n"
+        "                if machine.tasks or machine.ended:\n"
+        "                    self.carry_out(())\n"
         "        except BaseException:",
-        "                if ownership.out or ownership.ended:\n"
-        "                    self.carry_out()\n"
+        "                if machine.tasks or machine.ended:\n"
+        "                    self.carry_out(())\n"
         "            await trio.lowlevel.checkpoint()\n"
         "        except BaseException:",
         "W3",
@@ -61,16 +62,16 @@ DRIVER_BUGS: Final = (
     bug(
         "what follows from an answer beside the steps waits for the next event",
         WRITER,
-        "        self.ownership.answered(asked, reply, now_us(), store.trouble)\n"
-        "        self.carry_out()",
-        "        self.ownership.answered(asked, reply, now_us(), store.trouble)",
+        "        self.carry_out(self.machine.answered(asked, reply, now_us(), store.trouble))",
+        "        left = self.machine.answered(asked, reply, now_us(), store.trouble)\n"
+        "        self.machine.tasks += left",
         "K10 K13",
-        "store-failing:0:2",
+        "partitions-split:0:1",
     ),
     bug(
         "a release that is queued at rest is not begun",
         DURABLE,
-        "        if not ownership.desk.empty:\n",
+        "        if not machine.desk.empty:\n",
         "        if False:\n",
         "K4",
         "partitions-sealed:0:1",
@@ -152,11 +153,11 @@ DRIVER_BUGS: Final = (
     ),
     bug(
         "an earlier timer cuts a patient wait short",
-        STEWARD,
-        " and coming.step is Step.WAITS and coming.try_at <= now:\n",
-        " and coming.step is Step.WAITS:\n",
+        ARRIVALS,
+        " is Presence.PENDING and _coming(part).try_at <= now:\n",
+        " is Presence.PENDING:\n",
         "unit",
-        "unit:tests/state/ownership/test_steward.py",
+        "unit:tests/state/partition/test_moves.py",
     ),
     # Errors that are swallowed, or taken for others.
     bug(
@@ -181,7 +182,7 @@ DRIVER_BUGS: Final = (
         "        return (end.sent if written else end.unsent)(reason)\n",
         "        return end.unsent(reason)\n",
         "K1",
-        "disks-full:0:1",
+        "partitions:4:5",
     ),
     bug(
         "a checkpoint that was not put counts as written",
@@ -209,12 +210,12 @@ DRIVER_BUGS: Final = (
         "partitions-sealed:0:1",
     ),
     bug(
-        "an open claim of a partition that was given up is denied",
-        OWNERSHIP,
-        "            pending.presence is Presence.ACQUIRING or pending.recovery.pursues\n",
-        "            pending.presence is Presence.ACQUIRING\n",
+        "an open claim of a partition that waits for its next try is denied",
+        PARTS,
+        "            and not part.recovery.pursues\n",
+        "",
         "unit",
-        "unit:tests/state/ownership/test_ownership.py",
+        "unit:tests/state/partition/test_machine.py",
     ),
     # What was true before counts.
     bug(
@@ -246,19 +247,19 @@ DRIVER_BUGS: Final = (
     ),
     bug(
         "a store that was full once is full for ever",
-        OWNERSHIP,
+        MACHINE,
         "        if isinstance(fact, fx.Committed):\n            self.refusal = self.full = None\n",
         "        if isinstance(fact, fx.Committed):\n            self.refusal = None\n",
         "unit",
-        "unit:tests/state/ownership/test_ownership.py",
+        "unit:tests/state/partition/test_machine.py",
     ),
     bug(
         "a partition whose release was refused is never released once it is unwanted",
         RELEASES,
-        "        part.release = None\n        if error is None:\n",
-        "        if error is None:\n",
+        "        part.release = None\n        self.count -=",
+        "        self.count -=",
         "unit",
-        "unit:tests/state/ownership/test_ownership.py",
+        "unit:tests/state/partition/test_machine.py",
     ),
     # Actors.
     bug(

@@ -6,7 +6,6 @@ from typing import Final
 
 from tests.sim.planted.bugs import ERRAND, Bug
 
-DURABLE: Final = "state/ownership/steward.py"
 MEMORY: Final = "state/memory/steward.py"
 HOLDINGS: Final = "state/placement/holdings.py"
 GOSSIP: Final = "state/placement/gossip.py"
@@ -16,11 +15,12 @@ RECOVERY: Final = "state/journal/recovery.py"
 JOURNAL: Final = "state/journal/journal.py"
 COVERAGE: Final = "state/journal/coverage.py"
 SWEEP: Final = "state/journal/sweep.py"
-DESK: Final = "state/journal/desk.py"
-OWNERSHIP: Final = "state/ownership/ownership.py"
-ARRIVALS: Final = "state/ownership/arrivals.py"
-RELEASES: Final = "state/ownership/releases.py"
-LOCAL: Final = "state/ownership/local.py"
+DESK: Final = "state/partition/desk.py"
+MACHINE: Final = "state/partition/machine.py"
+PARTS: Final = "state/partition/parts.py"
+ARRIVALS: Final = "state/partition/arrivals.py"
+RELEASES: Final = "state/partition/releases.py"
+RECORD: Final = "state/partition/record.py"
 SESSIONS: Final = "state/table/sessions.py"
 SEEDS: Final = (1, 2, 3)
 
@@ -204,7 +204,7 @@ KEYSPACE_BUGS: Final = (
         "        if self._in_hand:\n            self._riding.append(job)\n"
         "        else:\n            self._reads[job] = None\n\n    def forget",
         "K1",
-        "partitions-paused:0:3",
+        "partitions-paused:0:2",
     ),
     _bug(
         "reads that ride on nothing are answered",
@@ -225,48 +225,50 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "who waits for a claim after a fence is forgotten",
         DESK,
-        "            if isinstance(job, WriteJob):\n                self._queue.append(job)\n",
-        "            if isinstance(job, WriteJob):\n                pass\n",
+        "            if isinstance(job, WriteJob | ReleaseJob):\n                self._queue",
+        "            if isinstance(job, WriteJob):\n                pass\n"
+        "            elif isinstance(job, ReleaseJob):\n                self._queue",
         "L9",
         "partitions:4:41",
     ),
     _bug(
         "a partition whose disk is full is served on",
-        OWNERSHIP,
+        MACHINE,
         "            self.ended.append(self._give_up_failed)\n",
-        "            self.failed = []\n",
+        "            self.failed_parts = []\n",
         "K1 K12",
         "disks-full:0:1",
     ),
     _bug(
         "a full disk of one partition fails the group of all",
-        LOCAL,
-        "            self.failed = error\n            self._failed.append(self)\n",
+        RECORD,
+        "            if self.presence in COMING:\n                raise\n",
         "            raise\n",
         "X",
         "disks-full:0:1",
     ),
     _bug(
-        "a release that was put off for an actor stays under way",
+        "a partition is released while one of its actors is at work",
         RELEASES,
-        "            self._released(duty, ReleaseSaid.NOT_YET, tell, now)\n",
-        "            tell(ReleaseSaid.NOT_YET)\n",
-        "K4 L9",
-        "disks-full:0:1",
-    ),
-    _bug(
-        "a partition that was given up comes back with what was left of it",
-        ARRIVALS,
-        "        if part is None or part.presence in GIVEN_UP:\n",
-        "        if part is None:\n",
-        "K1",
-        "store-failing:0:2",
-    ),
-    _bug(
-        "the steward is not told of a fence",
-        OWNERSHIP,
-        "        self.carry_out(self.steward.fenced(here, now), now)\n",
+        "            or not self.may_leave(number)\n",
         "",
+        "unit",
+        "unit:tests/state/partition/test_moves.py",
+    ),
+    _bug(
+        "what is given up comes again before it was released",
+        MACHINE,
+        "        if owner == self.name and number not in self.parts:\n",
+        "        part = self.parts.get(number)\n"
+        "        if owner == self.name and (part is None or part.presence is Presence.UNWANTED):\n",
+        "K1 X",
+        "disks-full:0:3",
+    ),
+    _bug(
+        "a fence begins no truce",
+        MACHINE,
+        "            self.arrivals.wait_longer(now)\n            for number",
+        "            for number",
         "K9",
         "partitions-split:3:1",
     ),
@@ -276,13 +278,13 @@ KEYSPACE_BUGS: Final = (
         "            self._repeats.append((now + REPEAT_US_MAX, part))\n",
         "            pass\n",
         "unit",
-        "unit:tests/state/ownership/test_ownership.py",
+        "unit:tests/state/partition/test_machine.py",
     ),
     _bug(
-        "the steward is not told of a partition that is claimed again",
-        OWNERSHIP,
-        "            self.carry_out(self.steward.claimed_again(number, fact.epoch, now), now)\n",
-        "            pass\n",
+        "a claim after a fence is not announced",
+        MACHINE,
+        "        self._announce(part)\n        self.look_soon(now)",
+        "        self.look_soon(now)",
         "K4",
         "store-failing:0:2",
     ),
@@ -292,8 +294,8 @@ KEYSPACE_BUGS: Final = (
         "                if partition.number in numbers:\n                    break"
         "  # a group has one entry for each partition\n",
         "",
-        "K4",
-        "partitions-paused:0:1",
+        "K13 X",
+        "partitions-paused:0:3",
     ),
     _bug(
         "the store has no room for a group, and it counts",
@@ -306,55 +308,56 @@ KEYSPACE_BUGS: Final = (
     ),
     _bug(
         "what is claimed again after a fence is taken over as well",
-        DURABLE,
-        "        here = number in self.serving or number in self._again\n",
-        "        here = number in self.serving\n",
+        MACHINE,
+        "        if owner == self.name and number not in self.parts:\n",
+        "        if owner == self.name and number not in self.serving:\n",
         "K4 X",
         "store-failing:0:2",
     ),
     _bug(
         "an owner holds on to what another member has claimed",
-        DURABLE,
-        "            self._let_go(row.partition)\n        self._news",
-        "            pass\n        self._news",
+        MACHINE,
+        "            self.stop_serving(part)\n            self.releases.give_up(part)\n"
+        "        else:\n",
+        "            pass\n        else:\n",
         "K4",
         "partitions:4:26",
     ),
     _bug(
         "a partition is released to a member that should not own it",
-        DURABLE,
-        "            or self.table[number].desired != to\n",
+        RELEASES,
+        "            or parts.table[number].desired != to\n",
         "",
         "K5 K9",
         "partitions-drained:0:2",
     ),
     _bug(
         "a place is never freed",
-        DURABLE,
-        "        self._ways[self._coming[number].way].taken -= 1\n",
-        "",
+        PARTS,
+        "            self.taken[part.coming.way] -= 1\n",
+        "            pass\n",
         "K4",
         "store-failing:0:1",
     ),
     _bug(
         "a release is counted for ever",
-        DURABLE,
-        "        self._releases_count -= duty.to != NOBODY\n",
+        RELEASES,
+        "        self.count -= job.to != NOBODY\n",
         "",
         "K4 K7",
         "partitions-drained:0:1",
     ),
     _bug(
         "a failed try is the last",
-        DURABLE,
-        "        if coming is not None and coming.step is Step.WAITS and coming.try_at <= now:\n",
+        ARRIVALS,
+        "        if part.presence is Presence.PENDING and _coming(part).try_at <= now:\n",
         "        if False:\n",
         "K4",
-        "store-failing:0:1",
+        "store-failing:0:2",
     ),
     _bug(
         "no truce is kept",
-        DURABLE,
+        ARRIVALS,
         " and self._truce.until > now:\n",
         " and False:\n",
         "K5 K9",
@@ -394,11 +397,11 @@ KEYSPACE_BUGS: Final = (
     ),
     _bug(
         "a drained member keeps its partitions",
-        DURABLE,
-        "        if self.failure:\n            return ReleaseSaid.NOT_MINE\n",
-        "        if self._name not in self._sight.owners():\n"
+        RELEASES,
+        "        if part is None or parts.failure:\n",
+        "        if parts.name not in parts.sight.owners():\n"
         "            return ReleaseSaid.NOT_YET\n"
-        "        if self.failure:\n            return ReleaseSaid.NOT_MINE\n",
+        "        if part is None or parts.failure:\n",
         "K4 K7",
         "partitions-drained:0:1",
     ),
@@ -406,7 +409,7 @@ KEYSPACE_BUGS: Final = (
         "a copy is served while it is sent",
         MEMORY,
         "            self.serving.discard(number)\n"
-        "            self._tasks.append(Withhold(number))\n",
+        "            self.tasks.append(Withhold(number))\n",
         "            pass\n",
         "K1 K3",
         "copies-leaving:0:1",
@@ -422,7 +425,7 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "an owner that is not known yet is not waited for",
         MEMORY,
-        "        known = self._sight.status_of(row.owner) is not None\n",
+        "        known = self.sight.status_of(row.owner) is not None\n",
         "        known = True\n",
         "K1",
         "partitions:4:22025561",
@@ -438,7 +441,7 @@ KEYSPACE_BUGS: Final = (
     _bug(
         "what was handed over is begun anew",
         MEMORY,
-        "            self._put(row.claimed(duty.to, row.epoch + 1))\n",
+        "            self.put(row.claimed(duty.to, row.epoch + 1))\n",
         "            pass\n",
         "K1",
         "copies-drained:0:11",

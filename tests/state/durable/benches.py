@@ -9,30 +9,44 @@ from weakref import WeakKeyDictionary
 import trio
 
 from ringpop_py.base.config.settings import StateConfig
-from ringpop_py.base.errors import KeyspaceError, PartitionUnavailable
 from ringpop_py.base.values.operations import Change, Value, Write
 from ringpop_py.base.values.packed import encode_value
 from ringpop_py.net.transport.deadlines import Wheel, now_us
 from ringpop_py.state.catalog.checkpoints import Checkpoint, encode_checkpoint
 from ringpop_py.state.catalog.journalstore import JournalStore, KnownRecords
 from ringpop_py.state.catalog.layout import KeyspaceKeys
-from ringpop_py.state.durable.partition import Partition, PartitionCopy
+from ringpop_py.state.durable.partition import Partition, PartitionCopy, damage_of
 from ringpop_py.state.durable.writer import Writer
-from ringpop_py.state.journal.desk import ReleaseJob
 from ringpop_py.state.journal.effects import Sealed
 from ringpop_py.state.journal.records import Claim
-from ringpop_py.state.ownership.local import JournalLost, LookDropped, NotGained, Perform
-from ringpop_py.state.ownership.ownership import Ownership
-from ringpop_py.state.placement import duties as do
+from ringpop_py.state.partition.chart import Presence
+from ringpop_py.state.partition.desk import ReleaseJob
+from ringpop_py.state.partition.machine import Machine
+from ringpop_py.state.partition.record import (
+    AskToRelease,
+    CameBack,
+    FoundDamage,
+    JournalLost,
+    LookDropped,
+    NotGained,
+    Perform,
+    TakenOver,
+    Way,
+)
+from ringpop_py.state.placement.assignment import Assignments
+from ringpop_py.state.placement.definition import Definition
+from ringpop_py.state.placement.duties import ReleaseSaid
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.table.aggregations import Aggregations
 from ringpop_py.state.table.keyed import KeyedState
 from ringpop_py.state.tasks import Worker
+from tests.state.placement.sights import Members
 from tests.state.table.reading import value_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
+    from ringpop_py.base.errors import KeyspaceError
     from ringpop_py.state.journal.recovery import MayTake
     from ringpop_py.state.table.entries import MemoryEntries
 
@@ -95,37 +109,35 @@ class StoreWithARival(MemoryStore):
         return super().put_if_absent(key, value)
 
 
-class BenchSteward:
-    """Wants what a test says, and has each result. See `DurableSteward`."""
+class BenchMachine(Machine[Partition]):
+    """Its partitions come and go as a test says, and not by themselves.
 
-    failure = ""
-    next_deadline = 1 << 62
+    Attributes:
+        may_take: decides whether an owner that has not ended its epoch is replaced.
+    """
 
-    def __init__(self, told: list[tuple[object, ...]]) -> None:
-        self.may_take: MayTake = nobody
-        self.results: dict[do.Duty, object] = {}
-        self._told = told
+    may_take: MayTake = staticmethod(nobody)
 
-    def may_replace(self, _duty: do.Acquire, owner: str, epoch: int) -> bool:
-        return self.may_take(Claim(owner, "", 0, None), epoch)
+    def is_there(self, name: str) -> bool:
+        """See `Machine`."""
+        return not self.may_take(Claim(name, "", 0, None), 0)
 
-    def done(self, duty: do.Duty, result: object, _now: int) -> list[do.Task]:
-        self.results[duty] = result
-        if isinstance(result, do.Taken):
-            return [do.Serve(duty.number, result.epoch)]  # type: ignore[union-attr]
-        return []
+    def is_wanted(self, _number: int) -> bool:
+        """See `Holdings`."""
+        return True
 
-    def fenced(self, numbers: Iterable[int], _now: int) -> list[do.Task]:
-        self._told.append(("fenced", sorted(numbers)))
-        return []
+    def _look(self, now: int) -> None:
+        pass
 
-    def claimed_again(self, number: int, epoch: int, _now: int) -> list[do.Task]:
-        self._told.append(("claimed again", number, epoch))
-        return []
+    def _due(self, number: int, now: int) -> None:
+        pass
 
-    def lost(self, number: int, to: str, _now: int) -> list[do.Task]:
-        self._told.append(("lost", number, to))
-        return [do.Drop(number)]
+    def begin(self, partition: Partition, way: Way) -> None:
+        """Have *partition* come in that way."""
+        self.parts[partition.number] = partition
+        assert partition.coming is not None
+        partition.coming.way = way
+        self.arrivals._queue(partition)
 
 
 class BenchNode:
@@ -142,21 +154,23 @@ class BenchNode:
         self.name = name
         self.told: list[tuple[object, ...]] = []
         self.seals: list[Sealed] = []
-        self.steward = BenchSteward(self.told)
         self.errors: dict[Partition, KeyspaceError] = {}
         """Why the last try of each has failed."""
         self._worker = Worker(store, 1)
         self._known = KnownRecords()
         self._nursery = nursery
-        self.ownership: Ownership[Partition] = Ownership(
-            name,
-            self._logs().make_name,
+        self.machine = BenchMachine(
+            "counts",
+            1,
+            Assignments(Definition(name="counts", partitions=8)),
+            Members(name),
             StateConfig(**settings),
-            self.steward,  # type: ignore[arg-type]
+            self._logs().make_name,
             self.partition,
         )
+        self.machine.table.desire([name] * 8)
         wheel = Wheel()
-        self.writer = Writer(self.ownership, self._logs(), self._logs(), self._spawn, wheel)
+        self.writer = Writer(self.machine, self._logs(), self._logs(), self._spawn, wheel)
         self.writer.carry_out = self.carry_out
         nursery.start_soon(self._keep_time)
         nursery.start_soon(wheel.run)
@@ -164,8 +178,7 @@ class BenchNode:
     async def _keep_time(self) -> None:
         while True:
             await trio.sleep(0.1)
-            self.ownership.advance(now_us())
-            self.carry_out()
+            self.carry_out(self.machine.advance(now_us()))
 
     def _logs(self) -> JournalStore:
         return JournalStore(KEYS, self._worker, self._known)
@@ -188,29 +201,29 @@ class BenchNode:
 
     async def online(self, number: int = 0, entries: MemoryEntries | None = None) -> Partition:
         partition = self.partition(number, entries)
-        assert isinstance(await acquire(partition, anybody), do.Taken)
+        assert await acquire(partition, anybody)
         return partition
 
-    async def has(self, duty: do.Duty, partition: Partition) -> object:
-        """Have *duty* carried out on *partition*; return its result, or raise why it failed."""
-        self.steward.results.pop(duty, None)
+    async def has(self, partition: Partition, way: Way, *ends: Presence) -> Presence:
+        """Have *partition* come, up to one of *ends*; return which, or raise why it failed."""
         self.errors.pop(partition, None)
-        self.ownership.carry_out([duty], now_us())
-        self.carry_out()
-        await until(lambda: duty in self.steward.results)
-        result = self.steward.results[duty]
-        if isinstance(result, do.Trouble):
-            error = self.errors.get(partition) or partition.trouble
-            raise error or PartitionUnavailable("it was lost at once")
-        return result
+        self.machine.begin(partition, way)
+        self.carry_out(self.machine.take(now_us()))
+        await until(lambda: partition.presence in ends)
+        error = self.errors.get(partition)
+        if error is not None:
+            raise error
+        return partition.presence
 
-    def carry_out(self) -> None:
+    def carry_out(self, tasks: Iterable[object]) -> None:
         """As the driver of a share does."""
-        ownership = self.ownership
-        while ownership.out or ownership.ended:
-            for each in ownership.take(now_us()):
+        machine = self.machine
+        for each in tasks:
+            self._carry_out(each)
+        while machine.tasks or machine.ended:
+            for each in machine.take(now_us()):
                 self._carry_out(each)
-        if not ownership.desk.empty:
+        if not machine.desk.empty:
             self.writer.begin_work()
 
     def _carry_out(self, task: object) -> None:
@@ -218,61 +231,60 @@ class BenchNode:
             case Perform():
                 self.writer.ask(task)
             case LookDropped(partition):
-                self.ownership.arrivals.looked(partition, now_us(), dropped=False)
+                self.carry_out(self.machine.looked(partition, now_us(), dropped=False))
+            case AskToRelease(number):
+                self.carry_out(self.machine.asked(number, ReleaseSaid.NOT_YET, now_us()))
+            case FoundDamage(partition, damage):
+                self.errors[partition] = damage_of(damage, partition.store)
             case NotGained(partition, error):
                 self.errors[partition] = error or partition.trouble
-            case JournalLost(fact, count):
-                at = next(at for at, each in enumerate(self.told) if len(each) == 2)
-                what, numbers = self.told[at]
-                self.told[at] = (what, numbers, fact.by)
-                assert isinstance(numbers, list)
-                assert count >= len(numbers)
+            case JournalLost(fact):
+                again = [n for n, p in self.machine.parts.items() if p.presence in AGAIN]
+                self.told.append(("fenced", sorted(again), fact.by))
+            case CameBack(partition, epoch):
+                self.told.append(("claimed again", partition.number, epoch))
+            case TakenOver(number, to):
+                self.told.append(("lost", number, to))
             case Sealed():
                 self.seals.append(task)
             case _:
                 pass
 
 
+AGAIN = (Presence.RECLAIMING, Presence.UNWANTED)
 NODES: WeakKeyDictionary[Partition, BenchNode] = WeakKeyDictionary()
 """Which node a partition is at."""
 
 
-async def acquire(partition: Partition, may_take: MayTake) -> do.Taken | do.HeldBy:
-    """Have *partition* acquired. Raises KeyspaceError."""
+async def acquire(partition: Partition, may_take: MayTake) -> bool:
+    """Have *partition* acquired; return whether it was. Raises KeyspaceError."""
     node = NODES[partition]
-    node.steward.may_take = may_take
-    node.ownership.arrivals.pending[partition.number] = partition
-    result = await node.has(do.Acquire(partition.number), partition)
-    assert isinstance(result, do.Taken | do.HeldBy)
-    return result
+    node.machine.may_take = may_take
+    ends = Presence.OWNED, Presence.PENDING, Presence.GONE
+    return await node.has(partition, Way.TAKE_OVER, *ends) is Presence.OWNED
 
 
 async def follow(partition: Partition) -> None:
     """Have *partition* read up to its present end. Raises KeyspaceError."""
-    node = NODES[partition]
-    node.ownership.arrivals.pending[partition.number] = partition
-    await node.has(do.Follow(partition.number), partition)
+    await NODES[partition].has(partition, Way.HAND_OVER, Presence.PENDING)
 
 
-async def release(partition: Partition, to: str) -> do.ReleaseSaid:
+async def release(partition: Partition, to: str) -> ReleaseSaid:
     """Have *partition* released to another node."""
-    said = await NODES[partition].has(do.ReleaseTo(partition.number, to), partition)
-    assert isinstance(said, do.ReleaseSaid)
-    return said
+    node, said = NODES[partition], list[ReleaseSaid]()
+    node.machine.table.desire([to] * 8)
+    node.machine.releases.ask(partition.number, partition.epoch, "", to, said.append)
+    node.carry_out(())
+    await until(lambda: said)
+    return said[0]
 
 
 async def release_unknown(writer: Writer, partition: Partition) -> None:
-    """Have *partition* released to "b" without its steward, so that nobody knows."""
+    """Have *partition* released to "b" behind the back of the machine, so that nobody knows."""
     job = ReleaseJob(partition, "b")
+    partition.to(Presence.RELEASING)
     writer.desk.add_release(job)
     await writer.wait(job)
-
-
-def leave(partition: Partition) -> None:
-    """Give *partition* up."""
-    node = NODES[partition]
-    node.ownership.releases.leave(partition)
-    node.carry_out()
 
 
 class Bench:

@@ -53,7 +53,7 @@ async def test_a_node_does_not_deny_an_unwanted_partition_before_its_claim_is_do
         driver.table.desire(["b"])
         journal = writer.journal.name
 
-        assert driver.steward.release(0, 1, "b") is ReleaseSaid.NOT_MINE
+        assert driver.steward.releases.answer(0, 1, "b") is ReleaseSaid.NOT_MINE
         said = await driver.release(request_for(keyspace, journal))
         of_another = await driver.release(request_for(keyspace, "a former journal"))
         store.deaf = False
@@ -72,7 +72,7 @@ async def test_a_node_whose_share_has_failed_denies_the_partition_that_it_claims
         await until(lambda: store.get(host.keys.partition(0).claim(1)) is not None)
 
         host.driver.fail("a bug")
-        assert not host.ownership.is_settled(0, host.writer.journal.name)
+        assert not host.machine.is_settled(0, host.writer.journal.name)
         said = await host.driver.release(request_for(keyspace, host.writer.journal.name))
         store.deaf = False
 

@@ -122,8 +122,8 @@ async def test_two_clusters_of_one_name_on_one_store_are_told_of_each_other(
 
 def lose(host: DurableHost, partition: Partition, to: str) -> None:
     """As if *to* had won the claim of a partition after a fence."""
-    host.ownership._tell_lost(partition, to, now_us())
-    host.writer.carry_out()
+    host.machine._lost(partition, to, now_us())
+    host.writer.carry_out(())
 
 
 async def test_a_node_that_drops_a_keyspace_and_one_that_joins_later_are_not_strangers(
@@ -138,7 +138,7 @@ async def test_a_node_that_drops_a_keyspace_and_one_that_joins_later_are_not_str
         await trio.sleep(STRANGER_S / 2)
         await cluster.start("b")
         await trio.sleep(STRANGER_S)
-        for partition in list(host.driver.partitions.values()):
+        for partition in host.driver.online():
             lose(host, partition, FENCE)
         await trio.sleep(STRANGER_S + 1)
 

@@ -21,9 +21,9 @@ from ringpop_py.base.values.operations import Change, Write
 from ringpop_py.base.values.requests import encode_results
 from ringpop_py.net.transport.serving import IncomingCalls
 from ringpop_py.route.errand import Errand
-from ringpop_py.state.journal.desk import Presence
 from ringpop_py.state.keyspaces import endpoints
 from ringpop_py.state.keyspaces.endpoints import KeyspaceServer
+from ringpop_py.state.partition.chart import Presence
 from ringpop_py.state.requests import ReadsOf, WritesOf
 from ringpop_py.state.shares.dispatcher import Dispatcher
 from ringpop_py.state.shares.host import OwningHost

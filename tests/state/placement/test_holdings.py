@@ -9,20 +9,18 @@ import pytest
 from ringpop_py.base.errors import KeyspaceUnknown, NoOwner, NotEnoughMembers
 from ringpop_py.state.memory.hand_over import HandOverReply
 from ringpop_py.state.memory.steward import HANDOVER_US, MemorySteward
-from ringpop_py.state.ownership.steward import DurableSteward
+from ringpop_py.state.partition.record import Came
 from ringpop_py.state.placement.assignment import Assignment, Assignments
 from ringpop_py.state.placement.definition import Definition
 from ringpop_py.state.placement.duties import (
-    Acquire,
     Changed,
-    HeldBy,
     Offer,
     Send,
     Serve,
-    Taken,
     Withhold,
 )
-from ringpop_py.state.placement.table import PartitionStatus, ServedElsewhere, TableRow
+from ringpop_py.state.placement.table import PartitionStatus, ServedElsewhere, TableRow, from_rows
+from tests.state.partition.told import Told
 from tests.state.placement.sights import SECOND, Members, assignments, served
 
 if TYPE_CHECKING:
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
     from ringpop_py.state.placement.holdings import Holdings
 
 
-def durable(sight: Members, of: Assignments | None = None) -> DurableSteward:
-    return DurableSteward("k", 1, of or assignments(), sight, handoffs_max=2, takeovers_max=2)
+def durable(sight: Members, of: Assignments | None = None) -> Told:
+    return Told(sight, of or assignments(), handoffs_max=2, takeovers_max=2)
 
 
 def memory(sight: Members, of: Assignments | None = None) -> MemorySteward:
@@ -60,11 +58,11 @@ def test_requests_wait_for_a_claim_after_a_fence_though_another_member_should_ow
     sight = seen_by("a", desired="a")
     steward = durable(sight)
     steward.advance(0)
-    steward.done(Acquire(0), Taken(1), 0)
+    steward.acquired()
     sight.left_out = {"a", "c"}
     steward.members_changed(0)
 
-    steward.fenced([0], SECOND)
+    steward.sealed(now=SECOND)
     waits = steward.is_coming(0)
     to = steward.destination(0)
     steward.lost(0, "b", SECOND)
@@ -105,7 +103,7 @@ def test_a_request_is_sent_on_by_the_next_owner_while_the_present_one_serves(
 
     assert steward.coming == {0}
     assert steward.destination(0) == "a"
-    assert steward.read(elsewhere.value.row)[0].owner == "a"
+    assert from_rows(elsewhere.value.row, 1)[0].owner == "a"
 
 
 @in_both_modes
@@ -120,7 +118,7 @@ def test_an_early_request_waits_at_the_next_owner_once_the_former_serves_no_long
     assert at_next.is_coming(0)
     assert not elsewhere.is_coming(0)
     assert [steward.destination(0) for steward in (at_next, elsewhere)] == ["b", "b"]
-    assert not at_next.holding
+    assert not at_next.serving
 
 
 # Who is woken.
@@ -153,7 +151,7 @@ def test_an_owner_that_the_log_names_wakes_who_waits() -> None:
     steward = durable(seen_by("b", desired="b"))
     steward.advance(0)
 
-    assert Changed() in steward.done(Acquire(0), HeldBy("a", 3), 0)
+    assert Changed() in steward.held_by("a", 3)
     with pytest.raises(ServedElsewhere):
         steward.is_coming(0)
 
@@ -177,9 +175,10 @@ def test_waiting_callers_are_woken_after_a_durable_partition_is_served() -> None
     steward = durable(seen_by("a", desired="a"))
     steward.advance(0)
 
-    come = steward.done(Acquire(0), Taken(1), 0)
+    come = steward.acquired()
 
-    assert come.index(Serve(0, 1)) < come.index(Changed())
+    (served_here,) = [each for each in come if isinstance(each, Came)]
+    assert come.index(served_here) < come.index(Changed())
 
 
 # Why nobody serves it.
@@ -218,7 +217,7 @@ def test_an_assignment_is_waited_for_only_until_it_is_known() -> None:
 
 @in_both_modes
 def test_of_a_dropped_keyspace_no_other_reason_is_told(
-    steward_of: Callable[[Members, Assignments], DurableSteward | MemorySteward],
+    steward_of: Callable[[Members, Assignments], Told | MemorySteward],
 ) -> None:
     steward = steward_of(Members("a"), assignments(min_cluster_size=2))
     steward.members_changed(0)

@@ -20,7 +20,7 @@ from unittest.mock import patch
 from ringpop_py.base.errors import ActorBusy
 from ringpop_py.state.actors.mail import stored_under
 from ringpop_py.state.durable.partition import Partition
-from ringpop_py.state.ownership.local import GIVEN_UP
+from ringpop_py.state.partition.chart import GIVEN_UP
 from ringpop_py.state.placement.keys import partition_of
 from ringpop_sim.plans.plan import FOR_EVER, Crash, Drain, Leave, Rebalance, Start, Stop
 from ringpop_sim.units import ms, s, seconds

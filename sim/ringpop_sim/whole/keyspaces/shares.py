@@ -20,10 +20,10 @@ from ringpop_py.state.durable.rebalance import rebalance
 from ringpop_py.state.durable.writer import Writer
 from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.codec import decode_claim
-from ringpop_py.state.journal.desk import Desk, WriteJob
 from ringpop_py.state.memory.driver import MemoryDriver
 from ringpop_py.state.memory.mergeable import MergeableState
-from ringpop_py.state.ownership.local import Came, CameBack, JournalLost, Replaces
+from ringpop_py.state.partition.desk import Desk, WriteJob
+from ringpop_py.state.partition.record import Came, CameBack, JournalLost, Replaces
 from ringpop_py.state.placement import duties
 from ringpop_py.state.stores.memory import MemoryStore
 from ringpop_py.state.table.entries import MemoryEntries
@@ -63,8 +63,8 @@ class DaemonShare:
         self.is_durable = mode == "durable"
         if self.is_durable:
             self.writer = driver._logs.writer
-            self.ownership = self.writer.ownership
-            self.journal = self.ownership.journal
+            self.machine = self.writer.machine
+            self.journal = self.machine.journal
 
     def __repr__(self) -> str:
         return f"<share of {self.process}: {self.steward!r}>"
@@ -91,10 +91,8 @@ class DaemonShare:
         if self.process.keyspace is not None:
             found["messages of actors"] = self.process.keyspace.stage.under_way
         if self.is_durable:
-            pending = self.ownership.arrivals.pending.values()
             found |= {
-                "tries": len(pending),
-                "jobs": self.ownership.desk.jobs_count,
+                "jobs": self.machine.desk.jobs_count,
                 "jobs of partitions": sum(len(p.waiting) for p in self.partitions.values()),
                 "writes": sum(p.writes_count for p in self.partitions.values()),
                 "steps of the writer": int(self.writer.working),
@@ -268,7 +266,7 @@ class DaemonShares(Check):
     def _committed(self, desk: Desk) -> None:
         """Report the writes of the group that is committed now, before anybody learns of it."""
         share = self._shares[self.cluster.current]
-        assert share.ownership.desk is desk, "a process has one keyspace"
+        assert share.machine.desk is desk, "a process has one keyspace"
         for job in desk._in_hand:
             if isinstance(job, WriteJob):
                 number = job.partition.number

@@ -20,9 +20,10 @@ from ringpop_py.base.errors import (
 )
 from ringpop_py.base.values.operations import Change, Outcome, PackedWrite, Write, WriteRun
 from ringpop_py.state.journal import effects as fx
-from ringpop_py.state.journal.desk import CHANGE_BYTES, Desk, Job, Presence, ReleaseJob, WriteJob
 from ringpop_py.state.journal.effects import StoreAnswer
 from ringpop_py.state.journal.records import Mark, Release, Seal
+from ringpop_py.state.partition.chart import Presence
+from ringpop_py.state.partition.desk import CHANGE_BYTES, Desk, Job, ReleaseJob, WriteJob
 from tests.state.journal.journals import Node, Store, group, only
 
 if TYPE_CHECKING:
@@ -59,6 +60,14 @@ class Place:
         self.state = Sequences()
         self.waiting: list[Job] = []
         self.writes_count = 0
+        self.release: ReleaseJob | None = None
+
+    def release_ended(self) -> None:
+        """As the machine has it."""
+        assert self.release is not None
+        error, self.release = self.release.error, None
+        if self.presence is Presence.RELEASING:
+            self.presence = Presence.GONE if error is None else Presence.OWNED
 
 
 def add(sequence: int, operation: str = "add", argument: object = 1) -> Write:
@@ -89,9 +98,23 @@ class Office:
         return job
 
     def release(self, number: int, to: str = "b") -> ReleaseJob:
-        job = ReleaseJob(self.places[number], to)
+        place = self.places[number]
+        job = place.release = ReleaseJob(place, to)
+        job.wake = place.release_ended
         self.desk.add_release(job)
+        if place.presence is Presence.OWNED:
+            place.presence = Presence.RELEASING
         return job
+
+    def claimed_again(self, place: Place) -> None:
+        """As the machine does with what the journal holds again."""
+        place.presence = Presence.RELEASING if place.release else Presence.OWNED
+        self.desk.claimed_again(place)
+
+    def lost(self, place: Place) -> None:
+        """As the machine does with what the journal has lost."""
+        place.presence = Presence.GONE
+        self.desk.lost(place)
 
     def begin(self) -> list[fx.Effect]:
         """Begin a step: its first request, if there is anything to do."""
@@ -299,7 +322,7 @@ def test_reads_fail_together_where_the_store_does_not_answer() -> None:
 # Presence.
 
 
-@pytest.mark.parametrize("presence", [Presence.RELEASED, Presence.UNWANTED, Presence.LOST])
+@pytest.mark.parametrize("presence", [Presence.UNWANTED, Presence.GONE])
 def test_jobs_of_a_partition_that_the_journal_does_not_hold_are_refused(
     presence: Presence,
 ) -> None:
@@ -334,10 +357,9 @@ def test_jobs_that_wait_for_a_lost_partition_are_refused() -> None:
     jobs = [office.write(2, add(1)), office.read(2)]
     office.step()
 
-    office.desk.lost(office.places[2])
+    office.lost(office.places[2])
 
     assert errors_of(*jobs) == [PartitionUnavailable] * 2
-    assert office.places[2].presence is Presence.LOST
     assert (office.places[2].writes_count, office.places[2].waiting) == (0, [])
 
 
@@ -346,7 +368,7 @@ def test_jobs_that_wait_for_a_lost_partition_are_refused() -> None:
 
 def test_the_release_of_a_partition_that_was_lost_does_not_end_the_next_one_of_its_number() -> None:
     office = Office()
-    lost = Place(0, Presence.LOST)
+    lost = Place(0, Presence.GONE)
     job = ReleaseJob(lost, "b")
     office.desk.add_release(job)
 
@@ -363,7 +385,7 @@ def test_no_write_takes_the_place_of_a_release_that_was_queued_when_its_claim_ca
     write = WriteJob(office.places[0], [add(1)])
     office.places[0].waiting.append(write)
 
-    office.desk.claimed_again(office.places[0])
+    office.claimed_again(office.places[0])
     office.step()
     office.step()
 
@@ -412,7 +434,7 @@ def test_jobs_that_met_a_true_seal_wait_and_are_done_after_the_next_claim() -> N
     waits = [len(place.waiting) for place in office.places]
     office.node.run(office.node.journal, claims)
     for place in office.places:
-        office.desk.claimed_again(place)
+        office.claimed_again(place)
     office.step()
     office.step()
 
@@ -421,7 +443,7 @@ def test_jobs_that_met_a_true_seal_wait_and_are_done_after_the_next_claim() -> N
     assert office.slots()[1:] == [group((0, 2, [1]), (1, 2, [2])), group((1, 2, Release("b")))]
     assert [place.presence for place in office.places] == [
         Presence.OWNED,
-        Presence.RELEASED,
+        Presence.GONE,
         Presence.OWNED,
     ]
 
@@ -454,7 +476,7 @@ def test_of_what_met_a_lie_the_outcome_is_open_and_reads_are_refused() -> None:
 
     office.end(effects)
     for place in office.places:
-        office.desk.lost(place)
+        office.lost(place)
     office.step()
 
     assert errors_of(*jobs) == [OutcomeUnknown] * 2
@@ -507,14 +529,14 @@ class Course(Office):
         self.written: dict[int, list[tuple[int, WriteJob]]] = {0: [], 1: [], 2: []}
 
     def go_on(self) -> None:
-        journal, desk = self.node.journal, self.desk
+        journal = self.node.journal
         for request in self.step()[1:]:
             (fact,) = self.node.run(journal, [request])
             if isinstance(fact, fx.Reclaimed):
-                desk.claimed_again(self.places[fact.partition])
+                self.claimed_again(self.places[fact.partition])
             else:
                 assert isinstance(fact, fx.Lost)
-                desk.lost(self.places[fact.partition])
+                self.lost(self.places[fact.partition])
 
     def do(self, action: str, number: int, sequence: int) -> None:
         journal = self.node.journal

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from ringpop_py.base.errors import (
@@ -27,6 +26,7 @@ from ringpop_py.base.errors import (
 from ringpop_py.base.values.operations import ArgumentRows, PackedWrite, WriteRun
 from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.records import Release
+from ringpop_py.state.partition.chart import Presence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -37,19 +37,6 @@ if TYPE_CHECKING:
 
 CHANGE_BYTES: Final = 64
 """The approximate bytes of a change besides its argument, for the size limit of a group."""
-
-
-class Presence(Enum):
-    """How far a partition is at a node, from when it is wanted there until it is not."""
-
-    PENDING = "pending"  # this node reads it, or is about to
-    ACQUIRING = "being acquired"  # this node reads it, and then claims it
-    OWNED = "owned"
-    RECLAIMING = "claimed again"  # after a fence
-    RELEASING = "being released"
-    RELEASED = "released"
-    UNWANTED = "given up"  # this node owns it, or is claiming it, only to release it to nobody
-    LOST = "lost"
 
 
 _OWNED: Final = Presence.OWNED  # looked up once: each job asks
@@ -121,13 +108,6 @@ class ReleaseJob(Job):
 
     to: str
 
-    def finish(self, error: KeyspaceError | None = None) -> None:
-        """See `Job`."""
-        partition = self.partition
-        if error is None and partition.presence is Presence.RELEASING:
-            partition.presence = Presence.RELEASED
-        Job.finish(self, error)
-
 
 class Desk:
     """The jobs of all partitions that *journal* holds, one step at a time: `begin`, `ended`."""
@@ -162,9 +142,7 @@ class Desk:
         self._reads.pop(job, None)
 
     def add_release(self, job: ReleaseJob) -> None:
-        """Queue *job*: its partition accepts no job that comes later."""
-        if job.partition.presence is _OWNED:
-            job.partition.presence = Presence.RELEASING
+        """Queue *job*."""
         self._queue.append(job)
 
     @property
@@ -292,12 +270,6 @@ class Desk:
             case fx.ReadFailed():
                 _finish([*jobs, *reads], StoreUnavailable("the store does not answer"))
             case fx.NotCommitted():
-                for each in jobs:
-                    if (
-                        isinstance(each, ReleaseJob)
-                        and each.partition.presence is Presence.RELEASING
-                    ):
-                        each.partition.presence = _OWNED
                 _finish(jobs, why or StoreFull("the store has no room left; nothing was written"))
                 self._reads = dict.fromkeys([*reads, *self._reads])  # we are still the owner
             case fx.Fenced():
@@ -325,21 +297,17 @@ class Desk:
     def claimed_again(self, partition: Served) -> None:
         """Go on with a partition that the journal holds again."""
         waiting, partition.waiting = partition.waiting, []
-        partition.presence = _OWNED
         # In their order: those that are queued came after those that had to wait.
         waiting += [job for job in self._queue if job.partition is partition]
         self._queue = deque(job for job in self._queue if job.partition is not partition)
         for job in waiting:
-            if isinstance(job, WriteJob):
+            if isinstance(job, WriteJob | ReleaseJob):
                 self._queue.append(job)
-            elif isinstance(job, ReleaseJob):
-                self.add_release(job)
             else:
                 self._reads[job] = None
 
     def lost(self, partition: Served) -> None:
         """Fail the jobs that wait for a partition that does not come back."""
-        partition.presence = Presence.LOST
         waiting, partition.waiting = partition.waiting, []
         partition.writes_count = 0
         _finish(waiting, _gone(partition))
@@ -353,8 +321,6 @@ class Desk:
         self._queue.clear()
         self._in_hand, self._reads, self._riding = [], {}, []
         for each in rest:
-            if isinstance(each, ReleaseJob) and each.partition.presence is Presence.RELEASING:
-                each.partition.presence = _OWNED
             each.finish(_gone(each.partition))
 
 

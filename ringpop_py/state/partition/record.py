@@ -1,22 +1,57 @@
-"""One partition of a durable keyspace at this node, and what there is to do for it (pure)."""
+"""The record of one partition of a durable keyspace at one node (pure)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringpop_py.base.errors import KeyspaceError
-from ringpop_py.state.journal.desk import Presence
 from ringpop_py.state.journal.recovery import Recovery
+from ringpop_py.state.partition.chart import CHART, COMING, Presence
+from ringpop_py.state.placement.keys import NOBODY
 
 if TYPE_CHECKING:
     from ringpop_py.state.journal import effects as fx
-    from ringpop_py.state.journal.desk import Job, ReleaseJob
     from ringpop_py.state.journal.journal import Journal
     from ringpop_py.state.journal.records import Claim
-    from ringpop_py.state.placement import duties as do
+    from ringpop_py.state.partition.desk import Job, ReleaseJob
     from ringpop_py.state.table.keyed import KeyedState
 
-GIVEN_UP: Final = (Presence.UNWANTED, Presence.LOST)
+
+class Way(Enum):
+    """How a partition comes here."""
+
+    HAND_OVER = "hand-over"
+    TAKE_OVER = "take-over"
+
+
+@dataclass(slots=True)
+class Arrival:
+    """What is known of a partition that is on its way here.
+
+    Attributes:
+        way: the one that it takes, or has taken last.
+        try_at: until when it waits.
+        patient: whether it waits until then, whatever the news.
+        owner, epoch: of a hand-over: the owner that is asked, and for which epoch.
+        asked_at: when that was; the owner stopped serving at that time at the earliest.
+        released: whether that owner has released the partition to this node.
+        denied: whether it has the partition neither in that epoch nor before.
+        silent: whether it did not say so, but has left and does not answer.
+        confirmed: whether the keyspace was there after the claim.
+    """
+
+    way: Way = Way.TAKE_OVER
+    try_at: int = 0
+    patient: bool = False
+    owner: str = NOBODY
+    epoch: int = 0
+    asked_at: int = 0
+    released: bool = False
+    denied: bool = False
+    silent: bool = False
+    confirmed: bool = False
 
 
 class LocalPartition:
@@ -26,10 +61,15 @@ class LocalPartition:
         failed: gets the partition if its state cannot apply what was committed.
 
     Attributes:
-        presence: how far it is; only this package and the desk set it.
+        presence: its state; only the `Machine` changes it, with `to`.
+        coming: how it comes; None once it is here.
+        claimed_epoch: in which this node serves it, as its table says.
+        release: the release that is queued, or under way.
         failed: why the state cannot apply what is in the journal; None if it can.
         damage: what the last try could not read; None if it read all.
-        waiting, writes_count: see `Served`.
+        store_error: why the last request of the recovery failed; None if it did not.
+        waiting: jobs that wait until it is claimed again.
+        writes_count: how many writes wait for it.
     """
 
     def __init__(
@@ -38,26 +78,25 @@ class LocalPartition:
         self.number = number
         self.state = state
         self.presence = Presence.PENDING
+        self.coming: Arrival | None = Arrival()
+        self.claimed_epoch = 0
+        self.release: ReleaseJob | None = None
         self.failed: KeyspaceError | None = None
         self.damage: fx.Damaged | None = None
+        self.store_error: KeyspaceError | None = None
         self.waiting: list[Job] = []
         self.writes_count = 0
         self.recovery = Recovery(number, self, journal)
         self._journal = journal
         self._failed = failed
-        self.duty: do.Follow | do.Acquire | None = None
-        """What the steward waits for."""
-        self.confirmed = False
-        """Whether the keyspace was there after the claim."""
-        self.claimed = False
-        """Whether the journal has it, or had it: no recovery works on it any more."""
-        self.store_error: KeyspaceError | None = None
-        """Why the last request of the recovery failed; None if it did not."""
-        self.release: ReleaseJob | None = None
-        """The release that is queued, or under way."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.number} {self.presence.value}>"
+
+    def to(self, presence: Presence) -> None:
+        """Go to another state."""
+        assert (self.presence, presence) in CHART, (self, presence)
+        self.presence = presence
 
     @property
     def epoch(self) -> int:
@@ -76,14 +115,13 @@ class LocalPartition:
 
     def apply(self, body: object) -> None:
         """See `Fold`. Raises KeyspaceError unless this node owns the partition."""
-        if not self.claimed:
-            self.state.apply(body)
-            return
         # Other partitions of the same group must not suffer from a state that fails.
         try:
             if self.failed is None:
                 self.state.apply(body)
         except KeyspaceError as error:
+            if self.presence in COMING:
+                raise
             self.failed = error
             self._failed.append(self)
 
@@ -94,10 +132,24 @@ class LocalPartition:
 class Perform(NamedTuple):
     """Make *request* to the store: of the recovery of *part*, or a claim after a fence.
 
-    `pause_us` of the request comes first. The reply goes to `Ownership.answered`.
+    `pause_us` of the request comes first. The reply goes to `Machine.answered`.
     """
 
     request: fx.Request
+    part: Any
+
+
+class AskToRelease(NamedTuple):
+    """Ask *owner*, in its *epoch*, to release a partition; the answer goes to `Machine.asked`."""
+
+    number: int
+    owner: str
+    epoch: int
+
+
+class LookDropped(NamedTuple):
+    """Look whether the keyspace was dropped; the answer goes to `Machine.looked`."""
+
     part: Any
 
 
@@ -113,12 +165,6 @@ class CameBack(NamedTuple):
 
     part: Any
     epoch: int
-
-
-class LookDropped(NamedTuple):
-    """Look whether the keyspace was dropped; the answer goes to `Arrivals.looked`."""
-
-    part: Any
 
 
 class NotGained(NamedTuple):

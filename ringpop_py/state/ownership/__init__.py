@@ -1,1 +1,0 @@
-"""What a node should own of a durable keyspace, and what each partition goes through (pure)."""
