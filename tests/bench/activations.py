@@ -1,6 +1,8 @@
 """How often functions of ringpop_py are entered or resumed for one request, at both nodes.
 
-Unlike a time, this count is the same on each machine, so a test keeps it within its budget. Two
+Counted, too, are the modules that take part, and how often the way leads from one into another: who
+follows a request through the source makes these moves. Unlike a time, these counts are the same on
+each machine, so a test keeps them within their budgets. Two
 nodes share one process, with a network and a store in memory. The clock stands still, so that no
 gossip and no timer runs between. What trio and the standard library do is not counted, nor are the
 constructors that dataclasses and named tuples generate: their code is in no file.
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import FrameType
 
-BUDGETS: Final = {"proxied call": 80, "update at the owner": 71, "update elsewhere": 149}
-"""The most activations of each kind of request."""
 ROOT: Final = Path(__file__).parents[2]
 PRODUCT: Final = str(ROOT / "ringpop_py") + "/"
 WARM_UP: Final = 10
@@ -42,15 +43,30 @@ class Activation(NamedTuple):
     function: str
 
 
-Counts = Counter[Activation]
+class Counts(NamedTuple):
+    """The way of one request, or the most that it may have of each."""
+
+    activations: int
+    moves: int
+    modules: int
 
 
-def counted() -> dict[str, Counts]:
-    """Return, for each kind of request of `BUDGETS`, the activations of a usual one."""
+BUDGETS: Final = {
+    "proxied call": Counts(80, 72, 26),
+    "get at the owner": Counts(16, 14, 9),
+    "update at the owner": Counts(69, 49, 27),
+    "update elsewhere": Counts(147, 114, 50),
+}
+"""The most of each kind of request."""
+Way = list[Activation]
+
+
+def counted() -> dict[str, Way]:
+    """Return, for each kind of request of `BUDGETS`, the activations of a usual one, in order."""
     return trio.run(_counted, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-async def _counted() -> dict[str, Counts]:
+async def _counted() -> dict[str, Way]:
     async with a_cluster() as cluster:
         a, b = await cluster.start("a"), await cluster.start("b")
         b.handler("/echo")(lambda call: call.body)
@@ -60,6 +76,7 @@ async def _counted() -> dict[str, Counts]:
         here, elsewhere = key_at(keyspace, "a"), key_at(keyspace, "b")
         requests: dict[str, Callable[[], Awaitable[object]]] = {
             "proxied call": lambda: a.handle_or_proxy(proxied, Request("/echo", b"x")),
+            "get at the owner": lambda: keyspace.get(here),
             "update at the owner": lambda: keyspace.update(here, "add", 1),
             "update elsewhere": lambda: keyspace.update(elsewhere, "add", 1),
         }
@@ -72,16 +89,16 @@ async def _counted() -> dict[str, Counts]:
         return found
 
 
-async def _usual(request: Callable[[], Awaitable[object]]) -> Counts:
+async def _usual(request: Callable[[], Awaitable[object]]) -> Way:
     """Count several requests, one at a time; return the one in the middle."""
     for _ in range(WARM_UP):
         await request()
     turns = [await _once(request) for _ in range(TURNS)]
-    middle = median(turn.total() for turn in turns)
-    return next(turn for turn in turns if turn.total() == middle)
+    middle = median(map(len, turns))
+    return next(turn for turn in turns if len(turn) == middle)
 
 
-async def _once(request: Callable[[], Awaitable[object]]) -> Counts:
+async def _once(request: Callable[[], Awaitable[object]]) -> Way:
     seen: list[tuple[str, str]] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -95,12 +112,18 @@ async def _once(request: Callable[[], Awaitable[object]]) -> Counts:
         await request()
     finally:
         sys.setprofile(None)
-    return Counts(_named(*entered) for entered in seen)
+    return [_named(*entered) for entered in seen]
 
 
 def _named(path: str, function: str) -> Activation:
     file = Path(path).relative_to(ROOT)
     return Activation(".".join(file.parts[:-1]), file.name, function)
+
+
+def counts_of(way: Way) -> Counts:
+    """Return the size of *way*."""
+    modules = [f"{package} {file}" for package, file, _ in way]
+    return Counts(len(way), sum(a != b for a, b in pairwise(modules)) + 1, len({*modules}))
 
 
 def main(arguments: list[str]) -> None:
@@ -117,12 +140,10 @@ def main(arguments: list[str]) -> None:
     )
     options = parser.parse_args(arguments)
     width = 1 + Activation._fields.index(options.by)
-    for name, counts in counted().items():
+    for name, way in counted().items():
         if options.only in (None, name):
-            print(f"{name}: {counts.total()}, at most {BUDGETS[name]}")
-            grouped = Counter[str]()
-            for activation, count in counts.items():
-                grouped[" ".join(activation[:width])] += count
+            print(f"{name}: {counts_of(way)}, at most {BUDGETS[name]}")
+            grouped = Counter(" ".join(activation[:width]) for activation in way)
             for group, count in grouped.most_common():
                 print(f"{count:6} {group}")
 

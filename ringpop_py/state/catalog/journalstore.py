@@ -156,6 +156,7 @@ class JournalStore:
         self._said = set[str]() if known is None else known.said
         self._files: dict[tuple[int, Slot], bytes] = {}
         self._last = "", keys.journal("")
+        self._end = 0, "", ""
 
     def perform(self, request: fx.Request) -> Awaitable[fx.Reply]:
         """Carry out *request* in a thread."""
@@ -178,6 +179,22 @@ class JournalStore:
         self.trouble = self._health.trouble = None
         self._health.has_answered = True
         return reply
+
+    def is_absent_now(self, journal: str, slot: int) -> bool:
+        """Return whether the store says, on this thread, that *slot* of *journal* is absent.
+
+        It blocks, unless the store is `quick`.
+        """
+        end = self._end
+        if end[0] != slot or end[1] != journal:  # nearly all look at the same one
+            end = self._end = slot, journal, self._journal(journal).slot(slot)
+        try:
+            value = self._store.get(end[2])
+        except StoreUnavailable:
+            return False  # the next request says why
+        self.trouble = self._health.trouble = None
+        self._health.has_answered = True
+        return value is None
 
     def _say_damaged(self, text: str) -> None:
         """Log *text*, once: each try finds the same damage again, until it is repaired."""

@@ -77,7 +77,7 @@ class Partition(LocalPartition):
         writer = self._writer
         if not writer.working:
             writer.begin_work()  # first: what is refused must not stay queued
-        job = writer.machine.write(self, writes)
+        job = writer.desk.write(self, writes)
         await writer.wait(job, deadline)
         return job.outcomes
 
@@ -99,11 +99,9 @@ class Partition(LocalPartition):
             await trio.lowlevel.checkpoint()  # a loop of reads lets other tasks run
             return found
         writer = self._writer
-        if writer.store.quick and not writer.working and not writer.readers_count:
-            job = writer.machine.read(self)
-            # Nothing else is under way, and no other task runs before the state was looked at. If
-            # others read at the same time, one look for all takes less than one for each.
-            writer.look_now(job)
+        # No other task runs between the look at the journal and the one at the state. If others
+        # read at the same time, one look for all takes less than one for each.
+        if self.presence is _OWNED and not writer.readers_count and writer.is_whole():
             found = look(self.state)
             writer.readers_count += 1
             try:
@@ -113,7 +111,7 @@ class Partition(LocalPartition):
             return found
         if not writer.working:
             writer.begin_work()
-        job = writer.machine.read(self)
+        job = writer.desk.read(self)
         await writer.wait(job, deadline)
         if self.presence in GIVEN_UP:  # since the job finished; the state is gone
             raise PartitionUnavailable(f"partition {self.number} is {self.presence.value} here")
@@ -128,7 +126,7 @@ class Partition(LocalPartition):
         writer = self._writer
         try:
             writer.begin_work()
-            job = writer.machine.write(self, writes)
+            job = writer.desk.write(self, writes)
         except KeyspaceError as error:
             return error
 
@@ -145,10 +143,10 @@ class Partition(LocalPartition):
         """See `ServedPartition`."""
         writer = self._writer
         try:
-            if stale:
+            if stale or (self.presence is _OWNED and writer.is_whole()):
                 return look(self.state)
             writer.begin_work()
-            job = writer.machine.read(self)
+            job = writer.desk.read(self)
         except KeyspaceError as error:
             return error
 

@@ -82,7 +82,7 @@ class Writer:
 
     Attributes:
         carry_out: does what the machine has left to do; set by the driver of the partitions.
-        working: whether a task does steps.
+        working: whether the task does steps; otherwise it waits, or has not begun.
         readers_count: how many readers have looked on their own in this turn of the loop.
     """
 
@@ -102,13 +102,18 @@ class Writer:
         self.carry_out: Callable[[Iterable[Any]], None]
         self.working = False
         self.readers_count = 0
+        self._idle: trio.lowlevel.Task | None = None
         self._spawn = spawn
         self._wheel = wheel
 
     def begin_work(self) -> None:
-        """Start the task that does steps, if it does not run. Raises PartitionUnavailable."""
+        """Have the task do steps. Raises PartitionUnavailable if the share has ended."""
         if not self.working:
-            self._spawn(self._work)  # it may raise, and then nothing works
+            task, self._idle = self._idle, None
+            if task is not None:
+                trio.lowlevel.reschedule(task)
+            else:
+                self._spawn(self._work)  # it may raise, and then nothing works
             self.working = True
 
     async def wait(self, job: Job, deadline: float = inf) -> None:
@@ -132,45 +137,42 @@ class Writer:
             raise job.error
 
     async def _work(self) -> None:
-        """Do the queued jobs, in steps, until there are none."""
+        """Do the queued jobs, in steps; when there are none, wait for `begin_work`."""
         machine, desk, store = self.machine, self.desk, self.store
         try:
-            while (request := desk.begin()) or machine.tasks or machine.ended:
-                while request is not None:
-                    if isinstance(request, fx.PutSlot) and not request.attempt:
-                        reply = await store.perform(request)  # the usual one, on a short way
-                    else:
-                        reply = await self._perform(store, request)
-                    request = machine.step_answered(request, reply, store.trouble)
-                if machine.tasks or machine.ended:
-                    self.carry_out(())
+            while True:
+                while (request := desk.begin()) or machine.tasks or machine.ended:
+                    while request is not None:
+                        if isinstance(request, fx.PutSlot) and not request.attempt:
+                            reply = await store.perform(request)  # the usual one, on a short way
+                        else:
+                            reply = await self._perform(store, request)
+                        request = machine.step_answered(request, reply, store.trouble)
+                    if machine.tasks or machine.ended:
+                        self.carry_out(())
+                self.working, self._idle = False, trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._no_longer_idle)
         except BaseException:
             # The node ends, or has a bug. Whether this step takes effect is unknown, so no further
             # step can be done.
-            machine.stop()
+            if self.working:
+                machine.stop()
             raise
         finally:
             self.working = False
 
-    def look_now(self, job: Job) -> None:
-        """Do the step of *job*, a read, immediately: nothing else is under way.
+    def _no_longer_idle(self, _: object) -> trio.lowlevel.Abort:
+        self._idle = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
-        Raises:
-            PartitionUnavailable: if this node no longer has the partition.
-            StoreUnavailable: if the store does not answer.
+    def is_whole(self) -> bool:
+        """Return whether all states here are whole, if that is known without waiting.
+
+        They are if the next slot is absent; otherwise a job finds out why it is not.
         """
-        machine, store = self.machine, self.store
-        request = self.desk.begin()
-        while request is not None:
-            reply = store.perform_now(request)
-            request = machine.step_answered(request, reply, store.trouble)
-        if machine.tasks or machine.ended:
-            self.carry_out(())
-        if not job.ended:  # it waits for the next claim
-            number = job.partition.number
-            raise PartitionUnavailable(f"partition {number} is being claimed again; retry")
-        if job.error is not None:
-            raise job.error
+        idle = self.store.quick and not self.working and self.desk.trouble is None
+        journal = self.journal
+        return idle and self.store.is_absent_now(journal.name, journal.next_slot)
 
     async def _perform(self, store: JournalStore, request: fx.Request) -> fx.Reply:
         await pause_before(request)

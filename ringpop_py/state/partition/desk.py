@@ -110,10 +110,15 @@ class ReleaseJob(Job):
 
 
 class Desk:
-    """The jobs of all partitions that *journal* holds, one step at a time: `begin`, `ended`."""
+    """The jobs of all partitions that *journal* holds, one step at a time: `begin`, `ended`.
+
+    Attributes:
+        trouble: why the store does not answer the step under way; None if it does.
+    """
 
     def __init__(self, journal: Journal, config: StateConfig) -> None:
         self.journal = journal
+        self.trouble: KeyspaceError | None = None
         self._config = config
         self._queue: deque[WriteJob | ReleaseJob] = deque()
         self._reads: dict[Job, None] = {}  # in order
@@ -122,20 +127,40 @@ class Desk:
 
     # Jobs come.
 
-    def add_write(self, job: WriteJob) -> None:
-        """Queue *job*. Raises PartitionUnavailable if too much waits for its partition."""
-        partition, count = job.partition, len(job.writes)
+    def write(self, partition: Served, writes: Sequence[Write | PackedWrite]) -> WriteJob:
+        """Queue *writes* of one caller, in order, to be committed with those of others.
+
+        Raises:
+            PartitionUnavailable: if this node does not own it now, or too much waits for it.
+            StoreUnavailable: if the store does not answer the step under way: no caller must wait.
+        """
+        if partition.presence is not _OWNED or self.trouble is not None:
+            self._refuse(partition)
+        count = len(writes)
         # An empty queue takes any job, even one that is larger than the limit.
         if partition.writes_count + count > max(self._config.queue_writes_max, count):
             raise PartitionUnavailable(
                 f"{partition.writes_count} writes wait for partition {partition.number} already"
             )
+        job = WriteJob(partition, writes)
         partition.writes_count += count
         self._queue.append(job)
+        return job
 
-    def add_read(self, job: Job) -> None:
-        """Queue *job*."""
+    def read(self, partition: Served) -> Job:
+        """Queue a read. Raises as `write` does."""
+        if partition.presence is not _OWNED or self.trouble is not None:
+            self._refuse(partition)
+        job = Job(partition)
         self._reads[job] = None
+        return job
+
+    def _refuse(self, partition: Served) -> None:
+        if partition.presence is not _OWNED:
+            text = f"partition {partition.number} is {partition.presence.value} here"
+            raise PartitionUnavailable(text)
+        assert self.trouble is not None
+        raise type(self.trouble)(str(self.trouble))
 
     def forget(self, job: Job) -> None:
         """Drop *job* if it is a read that waits: nobody waits for its answer any more."""

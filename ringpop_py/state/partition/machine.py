@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ringpop_py.base.errors import (
     KeyspaceError,
-    PartitionUnavailable,
     StoreFull,
     StoreRefused,
     StoreUnavailable,
@@ -45,7 +44,6 @@ from ringpop_py.state.journal import effects as fx
 from ringpop_py.state.journal.asker import is_failure
 from ringpop_py.state.partition.arrivals import Arrivals
 from ringpop_py.state.partition.chart import COMING, HERE, Presence
-from ringpop_py.state.partition.desk import Job, WriteJob
 from ringpop_py.state.partition.parts import Parts
 from ringpop_py.state.partition.record import (
     Came,
@@ -60,10 +58,9 @@ from ringpop_py.state.placement.duties import Changed
 from ringpop_py.state.placement.keys import NOBODY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from ringpop_py.base.config.settings import StateConfig
-    from ringpop_py.base.values.operations import PackedWrite, Write
     from ringpop_py.state.journal.records import Slot
     from ringpop_py.state.placement.assignment import Assignments
     from ringpop_py.state.placement.duties import ReleaseSaid
@@ -84,7 +81,6 @@ class Machine(Parts[P]):
 
     Attributes:
         arrivals, releases: how partitions come, and go.
-        trouble: why the store does not answer the step under way; None if it does.
         refusal: why the store has refused the last group or claim, unless for lack of room.
         full: why the store has refused the last group or claim, if for lack of room.
         failed_parts: those whose state could not apply what the present step has committed.
@@ -103,7 +99,6 @@ class Machine(Parts[P]):
         super().__init__(keyspace, generation, assignments, sight, config, make_name)
         self.refusal: StoreRefused | None = None
         self.full: StoreFull | None = None
-        self.trouble: KeyspaceError | None = None
         self.failed_parts: list[LocalPartition] = []
         self.releases = Releases(self, config.handoffs_max)
         self.arrivals = Arrivals(self, config, make_part, self._came, self.releases.give_up)
@@ -242,34 +237,6 @@ class Machine(Parts[P]):
 
     # One step of the desk after the other.
 
-    def write(self, part: LocalPartition, writes: Sequence[Write | PackedWrite]) -> WriteJob:
-        """Queue *writes* of one caller, in order, to be committed with those of others.
-
-        Raises:
-            PartitionUnavailable: if this node does not own it now, or too much waits for it.
-            StoreUnavailable: if the store does not answer the step under way: no caller must wait.
-        """
-        if part.presence is not _OWNED or self.trouble is not None:
-            self._check(part)
-        job = WriteJob(part, writes)
-        self.desk.add_write(job)
-        return job
-
-    def read(self, part: LocalPartition) -> Job:
-        """Queue a read. Raises as `write` does."""
-        if part.presence is not _OWNED or self.trouble is not None:
-            self._check(part)
-        job = Job(part)
-        self.desk.add_read(job)
-        return job
-
-    def _check(self, part: LocalPartition) -> None:
-        if part.presence is not _OWNED:
-            text = f"partition {part.number} is {part.presence.value} here"
-            raise PartitionUnavailable(text)
-        assert self.trouble is not None
-        raise type(self.trouble)(str(self.trouble))
-
     def step_answered(
         self, request: fx.Request, reply: fx.Reply, error: KeyspaceError | None = None
     ) -> fx.Request | None:
@@ -284,9 +251,9 @@ class Machine(Parts[P]):
             assert not claims, "a step has one request at a time"
             failed = is_failure(reply)
             silent = error or StoreUnavailable("the store does not answer")
-            self.trouble = silent if failed else None
+            self.desk.trouble = silent if failed else None
             return fact
-        self.trouble = why = None
+        self.desk.trouble = why = None
         if isinstance(fact, fx.Committed):
             self.refusal = self.full = None
         elif isinstance(fact, fx.Fenced):

@@ -40,6 +40,7 @@ class MeteredStore:
         self.failed: Counter[str] = Counter()
         self.trouble = ""
         self._lock = Lock()  # verbs run in several threads
+        self.get = inner.get if inner.quick else self._get
 
     def put_if_absent(self, key: str, value: bytes) -> bool:
         """See `Store`."""
@@ -51,10 +52,7 @@ class MeteredStore:
         self.trouble = ""
         return put
 
-    def get(self, key: str) -> bytes | None:
-        """See `Store`."""
-        if self.quick:
-            return self.inner.get(key)
+    def _get(self, key: str) -> bytes | None:
         return self._timed(GET, lambda: self.inner.get(key))
 
     def list(self, prefix: str) -> list[str]:

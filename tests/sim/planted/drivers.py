@@ -33,15 +33,11 @@ DRIVER_BUGS: Final = (
     bug(
         "a job queued while the writer's task ends is never done",
         WRITER,
-        "                if machine.tasks or machine.ended:\n"
-        "                    self.carry_out(())\n"
-        "        except BaseException:",
-        "                if machine.tasks or machine.ended:\n"
-        "                    self.carry_out(())\n"
-        "            await trio.lowlevel.checkpoint()\n"
-        "        except BaseException:",
+        "                self.working, self._idle = False, trio",
+        "                await trio.lowlevel.checkpoint()\n"
+        "                self.working, self._idle = False, trio",
         "W3",
-        "store-failing:0:2",
+        "partitions:4:5",
     ),
     bug(
         "of several store calls that ended together only one wakes its task",
@@ -232,8 +228,8 @@ DRIVER_BUGS: Final = (
     bug(
         "a quick read answers without a look at the journal",
         PARTITION,
-        "            writer.look_now(job)\n",
-        "            writer.desk.forget(job)\n",
+        " and not writer.readers_count and writer.is_whole():\n",
+        " and not writer.readers_count:\n",
         "K1",
         "partitions-split:0:2",
     ),

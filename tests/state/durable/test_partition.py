@@ -273,12 +273,12 @@ async def test_a_request_that_no_task_will_do_is_refused_and_not_queued(
 
         with monkeypatch.context() as patch:
             patch.setattr(writer, "_spawn", ended)
+            patch.setattr(writer.store, "quick", False)
             for refused in (
                 partition.begin_write([add(1)], fail),
                 partition.begin_read(len, fail, stale=False),
             ):
                 assert isinstance(refused, PartitionUnavailable)
-            patch.setattr(writer.store, "quick", False)
             for ask in (partition.write([add(1)]), partition.read(len)):
                 with pytest.raises(PartitionUnavailable):
                     await ask

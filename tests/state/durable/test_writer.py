@@ -134,7 +134,7 @@ async def test_a_bug_ends_all_jobs_and_all_partitions_of_the_share() -> None:
 async def test_a_failed_look_of_the_store_names_no_owner() -> None:
     async with a_bench() as bench:
         partition = await bench.online("a")
-        bench.store.inject(StoreFault.FAILS, verb="get")
+        bench.store.inject(StoreFault.FAILS, verb="get", count=2)
 
         with pytest.raises(StoreUnavailable):
             await total(partition)

@@ -88,13 +88,18 @@ class Office:
         return self.add(number, writes)
 
     def add(self, number: int, writes: Sequence[Write]) -> WriteJob:
-        job = WriteJob(self.places[number], writes)
-        self.desk.add_write(job)
-        return job
+        place = self.places[number]
+        presence, place.presence = place.presence, Presence.OWNED  # it was, when the job came
+        try:
+            return self.desk.write(place, writes)
+        finally:
+            place.presence = presence
 
     def read(self, number: int) -> Job:
-        job = Job(self.places[number])
-        self.desk.add_read(job)
+        place = self.places[number]
+        presence, place.presence = place.presence, Presence.OWNED
+        job = self.desk.read(place)
+        place.presence = presence
         return job
 
     def release(self, number: int, to: str = "b") -> ReleaseJob:
@@ -242,8 +247,7 @@ def test_each_argument_of_a_packed_write_has_its_size() -> None:
     office = Office(group_bytes_max=2 * CHANGE_BYTES + 10)
     packed = PackedWrite("job", 0, "put", ("a", "b"), (b"12345", b"123456"))
     office.write(0, add(1))
-    job = WriteJob(office.places[1], [packed])
-    office.desk.add_write(job)
+    job = office.desk.write(office.places[1], [packed])
 
     office.step()
 

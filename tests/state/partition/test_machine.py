@@ -121,7 +121,7 @@ def test_a_release_that_takes_long_is_not_queued_again_and_does_not_end_the_next
     place.step()  # its release meets a fence; both are claimed again, and it is to be released
     under_way = machine.desk.begin()
     for sequence in range(1, 30):
-        machine.write(busy, [add(sequence)])
+        machine.desk.write(busy, [add(sequence)])
 
     place.advance(2 * SECOND)
     place.end_step(under_way)
@@ -268,13 +268,13 @@ def test_a_store_that_takes_a_write_or_a_claim_again_is_no_longer_full(
 
     def refused() -> list[StoreRefused | None]:
         place.refusal = refusal
-        machine.write(part, [add(1)])
+        machine.desk.write(part, [add(1)])
         place.step()
         place.refusal = None
         return [machine.full or machine.refusal]
 
     first = refused()
-    machine.write(part, [add(2)])
+    machine.desk.write(part, [add(2)])
     place.step()
     assert (machine.full, machine.refusal) == (None, None)
     second = refused()
@@ -283,7 +283,7 @@ def test_a_store_that_takes_a_write_or_a_claim_again_is_no_longer_full(
     place.step()
     place.refusal = None
     place.slots[machine.journal.name, machine.journal.next_slot] = Seal("b")
-    machine.read(part)
+    machine.desk.read(part)
     place.step()  # both are claimed again
     assert (machine.full, machine.refusal) == (None, None)
     assert [str(each) for each in first + second] == [str(refusal)] * 2
@@ -299,7 +299,7 @@ def test_partitions_whose_new_claim_the_store_refuses_are_given_up_immediately(
     journal = machine.journal
     place.slots[journal.name, journal.next_slot] = Seal("b")
     place.refusal = refusal
-    waiting = machine.read(parts[0])
+    waiting = machine.desk.read(parts[0])
 
     place.step()
     place.step()
